@@ -14,7 +14,12 @@ import pytest
 from ckpt.image.interface.registry import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("ckpt/image/compiled/", "ckpt/image/libraries/", "ckpt/image/tools/", "ckpt/image/interface/registry.py")
+ROOMS = (
+    "ckpt/image/compiled/",
+    "ckpt/image/libraries/",
+    "ckpt/image/tools/",
+    "ckpt/image/interface/registry.py",
+)
 STANDARD_LIBRARY = ("ckpt.image.stdlib.", "ckpt.image.handles.")
 NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startswith(STANDARD_LIBRARY)} | {
     *(

@@ -120,7 +120,8 @@ def in_place(obj: object, layout: type[ctypes.Structure]) -> Any:
 
 
 def is_code_of_thunk(thunk: object, address: int) -> bool:
-    """Is this the address at which C calls the function behind a ``CThunkObject`` (``pcl_exec``; ``Modules/_ctypes/ctypes.h``)?
+    """Is this the address at which C calls the function behind a ``CThunkObject`` (``pcl_exec``,
+    ``Modules/_ctypes/ctypes.h``)?
     It is among the first words of the struct: number of items, two addresses of the code."""
     return address in _words(thunk, 3)[1:]
 
@@ -209,8 +210,8 @@ _ENTRY_BYTES = HEADER_BYTES + 6 * _POINTER_BYTES + ctypes.sizeof(ctypes.c_ssize_
 _ENTRY_TYPE_BITS, _INT_BITS = 0xFF, 0xFFFFFFFF
 
 EntryState = tuple[Any, Any, tuple[Any, ...], tuple[Any, ...], int, int, int]
-"""Name, path, the result of ``stat()`` if it is known (else an empty tuple), the same of ``stat(follow_symlinks=False)``, type
-(``d_type`` of readdir(3)), inode, descriptor of the directory."""
+"""Name, path, the result of ``stat()`` if it is known (else an empty tuple), the same of
+``stat(follow_symlinks=False)``, type (``d_type`` of readdir(3)), inode, descriptor of the directory."""
 
 
 def entry_state(entry: Any) -> EntryState | None:

@@ -94,8 +94,8 @@ def context_of_token(token: contextvars.Token[Any]) -> contextvars.Context | Non
 
 
 def function_of_thunk(thunk: Any) -> Any:
-    """The function of the program behind a ``CThunkObject``, which ctypes keeps for a function that C can call; None: it is no
-    thunk. It refers to the converters of the arguments (a tuple), the function, the type of the result
+    """The function of the program behind a ``CThunkObject``, which ctypes keeps for a function that C can call; None: it is
+    no thunk. It refers to the converters of the arguments (a tuple), the function, the type of the result
     (``Modules/_ctypes/callbacks.c``)."""
     if type(thunk).__name__ != "CThunkObject":
         return None

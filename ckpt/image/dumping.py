@@ -113,6 +113,13 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
     return run_dump(prepared, live=live, sink=sink)
 
 
+def _tell_of_stack(pickler: ImagePickler, stack: Stack | None) -> None:
+    pickler.running_generators = [] if stack is None else stack.generators()
+    pickler.cached_calls = [] if stack is None else stack.cached_calls()
+    for record in () if stack is None else stack.frames:
+        pickler.definitions.note_closure(record.func)
+
+
 def run_dump(
     prepared: Prepared,
     *,
@@ -141,6 +148,7 @@ def run_dump(
     changed = references.changed = package_changes.find_changes(baseline_notes, references)
     patched = {(module, variable) for module, variable, _ in late["patches"]}
     standard_changes.find_changes(baseline_notes.standard, references.by_value, patched, changed)
+    picklers: list[ImagePickler] = []
 
     def work() -> ImageReport:
         files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
@@ -156,12 +164,10 @@ def run_dump(
                 extra_reducers=files.reducers(),
                 rehearsal=lambda: rehearsal(_REHEARSED_BYTES),
             )
+            picklers.append(pickler)
             pickler.defer(restore_descriptors, Descriptors(files))
-            pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
             pickler.running = {id(obj) for obj in receivers}
-            pickler.cached_calls = prepared.stack.cached_calls() if prepared.stack else []
-            for record in prepared.stack.frames if prepared.stack else ():
-                pickler.definitions.note_closure(record.func)
+            _tell_of_stack(pickler, prepared.stack)
             return pickler
 
         def rehearsal(most_bytes: int | None = None) -> ImagePickler:
@@ -182,3 +188,5 @@ def run_dump(
             return on_deep_stack(work)
     finally:
         references.forget()  # must not keep objects of the program alive
+        for pickler in () if is_disposable else picklers:
+            pickler.forget()

@@ -247,7 +247,8 @@ print(a[:], t[-1], f.root.x is a, t.cols.k[0], a.attrs.unit); f.close()
     Library("zarr", "zarr", "arrays and groups on disk and in memory", """
 import zarr
 z = zarr.open_array("z.zarr", mode="w", shape=(4,), dtype="f8"); z[0] = 1.5; g = zarr.open_group("g.zarr", mode="w")
-x = g.create_group("h").create_array("x", shape=(3,), dtype="i4"); m = zarr.create_array({}, shape=(3,), dtype="i4"); m[0] = 7
+x = g.create_group("h").create_array("x", shape=(3,), dtype="i4")
+m = zarr.create_array({}, shape=(3,), dtype="i4"); m[0] = 7
 ---
 z[1] = 2.5; x[:] = 3; print(z[:], x[:], list(g), m[:])
 """),
@@ -257,7 +258,8 @@ t = etree.fromstring("<?xml version='1.0'?><!--c--><a xmlns:n='u'><b n:x='1'>tex
 tree, out, it = t.getroottree(), t[2], t.iter(); t.remove(out); next(it); h = html.fromstring("<p @on='x'>one<br>two</p>")
 br = h.find("br"); texts = t.xpath("//b/text()")
 ---
-print(etree.tostring(tree), t[0] is b, b.getparent() is t, tree.getroot() is t, out.getparent(), out.tag, [e.tag for e in it][0])
+print(etree.tostring(tree), t[0] is b, b.getparent() is t, tree.getroot() is t, out.getparent(), out.tag)
+print([e.tag for e in it][0])
 print(html.tostring(h), br.tail, br.getparent() is h, texts, texts[0].getparent() is b, b.sourceline, t.getprevious().text)
 """),
     Library("lxml (objectify)", "lxml", "objects over a document", """
@@ -360,7 +362,8 @@ s["a"].append(2); s["b"] = 3; s.close(); print(sorted(shelve.Shelf(dbm.dumb.open
 """),
     Library("ctypes", "ctypes", "libraries, functions, callbacks, structures, pointers", """
 import ctypes
-library = ctypes.CDLL(None); values = (ctypes.c_double * 4)(1, 2, 3, 4); pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
+library = ctypes.CDLL(None); values = (ctypes.c_double * 4)(1, 2, 3, 4)
+pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
 library.strlen.argtypes = [ctypes.c_char_p]; call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x + 1)
 ---
 pointer[1] = 9; print(library.strlen(b"abc"), values[1], call(3))

@@ -1,11 +1,11 @@
 """lightgbm: models (``Booster``) and training data (``Dataset``).
 
-- A trained model is pickled by lightgbm itself. A model in training holds its data, sums and random numbers in C, and lightgbm's
-  own pickling leaves these out: training could not go on. It is refused by name.
-- Training data that lightgbm has already sorted into bins is made anew from the raw data at a restart; without raw data
-  (``free_raw_data``, the default) it is refused by name.
-- lightgbm works with several threads of OpenMP, which do not exist in a forked child: the child would wait for ever. So there it
-  is limited to one thread.
+- A trained model is pickled by lightgbm itself. A model in training holds its data, sums and random numbers in C, and
+  lightgbm's own pickling leaves these out: training could not go on. It is refused by name.
+- Training data that lightgbm has already sorted into bins is made anew from the raw data at a restart; without raw
+  data (``free_raw_data``, the default) it is refused by name.
+- lightgbm works with several threads of OpenMP, which do not exist in a forked child: the child would wait for ever.
+  So there it is limited to one thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def reduce_data(pickler: Any, data: Any) -> Any:
     if data._handle is not None and (data.data is None or data.used_indices is not None):
         raise ObjectRefused(
             data,
-            "a lightgbm.Dataset without its raw data, which is in C; pass free_raw_data=False, or drop it before a checkpoint (an "
+            "a lightgbm.Dataset without its raw data, which is in C; pass free_raw_data=False, or drop it "
+            "before a checkpoint (an "
             "on_checkpoint hook) and make it again in on_restart",
         )
     if data._handle is not None:

@@ -1,14 +1,14 @@
 """lxml: elements, trees and attributes of documents that libxml2 keeps in memory.
 
-The nodes of a document are no Python objects; lxml makes an object for a node when the program asks for it, and the same object as
-long as the program holds it. So a document is saved as XML text (:class:`Document`), and each element that the program holds as
-its number in this document. A restart parses the text, and finds the same elements again: those that were in one document, or in one
-part that was taken out of its document, are so again. Lines of the source, the address of the document and what stands before
-and behind the root come back too.
+The nodes of a document are no Python objects; lxml makes an object for a node when the program asks for it, and the
+same object as long as the program holds it. So a document is saved as XML text (:class:`Document`), and each element
+that the program holds as its number in this document. A restart parses the text, and finds the same elements again:
+those that were in one document, or in one part that was taken out of its document, are so again. Lines of the source,
+the address of the document and what stands before and behind the root come back too.
 
-The text is parsed once before it is saved, and the result compared node by node. A document that would not come back equal is
-refused by name: names that XML does not allow (they come from HTML), elements of a class of the program's own lookup, entities
-that only a DTD defines.
+The text is parsed once before it is saved, and the result compared node by node. A document that would not come back
+equal is refused by name: names that XML does not allow (they come from HTML), elements of a class of the program's
+own lookup, entities that only a DTD defines.
 
 Refused as types that cannot be pickled are parsers, stylesheets, schemas and compiled XPath expressions.
 """
@@ -50,8 +50,8 @@ def reducer_for(cls: type) -> Reducer | None:
 
 
 class Document:
-    """Stands for one document, or for one part without a parent: ``top`` is its root. ``nodes``: all nodes in document order,
-    with those before and behind the root."""
+    """Stands for one document, or for one part without a parent: ``top`` is its root. ``nodes``: all nodes in document
+    order, with those before and behind the root."""
 
     def __init__(self, top: Any) -> None:
         self.top = top
@@ -84,7 +84,7 @@ def _root_beside(node: Any) -> Any:
 
 
 def reduce_document(pickler: Any, document: Document) -> Any:
-    """Written and parsed as XML; where that does not give an equal document, as HTML. ``node``: a comment or the like alone."""
+    """Written and parsed as XML; where that does not give an equal document, as HTML. ``node``: a comment, say, alone."""
     top = document.top
     is_element = isinstance(top.tag, str)
     tree: Any = top.getroottree() if is_element else None

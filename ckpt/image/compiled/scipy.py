@@ -1,14 +1,13 @@
 """scipy: factorised sparse matrices (``splu``, ``spilu``, ``factorized``), which SuperLU keeps in memory of its own.
 
-An object of SuperLU is saved as the arrays that it consists of: the factors L and U in SuperLU's own formats, and the two
-permutations. A restart has SuperLU factorise a matrix of one element, and has that object refer to these
-arrays. So nothing is factorised
-again, and ``solve`` gives the same bits as before. Another way would not: the matrix itself is not kept, and products of the
-factors are rounded.
+An object of SuperLU is saved as the arrays that it consists of: the factors L and U in SuperLU's own formats, and the
+two permutations. A restart has SuperLU factorise a matrix of one element, and has that object refer to these arrays.
+So nothing is factorised again, and ``solve`` gives the same bits as before. Another way would not: the matrix itself
+is not kept, and products of the factors are rounded.
 
-The arrays live as long as the function that the object calls to make ``L`` and ``U`` as matrices, which is the object's own.
-SuperLU frees only memory that it has allocated itself, so it leaves the arrays alone. The small arrays of the first object are
-not freed.
+The arrays live as long as the function that the object calls to make ``L`` and ``U`` as matrices, which is the
+object's own. SuperLU frees only memory that it has allocated itself, so it leaves the arrays alone. The small arrays
+of the first object are not freed.
 
 The structs are those of ``SuperLUObject`` (``_superluobject.h``), ``SuperMatrix``, ``SCformat`` and ``NCformat``
 (``supermatrix.h``). They are compared with what Python says of the object; if they differ, the object is refused by name.
@@ -165,7 +164,11 @@ class MatrixOf:
 
 
 def make_factors(
-    matrix_type: Any, value_type: str, shape: tuple[int, int], counts: tuple[int, int, int], arrays: dict[str, Any]
+    matrix_type: Any,
+    value_type: str,
+    shape: tuple[int, int],
+    counts: tuple[int, int, int],
+    arrays: dict[str, Any],
 ) -> Any:
     own = {name: numpy.array(array) for name, array in arrays.items()}  # SuperLU needs whole, aligned arrays
     superlu = importlib.import_module(_PLACE)

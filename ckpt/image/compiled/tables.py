@@ -1,11 +1,11 @@
 """tables (PyTables): files, their nodes and attributes, and the row that is being filled.
 
-As with h5py (:mod:`ckpt.image.libraries.hdf5`): before an image all files are flushed in the program's own process, rows that were
-appended included. At a restart a file is opened again at its path, for reading or for reading and writing as before, and nodes are
-found again by their paths. **The content is not rolled back** by this module.
+As with h5py (:mod:`ckpt.image.libraries.hdf5`): before an image all files are flushed in the program's own process,
+rows that were appended included. At a restart a file is opened again at its path, for reading or for reading and
+writing as before, and nodes are found again by their paths. **The content is not rolled back** by this module.
 
-The row for appending (``table.row``) gets the values again that it had. Rows of a loop over a table, closed nodes, and files with
-a driver of their own are refused by name.
+The row for appending (``table.row``) gets the values again that it had. Rows of a loop over a table, closed nodes,
+and files with a driver of their own are refused by name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def reduce_file(pickler: Any, file: Any) -> Any:
         return make_closed, ()
     if file.params["DRIVER"]:
         raise ObjectRefused(
-            file, f"the file {file.filename!r} of PyTables has the driver {file.params['DRIVER']}; close it before a checkpoint"
+            file,
+            f"the file {file.filename!r} of PyTables has the driver {file.params['DRIVER']}; close it before a checkpoint",
         )
     descriptor = file.fileno()
     pickler.owned.add(descriptor)
@@ -78,9 +79,13 @@ def reduce_columns(pickler: Any, columns: Any) -> Any:
 def reduce_row(pickler: Any, row: Any) -> Any:
     table = row.table
     if row is not table.row:
-        raise ObjectRefused(row, "a row of a loop over a table of PyTables; read pieces of the table instead: table[a:b]")
+        raise ObjectRefused(
+            row, "a row of a loop over a table of PyTables; read pieces of the table instead: table[a:b]"
+        )
     if row._get_unsaved_nrows():
-        raise ObjectRefused(row, "a row of PyTables has been appended in this very moment; it is saved at the next attempt")
+        raise ObjectRefused(
+            row, "a row of PyTables has been appended in this very moment; it is saved at the next attempt"
+        )
     return getattr, (table, "row"), {name: row[name] for name in table.colnames}, None, None, fill_row
 
 

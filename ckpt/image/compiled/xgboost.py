@@ -1,14 +1,14 @@
 """xgboost: models (``Booster``), also between two steps of a training, and training data (``DMatrix``).
 
-A model is pickled by xgboost itself, with all of its settings. But xgboost works with several threads of OpenMP even then, and in
-a forked child it would wait for ever for threads that exist in the parent only. So the model is told to use one thread
-meanwhile.
+A model is pickled by xgboost itself, with all of its settings. But xgboost works with several threads of OpenMP even
+then, and in a forked child it would wait for ever for threads that exist in the parent only. So the model is told to
+use one thread meanwhile.
 
-The state of xgboost's generator of random numbers cannot be read. A model that draws random numbers in its training (``subsample``,
-``colsample_…``, ``dart``) is refused by name as long as there is training data to go on with.
+The state of xgboost's generator of random numbers cannot be read. A model that draws random numbers in its training
+(``subsample``, ``colsample_…``, ``dart``) is refused by name as long as there is training data to go on with.
 
-A ``DMatrix`` is saved in xgboost's own binary format, with labels, weights and names, through a file in memory. A quantized one
-(``QuantileDMatrix``) or one in external memory has no such format and is refused by name.
+A ``DMatrix`` is saved in xgboost's own binary format, with labels, weights and names, through a file in memory. A
+quantized one (``QuantileDMatrix``) or one in external memory has no such format and is refused by name.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ def reduce_model(pickler: Any, model: Any) -> Any:
     if _is_random(config) and _is_there_data():
         raise ObjectRefused(
             model,
-            "a model of xgboost, perhaps in the middle of a training that draws random numbers (subsample, colsample, dart): the "
-            "state of xgboost's generator cannot be read; drop the DMatrix when the training is over, or train without these "
+            "a model of xgboost, perhaps in the middle of a training that draws random numbers (subsample, "
+            "colsample, dart): the "
+            "state of xgboost's generator cannot be read; drop the DMatrix when the training is over, or train "
+            "without these "
             "settings",
         )
     threads = config["generic_param"]["nthread"]
@@ -65,9 +67,12 @@ def _is_random(config: Any) -> bool:
         if name == "subsample" or name.startswith("colsample_"):
             if float(value) < 1:
                 return True
-        elif (name == "rate_drop" and float(value) > 0) or (name, value) == ("one_drop", "1"):
-            return True
-        elif (name == "feature_selector" and value in ("1", "2", "random", "shuffle")) or _is_random(value):
+        elif (
+            (name == "rate_drop" and float(value) > 0)
+            or (name, value) == ("one_drop", "1")
+            or (name == "feature_selector" and value in ("1", "2", "random", "shuffle"))
+            or _is_random(value)
+        ):
             return True
     return False
 
@@ -86,7 +91,8 @@ def reduce_data(pickler: Any, data: Any) -> Any:
 def refuse_data(pickler: Any, data: Any) -> Any:
     raise ObjectRefused(
         data,
-        f"an xgboost.{type(data).__name__} cannot be written down by xgboost; use a DMatrix, or drop it before a checkpoint (an "
+        f"an xgboost.{type(data).__name__} cannot be written down by xgboost; use a DMatrix, or drop it before "
+        "a checkpoint (an "
         "on_checkpoint hook) and make it again in on_restart",
     )
 

@@ -71,8 +71,8 @@ def give_up_descriptors(notes: dict[int, FileNote], own: Collection[int]) -> Non
     child cannot use them. The notes are completed before.
 
     Four kinds of descriptors are left alone: those in ``own``, which ckpt itself needs; standard streams, which
-    :mod:`ckpt.image.files.standard_output` treats; devices, of which only harmless ones can be saved; and files and directories
-    that are the child's own.
+    :mod:`ckpt.image.files.standard_output` treats; devices, of which only harmless ones can be saved; and files and
+    directories that are the child's own.
     """
     null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for fd, note in notes.items():

@@ -1,1 +1,1 @@
-"""Handles of C that ordinary programs hold: directories being read, databases, libraries of ctypes, shared memory."""
+"""Handles of C that ordinary programs hold: directories being read, libraries of ctypes, shared memory."""

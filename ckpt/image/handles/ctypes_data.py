@@ -1,15 +1,15 @@
 """ctypes: data of the program that C can use too: numbers, structures, unions, arrays and pointers.
 
-Each object is one of
+Each object is one of three kinds.
 
-    a part         of another object (``structure.field``, ``array[0]``): found again by its path from that object
-    a view         of a buffer (``from_buffer``): made again over the buffer, which is saved as what it is
-    an owner       of its memory: made with its content. An address in that memory is saved as a place in the memory of an object
-                   that ctypes, or the program (``pointer._arr``, numpy's ``data_as``), keeps alive for it, or of another object
-                   of ctypes that the program has; and refers to that object again after a restart
+- A part of another object (``structure.field``, ``array[0]``) is found again by its path from that object.
+- A view of a buffer (``from_buffer``) is made again over the buffer, which is saved as what it is.
+- An owner of its memory is made with its content. An address in that memory is saved as a place in the memory of an object
+  that ctypes, or the program (``pointer._arr``, numpy's ``data_as``), keeps alive for it, or of another object of ctypes that
+  the program has; it refers to that object again after a restart.
 
-Refused by name: an address in memory that none of these objects has. C has given it out, or the program has made it from a
-number; and nobody else has it after a restart.
+Refused by name: an address in memory that none of these objects has. C has given it out, or the program has made it
+from a number; and nobody else has it after a restart.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.compat.ctypes_objects import kept_by
 from ckpt.compat.memory import address_of, is_code_of_thunk
 from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
@@ -50,7 +51,9 @@ def reduce_data(pickler: Any, obj: Any) -> Any:
             top = top._b_base_
         path = _path_to(type(top), type(obj), ctypes.addressof(obj) - ctypes.addressof(top))
         if path is None:
-            raise PicklingError(f"a part of a ctypes object ({type(obj).__name__}) is not found in the object that it is of")
+            raise PicklingError(
+                f"a part of a ctypes object ({type(obj).__name__}) is not found in the object that it is of"
+            )
         made: Any = find_part, (top, path)
     elif isinstance(view := _kept_directly(obj).get(_VIEW), memoryview):
         made = make_view, (type(obj), view.obj, ctypes.addressof(obj) - address_of(view))
@@ -66,7 +69,8 @@ def reduce_data(pickler: Any, obj: Any) -> Any:
 
 
 def _kept_directly(obj: Any) -> dict[Any, Any]:
-    return obj._objects if isinstance(obj._objects, dict) else {}
+    kept = kept_by(obj)
+    return kept if isinstance(kept, dict) else {}
 
 
 # ---------------------------------------------------------------------- parts
@@ -116,14 +120,19 @@ def _address_slots(cls: Any) -> Iterator[tuple[Path, Any, int]]:
 
 def _is_pointer(cls: Any) -> bool:
     code = getattr(cls, "_type_", None)
-    return hasattr(cls, "contents") or code is None or (isinstance(code, type) and not issubclass(cls, ctypes.Array))
+    return (
+        hasattr(cls, "contents")
+        or code is None
+        or (isinstance(code, type) and not issubclass(cls, ctypes.Array))
+    )
 
 
 # ---------------------------------------------------------------------- addresses
 
 
 def _reference(obj: Any, path: Path, cls: Any, at: int) -> tuple[Path, Any, int] | None:
-    """``(path, what is referred to, offset in it or _CALLBACK)``; None: a null pointer. Raises PicklingError: it is in nobody's memory."""
+    """``(path, what is referred to, offset in it or _CALLBACK)``; None: a null pointer. Raises PicklingError: it is in
+    nobody's memory."""
     address = ctypes.c_void_p.from_address(ctypes.addressof(obj) + at).value
     if not address:
         return None
@@ -139,22 +148,26 @@ def _reference(obj: Any, path: Path, cls: Any, at: int) -> tuple[Path, Any, int]
         called = function_of_thunk(kept)
         if called is not None and is_code_of_thunk(kept, address):
             return path, called, _CALLBACK
-        if code == _WIDE_TEXT and type(kept).__name__ == "PyCapsule":  # the memory that ctypes has made for a text
+        if (
+            code == _WIDE_TEXT and type(kept).__name__ == "PyCapsule"
+        ):  # the memory that ctypes has made for a text
             return path, ctypes.c_wchar_p(address).value, 0
     found = _owner_of(address)
     if found is not None:
         return path, found, address - ctypes.addressof(found)
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     raise PicklingError(
-        f"the address in {type(obj).__name__}{where} (ctypes) is not in the memory of any object that is kept alive for it: C "
-        "has given it out, and does not have it after a restart. Keep the objects that pointers refer to by ctypes.pointer or "
+        f"the address in {type(obj).__name__}{where} (ctypes) is not in the memory of any object that is kept "
+        "alive for it: C "
+        "has given it out, and does not have it after a restart. Keep the objects that pointers refer to by "
+        "ctypes.pointer or "
         "byref instead of numbers; make the others again in ckpt.on_restart"
     )
 
 
 def _all_kept(obj: Any) -> Iterator[Any]:
     """The objects that are kept alive for an object of ctypes."""
-    waiting: list[Any] = [_kept_directly(obj) or obj._objects, obj.__dict__]
+    waiting: list[Any] = [kept_by(obj), obj.__dict__]
     seen = set[int]()
     while waiting and len(seen) < _MOST_KEPT:
         each = waiting.pop()
@@ -168,7 +181,7 @@ def _all_kept(obj: Any) -> Iterator[Any]:
         else:
             yield each
             if hasattr(each, "_b_base_"):
-                waiting.extend((each._b_base_, each._objects, getattr(each, "__dict__", None)))
+                waiting.extend((each._b_base_, kept_by(each), getattr(each, "__dict__", None)))
 
 
 def _owner_of(address: int) -> Any:
@@ -217,13 +230,15 @@ def _refer(obj: Any, path: Path, target: Any, offset: int) -> None:
         holder = holder[step] if isinstance(step, int) else getattr(holder, step)
     cls = type(obj)
     for step in path:
-        cls = cls._type_ if isinstance(step, int) else dict((n, k) for n, k, _ in _fields_of(cls))[step]
+        cls = cls._type_ if isinstance(step, int) else {name: kind for name, kind, _ in _fields_of(cls)}[step]
     code = getattr(cls, "_type_", None)
     if offset == _CALLBACK:
         value: Any = cls(target)
-    elif code == _OBJECT or (code in (_TEXT, _WIDE_TEXT) and offset == 0 and isinstance(target, (bytes, str))):
-        value = target
-    elif hasattr(target, "argtypes"):
+    elif (
+        code == _OBJECT
+        or (code in (_TEXT, _WIDE_TEXT) and offset == 0 and isinstance(target, (bytes, str)))
+        or hasattr(target, "argtypes")
+    ):
         value = target
     else:
         value = ctypes.cast(_addressable(target), cls)
@@ -255,7 +270,7 @@ def _take_over(obj: Any, value: Any, target: Any) -> None:
         obj.value = target
         return
     ctypes.c_void_p.from_buffer(obj).value = ctypes.c_void_p.from_buffer(value).value
-    obj.__dict__["_kept"] = value
+    obj.__dict__["kept"] = value
 
 
 def find_part(top: Any, path: Path) -> Any:

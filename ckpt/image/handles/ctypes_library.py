@@ -22,6 +22,7 @@ from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.accelerators import CTYPES
+from ckpt.compat.ctypes_objects import function_type, kept_by, library_parts, set_library_name
 from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import Library, Reducer
@@ -75,7 +76,11 @@ def reduce_array_type(pickler: Any, cls: Any) -> Any:
 
 
 def reduce_prototype(pickler: Any, cls: Any) -> Any:
-    made = (getattr(cls, "_restype_", None), getattr(cls, "_argtypes_", None) or (), getattr(cls, "_flags_", 0))
+    made = (
+        getattr(cls, "_restype_", None),
+        getattr(cls, "_argtypes_", None) or (),
+        getattr(cls, "_flags_", 0),
+    )
     return (make_prototype, made) if make_prototype(*made) is cls else reduce_class(pickler, cls)
 
 
@@ -83,20 +88,17 @@ def reduce_prototype(pickler: Any, cls: Any) -> Any:
 
 
 def reduce_library(pickler: Any, library: Any) -> Any:
-    name = library.__dict__.get("_name")
+    name, own = library_parts(library)
     place = os.path.abspath(name) if isinstance(name, str) and os.path.dirname(name) else name
-    flags = library._FuncPtr._flags_
-    own = {
-        key: value for key, value in library.__dict__.items() if key not in ("_name", "_handle", "_FuncPtr")
-    }
+    flags = function_type(library)._flags_
     return load_library, (type(library), name, place, flags), own, None, None, fill_library
 
 
 def reduce_function(pickler: Any, function: Any) -> Any:
-    source = (function._objects or {}).get("0")
+    source = (kept_by(function) or {}).get("0")
     if isinstance(source, ctypes.CDLL):
         name = getattr(function, "__name__", None) or _symbol_of(function)
-        prototype = None if type(function) is source._FuncPtr else type(function)
+        prototype = None if type(function) is function_type(source) else type(function)
         made: Any = find_function, (source, name, prototype)
     elif source is not None and (called := function_of_thunk(source)) is not None:
         made = make_callback, (type(function), called)
@@ -104,7 +106,8 @@ def reduce_function(pickler: Any, function: Any) -> Any:
         made = type(function), ()
     else:
         raise PicklingError(
-            "a function pointer of ctypes to an address that a library has given out cannot be saved: ask the library for it "
+            "a function pointer of ctypes to an address that a library has given out cannot be saved: ask the "
+            "library for it "
             "again in ckpt.on_restart"
         )
     settings = {
@@ -151,10 +154,11 @@ def load_library(cls: Any, name: Any, place: Any, flags: int) -> Any:
         made = cls(place, use_errno=bool(flags & _USE_ERRNO))
     except OSError as failure:
         raise RestoreError(
-            f"the library {place!r}, which the program had loaded with ctypes, cannot be loaded again: {failure}. Put it back, "
+            f"the library {place!r}, which the program had loaded with ctypes, cannot be loaded again: "
+            f"{failure}. Put it back, "
             "and run `ckpt restart`"
         ) from failure
-    made._name = name
+    set_library_name(made, name)
     return made
 
 
@@ -166,7 +170,9 @@ def find_function(library: Any, name: str, prototype: Any) -> Any:
     try:
         return library[name] if prototype is None else prototype((name, library))
     except AttributeError as failure:
-        raise RestoreError(f"the library {library._name!r} has no function {name!r} any more") from failure
+        raise RestoreError(
+            f"the library {library_parts(library)[0]!r} has no function {name!r} any more"
+        ) from failure
 
 
 def make_callback(cls: Any, function: Any) -> Any:

@@ -1,12 +1,14 @@
 """os.scandir: directories that are being read, by ``os.walk``, ``glob`` and ``pathlib`` too, and their entries.
 
-An iterator of ``os.scandir`` does not show what it has still to return, so the forked child reads its own copy to the end. It
-can do so because ``_frames.fork`` gives the child an open file description of its own for each directory; what the C library has
-read ahead is in the child's memory. After a restart a stand-in (:class:`Entries`) returns the remaining entries, in the same
-order. Nothing is read again then: what is made in the directory later is not seen, as with entries that were read ahead.
+An iterator of ``os.scandir`` does not show what it has still to return, so the forked child reads its own copy to the
+end. It can do so because ``_frames.fork`` gives the child an open file description of its own for each directory;
+what the C library has read ahead is in the child's memory. After a restart a stand-in (:class:`Entries`) returns the
+remaining entries, in the same order. Nothing is read again then: what is made in the directory later is not seen, as
+with entries that were read ahead.
 
-An entry (``os.DirEntry``) keeps all that it knows: name, path, type, inode, and the results of ``stat`` that it has asked for. So
-it comes back as it was, also if its file is gone by then, which is what a program must expect of entries anyhow.
+An entry (``os.DirEntry``) keeps all that it knows: name, path, type, inode, and the results of ``stat`` that it has
+asked for. So it comes back as it was, also if its file is gone by then, which is what a program must expect of
+entries anyhow.
 
 Refused by name: an iterator in an image that is written without fork, because reading it would use it up.
 """

@@ -1,9 +1,10 @@
 """multiprocessing.shared_memory: blocks of memory with a name, which several processes use.
 
-A block is a file in ``/dev/shm`` that is mapped, so its memory is saved as every mapping is (:mod:`ckpt.image.stdlib.mapped`): in
-an image without fork, with its content. When the program is killed, multiprocessing's resource tracker removes the block; a restart
-makes it again under its name, with its content. A block that still exists gets the content that it had at the checkpoint. Then it
-is registered with the resource tracker of the new process.
+A block is a file in ``/dev/shm`` that is mapped, so its memory is saved as every mapping is
+(:mod:`ckpt.image.stdlib.mapped`): in an image without fork, with its content. When the program is killed,
+multiprocessing's resource tracker removes the block; a restart makes it again under its name, with its content. A
+block that still exists gets the content that it had at the checkpoint. Then it is registered with the resource
+tracker of the new process.
 """
 
 from __future__ import annotations

@@ -103,7 +103,9 @@ def _make_file(place: str, nbytes: int) -> None:
     except FileExistsError:
         pass  # another rank has made it
     except OSError as failure:
-        raise RestoreError(f"the shared memory {place!r} cannot be made again: {failure.strerror}") from failure
+        raise RestoreError(
+            f"the shared memory {place!r} cannot be made again: {failure.strerror}"
+        ) from failure
 
 
 def make_closed_map() -> mmap.mmap:

@@ -51,7 +51,9 @@ def test_the_memory_of_the_factors_lives_as_long_as_they_do() -> None:
 
 
 def test_arrays_that_do_not_fit_are_an_error() -> None:
-    _, (kind, value_type, shape, counts, arrays) = scipy_factors.reduce_factors(None, linalg.splu(matrix("d")))
+    _, (kind, value_type, shape, counts, arrays) = scipy_factors.reduce_factors(
+        None, linalg.splu(matrix("d"))
+    )
     with pytest.raises(RestoreError, match="could not be made again"):
         scipy_factors.make_factors(kind, value_type, shape, (counts[0], counts[1], 1), arrays)
 

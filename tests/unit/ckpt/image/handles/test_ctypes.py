@@ -1,4 +1,4 @@
-"""ctypes in images: what is one memory stays one memory, functions are found again, foreign addresses are refused by name."""
+"""ctypes in images: what is one memory stays one memory, functions are found again, addresses of C are refused."""
 
 from __future__ import annotations
 
@@ -134,7 +134,11 @@ def test_functions_are_found_again_with_their_settings() -> None:
         [library, length, prototype, Callback(lambda x: x + 1)]
     )
     assert made is not library and made.strlen is made_length
-    assert (made_length(b"abc"), made_length.argtypes, made_length.restype) == (3, [ctypes.c_char_p], ctypes.c_size_t)
+    assert (made_length(b"abc"), made_length.argtypes, made_length.restype) == (
+        3,
+        [ctypes.c_char_p],
+        ctypes.c_size_t,
+    )
     assert (made_prototype(-3), callback(3)) == (3, 4)
     assert made._FuncPtr._flags_ == library._FuncPtr._flags_
 

@@ -141,8 +141,17 @@ def test_an_entry_keeps_all_that_it_knows(tmp_path: Path) -> None:
     copies = copy_of([*entries, entries[0]])
     assert copies[0] is copies[3]
     for made, entry in zip(copies, entries, strict=False):
-        assert (made.name, made.path, made.inode(), repr(made)) == (entry.name, entry.path, entry.inode(), repr(entry))
-        assert (made.is_dir(), made.is_file(), made.is_symlink()) == (entry.is_dir(), entry.is_file(), entry.is_symlink())
+        assert (made.name, made.path, made.inode(), repr(made)) == (
+            entry.name,
+            entry.path,
+            entry.inode(),
+            repr(entry),
+        )
+        assert (made.is_dir(), made.is_file(), made.is_symlink()) == (
+            entry.is_dir(),
+            entry.is_file(),
+            entry.is_symlink(),
+        )
         assert os.fspath(made) == os.fspath(entry)
         assert made.stat(follow_symlinks=False) == entry.stat(follow_symlinks=False)
 
@@ -162,5 +171,8 @@ def test_the_names_of_entries_are_not_leaked(tmp_path: Path) -> None:
 
 
 def test_without_fork_an_iterator_is_refused_by_name() -> None:
-    with os.scandir("/usr") as entries, pytest.raises(Exception, match=r"os\.walk.*cannot be saved without fork.*list first"):
+    with (
+        os.scandir("/usr") as entries,
+        pytest.raises(Exception, match=r"os\.walk.*cannot be saved without fork.*list first"),
+    ):
         copy_of(entries)
