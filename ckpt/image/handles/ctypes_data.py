@@ -4,9 +4,9 @@ Each object is one of three kinds.
 
 - A part of another object (``structure.field``, ``array[0]``) is found again by its path from that object.
 - A view of a buffer (``from_buffer``) is made again over the buffer, which is saved as what it is.
-- An owner of its memory is made with its content. An address in that memory is saved as a place in the memory of an object
-  that ctypes, or the program (``pointer._arr``, numpy's ``data_as``), keeps alive for it, or of another object of ctypes that
-  the program has; it refers to that object again after a restart.
+- An owner of its memory is made with its content. An address in that memory is saved as a place in the memory of an
+  object that ctypes, or the program (``pointer._arr``, numpy's ``data_as``), keeps alive for it, or of another object of
+  ctypes that the program has; it refers to that object again after a restart.
 
 Refused by name: an address in memory that none of these objects has. C has given it out, or the program has made it
 from a number; and nobody else has it after a restart.

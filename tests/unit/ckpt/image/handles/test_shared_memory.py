@@ -19,7 +19,8 @@ def test_a_block_comes_back_under_its_name_with_the_content_of_then(is_gone: boo
     block = shared_memory.SharedMemory(create=True, size=NBYTES)
     block.buf[:3], block.buf[-1] = b"abc", 7
     part = block.buf[1:3]
-    sink = pickled([block, part, block.buf])[0]
+    sink, pickler = pickled([block, part, block.buf])
+    pickler.forget()
     if is_gone:
         os.unlink(f"/dev/shm/{block.name}")
     else:
@@ -35,5 +36,8 @@ def test_a_block_comes_back_under_its_name_with_the_content_of_then(is_gone: boo
     other = shared_memory.SharedMemory(made.name)
     assert bytes(other.buf[:3]) == b"aBc" and buf is made.buf
     other.close()
-    del made_part, buf, part
+    del unpickler, deferred, function, arguments, made_part, buf, part
+    made._fd = -1  # of this very process: that of `block`
+    made.close()
     made.unlink()
+    block.close()
