@@ -30,7 +30,7 @@ __all__ = ["reduce_data"]
 _VIEW = "ffffffff"  # the key under which an object over a buffer keeps the buffer
 _TEXT, _WIDE_TEXT, _ADDRESS, _OBJECT = "z", "Z", "P", "O"  # codes of c_char_p, c_wchar_p, c_void_p, py_object
 _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
-_MOST_KEPT = 10_000
+_MOST_KEPT = 1_000_000
 _CALLBACK = -1  # in the place of an offset: the target is the function of the program that C calls
 
 _DATA = (
@@ -44,28 +44,48 @@ Path = tuple[Any, ...]
 
 def reduce_data(pickler: Any, obj: Any) -> Any:
     state = obj.__dict__.copy() or None
-    base = obj._b_base_
-    if base is not None:
-        top = obj
-        while top._b_base_ is not None:
-            top = top._b_base_
-        path = _path_to(type(top), type(obj), ctypes.addressof(obj) - ctypes.addressof(top))
-        if path is None:
-            raise PicklingError(
-                f"a part of a ctypes object ({type(obj).__name__}) is not found in the object that it is of"
-            )
-        made: Any = find_part, (top, path)
-    elif isinstance(view := _kept_directly(obj).get(_VIEW), memoryview):
-        made = make_view, (type(obj), view.obj, ctypes.addressof(obj) - address_of(view))
+    view = _kept_directly(obj).get(_VIEW)
+    if obj._b_base_ is None and not isinstance(view, memoryview) and obj._b_needsfree_:
+        return _reduce_owner(obj, state)
+    if isinstance(view, memoryview):
+        made: Any = make_view, (type(obj), view.obj, ctypes.addressof(obj) - address_of(view))
     else:
-        content = ctypes.string_at(ctypes.addressof(obj), ctypes.sizeof(obj))
-        addresses = [_reference(obj, path, cls, at) for path, cls, at in _address_slots(type(obj))]
-        made = make_owner, (type(obj), content)
-        used = [reference for reference in addresses if reference is not None]
-        if used or state:
-            return *made, (used, state), None, None, fill_owner
-        return made
+        made = _reduce_part(obj)
     return (*made, state, None, None, fill_attributes) if state else made
+
+
+def _reduce_owner(obj: Any, state: dict[str, Any] | None) -> Any:
+    content = ctypes.string_at(ctypes.addressof(obj), ctypes.sizeof(obj))
+    kept = _Kept(obj)
+    addresses = [_reference(obj, kept, path, cls, at) for path, cls, at in _address_slots(type(obj))]
+    used = [reference for reference in addresses if reference is not None]
+    if used or state:
+        return make_owner, (type(obj), content), (used, state), None, None, fill_owner
+    return make_owner, (type(obj), content)
+
+
+def _reduce_part(obj: Any) -> Any:
+    """A part of another object; also what a pointer refers to (``pointer.contents``), which is no part of the pointer."""
+    address = ctypes.addressof(obj)
+    top: Any = obj
+    while top._b_base_ is not None:
+        top = top._b_base_
+    offset = address - ctypes.addressof(top)
+    if top is obj or not 0 <= offset < ctypes.sizeof(top):
+        found = _Kept(obj).at(address) or (None, 0)
+        top, offset = found
+        while getattr(top, "_b_base_", None) is not None:
+            top = top._b_base_
+            offset = address - ctypes.addressof(top)
+    if top is not None and not hasattr(top, "_b_base_"):
+        return make_view, (type(obj), top, offset)
+    path = None if top is None else _path_to(type(top), type(obj), offset)
+    if path is None:
+        raise PicklingError(
+            f"the memory of a {type(obj).__name__} (ctypes: from_address, in_dll, contents of a pointer) belongs to C, "
+            "or to no object that is known; look at it again in ckpt.on_restart"
+        )
+    return find_part, (top, path)
 
 
 def _kept_directly(obj: Any) -> dict[Any, Any]:
@@ -130,7 +150,26 @@ def _is_pointer(cls: Any) -> bool:
 # ---------------------------------------------------------------------- addresses
 
 
-def _reference(obj: Any, path: Path, cls: Any, at: int) -> tuple[Path, Any, int] | None:
+class _Kept:
+    """The objects that are kept alive for an object of ctypes, by their memory."""
+
+    def __init__(self, obj: Any) -> None:
+        self.objects = list(_all_kept(obj))
+        self.extents = [(*_extent(kept), kept) for kept in self.objects]
+        self._by_start = {start: kept for start, _, kept in reversed(self.extents)}
+
+    def at(self, address: int) -> tuple[Any, int] | None:
+        """An object that has this address in its memory, and the offset there."""
+        if address in self._by_start:
+            return self._by_start[address], 0
+        for start, size, kept in self.extents:
+            if start <= address < start + size:
+                return kept, address - start
+        found = _owner_of(address)
+        return None if found is None else (found, address - ctypes.addressof(found))
+
+
+def _reference(obj: Any, kept: _Kept, path: Path, cls: Any, at: int) -> tuple[Path, Any, int] | None:
     """``(path, what is referred to, offset in it or _CALLBACK)``; None: a null pointer. Raises PicklingError: it is in
     nobody's memory."""
     address = ctypes.c_void_p.from_address(ctypes.addressof(obj) + at).value
@@ -139,29 +178,24 @@ def _reference(obj: Any, path: Path, cls: Any, at: int) -> tuple[Path, Any, int]
     code = getattr(cls, "_type_", None)
     if code == _OBJECT:
         return path, ctypes.py_object.from_address(ctypes.addressof(obj) + at).value, 0
-    for kept in _all_kept(obj):
-        start, size = _extent(kept)
-        if start <= address < start + size:
-            return path, kept, address - start
-        if hasattr(kept, "argtypes") and ctypes.c_void_p.from_buffer(kept).value == address:
-            return path, kept, 0
-        called = function_of_thunk(kept)
-        if called is not None and is_code_of_thunk(kept, address):
+    for each in kept.objects if code is None or code == _WIDE_TEXT else ():
+        if hasattr(each, "argtypes") and ctypes.c_void_p.from_buffer(each).value == address:
+            return path, each, 0
+        called = function_of_thunk(each)
+        if called is not None and is_code_of_thunk(each, address):
             return path, called, _CALLBACK
         if (
-            code == _WIDE_TEXT and type(kept).__name__ == "PyCapsule"
-        ):  # the memory that ctypes has made for a text
+            code == _WIDE_TEXT and type(each).__name__ == "PyCapsule"
+        ):  # memory that ctypes has made for a text
             return path, ctypes.c_wchar_p(address).value, 0
-    found = _owner_of(address)
+    found = kept.at(address)
     if found is not None:
-        return path, found, address - ctypes.addressof(found)
+        return path, *found
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     raise PicklingError(
-        f"the address in {type(obj).__name__}{where} (ctypes) is not in the memory of any object that is kept "
-        "alive for it: C "
-        "has given it out, and does not have it after a restart. Keep the objects that pointers refer to by "
-        "ctypes.pointer or "
-        "byref instead of numbers; make the others again in ckpt.on_restart"
+        f"the address in {type(obj).__name__}{where} (ctypes) is not in the memory of any object that is kept alive "
+        "for it: C has given it out, and does not have it after a restart. Keep the objects that pointers refer to by "
+        "ctypes.pointer or byref instead of numbers; make the others again in ckpt.on_restart"
     )
 
 
@@ -266,7 +300,8 @@ def _addressable(target: Any) -> Any:
 
 def _take_over(obj: Any, value: Any, target: Any) -> None:
     """Make a pointer that stands for itself equal to another one."""
-    if getattr(type(obj), "_type_", None) in (_TEXT, _WIDE_TEXT, _OBJECT):
+    code = getattr(type(obj), "_type_", None)
+    if code == _OBJECT or (code in (_TEXT, _WIDE_TEXT) and isinstance(target, (bytes, str))):
         obj.value = target
         return
     ctypes.c_void_p.from_buffer(obj).value = ctypes.c_void_p.from_buffer(value).value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,34 @@ def test_a_pointer_refers_to_the_object_that_it_referred_to() -> None:
     made.contents.value, made_second[0] = 6, 9
     assert (made_number.value, list(made_values), bool(null)) == (6, [1, 9, 3, 4], False)
     assert ctypes.cast(made_void, DoublePointer)[1] == 9
+
+
+def test_what_a_pointer_refers_to_is_the_object_itself() -> None:
+    points = (Point * 3)(Point(1), Point(2), Point(3))
+    pointer = ctypes.pointer(points[1])
+    buffer = ctypes.create_string_buffer(b"abc")
+    text = ctypes.cast(buffer, ctypes.c_char_p)
+    contents, following, made, made_text, made_buffer = copy_of(
+        [pointer.contents, pointer[1], points, text, buffer]
+    )
+    contents.x, following.x = 8, 9
+    made_buffer[0] = b"x"
+    assert ([each.x for each in made], made_text.value) == ([1, 8, 9], b"xbc")
+
+
+@pytest.mark.parametrize("kind", ["from_address", "in_dll"])
+def test_memory_that_an_object_only_looks_at_is_refused(kind: str) -> None:
+    if kind == "in_dll":
+        obj: Any = ctypes.c_int.in_dll(ctypes.pythonapi, "Py_OptimizeFlag")
+    else:
+        obj = ctypes.c_int.from_address(id(kind))
+    with pytest.raises(pickle.PicklingError, match=r"from_address, in_dll.*belongs to C.*on_restart"):
+        copy_of(obj)
+
+
+def test_many_texts_of_one_array() -> None:
+    texts = (ctypes.c_char_p * 20_000)(*[b"%d" % number for number in range(20_000)])
+    assert list(copy_of(texts)) == list(texts)
 
 
 def test_pointers_into_arrays_of_numpy() -> None:
