@@ -15,6 +15,7 @@ from typing import Any
 
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.reducers.rebuild import fill_attributes
 
 __all__ = ["LightGBM", "make_empty", "reduce_data", "reduce_model"]
 
@@ -53,7 +54,7 @@ def reduce_data(pickler: Any, data: Any) -> Any:
         )
     if data._handle is not None:
         pickler.defer(construct, data)
-    return make_empty, (type(data),), {**attributes, "_handle": None}, None, None, fill_data
+    return make_empty, (type(data),), {**attributes, "_handle": None}, None, None, fill_attributes
 
 
 # ---------------------------------------------------------------------- called while loading
@@ -67,10 +68,6 @@ def make_empty(cls: Any) -> Any:
 
 def fill_model(model: Any, state: dict[str, Any]) -> None:
     model.__setstate__(state)
-
-
-def fill_data(data: Any, attributes: dict[str, Any]) -> None:
-    data.__dict__.update(attributes)
 
 
 def construct(data: Any) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.reducers.rebuild import fill_attributes
 
 __all__ = ["XGBoost", "make_data", "reduce_data", "reduce_model"]
 
@@ -85,7 +86,7 @@ def _is_there_data() -> bool:
 def reduce_data(pickler: Any, data: Any) -> Any:
     content = _in_memory(lambda path: data.save_binary(path, silent=True))
     attributes = {name: value for name, value in data.__dict__.items() if name != "handle"}
-    return make_data, (content,), attributes, None, None, fill_data
+    return make_data, (content,), attributes, None, None, fill_attributes
 
 
 def refuse_data(pickler: Any, data: Any) -> Any:
@@ -127,7 +128,3 @@ def make_data(content: bytes) -> Any:
         file.write(content)
         file.flush()
         return xgboost.DMatrix(f"{file.name}", silent=True)
-
-
-def fill_data(data: Any, attributes: dict[str, Any]) -> None:
-    data.__dict__.update(attributes)

@@ -24,6 +24,7 @@ from ckpt.compat.ctypes_objects import kept_by
 from ckpt.compat.memory import address_of, is_code_of_thunk
 from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
+from ckpt.image.reducers.rebuild import fill_attributes
 
 __all__ = ["reduce_data"]
 
@@ -316,7 +317,3 @@ def find_part(top: Any, path: Path) -> Any:
 
 def make_view(cls: Any, buffer: Any, offset: int) -> Any:
     return cls.from_buffer(buffer, offset)
-
-
-def fill_attributes(obj: Any, attributes: dict[str, Any]) -> None:
-    obj.__dict__.update(attributes)

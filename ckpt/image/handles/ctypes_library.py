@@ -27,6 +27,7 @@ from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import Library, Reducer
 from ckpt.image.reducers.by_value import reduce_class
+from ckpt.image.reducers.rebuild import fill_attributes
 
 __all__ = ["Ctypes"]
 
@@ -91,7 +92,7 @@ def reduce_library(pickler: Any, library: Any) -> Any:
     name, own = library_parts(library)
     place = os.path.abspath(name) if isinstance(name, str) and os.path.dirname(name) else name
     flags = function_type(library)._flags_
-    return load_library, (type(library), name, place, flags), own, None, None, fill_library
+    return load_library, (type(library), name, place, flags), own, None, None, fill_attributes
 
 
 def reduce_function(pickler: Any, function: Any) -> Any:
@@ -160,10 +161,6 @@ def load_library(cls: Any, name: Any, place: Any, flags: int) -> Any:
         ) from failure
     set_library_name(made, name)
     return made
-
-
-def fill_library(library: Any, attributes: dict[str, Any]) -> None:
-    library.__dict__.update(attributes)
 
 
 def find_function(library: Any, name: str, prototype: Any) -> Any:
