@@ -527,6 +527,12 @@ p = regex.compile(r"(?P<a>\\w)+"); m = p.match("abc")
 ---
 print(m.captures("a"), p.sub("x", "a b"))
 """),
+    Library("google-re2", "re2", "patterns, matches", """
+import re2
+p = re2.compile("(a+)b"); m = p.search("xaab")
+---
+print(m.group(1), p.sub("c", "aab"))
+"""),
     Library("zstandard", "zstandard", "compressors are made where they are used", """
 import zstandard
 c = zstandard.compress(b"x" * 100)
