@@ -195,7 +195,7 @@ def _reference(obj: Any, kept: _Kept, path: Path, cls: Any, at: int) -> tuple[Pa
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     raise PicklingError(
         f"the address in {type(obj).__name__}{where} (ctypes) is not in the memory of any object that is kept alive "
-        "for it: C has given it out, and does not have it after a restart. Keep the objects that pointers refer to by "
+        "for it: C has given it out, and does not have it after a restart; keep the objects that pointers refer to by "
         "ctypes.pointer or byref instead of numbers; make the others again in ckpt.on_restart"
     )
 

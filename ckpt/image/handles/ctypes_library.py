@@ -107,9 +107,8 @@ def reduce_function(pickler: Any, function: Any) -> Any:
         made = type(function), ()
     else:
         raise PicklingError(
-            "a function pointer of ctypes to an address that a library has given out cannot be saved: ask the "
-            "library for it "
-            "again in ckpt.on_restart"
+            "a function pointer of ctypes to an address that a library has given out cannot be saved; ask the "
+            "library for it again in ckpt.on_restart"
         )
     settings = {
         name: getattr(function, name)

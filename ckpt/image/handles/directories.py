@@ -64,7 +64,7 @@ class Entries:
 def reduce_iterator(pickler: Any, iterator: Any) -> Any:
     if not pickler.is_disposable:
         raise PicklingError(
-            "a directory that is being read (os.scandir, os.walk, glob, pathlib) cannot be saved without fork: use "
+            "a directory that is being read (os.scandir, os.walk, glob, pathlib) cannot be saved without fork; use "
             "--image-mode fork, or read the entries into a list first"
         )
     remaining, closed = by_exhausting(iterator, _read_to_end)

@@ -66,6 +66,7 @@ print(here)
 """
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("place", [1, 2, 3])
 def test_loops_over_directories_go_on_where_they_were(place: int, tmp_path: Path) -> None:
     resumed_output(tmp_path, LOOPS, places=[place])
