@@ -48,9 +48,8 @@ def reduce_data(pickler: Any, data: Any) -> Any:
     if data._handle is not None and (data.data is None or data.used_indices is not None):
         raise ObjectRefused(
             data,
-            "a lightgbm.Dataset without its raw data, which is in C; pass free_raw_data=False, or drop it "
-            "before a checkpoint (an "
-            "on_checkpoint hook) and make it again in on_restart",
+            "a lightgbm.Dataset without its raw data, which is in C; pass free_raw_data=False, or drop it before a "
+            "checkpoint (an on_checkpoint hook) and make it again in on_restart",
         )
     if data._handle is not None:
         pickler.defer(construct, data)

@@ -23,15 +23,13 @@ def refuse_reader(pickler: Any, file: Any) -> Any:
     raise ObjectRefused(
         file,
         "a Parquet file that is open for reading (ParquetFile): pyarrow does not tell its path; read it by "
-        "pyarrow.dataset, or "
-        "open it again in ckpt.on_restart",
+        "pyarrow.dataset, or open it again in ckpt.on_restart",
     )
 
 
 def refuse_writer(pickler: Any, writer: Any) -> Any:
     raise ObjectRefused(
         writer,
-        f"a Parquet file that is being written ({writer.where!r}): what pyarrow knows of it is in C++ until it "
-        "is closed; write a "
-        "file for each part, and close it before a checkpoint (an on_checkpoint hook can do both)",
+        f"a Parquet file that is being written ({writer.where!r}): what pyarrow knows of it is in C++ until it is "
+        "closed; write a file for each part, and close it before a checkpoint (an on_checkpoint hook can do both)",
     )

@@ -44,10 +44,8 @@ def reduce_model(pickler: Any, model: Any) -> Any:
         raise ObjectRefused(
             model,
             "a model of xgboost, perhaps in the middle of a training that draws random numbers (subsample, "
-            "colsample, dart): the "
-            "state of xgboost's generator cannot be read; drop the DMatrix when the training is over, or train "
-            "without these "
-            "settings",
+            "colsample, dart): the state of xgboost's generator cannot be read; drop the DMatrix when the training "
+            "is over, or train without these settings",
         )
     threads = config["generic_param"]["nthread"]
     model.set_param({"nthread": 1})
@@ -92,9 +90,8 @@ def reduce_data(pickler: Any, data: Any) -> Any:
 def refuse_data(pickler: Any, data: Any) -> Any:
     raise ObjectRefused(
         data,
-        f"an xgboost.{type(data).__name__} cannot be written down by xgboost; use a DMatrix, or drop it before "
-        "a checkpoint (an "
-        "on_checkpoint hook) and make it again in on_restart",
+        f"an xgboost.{type(data).__name__} cannot be written down by xgboost; use a DMatrix, or drop it before a "
+        "checkpoint (an on_checkpoint hook) and make it again in on_restart",
     )
 
 

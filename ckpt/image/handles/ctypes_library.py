@@ -154,9 +154,8 @@ def load_library(cls: Any, name: Any, place: Any, flags: int) -> Any:
         made = cls(place, use_errno=bool(flags & _USE_ERRNO))
     except OSError as failure:
         raise RestoreError(
-            f"the library {place!r}, which the program had loaded with ctypes, cannot be loaded again: "
-            f"{failure}. Put it back, "
-            "and run `ckpt restart`"
+            f"the library {place!r}, which the program had loaded with ctypes, cannot be loaded again: {failure}. "
+            "Put it back, and run `ckpt restart`"
         ) from failure
     set_library_name(made, name)
     return made
