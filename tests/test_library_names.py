@@ -1,4 +1,4 @@
-"""Code for one package is in one class (`ckpt/image/libraries`, `ckpt/image/tools`), and nowhere else.
+"""Code for one package is in one class (`ckpt/image/libraries`, `compiled`, `tools`), and nowhere else.
 
 So no other module imports such a package or names it in a string, except for the cases listed below.
 """
@@ -14,10 +14,15 @@ import pytest
 from ckpt.image.interface.registry import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("ckpt/image/libraries/", "ckpt/image/tools/", "ckpt/image/interface/registry.py")
-NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startswith("ckpt.image.stdlib.")} | {
+ROOMS = (
+    "ckpt/image/compiled/",
+    "ckpt/image/libraries/",
+    "ckpt/image/tools/",
+    "ckpt/image/interface/registry.py",
+)
+STANDARD_LIBRARY = ("ckpt.image.stdlib.", "ckpt.image.handles.")
+NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startswith(STANDARD_LIBRARY)} | {
     *(
-        "scipy",
         "coverage",
         "Cython",
         "cython",
@@ -99,7 +104,7 @@ def test_packages_are_named_in_their_rooms_only() -> None:
         for line, name in _named(ast.parse(path.read_text(encoding="utf-8")))
         if name not in _exempt(relative)
     ]
-    assert wrong == [], "say it in a class of ckpt/image/libraries or ckpt/image/tools:\n" + "\n".join(wrong)
+    assert wrong == [], "say it in a class of ckpt/image/libraries, compiled or tools:\n" + "\n".join(wrong)
 
 
 def test_every_exemption_is_needed() -> None:

@@ -61,7 +61,9 @@ ORDER = (
     ),
     *(
         "ckpt.image.stdlib",
+        "ckpt.image.handles",
         "ckpt.image.libraries",
+        "ckpt.image.compiled",
         "ckpt.image.tools",
         "ckpt.image.process",
         "ckpt.image.pickling",

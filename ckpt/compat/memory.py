@@ -27,8 +27,12 @@ __all__ = [
     "batched_parts",
     "blake_state",
     "deque_was_changed",
+    "entry_state",
     "exchange",
+    "in_place",
+    "is_code_of_thunk",
     "is_made_from_definition",
+    "make_entry",
     "mark_unused",
     "new_frame",
     "openssl_context",
@@ -106,6 +110,20 @@ def is_made_from_definition(module: object) -> bool:
 def _words(obj: object, count: int) -> Any:
     """The first ``count`` machine words behind the header of an object, in place."""
     return (ctypes.c_ssize_t * count).from_address(id(obj) + HEADER_BYTES)
+
+
+def in_place(obj: object, layout: type[ctypes.Structure]) -> Any:
+    """The struct behind the header of an object of a library's type, in place. None: it has another size."""
+    if instance_bytes(type(obj)) - HEADER_BYTES != ctypes.sizeof(layout):
+        return None
+    return layout.from_address(id(obj) + HEADER_BYTES)
+
+
+def is_code_of_thunk(thunk: object, address: int) -> bool:
+    """Is this the address at which C calls the function behind a ``CThunkObject`` (``pcl_exec``,
+    ``Modules/_ctypes/ctypes.h``)?
+    It is among the first words of the struct: number of items, two addresses of the code."""
+    return address in _words(thunk, 3)[1:]
 
 
 def exchange(one: object, other: object) -> None:
@@ -186,6 +204,47 @@ def deque_was_changed(iterator: Any, items: Any) -> bool:
     """
     words = _words(iterator, 4)
     return bool(words[2] == id(items) and words[3] != _words(items, 6)[5])
+
+
+_ENTRY_BYTES = HEADER_BYTES + 6 * _POINTER_BYTES + ctypes.sizeof(ctypes.c_ssize_t)
+_ENTRY_TYPE_BITS, _INT_BITS = 0xFF, 0xFFFFFFFF
+
+EntryState = tuple[Any, Any, tuple[Any, ...], tuple[Any, ...], int, int, int]
+"""Name, path, the result of ``stat()`` if it is known (else an empty tuple), the same of
+``stat(follow_symlinks=False)``, type (``d_type`` of readdir(3)), inode, descriptor of the directory."""
+
+
+def entry_state(entry: Any) -> EntryState | None:
+    """The content of an ``os.DirEntry``. None: the struct differs. ``DirEntry`` (``Modules/posixmodule.c``): name, path, two
+    results of ``stat`` or NULL, a byte for the type, inode, an int for the descriptor of the directory.
+    """
+    if instance_bytes(type(entry)) != _ENTRY_BYTES:
+        return None
+    words = _words(entry, 7)
+    if (words[0], words[1]) != (id(entry.name), id(entry.path)) or words[5] % 2**64 != entry.inode():
+        return None
+    results = [ctypes.cast(word, ctypes.py_object).value if word else None for word in (words[2], words[3])]
+    known = [() if result is None else (result,) for result in results]
+    directory = ctypes.c_int(words[6] & _INT_BITS).value
+    return entry.name, entry.path, known[0], known[1], words[4] & _ENTRY_TYPE_BITS, words[5], directory
+
+
+def make_entry(cls: Any, state: EntryState) -> Any:
+    """A new ``os.DirEntry`` (``cls``) with the content that :func:`entry_state` has returned. None: the struct differs."""
+    if instance_bytes(cls) != _ENTRY_BYTES:
+        return None
+    allocate = _api.PyType_GenericAlloc
+    allocate.argtypes, allocate.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.py_object
+    entry = allocate(cls, 0)
+    name, path, stat, lstat, kind, inode, directory = state
+    words = _words(entry, 7)
+    for at, value in enumerate((name, path, *(stat or (None,)), *(lstat or (None,)))):
+        if at < 2 or value is not None:
+            _api.Py_IncRef(ctypes.py_object(value))
+            words[at] = id(value)
+    words[4], words[5] = kind, inode
+    words[6] = directory & _INT_BITS
+    return entry
 
 
 _PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a-f]+))>", re.DOTALL)

@@ -18,6 +18,7 @@ __all__ = [
     "call_of_writer",
     "compare_of_key",
     "context_of_token",
+    "function_of_thunk",
     "lru_parts",
     "mapping_of",
     "pairwise_parts",
@@ -90,3 +91,13 @@ def simple_queue_items(queue: Any) -> list[Any]:
 def context_of_token(token: contextvars.Token[Any]) -> contextvars.Context | None:
     """The context in which the token was made (``Python/context.c``)."""
     return next((item for item in gc.get_referents(token) if type(item) is contextvars.Context), None)
+
+
+def function_of_thunk(thunk: Any) -> Any:
+    """The function of the program behind a ``CThunkObject``, which ctypes keeps for a function that C can call; None: it is
+    no thunk. It refers to the converters of the arguments (a tuple), the function, the type of the result
+    (``Modules/_ctypes/callbacks.c``)."""
+    if type(thunk).__name__ != "CThunkObject":
+        return None
+    found = [item for item in gc.get_referents(thunk) if item is not type(thunk)]
+    return found[1] if len(found) > 1 and isinstance(found[0], (tuple, list)) and callable(found[1]) else None

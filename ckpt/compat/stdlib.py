@@ -245,6 +245,15 @@ def semaphore_value(semaphore: Any) -> int:
     return int(semaphore._get_value())
 
 
+def track_shared_memory(block: Any) -> None:
+    """Register an open block with the resource tracker, as ``SharedMemory`` does unless told otherwise (``track``, since
+    3.13)."""
+    if block.buf is not None and getattr(block, "_track", True):
+        from multiprocessing import resource_tracker
+
+        resource_tracker.register(block._name, "shared_memory")
+
+
 def was_started(child: Any) -> bool:
     """Has a ``subprocess.Popen`` started a child process? One whose ``__init__`` has failed has not."""
     return bool(getattr(child, "_child_created", True))

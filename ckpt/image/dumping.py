@@ -135,6 +135,13 @@ def _take_local_keys(stack: Stack) -> dict[int, tuple[threading.Thread, Any]]:
     return found
 
 
+def _tell_of_stack(pickler: ImagePickler, stack: Stack) -> None:
+    pickler.running_generators = stack.generators()
+    pickler.cached_calls = stack.cached_calls()
+    for record in stack.all_frames():
+        pickler.definitions.note_closure(record.func)
+
+
 def run_dump(
     prepared: Prepared,
     *,
@@ -164,6 +171,7 @@ def run_dump(
     changed = references.changed = package_changes.find_changes(baseline_notes, references)
     patched = {(module, variable) for module, variable, _ in late["patches"]}
     standard_changes.find_changes(baseline_notes.standard, references.by_value, patched, changed)
+    picklers: list[ImagePickler] = []
 
     def work() -> ImageReport:
         files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
@@ -179,12 +187,11 @@ def run_dump(
                 extra_reducers=files.reducers(),
                 rehearsal=lambda: rehearsal(_REHEARSED_BYTES),
             )
+            picklers.append(pickler)
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.threads = others
-            pickler.running_generators = stack.generators()
             pickler.running = {id(obj) for obj in receivers}
-            pickler.cached_calls = stack.cached_calls()
-            pickler.definitions.note_closures(record.func for record in frames)
+            _tell_of_stack(pickler, stack)
             return pickler
 
         def rehearsal(most_bytes: int | None = None) -> ImagePickler:
@@ -205,3 +212,5 @@ def run_dump(
             return on_deep_stack(work)
     finally:
         references.forget()  # must not keep objects of the program alive
+        for pickler in () if is_disposable else picklers:
+            pickler.forget()

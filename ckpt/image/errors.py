@@ -4,6 +4,7 @@
     ├── Unsupported      this interpreter cannot be imaged at all (version, implementation, build)
     ├── Refused          the program cannot be imaged *here*: state hides in C; try again at a later check
     ├── Unpicklable      one object cannot be saved; named by its path from a frame or a module
+    ├── ObjectRefused    the same, raised by the reducer of that object, which does not know the path
     └── RestoreError     an image does not fit the process that tries to resume it
 
 `Refused` is part of normal operation: the caller tries again at the next check, and reports the longest wait.
@@ -55,6 +56,21 @@ class Unpicklable(ImageError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class ObjectRefused(ImageError):
+    """A reducer refuses an object because of what it is, whichever of its parts could not be saved either.
+
+    `obj`: the object; `reason`: the cause in words, with a remedy behind a semicolon.
+    """
+
+    def __init__(self, obj: object, reason: str) -> None:
+        super().__init__(obj, reason)
+        self.obj = obj
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class RestoreError(ImageError):

@@ -66,6 +66,12 @@ t = pa.table({"a": [1, 2, 3]}); w = pq.ParquetWriter("t.parquet", t.schema); w.w
 ---
 w.write_table(t); w.close(); print(pq.read_table("t.parquet").num_rows)
 """),
+    Library("pyarrow (ParquetFile)", "pyarrow", "a file that is being read by C++", """
+import pyarrow as pa, pyarrow.parquet as pq
+pq.write_table(pa.table({"a": [1, 2, 3]}), "t.parquet"); f = pq.ParquetFile("t.parquet")
+---
+print(f.num_row_groups)
+"""),
     Library("xarray", "xarray", "labelled arrays", """
 import numpy as np, xarray as xr
 d = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("x", "y"), coords={"x": [1, 2]})
@@ -152,6 +158,36 @@ del d
 ---
 print(b.predict(xgb.DMatrix(X))[:3])
 """),
+    Library("xgboost (training)", "xgboost", "a booster and its data between two steps of a training", """
+import numpy as np, xgboost as xgb
+X = np.random.default_rng(1).random((500, 9)); d = xgb.DMatrix(X, label=X.sum(1), weight=np.arange(500))
+b = xgb.Booster({"seed": 1, "nthread": 2}, [d])
+for k in range(4): b.update(d, k)
+---
+for k in range(4, 9): b.update(d, k)
+print(hash(bytes(b.save_raw())), b.predict(d)[:3])
+"""),
+    Library("xgboost (training, random)", "xgboost", "the same with `subsample`", """
+import numpy as np, xgboost as xgb
+X = np.random.default_rng(1).random((500, 9)); d = xgb.DMatrix(X, label=X.sum(1))
+b = xgb.Booster({"seed": 1, "nthread": 1, "subsample": 0.5}, [d]); b.update(d, 0)
+---
+b.update(d, 1); print(b.predict(d)[:3])
+"""),
+    Library("lightgbm (data)", "lightgbm", "a trained booster and its data, with several threads", """
+import numpy as np, lightgbm as lgb
+X = np.random.default_rng(1).random((500, 9)); d = lgb.Dataset(X, X.sum(1), free_raw_data=False)
+b = lgb.train({"verbose": -1, "num_threads": 2}, d, 9)
+---
+print(b.predict(X)[:3], d.num_data(), lgb.train({"verbose": -1, "num_threads": 1}, d, 2).predict(X)[:3])
+"""),
+    Library("lightgbm (training)", "lightgbm", "a booster between two steps of a training", """
+import numpy as np, lightgbm as lgb
+X = np.random.default_rng(1).random((80, 3))
+b = lgb.Booster({"verbose": -1, "num_threads": 1}, lgb.Dataset(X, X.sum(1), free_raw_data=False)); b.update()
+---
+b.update(); print(b.predict(X)[:3])
+"""),
     Library("lightgbm", "lightgbm", "a booster", """
 import numpy as np, lightgbm as lgb
 X = np.random.default_rng(1).random((80, 3)); m = lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1).fit(X, X.sum(1))
@@ -198,23 +234,45 @@ f = netCDF4.Dataset("d.nc", "w"); f.createDimension("t", None); v = f.createVari
 ---
 v[1] = 2.5; f.sync(); print(v[:])
 """),
-    Library("tables (PyTables)", "tables", "a file that stays open", """
+    Library("tables (PyTables)", "tables", "a file that stays open, its nodes, a row that is being filled", """
 import tables
-f = tables.open_file("d.h5", "w"); a = f.create_earray(f.root, "x", tables.Float64Atom(), (0,)); a.append([1.5]); f.flush()
+class R(tables.IsDescription):
+    k = tables.Int32Col(); v = tables.Float64Col()
+f = tables.open_file("d.h5", "w"); a = f.create_array(f.root, "x", [1.5, 2.5]); t = f.create_table("/", "t", R); row = t.row
+row["k"] = 1; row.append(); row["k"] = 2; attributes = a.attrs
 ---
-a.append([2.5]); f.flush(); print(a[:])
+a[1] = 3.5; row["v"] = 5; row.append(); t.flush(); attributes.unit = "m"; f.flush()
+print(a[:], t[-1], f.root.x is a, t.cols.k[0], a.attrs.unit); f.close()
 """),
-    Library("zarr", "zarr", "an array on disk", """
+    Library("zarr", "zarr", "arrays and groups on disk and in memory", """
 import zarr
-z = zarr.open_array("z.zarr", mode="w", shape=(4,), dtype="f8"); z[0] = 1.5
+z = zarr.open_array("z.zarr", mode="w", shape=(4,), dtype="f8"); z[0] = 1.5; g = zarr.open_group("g.zarr", mode="w")
+x = g.create_group("h").create_array("x", shape=(3,), dtype="i4")
+m = zarr.create_array({}, shape=(3,), dtype="i4"); m[0] = 7
 ---
-z[1] = 2.5; print(z[:])
+z[1] = 2.5; x[:] = 3; print(z[:], x[:], list(g), m[:])
 """),
-    Library("lxml", "lxml", "a tree in C", """
-from lxml import etree
-t = etree.fromstring("<a><b x='1'>text</b></a>")
+    Library("lxml", "lxml", "documents in C: elements, trees, comments, parts taken out", """
+from lxml import etree, html
+t = etree.fromstring("<?xml version='1.0'?><!--c--><a xmlns:n='u'><b n:x='1'>text</b>tail<?p i?><d/></a>"); b = t[0]
+tree, out, it = t.getroottree(), t[2], t.iter(); t.remove(out); next(it); h = html.fromstring("<p @on='x'>one<br>two</p>")
+br = h.find("br"); texts = t.xpath("//b/text()")
 ---
-print(etree.tostring(t), t[0].get("x"))
+print(etree.tostring(tree), t[0] is b, b.getparent() is t, tree.getroot() is t, out.getparent(), out.tag)
+print([e.tag for e in it][0])
+print(html.tostring(h), br.tail, br.getparent() is h, texts, texts[0].getparent() is b, b.sourceline, t.getprevious().text)
+"""),
+    Library("lxml (objectify)", "lxml", "objects over a document", """
+from lxml import objectify
+t = objectify.fromstring("<a><b>1</b><c>x</c></a>"); b = t.b
+---
+print(b + 1, t.c, b.getparent() is t)
+"""),
+    Library("lxml (parsers)", "lxml", "a parser, between two pieces of its input", """
+from lxml import etree
+p = etree.XMLParser(); p.feed("<a>")
+---
+p.feed("</a>"); print(p.close().tag)
 """),
     Library("beautifulsoup4", "bs4", "a tree", """
 from bs4 import BeautifulSoup
@@ -258,6 +316,18 @@ i = np.zeros((20, 20, 3), "u1"); cv2.circle(i, (9, 9), 4, (255, 0, 0), -1)
 ---
 print(int(cv2.cvtColor(i, cv2.COLOR_BGR2GRAY).sum()))
 """),
+    Library("pillow (files)", "PIL", "images that are opened and not loaded yet", """
+from PIL import Image
+Image.new("RGB", (20, 20), "red").save("a.png"); i, j = Image.open("a.png"), Image.open(open("a.png", "rb"))
+---
+print(i.getpixel((1, 1)), j.size, j.getpixel((2, 2)))
+"""),
+    Library("opencv-python (VideoWriter)", "cv2", "a film that is being written", """
+import cv2
+w = cv2.VideoWriter("a.avi", cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 64))
+---
+print(w.isOpened())
+"""),
     Library("matplotlib", "matplotlib", "figures (Agg), rcParams", """
 import matplotlib; matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -277,6 +347,39 @@ import sqlite3
 c = sqlite3.connect("s.db"); c.execute("create table t (x)"); c.execute("insert into t values (1)"); c.commit()
 ---
 print(c.execute("select x from t").fetchall())
+"""),
+    Library("sqlite3 (in a transaction)", "sqlite3", "a connection with changes that are not committed", """
+import sqlite3
+c = sqlite3.connect("s.db"); c.execute("create table t (x)"); c.commit(); c.execute("insert into t values (1)")
+---
+c.commit(); print(c.execute("select x from t").fetchall())
+"""),
+    Library("shelve", "shelve", "a shelf over `dbm.dumb`", """
+import dbm.dumb, shelve
+s = shelve.Shelf(dbm.dumb.open("d", "c"), writeback=True); s["a"] = [1]
+---
+s["a"].append(2); s["b"] = 3; s.close(); print(sorted(shelve.Shelf(dbm.dumb.open("d", "r")).items()))
+"""),
+    Library("ctypes", "ctypes", "libraries, functions, callbacks, structures, pointers", """
+import ctypes
+library = ctypes.CDLL(None); values = (ctypes.c_double * 4)(1, 2, 3, 4)
+pointer = ctypes.cast(values, ctypes.POINTER(ctypes.c_double))
+library.strlen.argtypes = [ctypes.c_char_p]; call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x + 1)
+---
+pointer[1] = 9; print(library.strlen(b"abc"), values[1], call(3))
+"""),
+    Library("ctypes (pointers of C)", "ctypes", "a pointer that a library has given out", """
+import ctypes
+new = ctypes.CDLL(None).malloc; new.restype = ctypes.POINTER(ctypes.c_int); p = new(16)
+---
+print(bool(p))
+"""),
+    Library("os.walk, glob", "os", "loops over directories, half-way", """
+import glob, os
+for n in "abcd": os.makedirs("top/" + n + "/x", exist_ok=True)
+loops = os.walk("top"), os.scandir("top"), glob.iglob("top/*/*"); first = [next(loop) for loop in loops]
+---
+print([[getattr(x, "path", x) for x in loop] for loop in loops], first[1].is_dir())
 """),
     # ---- programs
     Library("requests", "requests", "a session without open connections", """
@@ -423,6 +526,12 @@ import regex
 p = regex.compile(r"(?P<a>\\w)+"); m = p.match("abc")
 ---
 print(m.captures("a"), p.sub("x", "a b"))
+"""),
+    Library("google-re2", "re2", "patterns, matches", """
+import re2
+p = re2.compile("(a+)b"); m = p.search("xaab")
+---
+print(m.group(1), p.sub("c", "aab"))
 """),
     Library("zstandard", "zstandard", "compressors are made where they are used", """
 import zstandard

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def attempt(library: Library) -> Result:
 
 
 def _version(library: Library) -> str:
-    if library.module == "sqlite3":
+    if library.module in sys.stdlib_module_names:
         return "standard library"
     name = library.name.partition(" ")[0]
     for distribution in (

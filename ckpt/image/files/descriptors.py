@@ -66,32 +66,31 @@ _NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
 _FILES = ("file", "deleted")
 
 _baseline: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of its file
-_regular: list[int] = []
+_readable: list[int] = []
 _outputs: dict[int, str] = {}  # paths of standard output and error
 
 
 def note_baseline() -> None:
     """Record the descriptors that are open before the program begins or goes on: they do not belong to the program."""
     _baseline.clear()
-    _regular.clear()
+    _readable.clear()
     _outputs.clear()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             fd = int(name)
             status = os.fstat(fd)
             _baseline[fd] = status.st_dev, status.st_ino
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            if fd in _STREAMS:
+            is_file = stat.S_ISREG(status.st_mode)
+            if is_file and fd in _STREAMS:
                 _outputs[fd] = os.readlink(f"/proc/self/fd/{fd}")
-            else:
-                _regular.append(fd)
+            elif is_file or stat.S_ISDIR(status.st_mode):
+                _readable.append(fd)
 
 
 def note_ours(fd: int) -> None:
     """Record a regular file that ckpt itself has opened since :func:`note_baseline`."""
     _baseline[fd] = _identity(fd)
-    _regular[:] = [*dict.fromkeys((*_regular, fd))]
+    _readable[:] = [*dict.fromkeys((*_readable, fd))]
 
 
 def baseline() -> Collection[int]:
@@ -102,8 +101,8 @@ def baseline() -> Collection[int]:
 
 
 def our_files() -> tuple[int, ...]:
-    """The descriptors of :func:`baseline` that are regular files, without the standard streams."""
-    return tuple(fd for fd in _regular if _is_ours(fd))
+    """The descriptors of :func:`baseline` that are regular files or directories, without the standard streams."""
+    return tuple(fd for fd in _readable if _is_ours(fd))
 
 
 def _is_ours(fd: int) -> bool:

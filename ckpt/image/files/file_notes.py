@@ -10,8 +10,8 @@ After a plain ``fork(2)`` parent and child share every open file description (PO
 - A ``flock`` lasts as long as any process has the open file description, so the program could not release its lock by
   closing its file while a child lives.
 
-Therefore ``_frames.fork`` replaces the child's regular files by files of the child's own, open for reading, before the
-parent goes on. Then the child gives up the program's pipes, sockets and the like (:func:`give_up_descriptors`).
+Therefore ``_frames.fork`` replaces the child's regular files and directories by ones of the child's own, open for reading,
+before the parent goes on. Then the child gives up the program's pipes, sockets and the like (:func:`give_up_descriptors`).
 
 Not here: how a file is saved (:mod:`ckpt.image.files.saved_files`).
 """
@@ -41,7 +41,7 @@ class FileNote:
     unknown). ``mode``: the permission bits. ``locks``: the lines of ``/proc/self/fdinfo`` about locks.
 
     For a descriptor of no regular file, ``path`` and ``flags`` are filled in later by :func:`completed`: they cannot change
-    before the child looks at them.
+    before the child looks at them. ``offset`` of a directory: how far it has been read; -1: it cannot be read (``O_PATH``).
     """
 
     path: str
@@ -67,11 +67,12 @@ def completed(fd: int, note: FileNote) -> FileNote:
 
 
 def give_up_descriptors(notes: dict[int, FileNote], own: Collection[int]) -> None:
-    """In a forked child: replace the program's pipes, sockets, directories and the like by ``/dev/null``, open for reading,
-    so that the child cannot use them. The notes are completed before.
+    """In a forked child: replace the program's pipes, sockets and the like by ``/dev/null``, open for reading, so that the
+    child cannot use them. The notes are completed before.
 
-    Three kinds of descriptors are left alone: those in ``own``, which ckpt itself needs; standard streams, which
-    :mod:`ckpt.image.files.standard_output` treats; and devices, of which only harmless ones can be saved.
+    Four kinds of descriptors are left alone: those in ``own``, which ckpt itself needs; standard streams, which
+    :mod:`ckpt.image.files.standard_output` treats; devices, of which only harmless ones can be saved; and files and
+    directories that are the child's own.
     """
     null_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for fd, note in notes.items():
@@ -79,7 +80,8 @@ def give_up_descriptors(notes: dict[int, FileNote], own: Collection[int]) -> Non
             continue
         with contextlib.suppress(OSError):  # the descriptor has been closed
             notes[fd] = completed(fd, note)
-            os.dup2(null_fd, fd, inheritable=False)
+            if note.kind != "directory" or note.offset < 0:
+                os.dup2(null_fd, fd, inheritable=False)
     os.close(null_fd)
 
 

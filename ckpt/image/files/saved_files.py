@@ -66,7 +66,7 @@ class SavedFiles:
             fd,
             note.path,
             note.flags,
-            note.offset,
+            note.offset if note.kind != "directory" else 0,  # os.scandir and os.listdir leave it there
             note.length if note.kind in ("file", "deleted") and is_written(note) else None,
             content,
             is_deleted,

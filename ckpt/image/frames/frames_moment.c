@@ -162,7 +162,8 @@ static uint32_t read_locks(int fd, char *lines)
     return (uint32_t)length;
 }
 
-/* Note one descriptor. Of a file that is not regular, only the type is noted: nothing else can change before the child looks.
+/* Note one descriptor. Of a file that is not regular, only the type is noted, and of a directory how far it has been read (-1: it
+ * cannot be read, for example with O_PATH): nothing else can change before the child looks.
  * Returns 1: noted; 0: the descriptor is not open; -1: an exception is set. */
 static int append_descriptor(Buffer *buffer, int fd)
 {
@@ -193,6 +194,8 @@ static int append_descriptor(Buffer *buffer, int fd)
             noted.lock_bytes = read_locks(fd, locks);
         }
     }
+    else if (S_ISDIR(status.st_mode))
+        noted.offset = lseek(fd, 0, SEEK_CUR);
     if (append(buffer, &noted, sizeof noted) || append(buffer, path, noted.path_bytes) || append(buffer, locks, noted.lock_bytes))
         return -1;
     return 1;
@@ -265,22 +268,24 @@ static int is_among(int fd, const int *fds, size_t count)
     return 0;
 }
 
-/* Find the next file that a child must not share, from offset `at` of the record on. 0: there is none. A standard stream is
- * shared, unless a lock belongs to it. */
+/* Find the next file or directory that a child must not share, from offset `at` of the record on. 0: there is none. A standard
+ * stream is shared, unless a lock belongs to it. */
 static int next_shared(const MomentRecord *noted, size_t *at, Descriptor *found)
 {
     while (*at + sizeof *found <= noted->bytes) {
         memcpy(found, noted->data + *at, sizeof *found);
         *at += record_bytes(found);
-        if (S_ISREG(found->mode) && (found->fd > STDERR_FILENO || found->lock_bytes) &&
+        int is_read = S_ISREG(found->mode) || (S_ISDIR(found->mode) && found->offset >= 0);
+        if (is_read && (found->fd > STDERR_FILENO || found->lock_bytes) &&
             !is_among(found->fd, noted->ours, noted->count))
             return 1;
     }
     return 0;
 }
 
-/* In a new child: replace each such file by an open file description of the child's own, for reading only, at the same offset.
- * The program's locks belong to its open file descriptions, and last until the last descriptor of one is closed: so the child
+/* In a new child: replace each such file by an open file description of the child's own, for reading only, at the same offset;
+ * the flags of a directory stay, since the child reads them. The child may read a directory to its end: the offset of the
+ * program's own reading does not move. The program's locks belong to its open file descriptions, and last until the last descriptor of one is closed: so the child
  * must have none of these. */
 static void reopen_files(const MomentRecord *noted)
 {
@@ -289,14 +294,19 @@ static void reopen_files(const MomentRecord *noted)
     while (next_shared(noted, &at, &each)) {
         char name[32];
         snprintf(name, sizeof name, "/proc/self/fd/%d", each.fd);
-        int own = open(name, O_RDONLY | O_CLOEXEC);
+        int is_directory = S_ISDIR(each.mode), flags = O_RDONLY, closes = O_CLOEXEC;
+        if (is_directory) {
+            flags = fcntl(each.fd, F_GETFL);
+            closes = fcntl(each.fd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0;
+        }
+        int own = open(name, flags | O_CLOEXEC);
         if (own < 0) /* nothing that may be read */
             own = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (own < 0)
             close(each.fd);
         else {
             lseek(own, each.offset, SEEK_SET);
-            dup3(own, each.fd, O_CLOEXEC);
+            dup3(own, each.fd, closes);
             close(own);
         }
     }

@@ -258,8 +258,8 @@ PyDoc_STRVAR(fork_doc,
 "fork(noted=b'', ours=(), switches=0, /) -> pid\n\n"
 "fork(2) with the interpreter's own repairs (its locks and threads) but without the callbacks of os.register_at_fork(), so\n"
 "that the child's memory is the program's: random is not seeded again, locks of the program are not reset.\n"
-"noted: the result of note_moment(), or b''.  In the child each regular file in it is opened again, for reading only, so that\n"
-"its offset is the child's own; the descriptors in `ours` stay as they are.  The result is 0 in the child.  Raises OSError.\n"
+"noted: the result of note_moment(), or b''.  In the child each regular file and directory in it is opened again, for reading only, so\n"
+"that its offset is the child's own; the descriptors in `ours` stay as they are.  The result is 0 in the child.  Raises OSError.\n"
 "switches: fork only if switches() is this number, so that no other thread has run since then; else the result is -1.");
 static PyObject *fork_bare(PyObject *module, PyObject *args)
 {

@@ -33,7 +33,9 @@ GROUP = "ckpt.libraries"
 
 _STANDARD = "ckpt.image.stdlib.standard"
 _REGISTERED = "ckpt.image.stdlib.registered"
+_HANDLES = "ckpt.image.handles"
 _DATA = "ckpt.image.libraries"
+_COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
 BUILT_IN = {
     # the standard library: by the names of the modules in C, which may be imported without those in Python
@@ -46,6 +48,9 @@ BUILT_IN = {
     accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",
     "logging": f"{_STANDARD}:Logging",
     "mmap": f"{_STANDARD}:MappedMemory",
+    "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
+    "multiprocessing.shared_memory": f"{_HANDLES}.shared_memory:SharedMemory",
+    "posix": f"{_HANDLES}.directories:Directories",
     "pyexpat": f"{_STANDARD}:Expat",
     "sqlite3": f"{_STANDARD}:Sqlite",
     # those with settings, in the order in which these are put back
@@ -66,6 +71,12 @@ BUILT_IN = {
     "PIL": f"{_DATA}.pillow:Pillow",
     "gmpy2": f"{_DATA}.gmpy2:Gmpy2",
     "numexpr": f"{_DATA}.numexpr:NumExpr",
+    "lightgbm": f"{_COMPILED}.lightgbm:LightGBM",
+    "lxml": f"{_COMPILED}.lxml:Lxml",
+    "pyarrow": f"{_COMPILED}.pyarrow:PyArrow",
+    "tables": f"{_COMPILED}.tables:Tables",
+    "scipy": f"{_COMPILED}.scipy:SciPy",
+    "xgboost": f"{_COMPILED}.xgboost:XGBoost",
     "cython_runtime": f"{_TOOLS}.cython:Cython",
     "pyfakefs": f"{_TOOLS}.pyfakefs:PyFakeFs",
     "regex": f"{_TOOLS}.regex:Regex",

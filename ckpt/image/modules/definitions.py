@@ -26,7 +26,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import is_heap
@@ -72,11 +72,6 @@ class Definitions:
         self._search_module(module)
         found = self._paths.get(id(obj))
         return found[1] if found is not None else None
-
-    def note_closures(self, functions: Iterable[Any]) -> None:
-        """:meth:`note_closure` for each of these functions."""
-        for function in functions:
-            self.note_closure(function)
 
     def note_closure(self, function: Any) -> None:
         """Search the module of a function on the stack, or of a generator: :meth:`cell` will be asked for its cells."""

@@ -25,8 +25,9 @@ from ckpt.transport.records import dataclass, field
 
 __all__ = ["Note", "StandardBaseline", "is_from_standard"]
 
-_NOT_NOTED = frozenset({"weakref", "ctypes", "importlib"})
-"""Libraries whose objects belong to one process: finalizers, libraries in C, the import system."""
+_NOT_NOTED = frozenset({"weakref", "ctypes", "importlib", "multiprocessing.resource_tracker"})
+"""Libraries and modules whose objects belong to one process: finalizers, libraries in C, the import system, the process that
+removes shared memory."""
 _NO_OBJECTS = frozenset({"sys", "threading"})
 """Modules whose objects describe this process and its threads."""
 _DIRECTORY = os.path.dirname(os.__file__) + os.sep
@@ -61,7 +62,7 @@ class StandardBaseline:
 
     def note(self, module: types.ModuleType) -> None:
         name = module.__dict__["__name__"]
-        if name in self.notes or package_of(name) in _NOT_NOTED:
+        if name in self.notes or name in _NOT_NOTED or package_of(name) in _NOT_NOTED:
             return
         attributes = module.__dict__
         # what sys holds must not live longer: the streams of the program, its exceptions

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ckpt.compat.accelerators import CTYPES
+from ckpt.image.errors import ObjectRefused
 from ckpt.image.frames.generators import gen_info
 from ckpt.image.reducers.raw_instances import attributes_of
 
@@ -33,11 +34,12 @@ def find(
     """``(path, reason)`` of the innermost object inside ``value`` that fails.
 
     ``attempt(obj)`` pickles one object and returns its failure, None if there is none. ``failure``: the failure of ``value``
-    itself. The search ends after ``limit_s`` seconds, with the innermost object found so far.
+    itself. The search ends after ``limit_s`` seconds, with the innermost object found so far, and at an object that its
+    reducer refuses as a whole (:class:`ObjectRefused`).
     """
     deadline = time.monotonic() + limit_s
     path, seen = "", {id(value)}
-    while True:
+    while not (isinstance(failure, ObjectRefused) and failure.obj is value):
         for step, part in _parts(value):
             if id(part) in seen or time.monotonic() > deadline:
                 continue
@@ -47,7 +49,8 @@ def find(
                 seen.add(id(part))
                 break
         else:
-            return path, _reason(value, failure)
+            break
+    return path, _reason(value, failure)
 
 
 def path_to(
@@ -108,6 +111,8 @@ def _reason(value: object, failure: Exception) -> str:
 
 def _failure_text(failure: Exception) -> str:
     """The text of a failure. Torch raises ``NotImplementedError("{} cannot be pickled", name)``: its parts are joined."""
+    if isinstance(failure, ObjectRefused):
+        return failure.reason
     if len(failure.args) > 1 and isinstance(failure.args[0], str) and "{}" in failure.args[0]:
         try:
             return failure.args[0].format(*failure.args[1:])

@@ -300,9 +300,21 @@ class ImagePickler(pickle.Pickler):
         """Id of each object saved so far → (its number in the memo, the object)."""
         return self.memo.copy()
 
+    def forget(self) -> None:
+        """Let go of all objects of the program. The pickler, which refers to itself, would keep them alive until the garbage
+        collector runs, and exports of memory with them (``mmap.close`` would fail)."""
+        self.clear_memo()
+        self.persistent_id = _nothing  # type: ignore[method-assign]
+        for kept in (self.shared, self.memory, self.deferred, self.cached_calls):
+            kept.clear()
+
     def defer(self, function: Callable[..., object], *args: Any) -> None:
         """Pickle the call ``function(*args)`` last; it is made when everything has been loaded."""
         self.deferred.append((function, args))
+
+
+def _nothing(obj: object) -> None:
+    """A ``persistent_id`` that finds nothing."""
 
 
 class ImageUnpickler(pickle.Unpickler):

@@ -4,7 +4,8 @@ A child of ``fork(2)`` has no timers of its parent, and shares file offsets with
 fork. One record is a ``bytes`` object, called ``noted`` here and elsewhere::
 
     note()          in the parent, right before the fork: the record. ``_frames.fork(noted)`` then gives the child open
-                    files of its own in place of the program's regular files, before the parent goes on
+                    files of its own in place of the program's regular files and directories, before the parent
+                    goes on
     check(noted)    the child's first action: has another thread opened a file meanwhile?
     read(noted)     in the child (or in the same process, if there is no fork): the record as a Moment
 
@@ -49,12 +50,13 @@ def note() -> bytes:
 
 
 def check(noted: bytes) -> None:
-    """Compare the descriptors of the forked child with the record. Raises :class:`Unpicklable` for a regular file that is
-    open but not in the record: another thread has opened it before the fork, and its offset is unknown."""
+    """Compare the descriptors of the forked child with the record. Raises :class:`Unpicklable` for a regular file or a
+    directory that is open but not in the record: another thread has opened it before the fork, and its offset is unknown."""
     known = read(noted).files
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
-            if fd not in known and stat.S_ISREG(os.fstat(fd).st_mode):
+            mode = os.fstat(fd).st_mode
+            if fd not in known and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 path = os.readlink(f"/proc/self/fd/{fd}")
                 raise Unpicklable(f"descriptor {fd} ({path})", "opened while the image was being taken")
         except OSError:

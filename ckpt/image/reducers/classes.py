@@ -69,6 +69,8 @@ def reduce_class(pickler: Saver, cls: type) -> Any:
         essentials["__class__"] = own["__class__"]
     if rebuild.metaclass_of_ctypes(meta) is not None:
         essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
+        if "_fields_" in own and _refers_to_itself(cls):
+            del essentials["_fields_"]  # set with the other attributes, when the class exists
     attributes = {
         key: value
         for key, value in own.items()
@@ -87,6 +89,22 @@ def reduce_class(pickler: Saver, cls: type) -> Any:
         None,
         rebuild.fill_class,
     )
+
+
+def _refers_to_itself(cls: Any) -> bool:
+    """Do the fields of a ctypes structure have pointers, or functions with arguments, of its own type?"""
+    waiting, seen = [field[1] for field in cls._fields_], set[int]()
+    while waiting:
+        kind = waiting.pop()
+        if kind is cls:
+            return True
+        if not isinstance(kind, type) or id(kind) in seen:
+            continue
+        seen.add(id(kind))
+        waiting += [getattr(kind, name, None) for name in ("_type_", "_restype_")]
+        waiting += getattr(kind, "_argtypes_", None) or ()
+        waiting += [field[1] for field in getattr(kind, "_fields_", ())]
+    return False
 
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)

@@ -8,6 +8,8 @@ meanwhile.
 Therefore images of a program that has mapped a file for shared writing are written without a fork
 (:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it.
 
+A file in ``/dev/shm`` that is gone at a restart is made again: it is a block of shared memory.
+
 The file behind a mapping, and the access to it, are read from ``/proc/self/maps``.
 """
 
@@ -22,6 +24,8 @@ from ckpt.image.errors import RestoreError
 from ckpt.transport.wires.crossmemory import address_of
 
 __all__ = ["reduce_map"]
+
+_IN_MEMORY = "/dev/shm/"
 
 
 def reduce_map(pickler: Any, mapped: mmap.mmap) -> Any:
@@ -66,6 +70,8 @@ def _mapping(address: int) -> tuple[str, bool, bool, int]:
 
 def make_map(place: str, nbytes: int, offset: int, access: int, content: Any, position: int) -> mmap.mmap:
     if place:
+        if place.startswith(_IN_MEMORY) and content is not None and not os.path.lexists(place):
+            _make_file(place, offset + nbytes)
         try:
             fd = os.open(place, os.O_RDWR if access == mmap.ACCESS_WRITE else os.O_RDONLY)
         except OSError as failure:
@@ -84,6 +90,22 @@ def make_map(place: str, nbytes: int, offset: int, access: int, content: Any, po
         made[:] = bytes(content) if nbytes < 1 << 20 else memoryview(content)
     made.seek(position)
     return made
+
+
+def _make_file(place: str, nbytes: int) -> None:
+    """Make a block of shared memory again, which nobody else has any more. Its content follows."""
+    try:
+        fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, nbytes)
+        finally:
+            os.close(fd)
+    except FileExistsError:
+        pass  # another rank has made it
+    except OSError as failure:
+        raise RestoreError(
+            f"the shared memory {place!r} cannot be made again: {failure.strerror}"
+        ) from failure
 
 
 def make_closed_map() -> mmap.mmap:

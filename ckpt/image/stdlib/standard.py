@@ -113,7 +113,16 @@ class Processes(Library):
 
 
 class Sqlite(Library):
-    """sqlite3: connections to files (opened again, settings kept) and in memory (with their content)."""
+    """sqlite3: connections to files (opened again, settings kept) and in memory (with their content). An image waits for the
+    end of a transaction."""
+
+    transient_types = ("sqlite3:Connection",)
+
+    def reason_against(self, obj: Any) -> str | None:
+        try:
+            return "a connection of sqlite3 is in a transaction" if obj.in_transaction else None
+        except self.module.ProgrammingError:  # it is closed
+            return None
 
     def reducers(self) -> dict[type, Reducer]:
         connection, cursor = (

@@ -15,11 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[5]
 
-_POINTER = "ctypes objects containing pointers cannot be pickled"
 REFUSED = {
     # memory that belongs to C
-    **dict.fromkeys(("CCharPType", "CWCharPType", "CVoidPType", "NullPtrType", "LPCCharType"), _POINTER),
-    **dict.fromkeys(("CFunctionType", "FuncPtrType", "PyObjectType", "NullPyObjectType"), _POINTER),
     "CParamType": "CArgObject' object",
     "SymtableEntryType": "cannot pickle 'symtable entry' object",
     "DialectType": "cannot pickle 'Dialect' instances",

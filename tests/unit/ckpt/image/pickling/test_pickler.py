@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import random
@@ -186,3 +187,11 @@ def test_many_instances_cost_at_most_four_times_plain_pickle() -> None:
 
     ours = best(lambda: ImagePickler(Stream(MemorySink()), references).dump(data))
     assert ours < 4 * best(lambda: pickle.dumps(data, 5))
+
+
+def test_a_pickler_that_has_forgotten_exports_no_memory() -> None:
+    """After an image without fork, closing shared memory failed: the pickler was garbage that referred to itself."""
+    mapped = mmap.mmap(-1, 100)
+    _, pickler = pickled([mapped, memoryview(mapped)])
+    pickler.forget()
+    mapped.close()

@@ -51,6 +51,19 @@ def test_kinds_of_descriptors() -> None:
     assert out not in noted().files, "closed"
 
 
+def test_how_far_a_directory_has_been_read(tmp_path: Path) -> None:
+    """A forked child has an offset of its own there, and so may read it to its end."""
+    for name in "abc":
+        (tmp_path / name).touch()
+    with os.scandir(tmp_path) as entries:
+        next(entries)
+        known = [note for note in noted().files.values() if note.kind == "directory" and note.path == ""]
+        assert [note.offset > 0 for note in known] == [True]
+    place = os.open(tmp_path, os.O_PATH)
+    assert noted().files[place].offset == -1, "it cannot be read"
+    os.close(place)
+
+
 def test_a_mere_place_in_the_file_system_is_no_file() -> None:
     place = os.open(__file__, os.O_PATH)
     assert noted().files[place].kind == "special file"
@@ -79,6 +92,10 @@ def test_a_file_that_another_thread_opens_meanwhile_is_missed_by_no_image(tmp_pa
         pytest.raises(Unpicklable, match=r"new.*opened while the image was being taken"),
     ):
         moment.check(before)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(Unpicklable, match="opened while the image was being taken"):
+        moment.check(before)
+    os.close(directory)
     moment.check(before)
     os.close(out)
     os.close(into)

@@ -1,0 +1,1 @@
+"""Handles of C that ordinary programs hold: directories being read, libraries of ctypes, shared memory."""

@@ -1,0 +1,73 @@
+"""Factorised matrices: solutions after a restart have the same bits."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from ckpt.image.compiled import scipy as scipy_factors
+from ckpt.image.errors import RestoreError
+from tests.unit.ckpt.image.support import copy_of, resumed_output
+
+sparse = pytest.importorskip("scipy.sparse")
+linalg = pytest.importorskip("scipy.sparse.linalg")
+
+SIZE = 120
+
+
+def matrix(value_type: str) -> Any:
+    made = sparse.random(SIZE, SIZE, 0.05, random_state=1, format="csc") + sparse.eye(SIZE, format="csc") * 3
+    return made.astype(value_type) * (1 + (0.5j if value_type in "FD" else 0))
+
+
+@pytest.mark.parametrize("factorise", ["splu", "spilu"])
+@pytest.mark.parametrize("value_type", ["f", "d", "F", "D"])
+def test_solutions_have_the_same_bits_through_two_generations(value_type: str, factorise: str) -> None:
+    factors = getattr(linalg, factorise)(matrix(value_type))
+    made = copy_of(copy_of(factors))
+    right = numpy.random.default_rng(1).random((SIZE, 2)).astype(value_type)
+    for transposed in "NTH":
+        assert made.solve(right, transposed).tobytes() == factors.solve(right, transposed).tobytes()
+    assert (made.shape, made.nnz, type(made.L)) == (factors.shape, factors.nnz, type(factors.L))
+    assert (made.L != factors.L).nnz == (made.U != factors.U).nnz == 0
+    assert numpy.array_equal(made.perm_r, factors.perm_r) and numpy.array_equal(made.perm_c, factors.perm_c)
+
+
+def test_the_memory_of_the_factors_lives_as_long_as_they_do() -> None:
+    made = copy_of(linalg.splu(matrix("d")))
+    (holder,) = [obj for obj in gc.get_objects() if type(obj) is scipy_factors.MatrixOf]
+    arrays = weakref.ref(holder)
+    del holder
+    gc.collect()
+    assert arrays() is not None
+    del made
+    gc.collect()
+    assert arrays() is None
+
+
+def test_arrays_that_do_not_fit_are_an_error() -> None:
+    _, (kind, value_type, shape, counts, arrays) = scipy_factors.reduce_factors(
+        None, linalg.splu(matrix("d"))
+    )
+    with pytest.raises(RestoreError, match="could not be made again"):
+        scipy_factors.make_factors(kind, value_type, shape, (counts[0], counts[1], 1), arrays)
+
+
+@pytest.mark.rotate(4)
+def test_a_program_that_keeps_factors_and_their_solve(tmp_path: Path) -> None:
+    source = """
+    import numpy as np, scipy.sparse as sp, scipy.sparse.linalg as sl
+    A = (sp.random(200, 200, 0.05, random_state=1) + sp.eye(200) * 3).tocsc()
+    solve, factors, x = sl.factorized(A), sl.splu(A), np.ones(200)
+    for step in range(4):
+        x = solve(x) + factors.solve(x)
+        if step == 1:
+            driver_tick()
+    print(x.tobytes().hex())
+    """
+    resumed_output(tmp_path, source)

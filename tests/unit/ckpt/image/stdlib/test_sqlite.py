@@ -1,0 +1,21 @@
+"""Connections of sqlite3: an image is taken between two transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ckpt.image.interface.registry import libraries
+
+
+def test_an_image_waits_for_the_end_of_a_transaction() -> None:
+    library = libraries.find("sqlite3")
+    assert library is not None and library.transient_types == ("sqlite3:Connection",)
+    connection = sqlite3.connect(":memory:")
+    assert library.reason_against(connection) is None
+    connection.execute("CREATE TABLE t (n)")
+    connection.execute("INSERT INTO t VALUES (1)")
+    assert library.reason_against(connection) == "a connection of sqlite3 is in a transaction"
+    connection.commit()
+    assert library.reason_against(connection) is None
+    connection.close()
+    assert library.reason_against(connection) is None
