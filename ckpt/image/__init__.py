@@ -25,6 +25,7 @@ from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.stack import Stack, available, capture, run_base
 from ckpt.image.interface.transient import refuse_transient
 from ckpt.image.loading import Loaded, Source, load, resume
+from ckpt.image.modules.package_changes import LOST
 from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
 from ckpt.image.pairs import ImageReport, Prepared
@@ -33,6 +34,7 @@ from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
 
 __all__ = [
+    "LOST",
     "ImageError",
     "ImageReport",
     "Loaded",

@@ -26,6 +26,7 @@ from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
+from ckpt.image.modules.plain_values import leave_out_not_plain
 from ckpt.image.modules.references import process_references
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
@@ -167,11 +168,13 @@ def run_dump(
         def rehearsal(most_bytes: int | None = None) -> ImagePickler:
             return make_pickler(Stream(DiscardingSink(most_bytes)), ImagePickler, False)
 
+        frames = prepared.stack.frames if prepared.stack else ()
         package_changes.leave_out_unsavable(
             changed,
             lambda changes: failure_of(rehearsal(), [tuple(change) for change in changes]),
-            prepared.stack.frames if prepared.stack else (),
+            frames,
         )
+        leave_out_not_plain(changed, baseline_notes, references, frames)
         references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers)
         late["locks"] = [(held_lock.lock, held_lock.times) for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))

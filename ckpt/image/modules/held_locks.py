@@ -35,7 +35,7 @@ from ckpt.image.modules.package_baseline import PackageBaseline, members
 if TYPE_CHECKING:
     from ckpt.image.modules.references import References
 
-__all__ = ["LockFinder", "HeldLock", "acquire_again", "find_held_locks"]
+__all__ = ["LockFinder", "HeldLock", "acquire_again", "find_held_locks", "is_free"]
 
 _RLOCK = type(threading.RLock())
 _OWN_THREADS = 2  # the main thread and the port's helper
@@ -150,6 +150,18 @@ def _times_held(value: Any) -> int:
     if type(value) in _multiprocessing_types():
         return stdlib.times_semaphore_owned(stdlib.semaphore_of(value))
     return _count_by_release(value) if type(value) in _library_types() else 0
+
+
+def is_free(value: Any) -> bool:
+    """Is this a lock of :mod:`threading` that no thread holds?"""
+    if (
+        type(value) not in (_thread.LockType, _RLOCK)
+        or _times_held(value)
+        or not value.acquire(blocking=False)
+    ):
+        return False
+    value.release()
+    return True
 
 
 def _count_by_release(lock: Any) -> int:
