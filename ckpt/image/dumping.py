@@ -161,20 +161,19 @@ def run_dump(
             pickler.running_generators = prepared.stack.generators() if prepared.stack is not None else []
             pickler.running = {id(obj) for obj in receivers}
             pickler.cached_calls = prepared.stack.cached_calls() if prepared.stack else []
-            for record in prepared.stack.frames if prepared.stack else ():
+            for record in prepared.frames:
                 pickler.definitions.note_closure(record.func)
             return pickler
 
         def rehearsal(most_bytes: int | None = None) -> ImagePickler:
             return make_pickler(Stream(DiscardingSink(most_bytes)), ImagePickler, False)
 
-        frames = prepared.stack.frames if prepared.stack else ()
         package_changes.leave_out_unsavable(
             changed,
             lambda changes: failure_of(rehearsal(), [tuple(change) for change in changes]),
-            frames,
+            prepared.frames,
         )
-        leave_out_not_plain(changed, baseline_notes, references, frames)
+        leave_out_not_plain(changed, baseline_notes, references, prepared.frames)
         references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers)
         late["locks"] = [(held_lock.lock, held_lock.times) for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))

@@ -42,7 +42,7 @@ from ckpt.image.reducers import rebuild
 from ckpt.transport.records import asdict, dataclass, field
 
 if TYPE_CHECKING:
-    from ckpt.image.frames.stack import Stack
+    from ckpt.image.frames.stack import FrameRecord, Stack
 
 __all__ = ["Dump", "ImageReport", "Label", "Prepared"]
 
@@ -71,6 +71,11 @@ class Prepared:
     references: References
     pid: int
     prepared_ns: int
+
+    @property
+    def frames(self) -> list[FrameRecord]:
+        """The frames of the call stack, outermost first; none if there is no stack."""
+        return [] if self.stack is None else self.stack.frames
 
 
 @dataclass(slots=True)

@@ -26,8 +26,13 @@ Not here: what has changed, and what is done with the answer (:mod:`ckpt.image.m
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import gc
+import itertools
+import random
 import sys
+import threading
 import types
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
@@ -65,34 +70,27 @@ _MOST_NAMED = 3  # kinds of such values that a report names for one package
 _NOT_KEPT = "changed, not kept, since it is not only settings and registries:"
 
 _ATOMS = (int, str, float, complex, bytes, bytearray, type(None), types.CodeType)
+_VALUE_TYPES = (
+    *(*_ATOMS, range, slice, type(...), type(NotImplemented)),
+    *(types.SimpleNamespace, types.GenericAlias, types.UnionType),
+    *(random.Random, itertools.count, threading.local, contextvars.ContextVar),
+)
 _VALUE_MODULES = frozenset(
     {
-        "_random",
         "array",
-        "contextvars",
         "datetime",
         "decimal",
         "fractions",
         "ipaddress",
         "operator",
         "pathlib",
+        "re",
+        "typing",
+        "uuid",
+        "zoneinfo",
     }
-    | {"re", "typing", "uuid", "zoneinfo"}
 )
 """Modules of the standard library whose classes are all of values."""
-_VALUE_TYPES = frozenset(
-    {
-        ("_thread", "_local"),
-        ("builtins", "NotImplementedType"),
-        ("builtins", "ellipsis"),
-        ("builtins", "range"),
-        ("builtins", "slice"),
-        ("itertools", "count"),
-        ("types", "GenericAlias"),
-        ("types", "SimpleNamespace"),
-        ("types", "UnionType"),
-    }
-)
 _LRU = type(functools.lru_cache(lambda: None))
 _DESCRIPTORS = (
     types.MemberDescriptorType,
@@ -101,7 +99,6 @@ _DESCRIPTORS = (
     types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
 )
-_BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 _CONTAINERS = (dict, list, set, deque)
 
 
@@ -210,8 +207,10 @@ class PlainValues:
             return self._parts_of_function(value)
         if cls is types.MethodType:
             return (value.__self__, value.__func__)
-        if cls in _BOUND:
+        if is_a(value, types.BuiltinMethodType) or cls is types.MethodWrapperType:
             return (value.__self__,)
+        if cls is types.MappingProxyType:
+            return gc.get_referents(value)
         if cls is property:
             return (value.fget, value.fset, value.fdel)
         if cls is staticmethod or cls is classmethod:
@@ -252,18 +251,17 @@ def _content_of(value: Any) -> Iterable[Any]:
         return list((tuple if is_a(value, tuple) else frozenset).__iter__(value))
     if is_a(value, BaseException):
         return BaseException.args.__get__(value)  # type: ignore[attr-defined, no-any-return]
-    if any(_is_value_type(base) for base in cls.__mro__) or cls is object:
+    if (
+        cls is object
+        or is_a(value, _VALUE_TYPES)
+        or any(_home(base) in _VALUE_MODULES for base in cls.__mro__)
+    ):
         return ()
     base = next(base for base in cls.__mro__ if not is_heap(base))
-    is_seen = base in _ATOMS or (base is object and not has_hidden_state(cls, len(slots_of(cls))))
+    is_seen = base is object and not has_hidden_state(cls, len(slots_of(cls)))
     if not is_seen and not held_locks.is_free(value):
         raise NotPlain(f"an object of {_text_of(cls)}")
     return ()
-
-
-def _is_value_type(cls: type) -> bool:
-    home, _, name = _text_of(cls).rpartition(".")
-    return home in _VALUE_MODULES or (home, name) in _VALUE_TYPES
 
 
 def _is_logger(cls: type) -> bool:
@@ -272,6 +270,9 @@ def _is_logger(cls: type) -> bool:
     return logging is not None and issubclass(cls, logging.Logger)
 
 
+def _home(cls: type) -> Any:
+    return namespace_of(cls).get("__module__") if is_heap(cls) else type.__dict__["__module__"].__get__(cls)
+
+
 def _text_of(cls: type) -> str:
-    home = namespace_of(cls).get("__module__") if is_heap(cls) else type.__dict__["__module__"].__get__(cls)
-    return f"{home}.{type.__dict__['__qualname__'].__get__(cls)}"
+    return f"{_home(cls)}.{type.__dict__['__qualname__'].__get__(cls)}"
