@@ -134,8 +134,8 @@ def keep_package(name: str) -> None:
     """Have images hold all that the program has changed in the variables of an installed package.
 
     Images hold the changes in a package that is written in Python if all of them are settings and registries. They do not
-    hold others (closures, generators, files), nor those in a package with modules in C, because closures and such modules
-    may have state that belongs to the variables: ``ckpt doctor`` and ``ckpt inspect`` say "changed, not kept". With this
+    hold others (generators, weak references, files), nor those in a package with modules in C, because such modules may
+    have state that belongs to the variables: ``ckpt doctor`` and ``ckpt inspect`` say "changed, not kept". With this
     call, the changes in the package's modules, their classes and objects are restored after a restart, when the package has
     been imported again. ``name``: of the top-level module. Call it before or after the import, in every rank that needs it;
     it stays in force after restarts.

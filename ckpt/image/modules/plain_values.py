@@ -1,16 +1,16 @@
 """Is what a program has changed in an installed package *plain*: settings and registries? Only plain changes are kept.
 
-A value is plain if all of its meaning lies in values and names that a new process can have too. It is not plain if it is at
-work, is tied to this process, or is known only to the code that has made it: then it may depend on what the package keeps
-where no image looks (closures, caches, C), and a flag "is set up" would come back without the thing.
+A value is plain if all of its state is seen from Python, and it is not in the middle of something: it consists of values and
+names that a new process can have too. Else it may depend on what no image looks at (C, other processes, another thread), and
+a flag "is set up" would come back without the thing.
 
 =====================  =======================================================================================
 plain                  numbers, texts, bytes, dates, paths, patterns, arrays of numbers, members of enumerations
 plain                  what is saved by a name: modules, classes, functions, loggers, variables of other modules
 plain                  what is defined in the program: its functions, classes and their instances
-plain, by its parts    containers; instances of classes written in Python; bound methods, ``partial``, properties
+plain, by its parts    containers; instances of classes written in Python; bound methods, ``partial``, properties;
+                       functions and classes that no name leads to (closures, lambdas, classes made at run time)
 plain                  random generators, counters, locks that nobody holds
-not plain              functions and classes of packages that no name leads to (closures, lambdas)
 not plain              iterators, generators, coroutines, held locks, weak references, files
 not plain              every other object of a type written in C
 =====================  =======================================================================================
@@ -34,11 +34,12 @@ import random
 import sys
 import threading
 import types
-from collections import defaultdict, deque
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Iterable, Iterator
 from enum import EnumMeta
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.stdlib import ABC_STATE
 from ckpt.compat.typeobjects import has_hidden_state, is_heap
 from ckpt.image.lowlevel.inspect_raw import (
     attributes_of,
@@ -98,7 +99,9 @@ _DESCRIPTORS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
+    type(namedtuple("Named", "field").__dict__["field"]),
 )
+_EMPTY_CELL = types.CellType()
 _CONTAINERS = (dict, list, set, deque)
 
 
@@ -170,7 +173,6 @@ class PlainValues:
         self._plain: dict[
             int, Any
         ] = {}  # the objects, too: no other object must get the address of one meanwhile
-        self._program = {id(module.__dict__) for module in references.by_value.values()}
 
     def not_plain_in(self, values: Iterable[Any]) -> str | None:
         """What the first object below these values is that is not plain; ``None``: all are plain."""
@@ -203,8 +205,10 @@ class PlainValues:
             return ()
         if is_a(value, type):
             return self._parts_of_class(value)
-        if cls is types.FunctionType or cls is _LRU:
+        if cls is types.FunctionType:
             return self._parts_of_function(value)
+        if cls is _LRU:
+            return () if self._references.is_importable(value) else (value.__wrapped__,)
         if cls is types.MethodType:
             return (value.__self__, value.__func__)
         if is_a(value, types.BuiltinMethodType) or cls is types.MethodWrapperType:
@@ -223,21 +227,18 @@ class PlainValues:
 
     def _parts_of_class(self, cls: type) -> Iterable[Any]:
         is_found = not is_heap(cls) or is_named(cls) or self._references.is_user_type(cls)
-        if not is_found and self._definitions.path_of(cls) is None:
-            raise NotPlain(f"a class that no name leads to ({_text_of(cls)})")
-        return ()
+        if is_found or self._definitions.path_of(cls) is not None:
+            return ()
+        own = [value for name, value in namespace_of(cls).items() if name != ABC_STATE]
+        return [type(cls), *cls.__bases__, *own]
 
     def _parts_of_function(self, function: Any) -> Iterable[Any]:
-        is_found = (
-            id(getattr(function, "__globals__", None)) in self._program
-            or self._references.is_importable(function)
-            or self._definitions.path_of(function) is not None
-        )
-        if not is_found:
-            raise NotPlain(
-                f"a function that no name leads to ({function.__module__}.{function.__qualname__})"
-            )
-        return ()
+        is_found = self._references.is_importable(function) or self._definitions.path_of(function) is not None
+        if is_found or function.__globals__.get("__name__") in self._references.by_value:
+            return ()
+        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY_CELL]
+        named = [function.__globals__, function.__defaults__, function.__kwdefaults__, function.__dict__]
+        return [*named, *cells]
 
 
 def _content_of(value: Any) -> Iterable[Any]:

@@ -33,18 +33,18 @@ from ckpt.image.modules.references import References
 from tests.unit.ckpt.image.support import after_restart
 
 SETS_UP = """
-    is_set_up, level, hook = False, 1, None
-    def make(n):
-        def hook():
-            return n
-        return hook
+    is_set_up, level, source = False, 1, None
+    def numbers(n):
+        while True:
+            n += 1
+            yield n
     def set_up():
-        global is_set_up, level, hook
-        is_set_up, level, hook = True, 2, make(3)
+        global is_set_up, level, source
+        is_set_up, level, source = True, 2, numbers(2)
     def use():
         if not is_set_up:
             set_up()
-        return is_set_up, hook()
+        return is_set_up, next(source)
 """
 
 
@@ -62,8 +62,8 @@ def test_a_flag_does_not_come_back_without_what_was_set_up(tmp_path: Path) -> No
     """
     assert after_restart(tmp_path, SETS_UP, program) == "(True, 3)\n"
     (row,) = left_out(tmp_path)
-    assert (row["kind"], row["package"], row["variables"]) == ("not-plain", "lib", ["lib.hook"])
-    assert row["reason"].startswith("changed, not kept") and "make.<locals>.hook" in row["reason"]
+    assert (row["kind"], row["package"], row["variables"]) == ("not-plain", "lib", ["lib.source"])
+    assert row["reason"].startswith("changed, not kept") and "builtins.generator" in row["reason"]
     assert "ckpt.keep_package" in row["reason"]
 
 
@@ -74,7 +74,7 @@ def test_both_come_back_if_the_program_asks_for_the_package(tmp_path: Path) -> N
         package_changes.keep("lib")
         lib.set_up()
         driver_tick()
-        print(lib.is_set_up, lib.level, lib.hook())
+        print(lib.is_set_up, lib.level, next(lib.source))
     """
     assert after_restart(tmp_path, SETS_UP, program) == "True 2 3\n"
     assert left_out(tmp_path) == []
@@ -82,7 +82,7 @@ def test_both_come_back_if_the_program_asks_for_the_package(tmp_path: Path) -> N
 
 def test_both_come_back_in_a_package_at_work(tmp_path: Path) -> None:
     """A function on the stack goes on with what it has set up."""
-    work = "    def work(tick):\n        set_up()\n        tick()\n        return is_set_up, level, hook()\n"
+    work = "    def work(tick):\n        set_up()\n        tick()\n        return is_set_up, level, next(source)\n"
     program = """
         import lib
         print(lib.work(driver_tick))
@@ -159,9 +159,17 @@ def held(lock: Any) -> Any:
     return lock
 
 
-def closure() -> Any:
-    n = 1
+def closure(n: Any = 1) -> Any:
     return lambda: n
+
+
+def recursive() -> Any:
+    def function() -> Any:
+        return function, late
+
+    if function is None:
+        late = 1
+    return function
 
 
 def generator() -> Iterator[int]:
@@ -235,6 +243,11 @@ PLAIN = {
         types.MappingProxyType({}),
     ],
     "bound methods": [Options(1).method, functools.partial(Options, 1), {}.get, re.compile("a").match],
+    "closures": [closure(), recursive(), functools.partial(closure(Options)), functools.lru_cache(closure())],
+    "classes made at run time": [
+        type("Local", (Options,), {"__module__": "tests"}),
+        collections.namedtuple("L", "x"),
+    ],
     "random": [random.Random(1), itertools.count(3)],
     "free locks": [threading.Lock(), threading.RLock(), threading.Condition(), threading.Event()],
     "thread's own": threading.local(),
@@ -250,8 +263,8 @@ def test_plain(plain: PlainValues, name: str) -> None:
 
 
 NOT_PLAIN = {
-    "closure": (closure, "closure.<locals>.<lambda>"),
-    "local class": (lambda: type("Local", (), {"__module__": "tests"}), "tests.Local"),
+    "closure": (lambda: closure(generator()), "generator"),
+    "local class": (lambda: type("Local", (), {"__module__": "tests", "x": generator()}), "generator"),
     "generator": (generator, "generator"),
     "iterator": (lambda: iter([1]), "list_iterator"),
     "held lock": (lambda: held(threading.Lock()), "lock"),
@@ -260,7 +273,7 @@ NOT_PLAIN = {
     "weak container": (weakref.WeakValueDictionary, "weakref"),
     "file": (io.BytesIO, "BytesIO"),
     "digest": (lambda: __import__("hashlib").md5(), "HASH"),
-    "partial of a closure": (lambda: functools.partial(closure()), "closure"),
+    "partial of a closure": (lambda: functools.partial(closure(generator())), "generator"),
     "method of a file": (lambda: io.BytesIO().read, "BytesIO"),
 }
 
@@ -286,7 +299,7 @@ def test_what_holds_itself_is_walked_once(plain: PlainValues) -> None:
     assert plain.not_plain_in([options]) is None
     assert plain.not_plain_in([options]) is None
     options = Options([])
-    options.level += [closure(), options]
+    options.level += [generator(), options]
     assert plain.not_plain_in([options]) is not None
     assert plain.not_plain_in([options.level]) is not None
 
@@ -302,13 +315,13 @@ def test_a_large_value_is_no_setting(plain: PlainValues, monkeypatch: pytest.Mon
 
 
 def looked_at(**changed: Any) -> package_changes.Changed:
-    """The rest of a package that had ``a``, a table with a closure, and ``b`` after its import."""
+    """The rest of a package that had ``a``, a table with a generator, and ``b`` after its import."""
     return looked_at_with((), **changed)
 
 
 def looked_at_with(frames: tuple[FrameRecord, ...], **changed: Any) -> package_changes.Changed:
     module = types.ModuleType("a_noted_library")
-    module.__dict__.update(a={"old": closure()}, b=1)
+    module.__dict__.update(a={"old": generator()}, b=1)
     notes = PackageBaseline()
     notes.begin_import()
     notes.end_import(module)
@@ -333,7 +346,7 @@ def test_what_a_table_held_after_the_import_is_no_change() -> None:
 
 
 def test_all_changes_of_a_package_or_none() -> None:
-    found = looked_at(new=closure(), b=2)
+    found = looked_at(new=generator(), b=2)
     assert found.changes == {} and found.ids == {} and found.rebound == set()
     (row,) = found.left_out
     assert (row["kind"], row["variables"]) == ("not-plain", ["a_noted_library.a"])
@@ -342,9 +355,9 @@ def test_all_changes_of_a_package_or_none() -> None:
 def test_another_package_has_no_part_in_it() -> None:
     found = package_changes.Changed()
     found.changes = {
-        "one": [package_changes.Change(("one",), "module", ({"f": closure()}, []))],
+        "one": [package_changes.Change(("one",), "module", ({"f": generator()}, []))],
         "two": [package_changes.Change(("two",), "module", ({"n": 1}, []))],
-        "json.f": [package_changes.Change(("json",), "module", ({"f": closure()}, []))],
+        "json.f": [package_changes.Change(("json",), "module", ({"f": generator()}, []))],
     }
     references = references_of_packages()
     leave_out_not_plain(found, PackageBaseline(), references, ())
