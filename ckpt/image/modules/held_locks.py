@@ -153,12 +153,10 @@ def _times_held(value: Any) -> int:
 
 
 def is_free(value: Any) -> bool:
-    """Is this a lock of :mod:`threading` that no thread holds?"""
-    if (
-        type(value) not in (_thread.LockType, _RLOCK)
-        or _times_held(value)
-        or not value.acquire(blocking=False)
-    ):
+    """Is this a lock of :mod:`threading` or :mod:`multiprocessing` that nobody holds?"""
+    if type(value) not in (_thread.LockType, _RLOCK, *_multiprocessing_types()) or _times_held(value):
+        return False
+    if not value.acquire(False):
         return False
     value.release()
     return True

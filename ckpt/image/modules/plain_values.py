@@ -17,7 +17,8 @@ not plain              every other object of a type written in C
 
 The parts of a value of the program are not looked at: they are the program's own data. Nor is what a container held when
 the package had been imported: that is no change. A package *at work*, with a function on the stack, is not judged: what its
-running function holds and what its modules hold belong together, so all is kept that can be saved.
+running function holds and what its modules hold belong together, so all is kept that can be saved. The same holds for a
+package that a library class speaks for (:mod:`ckpt.image.interface.library`): what must not be kept is known there.
 
 No code of the program or of a package runs. One walk visits at most ``_MOST_OBJECTS`` objects; what is larger is no setting.
 
@@ -41,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import ABC_STATE
 from ckpt.compat.typeobjects import has_hidden_state, is_heap
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import (
     attributes_of,
     content_of,
@@ -108,13 +110,13 @@ _CONTAINERS = (dict, list, set, deque)
 def leave_out_not_plain(
     found: Changed, notes: PackageBaseline, references: References, frames: Iterable[FrameRecord]
 ) -> None:
-    """Leave out the packages that are not at work and of which a change is not plain, unless the program has asked for them.
+    """Leave out the packages of which a change is not plain, except those at work, known to a library class, or asked for.
     Must be called after :func:`ckpt.image.modules.package_changes.leave_out_unsavable`."""
     at_work = {package_of(str(_globals_of(frame).get("__name__"))) for frame in frames}
     plain = PlainValues(references, found.ids)
     for name, changes in list(found.changes.items()):
         package = package_of(name)
-        if package in at_work or is_standard(package) or is_kept(package):
+        if package in at_work or is_standard(package) or is_kept(package) or libraries.find(package):
             continue
         judged = [(change, plain.not_plain_in(_new_values(change, notes))) for change in changes]
         not_plain = [(change.where, what) for change, what in judged if what is not None]
@@ -223,6 +225,8 @@ class PlainValues:
             return (value.func, value.args, value.keywords)
         if cls in _DESCRIPTORS or is_a(value, types.ModuleType) or is_a(cls, EnumMeta) or _is_logger(cls):
             return ()
+        if held_locks.is_free(value):
+            return ()
         return [*_content_of(value), *(attributes_of(value) or {}).values()]
 
     def _parts_of_class(self, cls: type) -> Iterable[Any]:
@@ -260,7 +264,7 @@ def _content_of(value: Any) -> Iterable[Any]:
         return ()
     base = next(base for base in cls.__mro__ if not is_heap(base))
     is_seen = base is object and not has_hidden_state(cls, len(slots_of(cls)))
-    if not is_seen and not held_locks.is_free(value):
+    if not is_seen:
         raise NotPlain(f"an object of {_text_of(cls)}")
     return ()
 

@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import logging
+import multiprocessing
 import random
 import re
 import sys
@@ -249,7 +250,14 @@ PLAIN = {
         collections.namedtuple("L", "x"),
     ],
     "random": [random.Random(1), itertools.count(3)],
-    "free locks": [threading.Lock(), threading.RLock(), threading.Condition(), threading.Event()],
+    "free locks": [
+        multiprocessing.Lock(),
+        multiprocessing.RLock(),
+        threading.Lock(),
+        threading.RLock(),
+        threading.Condition(),
+        threading.Event(),
+    ],
     "thread's own": threading.local(),
     "logger": Options(logging.getLogger("tests.plain")),
     "error": ValueError(1),
@@ -352,16 +360,17 @@ def test_all_changes_of_a_package_or_none() -> None:
     assert (row["kind"], row["variables"]) == ("not-plain", ["a_noted_library.a"])
 
 
-def test_another_package_has_no_part_in_it() -> None:
+def test_another_package_and_one_with_a_library_class_have_no_part_in_it() -> None:
     found = package_changes.Changed()
     found.changes = {
         "one": [package_changes.Change(("one",), "module", ({"f": generator()}, []))],
         "two": [package_changes.Change(("two",), "module", ({"n": 1}, []))],
+        "tqdm": [package_changes.Change(("tqdm",), "module", ({"f": generator()}, []))],
         "json.f": [package_changes.Change(("json",), "module", ({"f": generator()}, []))],
     }
     references = references_of_packages()
     leave_out_not_plain(found, PackageBaseline(), references, ())
-    assert list(found.changes) == ["two", "json.f"]
+    assert list(found.changes) == ["two", "tqdm", "json.f"]
 
 
 def test_an_unforeseen_failure_leaves_the_package_out_and_is_said(
