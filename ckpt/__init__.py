@@ -131,13 +131,14 @@ def register_type(cls: type, save: Callable[[Any], object], load: Callable[[Any]
 
 
 def keep_package(name: str) -> None:
-    """Have images hold what the program has changed in the variables of an installed package with compiled modules.
+    """Have images hold all that the program has changed in the variables of an installed package.
 
-    Images always hold the changes in a package that is written in Python. They do not hold those in a package with modules
-    in C, because these modules may have state that belongs to the variables: ``ckpt doctor`` and ``ckpt inspect`` say
-    "changed, not kept". With this call, the changes in the package's modules, their classes and objects are restored after a
-    restart, when the package has been imported again. ``name``: of the top-level module. Call it before or after the import,
-    in every rank that needs it; it stays in force after restarts.
+    Images hold the changes in a package that is written in Python if all of them are settings and registries. They do not
+    hold others (generators, weak references, files), nor those in a package with modules in C, because such modules may
+    have state that belongs to the variables: ``ckpt doctor`` and ``ckpt inspect`` say "changed, not kept". With this
+    call, the changes in the package's modules, their classes and objects are restored after a restart, when the package has
+    been imported again. ``name``: of the top-level module. Call it before or after the import, in every rank that needs it;
+    it stays in force after restarts.
 
     Raises :class:`ckpt.errors.RegistrationError` if ``name`` is not the name of a module, for the standard library, for ckpt
     itself, and for packages whose settings images hold in another way (numpy, torch, …).

@@ -107,7 +107,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     except Exception as failure:  # a full disk, no memory, a __reduce__ that raises
         report_failure(runtime, epoch, _failure_text(failure), runtime.spec["job_dir"])
         return False
-    lost = list(dict.fromkeys(row["package"] for row in report.left_out if row["kind"] == "unsaved"))
+    lost = list(dict.fromkeys(row["package"] for row in report.left_out if row["kind"] in image.LOST))
     if lost:
         runtime.control.send({"m": "event", "event": "packages-left-out", "epoch": epoch, "packages": lost})
     runtime.control.send(

@@ -26,6 +26,7 @@ from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
 from ckpt.image.interface.transient import refuse_transient
 from ckpt.image.loading import Loaded, Source, load, resume
+from ckpt.image.modules.package_changes import LOST
 from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
 from ckpt.image.pairs import ImageReport, Prepared
@@ -36,6 +37,7 @@ from ckpt.image.threads.captured import StoppedThreads, capture_threads, is_wait
 from ckpt.image.threads.restart import join_started
 
 __all__ = [
+    "LOST",
     "ImageError",
     "ImageReport",
     "Loaded",

@@ -29,7 +29,8 @@ from ckpt.image.frames.stack import Stack
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
-from ckpt.image.modules.references import process_references
+from ckpt.image.modules.plain_values import leave_out_not_plain
+from ckpt.image.modules.references import References, process_references
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
     DiscardingSink,
@@ -142,6 +143,15 @@ def _tell_of_stack(pickler: ImagePickler, stack: Stack) -> None:
         pickler.definitions.note_closure(record.func)
 
 
+def _find_changes(
+    baseline_notes: package_baseline.PackageBaseline, references: References, late: Mapping[str, Any]
+) -> package_changes.Changed:
+    changed = references.changed = package_changes.find_changes(baseline_notes, references)
+    patched = {(module, variable) for module, variable, _ in late["patches"]}
+    standard_changes.find_changes(baseline_notes.standard, references.by_value, patched, changed)
+    return changed
+
+
 def run_dump(
     prepared: Prepared,
     *,
@@ -168,9 +178,7 @@ def run_dump(
     frames, receivers, others = stack.all_frames(), stack.receivers(), _take_local_keys(stack)
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()
-    changed = references.changed = package_changes.find_changes(baseline_notes, references)
-    patched = {(module, variable) for module, variable, _ in late["patches"]}
-    standard_changes.find_changes(baseline_notes.standard, references.by_value, patched, changed)
+    changed = _find_changes(baseline_notes, references, late)
     picklers: list[ImagePickler] = []
 
     def work() -> ImageReport:
@@ -202,6 +210,7 @@ def run_dump(
             lambda changes: failure_of(rehearsal(), [tuple(change) for change in changes]),
             frames,
         )
+        leave_out_not_plain(changed, baseline_notes, references, frames)
         references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers, others)
         late["locks"] = [held_lock[1:] for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))

@@ -42,7 +42,7 @@ from ckpt.image.reducers import rebuild
 from ckpt.transport.records import asdict, dataclass, field
 
 if TYPE_CHECKING:
-    from ckpt.image.frames.stack import Stack
+    from ckpt.image.frames.stack import FrameRecord, Stack
 
 __all__ = ["Dump", "ImageReport", "Label", "Prepared"]
 
@@ -71,6 +71,11 @@ class Prepared:
     references: References
     pid: int
     prepared_ns: int
+
+    @property
+    def frames(self) -> list[FrameRecord]:
+        """The frames of all threads, those of the main thread first, outermost first; none if there is no stack."""
+        return [] if self.stack is None else self.stack.all_frames()
 
 
 @dataclass(slots=True)
@@ -109,7 +114,7 @@ class Dump:
         self.make_pickler = make_pickler
         self.stream = Stream(sink)
         self.pickler = make_pickler(self.stream)
-        self.records = [] if prepared.stack is None else prepared.stack.all_frames()
+        self.records = prepared.frames
         self.sizes: list[tuple[int, str]] = []
         self.table = SizeTable()
 

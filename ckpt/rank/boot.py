@@ -273,7 +273,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     if runtime.options.get("files_put_back"):
         image.declare_put_back(is_put_back(runtime.options))
     loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
-    not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] == "unsaved"]
+    not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] in image.LOST]
     for lost in [*not_saved, *loaded.left_out]:
         runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
     if loaded.not_put_back:

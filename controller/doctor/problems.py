@@ -131,6 +131,11 @@ _LEFT_OUT: Final = {
         "what has changed in the package {package} since its import is lost",
         remedies.PACKAGE,
     ),
+    "not-plain": (
+        "package",
+        "what has changed in the package {package} since its import is not kept",
+        remedies.PACKAGE_NOT_KEPT,
+    ),
     "ids": ("addresses", "addresses that are not rewritten", remedies.ADDRESSES),
 }
 """{kind of `left_out`: (kind, text and remedy of the problem)}; what an image leaves out for another reason is a note."""

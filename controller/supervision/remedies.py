@@ -26,6 +26,9 @@ _Table = tuple[tuple[str, str], ...]
 
 _REGISTER = "say how it is saved and made again: {register}"
 
+PACKAGE_NOT_KEPT = (
+    "ask for it with ckpt.keep_package, if nothing else depends on it; or set it again in ckpt.on_restart(f)"
+)
 PACKAGE = "set it up again in ckpt.on_restart(f), or say how its types are saved: ckpt.register_type(type, save, load)"
 ADDRESSES = (
     "keep the object in the table, too: {id(obj): (obj, value)}; then the key becomes its new address. "
@@ -39,7 +42,7 @@ CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
 APPENDED = "open it once and keep it open: a restart cuts open files back to their length at the checkpoint"
 NOT_UNDONE = "let a rank write it, through Python or a library; or see that the program can meet it changed"
 INTERPRETER = (
-    "use CPython 3.11 to 3.13; or the explicit way, which works everywhere: `for step in ckpt.loop(…)` with "
+    "use CPython 3.11 to 3.13; or explicit checkpoints, which work everywhere: `for step in ckpt.loop(…)` with "
     "ckpt.register, under `ckpt run --explicit`"
 )
 

@@ -19,15 +19,16 @@ PROGRAM = """
 
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, here + "/site-packages")
-    import bad, good
+    import bad, good, odd
 
     def work():
         good.settings["level"] = bad.level = 2
         bad.unpacker = zlib.decompressobj()
+        odd.level, odd.source = 2, iter("abc")
         open(here + "/ready", "w").close()
         while not os.path.exists(here + "/go"):
             time.sleep(0.01)
-        print(good.settings, bad.level)
+        print(good.settings, bad.level, odd.level)
 
     work()
 """
@@ -38,6 +39,7 @@ def write_program(directory: Path) -> Path:
     place.mkdir()
     (place / "good.py").write_text("settings = {'level': 1}\n")
     (place / "bad.py").write_text("level, unpacker = 1, None\n")
+    (place / "odd.py").write_text("level, source = 1, None\n")
     return write_app(directory, PROGRAM)
 
 
@@ -48,21 +50,27 @@ def test_a_restart_has_what_was_changed_and_says_what_it_has_not(start: Start, t
     job.wait_for(lambda: len(job.events("committed")) > before, "an image of the program at work")
     done = run_ckpt("inspect", job.directory, "--json")
     (rank,) = json.loads(done.stdout)["ranks"]
-    ((kind, package, variables),) = [
-        (row["kind"], row["package"], row["variables"]) for row in rank["left_out"]
+    assert [(row["kind"], row["package"], row["variables"]) for row in rank["left_out"]] == [
+        ("unsaved", "bad", ["bad.unpacker"]),
+        ("not-plain", "odd", ["odd.source"]),
     ]
-    assert (kind, package, variables) == ("unsaved", "bad", ["bad.unpacker"])
     assert "bad: bad.unpacker: " in run_ckpt("inspect", job.directory, "-r", 0).stdout
-    assert job.events("packages-left-out", rank=0)[0]["packages"] == ["bad"]
+    assert job.events("packages-left-out", rank=0)[0]["packages"] == ["bad", "odd"]
     job.kill_rank(0)
     job.wait_event("restarted")
+    anew = [(event["kind"], event["package"]) for event in job.events("package-starts-anew", rank=0)]
+    assert anew == [("unsaved", "bad"), ("not-plain", "odd")]
     (tmp_path / "go").touch()
     assert job.finish() == 0, job.report()
-    assert job.stdout == "{'level': 2} 1\n", job.report()
+    assert job.stdout == "{'level': 2} 1 1\n", job.report()
 
 
-def test_doctor_names_the_package_that_cannot_be_saved(tmp_path: Path) -> None:
+def test_doctor_names_the_packages_that_are_not_kept(tmp_path: Path) -> None:
     app = write_program(tmp_path)
     done = run_ckpt("doctor", "--seconds", "3", "--json", app)
     found = [problem for problem in json.loads(done.stdout)["problems"] if problem["kind"] == "package"]
-    assert [(each["where"], "on_restart" in each["remedy"]) for each in found] == [("bad.unpacker", True)]
+    named = {each["where"]: each["remedy"] for each in found}
+    assert list(named) == ["bad.unpacker", "odd.source"] and all(
+        "on_restart" in text for text in named.values()
+    )
+    assert "ckpt.keep_package" in named["odd.source"]

@@ -37,7 +37,7 @@ from ckpt.image.threads.restart import hold_later
 if TYPE_CHECKING:
     from ckpt.image.modules.references import References
 
-__all__ = ["LockFinder", "HeldLock", "acquire_again", "find_held_locks"]
+__all__ = ["LockFinder", "HeldLock", "acquire_again", "find_held_locks", "is_free"]
 
 _RLOCK = type(threading.RLock())
 _OWN_THREADS = 2  # the main thread and the port's helper
@@ -163,6 +163,16 @@ def _times_held(value: Any) -> int:
     if type(value) in _multiprocessing_types():
         return stdlib.times_semaphore_owned(stdlib.semaphore_of(value))
     return _count_by_release(value) if type(value) in _library_types() else 0
+
+
+def is_free(value: Any) -> bool:
+    """Is this a lock of :mod:`threading` or :mod:`multiprocessing` that nobody holds?"""
+    if type(value) not in (_thread.LockType, _RLOCK, *_multiprocessing_types()) or _times_held(value):
+        return False
+    if not value.acquire(False):
+        return False
+    value.release()
+    return True
 
 
 def _count_by_release(lock: Any) -> int:

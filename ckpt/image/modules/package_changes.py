@@ -18,6 +18,7 @@ At dump, in the child
     something is set up, without that thing). So a trial without output is made first. If the changes of a package cannot be
     saved, the package has its initial state after a restart, and the report of the image lists it in ``left_out``. But if a
     function on the stack uses the changed variable, the image fails with the name of the variable; a later one may succeed.
+    Then the packages are left out of which a change is not *plain* (:mod:`ckpt.image.modules.plain_values`).
 
 At load (:mod:`ckpt.image.modules.package_restore`)
     All modules have been imported. The changes are at the end of the stream, and are made, in place, when everything is
@@ -26,6 +27,7 @@ At load (:mod:`ckpt.image.modules.package_restore`)
 
 Not here, and not saved
     - libraries with ``is_left_alone`` (:class:`ckpt.image.interface.library.Library`);
+    - packages of which something else than settings and registries has changed (:mod:`ckpt.image.modules.plain_values`);
     - packages with compiled modules, which may keep state in C that belongs to their variables (reported), unless the
       program asks for them (:func:`keep`);
     - containers with more entries than a note copies (reported if their number of entries has changed);
@@ -68,7 +70,16 @@ if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord
     from ckpt.image.modules.references import Pid, References
 
-__all__ = ["Change", "Changed", "keep", "find_changes", "saved_content", "leave_out_unsavable"]
+__all__ = [
+    "LOST",
+    "Change",
+    "Changed",
+    "is_kept",
+    "keep",
+    "find_changes",
+    "saved_content",
+    "leave_out_unsavable",
+]
 
 _UNSAVED = (types.ModuleType, weakref.ReferenceType, types.MemberDescriptorType, types.GetSetDescriptorType)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
@@ -76,6 +87,8 @@ _MOST_NAMED = 8  # number of variables that a report names for one package
 _LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
 _MISSING: Any = object()
 
+LOST = frozenset({"unsaved", "not-plain"})
+"""Kinds of left-out state of which each image, and a restart, are to say that it is lost."""
 _COMPILED = "changed, not kept: the package has compiled modules, which may hold what belongs to it (ckpt.keep_package)"
 _TOO_LARGE = (
     "changed, not kept: so large a table is not compared with that after the import (ckpt.keep_package)"
@@ -111,8 +124,9 @@ class Changed:
     ``changes``: top-level package → its changes; for the standard library, variable → its change
     (:mod:`ckpt.image.modules.standard_changes`). ``ids``: address → persistent id of a noted object. ``rebound``: (module,
     variable) whose variable is now bound to another object. ``left_out``: ``{"kind", "package", "variables", "reason"}`` of
-    state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``changed``,
-    ``addresses``. ``is_whole``: do the note of an object and its changes give its whole state? See the module's header.
+    state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``not-plain``,
+    ``changed``, ``addresses``. ``is_whole``: do the note of an object and its changes give its whole state? See the module's
+    header.
     """
 
     changes: dict[str, list[Change]] = field(default_factory=dict)
@@ -137,8 +151,9 @@ _kept_packages: set[str] = set()
 
 
 def keep(package: str) -> None:
-    """From now on, save the changes in this package although it has compiled modules, in tables of any size too. Raises
-    :class:`ValueError`: the name is not that of a package whose changes can be kept."""
+    """From now on, save the changes in this package although it has compiled modules or not all of them are plain, and in
+    tables of any size. Raises :class:`ValueError`: the name is not that of a package whose changes can be kept.
+    """
     if not isinstance(package, str) or not package.isidentifier():
         raise ValueError(f"keep_package takes the name of a top-level module, not {package!r}")
     if package in sys.stdlib_module_names:
@@ -146,6 +161,11 @@ def keep(package: str) -> None:
     if package in NO_LIBRARIES or libraries.is_left_alone(package):
         raise ValueError(f"images hold the settings of {package!r} in another way")
     _kept_packages.add(package)
+
+
+def is_kept(package: str) -> bool:
+    """Has the program asked for all changes of the package (:func:`keep`)?"""
+    return package in _kept_packages
 
 
 # ---------------------------------------------------------------------- saving

@@ -560,6 +560,8 @@ def test_a_file_in_the_state_of_a_library_is_written_once(tmp_path: Path) -> Non
     """Whether it can be saved is tried first: what it has buffered must not get into the file by that."""
     program = f"""
         import lib
+        from ckpt.image.modules import package_changes
+        package_changes.keep("lib")  # a file is no setting
         lib.log = open({str(tmp_path / "log")!r}, "w")
         lib.log.write("once")
         lib.level = 3
