@@ -16,6 +16,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import target_of
+from ckpt.compat.threads import is_foreign
 
 if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
@@ -27,7 +28,7 @@ _COMMAND_CHARS = 120
 
 
 def threads(runtime: Runtime, *, undeclared: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Threads of the application: ``{"name", "daemon", "target", "harmless"}``.
+    """Threads of the application that no image can have: ``{"name", "daemon", "target", "harmless"}``. Others are in it.
 
     ``undeclared``: patterns that the doctor has declared for itself. A thread that only they match counts as not harmless.
     """
@@ -42,6 +43,8 @@ def threads(runtime: Runtime, *, undeclared: tuple[str, ...]) -> list[dict[str, 
     found = []
     for thread in threading.enumerate():
         if thread is threading.main_thread() or thread.name in ("port-helper", *undeclared):
+            continue
+        if id(thread) in others and not is_foreign(thread):
             continue
         target = target_of(thread)
         found.append({

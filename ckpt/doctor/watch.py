@@ -53,7 +53,6 @@ _CHILD_LIMIT_S = 30.0
 _PATIENCE_S = 1.0
 _REFUSALS_KEPT = 50
 _IMPORTING = ("a module is being imported", "")
-_ANY_THREAD = "*"
 _DIRECTORY = "doctor"
 
 
@@ -187,7 +186,7 @@ class Watch:
             "children": surroundings.children(os.getpid(), without=runtime.imager.taker.writers),
             "has_hooks": bool(runtime.hooks.after),
             "types": [f"{cls.__module__}.{cls.__qualname__}" for cls, _, _ in runtime.hooks.types],
-            "threads": surroundings.threads(runtime, undeclared=(_ANY_THREAD, THREAD_NAME)),
+            "threads": surroundings.threads(runtime, undeclared=(THREAD_NAME,)),
         }
         try:
             prepared = image.prepare(

@@ -137,6 +137,7 @@ def _take_local_keys(stack: Stack) -> dict[int, tuple[threading.Thread, Any]]:
 
 
 def _tell_of_stack(pickler: ImagePickler, stack: Stack) -> None:
+    pickler.running = {id(obj) for obj in stack.receivers()}
     pickler.running_generators = stack.generators()
     pickler.cached_calls = stack.cached_calls()
     for record in stack.all_frames():
@@ -198,7 +199,6 @@ def run_dump(
             picklers.append(pickler)
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.threads = others
-            pickler.running = {id(obj) for obj in receivers}
             _tell_of_stack(pickler, stack)
             return pickler
 

@@ -232,7 +232,7 @@ def _child(child: Mapping[str, Any], rank: int) -> Problem:
 
 
 def _thread(thread: Mapping[str, Any], rank: int) -> Problem:
-    why = "stacks of other threads cannot be part of a checkpoint"
+    why = "C code has started it, and what that code does cannot be part of a checkpoint"
     what, remedy = f"the thread {thread['name']!r} runs", remedies.for_thread(thread["name"])
     return _problem("thread", what, f"{thread['target']}()", why, remedy, rank)
 

@@ -1,7 +1,7 @@
 """The trial of `ckpt doctor`: runs the program for some seconds, takes images, restores each one, and collects the facts.
 
 The trial uses a job of its own in a temporary directory, and the `ckpt` command itself: `run` (with the rank of
-`ckpt.doctor`, threads allowed, no restarts, all checkpoints kept, `--files off` because the trial puts files back itself),
+`ckpt.doctor`, no restarts, all checkpoints kept, `--files off` because the trial puts files back itself),
 `checkpoint` at a few moments, and `stop`; then, for each checkpoint, `restart` and `stop`. The newest checkpoint is restored
 first, because a restart cuts the program's files back to the length they had. Before the first `stop`, the trial waits until
 the ranks have made the examinations that were due in the time, at most `_EXAMINED_LIMIT_S`: otherwise a program that was
@@ -109,7 +109,7 @@ class _Trial:
         since_ns = time.time_ns()
         self._start(
             "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
-            "--timeout", max(options.seconds, 2.0), "--harmless-threads", "*", "--image-mode", "fork",
+            "--timeout", max(options.seconds, 2.0), "--image-mode", "fork",
             "--files", options.files, "--entry", _ENTRY, "--", *options.program,
         )  # fmt: skip
         self._wait(lambda: bool(self._events("running")), _START_LIMIT_S)
@@ -289,7 +289,7 @@ class _Trial:
         put_back(os.getcwd(), self.files)
         since_ns = time.time_ns()
         epoch = image["epoch"]
-        self._start("restart", f"{self.job_path}@{epoch}", "--max-restarts", 0, "--harmless-threads", "*")
+        self._start("restart", f"{self.job_path}@{epoch}", "--max-restarts", 0)
         before = len(self._events("restarted"))
         begun_s = time.monotonic()
         came_up = self._wait(lambda: len(self._events("restarted")) > before, _START_LIMIT_S)

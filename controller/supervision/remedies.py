@@ -53,11 +53,8 @@ DESCRIPTORS = {
     "socket": "close it before a checkpoint, or connect again in ckpt.on_restart(f)",
 }
 
-# As concurrent.futures, multiprocessing.pool and joblib call the threads of their pools.
-_POOL_THREADS = (
-    r"ThreadPoolExecutor-\d+_\d+$|Thread-\d+ \((_handle_\w+|worker)\)|QueueFeederThread|ExecutorManagerThread|"
-    r"QueueManagerThread"
-)
+# As multiprocessing.pool, concurrent.futures and joblib call the threads that serve their pools of processes.
+_POOL_THREADS = r"Thread-\d+ \(_handle_\w+\)|QueueFeederThread|ExecutorManagerThread|QueueManagerThread"
 
 _OBJECTS: _Table = (
     (r"^_?ssl\..*Context", f"make it where it is used, not for the whole run; or {_REGISTER}"),
@@ -106,8 +103,11 @@ _OBJECTS: _Table = (
 )
 
 _REFUSALS: _Table = (
-    (_POOL_THREADS, "shut the pool down before a checkpoint: its work would be lost with its threads"),
-    (r"\bthread\b", "end the thread, or declare it: ckpt.enable(harmless_threads=[NAME])"),
+    (_POOL_THREADS, "shut the pool of processes down before a checkpoint: its work would be lost with it"),
+    (
+        r"\bthread\b",
+        "let it come out of C code now and then, end it, or declare it: ckpt.enable(harmless_threads=[NAME])",
+    ),
     (r"traced or profiled", "use cProfile, trace or coverage, or run without this tool"),
     (r"\bimport", "import at the beginning of the program"),
     (r"class is being created", "keep long work out of class bodies"),
@@ -152,8 +152,8 @@ def for_thread(name: str) -> str:
     """The remedy for a thread of the application."""
     if re.search(_POOL_THREADS, name):
         return (
-            "it belongs to a pool, whose work would be lost with it: shut the pool down before a checkpoint "
-            "(`with ThreadPoolExecutor() as pool:` around one step's work), or use ranks (`ckpt run -n N`)"
+            "it belongs to a pool of processes, whose work would be lost with it: shut the pool down before a checkpoint, "
+            "use threads (`ThreadPoolExecutor`), or ranks (`ckpt run -n N`)"
         )
     return (
         "join it before a checkpoint; or, when the result does not depend on it, declare it with "

@@ -120,7 +120,7 @@ def test_what_the_program_itself_holds_is_told_while_it_waits_for_a_child() -> N
 
 
 def test_threads_of_a_pool_are_not_called_harmless() -> None:
-    for name in ("ThreadPoolExecutor-0_1", "Thread-2 (_handle_workers)", "QueueFeederThread"):
+    for name in ("Thread-2 (_handle_workers)", "QueueFeederThread"):
         assert "harmless" not in remedies.for_thread(name) and "pool" in remedies.for_thread(name)
     assert "harmless_threads=['mine']" in remedies.for_thread("mine")
 
