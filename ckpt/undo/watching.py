@@ -198,6 +198,8 @@ class FileWatch:
                 self._log_nested()
                 if event == "open":
                     self._note(arguments[0], operations)
+                elif event == "os.remove" and arguments[1] != -1:  # shutil.rmtree
+                    self._note(operations[0].path if operations else None, operations)
             except BaseException as failure:
                 self._interrupted(event, failure)
             finally:

@@ -140,6 +140,72 @@ def test_a_file_whose_contents_are_kept_is_settled(work: Watched, monkeypatch: p
     assert tree_of(str(work.root)) == tree
 
 
+def test_a_tree_that_is_removed_is_settled(work: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """shutil.rmtree names files by the descriptor of their directory."""
+    os.makedirs("old")
+    Path("old/kept").write_text("old")
+    work.start()
+    tree = tree_of(str(work.root))
+    os.mkdir("new")
+    for number in range(100):
+        Path(f"new/{number}").write_text("x")
+        Path(f"old/{number}").write_text("x")
+    seen = slow_events(work, monkeypatch)
+    shutil.rmtree("new")
+    shutil.rmtree("old")
+    assert seen.count("os.remove") <= 3  # the first one in each directory, and that of the old file
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+def test_a_descriptor_of_a_directory_that_has_another_name_is_met_anew(work: Watched) -> None:
+    os.makedirs("d")
+    Path("d/x").write_text("old")
+    work.start()
+    tree = tree_of(str(work.root))
+    fd = os.open("d", os.O_PATH)
+    for name in ("1", "2"):
+        Path("d", name).write_text("x")
+        os.remove(name, dir_fd=fd)
+    os.rename("d", "moved")
+    os.mkdir("d")
+    Path("d/x").write_text("new")
+    os.remove("x", dir_fd=fd)  # of the old directory
+    os.close(fd)
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+def test_files_that_are_left_alone_are_replaced_without_the_recorder(
+    work: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.start()
+    directory = work.job / "of-ours"
+    directory.mkdir()
+    (directory / "a").write_text("x")
+    seen = slow_events(work, monkeypatch)
+    for _ in range(3):
+        (directory / "a.tmp").write_text("x")
+        os.replace(directory / "a.tmp", directory / "a")
+    os.remove(directory / "a")
+    assert not seen
+
+
+def test_in_a_forked_process_nothing_is_settled(work: Watched) -> None:
+    """The log belongs to the rank."""
+    work.start()
+    Path("first").write_text("x")
+    before = len(work.log(0).records)
+    child = os.fork()
+    if not child:
+        Path("of-the-child").write_text("x")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(work.log(0).records) == before
+    Path("second").write_text("x")
+    assert len(work.log(0).records) == before + 1
+
+
 def test_a_directory_that_gets_another_name_is_met_anew(work: Watched) -> None:
     os.makedirs("d/e")
     os.mkdir("other")
