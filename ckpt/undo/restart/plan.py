@@ -10,7 +10,7 @@ Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ckpt.transport.records import dataclass, field
@@ -31,6 +31,8 @@ from ckpt.undo.records import (
 from ckpt.undo.selection.patterns import Patterns
 
 __all__ = ["FilePlan", "Log", "Plan", "make_plan"]
+
+_DOUBTFUL = "another rank has renamed a directory above it"
 
 
 class Log(NamedTuple):
@@ -86,15 +88,16 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     places = _Places()
     moves: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
+    doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
     for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
         if stays.match(record.path) and not isinstance(record, Moved):
             continue
-        reason = "another rank has renamed a directory above it"
         for move in [move for each, move in moves if each is not log and _is_in(record.path, move)]:
             then = renamed(record.path, move.target, move.path)  # its name at the checkpoint, if it had one
-            plan.uncovered += [Uncovered(each, reason, record.time_ns) for each in {record.path: 0, then: 0}]
+            for path in (record.path, then):
+                doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
                 names.setdefault(path, binding)
@@ -122,7 +125,20 @@ def make_plan(logs: Iterable[Log]) -> Plan:
             plan.names[path] = binding
     plan.directories = places.found()
     _keep_what_was_written(plan, written)
+    plan.uncovered += _with_other_names(doubtful, plan)
     return plan
+
+
+def _with_other_names(doubtful: dict[str, Uncovered], plan: Plan) -> Iterator[Uncovered]:
+    """A name that may be wrong is one of a file that has others, too: they are as doubtful."""
+    yield from doubtful.values()
+    told = set(doubtful)
+    for file in plan.files.values():
+        if wrong := next((name for name in file.names if name in doubtful), ""):
+            for name in [name for name in file.names if name not in told]:
+                told.add(name)
+                reason = f"another rank has renamed a directory above {wrong}, which may be another name of the file"
+                yield Uncovered(name, reason, doubtful[wrong].time_ns)
 
 
 def _keep_what_was_written(plan: Plan, written: dict[FileId, int]) -> None:
