@@ -52,7 +52,8 @@ class FilePlan:
     ``link``: a hard link to it, ``copy``: a copy of its contents; "": none. ``nbytes``: its length; None: its contents have
     not changed. ``tail``: digest of the file up to ``nbytes`` or, where ranks have appended to it between their
     checkpoints, up to ``tail_nbytes``; "": not known. ``has_attributes``: they are put back, too. ``is_unsure``: no record
-    says for sure that the file was there at the checkpoint.
+    says for sure that the file was there at the checkpoint. ``has_no_name``: other ranks say that its names were bound to
+    something else at theirs: it was removed, or replaced, while the checkpoint was taken.
     """
 
     status: Status
@@ -64,6 +65,7 @@ class FilePlan:
     tail_nbytes: int = 0
     has_attributes: bool = False
     is_unsure: bool = True
+    has_no_name: bool = False
     names: list[str] = field(default_factory=list)
 
 
@@ -123,6 +125,9 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
         if not _is_below_none(path, names):
             plan.names[path] = binding
+    for identity, file in plan.files.items():
+        bound = [names.get(path, file.status) for path in file.names]
+        file.has_no_name = all(each is None or each.file != identity for each in bound)
     plan.directories = places.found()
     _keep_what_was_written(plan, written)
     plan.uncovered += _with_other_names(doubtful, plan)

@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import dataclass, field, replace
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look, read_log
 from ckpt.undo.records import Content, FileId, Name, Record, Uncovered, below_another
@@ -134,7 +134,7 @@ def undo(
         restored.problems += told
         for interval, of_ranks in zip(due, logs, strict=True):
             _undo_interval(job, key, state, interval, of_ranks, restored)
-        restored.problems = list(dict.fromkeys(restored.problems))
+        restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
         since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
         renumbered = state.renumbered if intervals(job) else {}
         done = State(since, state.left, renumbered, state.moved, choices.go_on(line, now).later)
@@ -149,6 +149,9 @@ def _undo_interval(
     plan = make_plan(logs)
     restored.problems += [
         Problem(path, _FOREIGN, is_final=True) for path in leave_out(plan, state.foreign, state.renumbered)
+    ]
+    restored.problems = [
+        replace(each, nameless=None) if each.nameless in plan.files else each for each in restored.problems
     ]
     known = dict(state.renumbered)
     undone = os.path.join(job, _UNDONE)
