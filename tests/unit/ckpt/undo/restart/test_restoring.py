@@ -204,6 +204,28 @@ def test_a_damaged_log_changes_nothing(where: str) -> None:
         assert len(intervals(job.path)) == 3
 
 
+@pytest.mark.parametrize(("epoch", "rank"), [(1, 0), (2, 1)])
+def test_a_log_in_the_place_of_another_one_is_refused(tmp_path: Path, epoch: int, rank: int) -> None:
+    """An older one of the same job, or another rank's: all its lines are the job's own."""
+    (tmp_path / "job").mkdir()
+    job, file = str(tmp_path / "job"), tmp_path / "file"
+    watches = [
+        FileWatch(
+            *(job, KEY), rank=each, incarnation=0, limit_bytes=1, on_uncovered=lambda epoch, uncovered: None
+        )
+        for each in range(2)
+    ]
+    for epoch_now in (1, 2):
+        for watch in watches:
+            watch.cut(epoch_now, [])
+            watch._record([Operation("append", str(file))])
+    there, other = (os.path.join(directory_of(job, *place), "log") for place in ((2, 0, 0), (epoch, 0, rank)))
+    shutil.copyfile(other, there)
+    with pytest.raises(LogDamaged, match="line 1 does not verify") as failure:
+        undo(job, KEY, 1, highest=2, from_start=True)
+    assert failure.value.path == there
+
+
 def test_a_damaged_state_is_named(where: str) -> None:
     with job_of(where, 4) as job:
         job.undo(1)
