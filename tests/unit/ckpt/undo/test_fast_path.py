@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import resource
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +281,43 @@ def test_the_mac_of_a_line_is_siphash() -> None:
         assert _watch.mac(key, "f" * 32, text) == siphash(key, b"f" * 32 + b" " + text).hex()
     with pytest.raises(ValueError, match="16 bytes"):
         _watch.mac(b"short", "", b"")
+
+
+@contextlib.contextmanager
+def log_that_fails(fd: int, how: str) -> Iterator[str]:
+    """Writing to the log fails as the system itself fails. Yields what is said of it."""
+    if how == "short write":
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.fstat(fd).st_size + 20, limits[1]))
+        yield os.strerror(errno.EFBIG)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        return
+    bad = os.open({"ENOSPC": "/dev/full", "EIO": "/proc/self/mem"}[how], os.O_RDWR)
+    log = os.dup(fd)
+    os.dup2(bad, fd)
+    yield "the undo log cannot be written"
+    os.dup2(log, fd)
+    os.close(log)
+    os.close(bad)
+
+
+@pytest.mark.parametrize("how", ["short write", "ENOSPC", "EIO"])
+def test_a_line_that_cannot_be_written(work: Watched, how: str) -> None:
+    """The program goes on, what is not covered is said before the change, and what was recorded before is undone."""
+    work.start()
+    Path("first").write_text("x")
+    assert work.watch._keeper is not None
+    with log_that_fails(work.watch._keeper.end.fd, how) as reason:
+        assert not work.told
+        Path("y").write_text("y")
+        assert [each.path for each in work.told] == [""] and reason in work.told[0].reason
+        Path("z").write_text("z")
+    assert len(work.told) == 1
+    assert [record.path for record in work.log(0).records if isinstance(record, Name)] == [
+        str(work.root / "first")
+    ]
+    work.back_to(0)
+    assert sorted(os.listdir()) == ["y", "z"]
 
 
 def test_threads_leave_one_chain_of_lines(work: Watched) -> None:
