@@ -56,10 +56,10 @@ class FileWatch:
     of so many ``ranks`` keeps.
 
     ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``covers``: are changes of
-    this canonical path recorded? None: of all paths. ``left_alone``: directories in which they are not. ``on_log``: called
-    with the descriptor of each log. ``on_directory``: called once for each directory in which this process is about to
-    change something. ``on_process``: once for each place (``file:line function``) where the program starts a process, with
-    the name of what is started.
+    this canonical path recorded? None: of all paths. ``divides``: may some names in this directory be covered,
+    and some not? ``left_alone``: directories in which they are not. ``on_log``: called with the descriptor of each log.
+    ``on_directory``: called once for each directory in which this process is about to change something. ``on_process``:
+    once for each place (``file:line function``) where the program starts a process, with the name of what is started.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class FileWatch:
         ranks: int = 1,
         on_uncovered: Callable[[int, Uncovered], None],
         covers: Callable[[str], bool] | None = None,
+        divides: Callable[[str], bool] = lambda directory: True,
         left_alone: Iterable[str] = (),
         on_log: Callable[[int], None] = lambda fd: None,
         on_directory: Callable[[str], None] = lambda directory: None,
@@ -85,7 +86,7 @@ class FileWatch:
         self._rank, self._incarnation = rank, incarnation
         self._limit_bytes, self._ranks = limit_bytes, ranks
         self._on_uncovered = on_uncovered
-        self._covers = covers
+        self._covers, self._divides = covers, divides
         self._on_log = on_log
         self._is_recording = False
         self._cut_later: int | None = None
@@ -240,11 +241,13 @@ class FileWatch:
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
-        if type(path) is not str or not operations or self._covers is not None:
-            return  # with patterns, files of one directory may differ
+        if type(path) is not str or not operations:
+            return
         directory, name = os.path.split(operations[0].path)
         if name != os.path.basename(path):
             return  # a symbolic link
+        if self._covers is not None and self._divides(directory):
+            return
         if self._is_left_alone(operations[0].path):
             standing = _LEFT if self._is_left_alone(f"{directory}/-") else None
         else:

@@ -17,6 +17,7 @@ import pytest
 from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.keeping import read_log
 from ckpt.undo.records import Content, Name, Record, Status, to_plain
+from ckpt.undo.selection.covering import covering
 from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of
 from tests.unit.ckpt.undo.test_watching import KEY, SEQUENCES, Program, Watched, watched
 
@@ -207,6 +208,33 @@ def test_in_a_forked_process_nothing_is_settled(work: Watched) -> None:
     assert len(work.log(0).records) == before
     Path("second").write_text("x")
     assert len(work.log(0).records) == before + 1
+
+
+def test_with_patterns_directories_that_they_do_not_divide_are_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    covers = covering(["!left", "!mixed/*.log"], str(tmp_path / "work"))
+    assert covers is not None
+    with watched(tmp_path, covers=covers, divides=covers.divides) as work:
+        for each in ("out", "left", "mixed"):
+            (work.root / each).mkdir()
+        work.start()
+        names = ("a.tmp", "a", "a.log")
+        settled = {}
+        for directory in ("out", "left", "mixed"):
+            Path(directory, "first").write_text("x")
+            seen = slow_events(work, monkeypatch)
+            for name in names:
+                Path(directory, name).write_text("x")
+            os.replace(f"{directory}/a.tmp", f"{directory}/a")
+            settled[directory] = not seen
+        assert settled == {"out": True, "left": True, "mixed": False}
+        assert not work.back_to(0)
+        assert {name: sorted(os.listdir(name)) for name in settled} == {
+            "out": [],
+            "left": ["a", "a.log", "first"],
+            "mixed": ["a.log"],
+        }
 
 
 def test_a_directory_that_gets_another_name_is_met_anew(work: Watched) -> None:

@@ -40,6 +40,7 @@ class Watched:
         limit_bytes: int = 1 << 30,
         root: Path | None = None,
         covers: Callable[[str], bool] | None = None,
+        divides: Callable[[str], bool] = lambda directory: True,
     ) -> None:
         self.root, self.job = root or where / "work", where / "job"
         self.root.mkdir()
@@ -58,6 +59,7 @@ class Watched:
             on_directory=lambda directory: self.on_directory(directory),
             on_process=lambda command, where: self.started.append((command, where)),
             covers=covers,
+            divides=divides,
         )
 
     def open_files(self) -> list[Any]:

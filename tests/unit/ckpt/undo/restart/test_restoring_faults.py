@@ -1,4 +1,4 @@
-"""Any call of a restart to the operating system fails while it puts files back: it is refused by name and can be repeated."""
+"""Any call of a restart to the operating system fails while it puts files back: the restart is refused by name."""
 
 from __future__ import annotations
 
