@@ -40,7 +40,6 @@ from ckpt.undo.records import Uncovered
 
 __all__ = ["FileWatch"]
 
-_LEFT_ALONE = ("/proc", "/sys", "/dev")
 _CACHE = "__pycache__"
 _ELSEWHERE = "the program has changed its root directory (chroot)"
 _PROCESSES = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty")
@@ -101,7 +100,7 @@ class FileWatch:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._root, self._has_left_root = _root(), False
-        self._left_alone = (*_LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
+        self._left_alone = (*_watch.LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
 
     def start(self, epoch: int, open_files: Iterable[OpenFile | Uncovered] = ()) -> None:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""
