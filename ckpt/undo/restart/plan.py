@@ -10,7 +10,7 @@ Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ckpt.transport.records import dataclass, field
@@ -93,12 +93,12 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
-    for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
+    happened = [log._replace(records=_that_happened(log.records, _left_by_others(log, logs))) for log in logs]
+    for log, record in _by_time(happened):
         if stays.match(record.path) and not isinstance(record, Moved):
             continue
-        for move in [move for each, move in moves if each is not log and _is_in(record.path, move)]:
-            then = renamed(record.path, move.target, move.path)  # its name at the checkpoint, if it had one
-            for path in (record.path, then):
+        if any(each is not log and _is_in(record.path, move) for each, move in moves):
+            for path in _names_then(record.path, [move for _, move in moves]):
                 doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
@@ -194,14 +194,31 @@ def _is_in(path: str, moved: Moved) -> bool:
     return any(path == each or path.startswith(each + posixpath.sep) for each in (moved.source, moved.target))
 
 
+def _names_then(path: str, moves: Sequence[Moved]) -> list[str]:
+    """The names that the path may have had at the checkpoint, itself first. A rank that moves a directory does not know
+    that another one has moved it before."""
+    found = {path: 0}
+    for move in reversed(moves):
+        found |= {renamed(each, move.target, move.path): 0 for each in found}
+    return list(found)
+
+
 def _file(plan: Plan, status: Status, path: str) -> FilePlan:
     file = plan.files.setdefault(status.file, FilePlan(status, path))
     file.names.append(path)
     return file
 
 
-def _that_happened(records: Sequence[Record]) -> list[Record]:
-    """The records without those of renamings and removals that have failed."""
+def _left_by_others(log: Log, logs: Sequence[Log]) -> set[tuple[str, FileId]]:
+    """Names that directories have left, by other ranks: a rank that finds its directory renamed on takes its own renaming
+    for failed."""
+    others = [each.records for each in logs if each is not log]
+    return {(each.source, each.file) for records in others for each in records if isinstance(each, Moved)}
+
+
+def _that_happened(records: Sequence[Record], left: Container[tuple[str, FileId]]) -> list[Record]:
+    """The records without those of renamings and removals that have failed. ``left``: see
+    :func:`_left_by_others`."""
     found: list[Record] = []
     open_from = 0  # the records behind are of an operation whose outcome is not known yet
     for record in records:
@@ -209,7 +226,11 @@ def _that_happened(records: Sequence[Record]) -> list[Record]:
             found.append(record)
             continue
         if not record.happened:
-            found[open_from:] = [each for each in found[open_from:] if not isinstance(each, Moved)]
+            found[open_from:] = [
+                each
+                for each in found[open_from:]
+                if not isinstance(each, Moved) or (each.target, each.file) in left
+            ]
         open_from = len(found)
     return found
 

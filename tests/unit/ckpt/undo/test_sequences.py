@@ -475,6 +475,26 @@ def test_a_file_that_may_get_a_false_name_below_a_directory_of_another_rank_is_n
         shutil.rmtree(second.job)
 
 
+def test_a_directory_that_one_rank_renames_after_another_one_is_named_by_its_first_name(where: str) -> None:
+    """Found by seed 2003683: what was removed below it was told by its second name only."""
+    with program(where, 0) as (first, _, _):
+        shutil.rmtree(first.root)
+        a, b, c = (os.path.join(first.root, name) for name in ("a", "b", "c"))
+        os.makedirs(a)
+        Path(a, "x").write_text("then")
+        second = Rank(first.root, first.job + "-second", 0)
+        os.mkdir(second.job)
+        first.checkpoint()
+        second.checkpoint()
+        tree = tree_of(first.root)
+        second.rename(a, b)
+        first.rename(b, c)
+        second.remove(os.path.join(c, "x"), "")
+        named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+        assert f"{a}/x" in named
+        shutil.rmtree(second.job)
+
+
 def test_a_restart_that_is_killed_at_any_step_can_be_done_again(where: str) -> None:
     kills = 0
     for seed in range(SEQUENCES // 200):
