@@ -1,6 +1,7 @@
 """Writes files: python files.py WHAT COUNT OUT. Prints into OUT: when it began, and how many ns it took."""
 
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -14,6 +15,13 @@ def create(count: int) -> None:
             os.mkdir(directory)
         with open(f"{directory}/{number}", "w") as file:
             file.write("small")
+
+
+def remove(count: int) -> None:
+    """Such files are made, and removed with their directories."""
+    create(count)
+    for directory in os.listdir():
+        shutil.rmtree(directory)
 
 
 def append(count: int) -> None:

@@ -23,8 +23,8 @@ from ckpt.image.process import moment
 from ckpt.undo.keeping import look
 from ckpt.undo.recorder import OpenFile
 from ckpt.undo.records import Uncovered
-from ckpt.undo.selection.covering import covering
-from ckpt.undo.selection.kept import are_kept, is_kept, patterns
+from ckpt.undo.selection.covering import Covering, covering
+from ckpt.undo.selection.kept import are_kept, divide, is_kept, patterns
 from ckpt.undo.selection.patterns import OFF, is_recorded
 from ckpt.undo.watching import FileWatch
 
@@ -57,9 +57,7 @@ class NoFiles:
 class Files:
     """The undo log of one rank. ``key``: of the job. ``covers``: is a path one of the files that go back? None: all are."""
 
-    def __init__(
-        self, runtime: RankContext, key: bytes, limit_bytes: int, covers: Callable[[str], bool] | None
-    ) -> None:
+    def __init__(self, runtime: RankContext, key: bytes, limit_bytes: int, covers: Covering | None) -> None:
         self._runtime = runtime
         self._covers = covers
         self._watch = FileWatch(
@@ -71,6 +69,7 @@ class Files:
             ranks=runtime.spec["size"],
             on_uncovered=self._on_uncovered,
             covers=self._is_covered if covers is not None or are_kept() else None,
+            divides=self._divides,
             left_alone=(runtime.spec["runtime_dir"],),
             on_log=note_ours,
             on_directory=self._on_directory,
@@ -101,6 +100,9 @@ class Files:
 
     def _is_covered(self, path: str) -> bool:
         return (self._covers is None or self._covers(path)) and not is_kept(path)
+
+    def _divides(self, directory: str) -> bool:
+        return (self._covers is not None and self._covers.divides(directory)) or divide(directory)
 
     def status(self) -> dict[str, int]:
         """For `ckpt status`: the number of ``records`` since the last checkpoint."""

@@ -2,6 +2,7 @@
 
        install(callback, fast_path)     callback(event, arguments, is_nested) is called from now on; None: no more. Not for
                                         operations that the FastPath settles (fast_path.c); None: there is none
+       LEFT_ALONE                       directories of the system, in which nothing is recorded
        set_patience(ns)                 how long a thread without the GIL waits until its operation is told
 
    The hook is in C because it is called for every audit event: most of them it leaves at once, and a file that is opened for
@@ -154,10 +155,27 @@ static PyMethodDef methods[] = {{"install", install, METH_VARARGS, install_doc},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_watch", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
+static int add_left_alone(PyObject *module)
+{
+    PyObject *paths = PyList_New(0);
+    int failed = paths == NULL;
+    for (const char *const *each = watch_left_alone; *each && !failed; each++) {
+        PyObject *path = PyUnicode_FromString(*each);
+        failed = path == NULL || PyList_Append(paths, path) < 0;
+        Py_XDECREF(path);
+    }
+    PyObject *fixed = failed ? NULL : PyList_AsTuple(paths);
+    Py_XDECREF(paths);
+    failed = PyModule_AddObjectRef(module, "LEFT_ALONE", fixed);
+    Py_XDECREF(fixed);
+    return failed;
+}
+
 PyMODINIT_FUNC PyInit__watch(void)
 {
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && (PyModule_AddType(module, &LogEnd_Type) < 0 || PyModule_AddType(module, &FastPath_Type) < 0))
+    if (module != NULL && (PyModule_AddType(module, &LogEnd_Type) < 0 || PyModule_AddType(module, &FastPath_Type) < 0 ||
+                           add_left_alone(module) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+LEFT_ALONE: tuple[str, ...]
+
 class LogEnd:
     mac: str
     nbytes: int

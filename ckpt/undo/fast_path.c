@@ -3,52 +3,35 @@
    Two answers are given here: "nothing needs to be kept", and "the name was free". All other operations are left to the
    recorder, which stays the only place with rules; tests compare both (tests/unit/ckpt/undo/test_fast_path.py).
 
-   FastPath    knows the recorder's own tables of this interval (`begin`), and a few directories (`note`):
-       place       the directory part of a path as programs give it, and what it led to: device and inode, canonical name
-       standing    of a place. PLAIN: its name is that of the beginning of the interval. NEW: it has been made in the
-                   interval, nothing in it is recorded. LEFT_ALONE: nothing in it is of interest
+   FastPath    knows the recorder's own tables of this interval (`begin`), and a few directories (`note`), see places.c
    LogEnd      where the log ends (log_end.c)
 
    Rules
-   - A place counts only while its directory part still leads to the same inode. The watch forgets all places (`forget`) before
-     it handles anything that could change the name or the standing of a directory, and when the working directory changes.
-     Without a symbolic link in it, it can lead elsewhere only if another process exchanges a directory for a link; then it is
-     looked at once in a millisecond (`STEADY_NS`), else each time.
-   - Paths that are not plain text in ASCII, relative to a descriptor, or whose last part is a link, are left to the recorder.
+   - A renaming of what is no directory replaces no directory: if there is nothing to record of the second name, it is not
+     looked at.
    - While the recorder handles an operation of another thread, all operations are left to it.
 
    Not here: what needs a copy or a hard link. */
 
 #include "fast_path.h"
+#include "places.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PLACES = 16, PATH_BYTES = 4096 };
-static const long long STEADY_NS = 1000000;
-enum standing { PLAIN, NEW, LEFT_ALONE };
-
-struct place {
-    char given[512], canonical[512];
-    size_t given_bytes, canonical_bytes;
-    dev_t device;
-    ino_t inode;
-    long long seen_ns; /* when it was last seen to lead there; 0: it is looked at each time */
-    enum standing standing;
-};
-
+enum { PATH_BYTES = 4096 };
 enum { END, NAMES, CONTENTS, OLD, LINKED, WRITTEN_AS, TABLES };
 
 typedef struct {
     PyObject_HEAD
     PyObject *known[TABLES]; /* a LogEnd, the recorder's dicts and sets */
     long long began_ns;
-    pid_t pid;
-    int noted; /* places noted since they were last forgotten; they go round */
-    struct place places[PLACES];
+    int *is_here; /* 1; and 0 in a forked process, where the kernel has wiped it (MADV_WIPEONFORK) */
+    struct places places;
 } FastPath;
 
 /* Write the record of a name that was free. 0: it is not in the log. */
@@ -66,14 +49,21 @@ static int path_init(FastPath *self, PyObject *args, PyObject *keywords)
 {
     if (!PyArg_ParseTuple(args, ""))
         return -1;
-    self->pid = getpid();
-    self->noted = 0;
+    if (self->is_here == NULL) {
+        void *page = mmap(NULL, sizeof *self->is_here, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED)
+            return PyErr_SetFromErrno(PyExc_OSError), -1;
+        self->is_here = page;
+        /* A kernel without it: nothing is settled here. */
+        *self->is_here = madvise(page, sizeof *self->is_here, MADV_WIPEONFORK) == 0;
+    }
+    self->places.noted = 0;
     return 0;
 }
 
 static void path_clear(FastPath *self)
 {
-    self->noted = 0;
+    self->places.noted = 0;
     for (int i = 0; i < TABLES; i++)
         Py_CLEAR(self->known[i]);
 }
@@ -81,6 +71,8 @@ static void path_clear(FastPath *self)
 static void path_dealloc(FastPath *self)
 {
     path_clear(self);
+    if (self->is_here != NULL)
+        munmap(self->is_here, sizeof *self->is_here);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -106,57 +98,8 @@ PyDoc_STRVAR(forget_doc, "forget() -> None\n\nNo place is known any more.");
 
 static PyObject *path_forget(FastPath *self, PyObject *unused)
 {
-    self->noted = 0;
+    fast_path_forget((PyObject *)self);
     Py_RETURN_NONE;
-}
-
-static long long now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* The directory part of a path as it is given, into a buffer; its length, or 0: it does not fit. */
-static size_t directory_part(const char *path, const char *base, char *given, size_t size)
-{
-    size_t nbytes = base == path ? 1 : base - path == 1 ? 1 : (size_t)(base - path - 1);
-    if (nbytes >= size)
-        return 0;
-    if (base == path)
-        given[0] = '.';
-    else
-        memcpy(given, path, nbytes);
-    given[nbytes] = 0;
-    return nbytes;
-}
-
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
-}
-
-/* Printable ASCII without what JSON escapes. */
-static int is_plain(const char *text)
-{
-    for (; *text; text++)
-        if (*text < ' ' || *text > '~' || *text == '"' || *text == '\\')
-            return 0;
-    return 1;
-}
-
-/* A path that the fast path reads; NULL: it does not. */
-static const char *plain_path(PyObject *path)
-{
-    if (!PyUnicode_CheckExact(path) || !PyUnicode_IS_ASCII(path))
-        return NULL;
-    Py_ssize_t nbytes = PyUnicode_GET_LENGTH(path);
-    const char *text = (const char *)PyUnicode_1BYTE_DATA(path);
-    if (nbytes >= 512 || (Py_ssize_t)strlen(text) != nbytes || !is_plain(text))
-        return NULL;
-    const char *base = base_of(text);
-    return !*base || !strcmp(base, ".") || !strcmp(base, "..") ? NULL : text;
 }
 
 PyDoc_STRVAR(note_doc, "note(path, canonical, standing, has_links, /) -> None\n\n"
@@ -171,43 +114,9 @@ static PyObject *path_note(FastPath *self, PyObject *args)
         return NULL;
     const char *path = plain_path(given), *name = PyUnicode_AsUTF8(canonical);
     PyErr_Clear(); /* not UTF-8 */
-    struct place *place = &self->places[self->noted % PLACES];
-    struct stat found;
-    if (path == NULL || name == NULL || !is_plain(name) || strlen(name) >= sizeof place->canonical)
-        Py_RETURN_NONE;
-    place->given_bytes = directory_part(path, base_of(path), place->given, sizeof place->given);
-    if (!place->given_bytes || stat(place->given, &found))
-        Py_RETURN_NONE;
-    strcpy(place->canonical, name);
-    place->canonical_bytes = strlen(name);
-    place->device = found.st_dev;
-    place->inode = found.st_ino;
-    place->standing = standing;
-    place->seen_ns = has_links ? 0 : now_ns();
-    self->noted++;
+    if (path != NULL && name != NULL)
+        note_place(&self->places, path, name, standing, has_links);
     Py_RETURN_NONE;
-}
-
-/* The place that the path's directory part leads to; NULL: it is not known. */
-static struct place *place_of(FastPath *self, const char *path)
-{
-    char given[512];
-    struct stat found;
-    size_t nbytes = directory_part(path, base_of(path), given, sizeof given);
-    int known = self->noted < PLACES ? self->noted : PLACES;
-    for (int i = 0; nbytes && i < known; i++) {
-        struct place *place = &self->places[i];
-        if (place->given_bytes == nbytes && !memcmp(place->given, given, nbytes)) {
-            long long now = place->seen_ns ? now_ns() : 0;
-            if (now && now - place->seen_ns < STEADY_NS)
-                return place;
-            place->seen_ns = now;
-            if (stat(given, &found) || found.st_dev != place->device || found.st_ino != place->inode)
-                return NULL;
-            return place;
-        }
-    }
-    return NULL;
 }
 
 /* The canonical name, a new str; NULL: too long (no exception). */
@@ -281,9 +190,9 @@ static int writing_is_settled(FastPath *self, const struct place *place, PyObjec
 }
 
 /* -1: nothing is there; -2: not known; else the type of the file. */
-static int look(const char *path, struct statx *found)
+static int look(int fd, const char *path, struct statx *found)
 {
-    if (!statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, found))
+    if (!statx(fd >= 0 ? fd : AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, found))
         return found->stx_mode & S_IFMT;
     return errno == ENOENT ? -1 : -2;
 }
@@ -302,13 +211,13 @@ static int open_is_settled(FastPath *self, PyObject *args)
     int overflow;
     long flags = PyLong_AsLongAndOverflow(PyTuple_GET_ITEM(args, 2), &overflow);
     const char *path = plain_path(PyTuple_GET_ITEM(args, 0));
-    struct place *place = path == NULL || overflow ? NULL : place_of(self, path);
+    struct place *place = path == NULL || overflow ? NULL : place_of(&self->places, path, -1);
     if (place == NULL)
         return 0;
     if (place->standing == LEFT_ALONE)
         return 1;
     struct statx found;
-    int type = look(path, &found);
+    int type = look(-1, path, &found);
     if (!(type == S_IFREG || (type == -1 && flags & O_CREAT)))
         return 0;
     if (type == -1 && place->standing == NEW)
@@ -324,48 +233,71 @@ static int open_is_settled(FastPath *self, PyObject *args)
     return settled;
 }
 
-/* A name of anything but a directory is bound to something else. ``may_be_free``: it need not exist. Below what is left alone
-   the recorder is asked: the other name of a renaming may matter. */
-static int name_is_settled(FastPath *self, PyObject *given, int may_be_free)
+/* A name of anything but a directory, which is there, is bound to something else. */
+static int old_name_is_settled(FastPath *self, struct place *place, const char *path, int fd)
 {
-    const char *path = plain_path(given);
-    struct place *place = path == NULL ? NULL : place_of(self, path);
     struct statx found;
-    if (place == NULL)
-        return 0;
-    int type = look(path, &found);
-    if (type == -2 || type == S_IFDIR || (type == -1 && !may_be_free) || place->standing == LEFT_ALONE)
-        return 0;
-    if (place->standing == NEW)
-        return 1;
     char text[PATH_BYTES];
-    PyObject *name = canonical_name(place, base_of(path), text);
-    if (name == NULL)
+    int type = look(fd, path, &found);
+    if (type < 0 || type == S_IFDIR)
         return 0;
-    int settled = type == -1 ? free_name_is_settled(self, name, text) : PyDict_Contains(self->known[NAMES], name) == 1;
-    Py_DECREF(name);
+    if (place->standing != PLAIN)
+        return 1;
+    PyObject *name = canonical_name(place, base_of(path), text);
+    int settled = name != NULL && PyDict_Contains(self->known[NAMES], name) == 1;
+    Py_XDECREF(name);
     return settled;
 }
 
-static int is_no_descriptor(PyObject *fd) { return PyLong_CheckExact(fd) && PyLong_AsLong(fd) == -1; }
+/* A name, which may be free, is bound to something that is no directory. */
+static int new_name_is_settled(FastPath *self, struct place *place, const char *path)
+{
+    if (place->standing != PLAIN)
+        return 1;
+    struct statx found;
+    char text[PATH_BYTES];
+    PyObject *name = canonical_name(place, base_of(path), text);
+    int settled = name != NULL && (PyDict_Contains(self->known[NAMES], name) == 1 ||
+                                   (look(-1, path, &found) == -1 && free_name_is_settled(self, name, text)));
+    Py_XDECREF(name);
+    return settled;
+}
+
+/* -1: there is none, -2: this is no descriptor. */
+static int descriptor_of(PyObject *fd)
+{
+    int overflow;
+    long number = PyLong_CheckExact(fd) ? PyLong_AsLongAndOverflow(fd, &overflow) : -2;
+    return number >= -1 && number <= INT_MAX ? (int)number : -2;
+}
 
 static int rename_is_settled(FastPath *self, PyObject *args)
 {
-    return PyTuple_GET_SIZE(args) == 4 && is_no_descriptor(PyTuple_GET_ITEM(args, 2)) &&
-           is_no_descriptor(PyTuple_GET_ITEM(args, 3)) && name_is_settled(self, PyTuple_GET_ITEM(args, 0), 0) &&
-           name_is_settled(self, PyTuple_GET_ITEM(args, 1), 1);
+    if (PyTuple_GET_SIZE(args) != 4 || descriptor_of(PyTuple_GET_ITEM(args, 2)) != -1 ||
+        descriptor_of(PyTuple_GET_ITEM(args, 3)) != -1)
+        return 0;
+    const char *source = plain_path(PyTuple_GET_ITEM(args, 0)), *target = plain_path(PyTuple_GET_ITEM(args, 1));
+    struct place *from = source == NULL ? NULL : place_of(&self->places, source, -1);
+    struct place *to = target == NULL ? NULL : place_of(&self->places, target, -1);
+    /* Where one of both is left alone, the other may matter. */
+    return from != NULL && to != NULL && (from->standing == LEFT_ALONE) == (to->standing == LEFT_ALONE) &&
+           old_name_is_settled(self, from, source, -1) && new_name_is_settled(self, to, target);
 }
 
 static int remove_is_settled(FastPath *self, PyObject *args)
 {
-    return PyTuple_GET_SIZE(args) == 2 && is_no_descriptor(PyTuple_GET_ITEM(args, 1)) &&
-           name_is_settled(self, PyTuple_GET_ITEM(args, 0), 0);
+    if (PyTuple_GET_SIZE(args) != 2)
+        return 0;
+    int fd = descriptor_of(PyTuple_GET_ITEM(args, 1));
+    const char *path = plain_path(PyTuple_GET_ITEM(args, 0));
+    struct place *place = path == NULL || fd < -1 ? NULL : place_of(&self->places, path, fd);
+    return place != NULL && old_name_is_settled(self, place, path, fd);
 }
 
 int fast_path_settles(PyObject *fast_path, const char *event, PyObject *args)
 {
     FastPath *self = (FastPath *)fast_path;
-    if (!self->noted || callbacks_under_way || !PyTuple_Check(args) || self->pid != getpid())
+    if (!self->places.noted || callbacks_under_way || !PyTuple_Check(args) || !*self->is_here)
         return 0;
     int settled = 0;
     if (!strcmp(event, "open"))
@@ -378,7 +310,7 @@ int fast_path_settles(PyObject *fast_path, const char *event, PyObject *args)
     return settled;
 }
 
-void fast_path_forget(PyObject *fast_path) { ((FastPath *)fast_path)->noted = 0; }
+void fast_path_forget(PyObject *fast_path) { ((FastPath *)fast_path)->places.noted = 0; }
 
 static PyMethodDef path_methods[] = {{"begin", (PyCFunction)path_begin, METH_VARARGS, begin_doc},
                                      {"forget", (PyCFunction)path_forget, METH_NOARGS, forget_doc},

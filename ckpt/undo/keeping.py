@@ -6,7 +6,8 @@
 
 The directory is made with the first record: an interval without changes has none. A line is in the log before the change
 that it is about begins, in one write(2): a process that is killed leaves whole lines. The MAC of a line covers the line
-before, too, so no line can be left out or changed unseen.
+before, too, so no line can be left out or changed unseen; that of the first line covers which interval and rank it is, so a
+log cannot stand in the place of another one.
 
 A disk that is full never stops the program. Space for one more line is reserved in the log beforehand; if the log cannot
 grow, this line says that nothing is covered from here on.
@@ -100,6 +101,7 @@ class Keeper:
         self._recorder = recorder
         self._key = _line_key(key)
         self.end = LogEnd(self._key, _RESERVED_BYTES)
+        self.end.mac = _first(directory)
         self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
         self._covers = covers
         self._is_leaving = False  # a name that is not covered is given to a file
@@ -307,7 +309,7 @@ def read_log(directory: str, key: bytes) -> Iterator[Record]:
 
     Raises LogDamaged: a line does not verify. Raises OSError.
     """
-    line_key, before = _line_key(key), ""
+    line_key, before = _line_key(key), _first(directory)
     path = os.path.join(directory, LOG)
     try:
         with open(path, "rb") as file:
@@ -323,6 +325,12 @@ def read_log(directory: str, key: bytes) -> Iterator[Record]:
             yield from_plain(jsontext.parse(text.decode("ascii")))
         except ValueError as failure:
             raise LogDamaged(f"line {number} verifies, and is no record ({failure})", path=path) from failure
+
+
+def _first(directory: str) -> str:
+    """What stands for the line before the first: interval and rank."""
+    above, rank = os.path.split(directory)
+    return f"{os.path.basename(above)}/{rank}"
 
 
 def _line_key(key: bytes) -> bytes:

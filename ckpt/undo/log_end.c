@@ -1,6 +1,7 @@
 /* Where an undo log ends, and the MAC of its lines: what the keeper (ckpt/undo/keeping.py) and the fast path (fast_path.c) share.
 
-       mac(key, before, text)     the MAC of a line, in hexadecimal digits; it covers the MAC of the line before
+       mac(key, before, text)     the MAC of a line, in hexadecimal digits; it covers the MAC of the line before,
+                                  or what the keeper has in its place for the first line
        LogEnd(key, spare_bytes)   fd, mac, nbytes, reserved_bytes, is_torn
 
    A line is added only where space for it and for `spare_bytes` more is reserved: the keeper needs them when the disk is full. If

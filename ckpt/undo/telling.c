@@ -225,9 +225,16 @@ static int may_change_files(const struct operation *operation)
            !strcmp(operation->event, "os.symlink");
 }
 
+const char *const watch_left_alone[] = {"/dev", "/proc", "/sys", NULL};
+
 static int is_left_alone(const char *path)
 {
-    return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6) || !strncmp(path, "/sys/", 5);
+    for (const char *const *each = watch_left_alone; *each; each++) {
+        size_t nbytes = strlen(*each);
+        if (!strncmp(path, *each, nbytes) && path[nbytes] == '/')
+            return 1;
+    }
+    return 0;
 }
 
 void watch_operation(const struct operation *operation)

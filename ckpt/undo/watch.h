@@ -29,6 +29,9 @@ struct operation {
     void *caller;      /* an address in the library */
 };
 
+/* Directories of the system, in which nothing is recorded; ends with a NULL. */
+extern const char *const watch_left_alone[];
+
 void watch_operation(const struct operation *operation);
 
 /* Functions of the C library, and those that are called in their place; ends with a NULL. */

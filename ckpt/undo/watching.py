@@ -40,7 +40,6 @@ from ckpt.undo.records import Uncovered
 
 __all__ = ["FileWatch"]
 
-_LEFT_ALONE = ("/proc", "/sys", "/dev")
 _CACHE = "__pycache__"
 _ELSEWHERE = "the program has changed its root directory (chroot)"
 _PROCESSES = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty")
@@ -56,10 +55,10 @@ class FileWatch:
     of so many ``ranks`` keeps.
 
     ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``covers``: are changes of
-    this canonical path recorded? None: of all paths. ``left_alone``: directories in which they are not. ``on_log``: called
-    with the descriptor of each log. ``on_directory``: called once for each directory in which this process is about to
-    change something. ``on_process``: once for each place (``file:line function``) where the program starts a process, with
-    the name of what is started.
+    this canonical path recorded? None: of all paths. ``divides``: may some names in this directory be covered,
+    and some not? ``left_alone``: directories in which they are not. ``on_log``: called with the descriptor of each log.
+    ``on_directory``: called once for each directory in which this process is about to change something. ``on_process``:
+    once for each place (``file:line function``) where the program starts a process, with the name of what is started.
     """
 
     def __init__(
@@ -73,6 +72,7 @@ class FileWatch:
         ranks: int = 1,
         on_uncovered: Callable[[int, Uncovered], None],
         covers: Callable[[str], bool] | None = None,
+        divides: Callable[[str], bool] = lambda directory: True,
         left_alone: Iterable[str] = (),
         on_log: Callable[[int], None] = lambda fd: None,
         on_directory: Callable[[str], None] = lambda directory: None,
@@ -85,7 +85,7 @@ class FileWatch:
         self._rank, self._incarnation = rank, incarnation
         self._limit_bytes, self._ranks = limit_bytes, ranks
         self._on_uncovered = on_uncovered
-        self._covers = covers
+        self._covers, self._divides = covers, divides
         self._on_log = on_log
         self._is_recording = False
         self._cut_later: int | None = None
@@ -100,7 +100,7 @@ class FileWatch:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._root, self._has_left_root = _root(), False
-        self._left_alone = (*_LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
+        self._left_alone = (*_watch.LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
 
     def start(self, epoch: int, open_files: Iterable[OpenFile | Uncovered] = ()) -> None:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""
@@ -198,6 +198,8 @@ class FileWatch:
                 self._log_nested()
                 if event == "open":
                     self._note(arguments[0], operations)
+                elif event == "os.remove" and arguments[1] != -1:  # shutil.rmtree
+                    self._note(operations[0].path if operations else None, operations)
             except BaseException as failure:
                 self._interrupted(event, failure)
             finally:
@@ -238,11 +240,13 @@ class FileWatch:
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
-        if type(path) is not str or not operations or self._covers is not None:
-            return  # with patterns, files of one directory may differ
+        if type(path) is not str or not operations:
+            return
         directory, name = os.path.split(operations[0].path)
         if name != os.path.basename(path):
             return  # a symbolic link
+        if self._covers is not None and self._divides(directory):
+            return
         if self._is_left_alone(operations[0].path):
             standing = _LEFT if self._is_left_alone(f"{directory}/-") else None
         else:

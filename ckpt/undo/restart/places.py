@@ -153,8 +153,8 @@ class OpenedFile:
             os.ftruncate(fd, nbytes)
 
     def tail_digest(self, nbytes: int) -> str:
-        """See :func:`ckpt.undo.copying.tail_digest`; "": the file cannot be read."""
-        with contextlib.suppress(OSError), self.open(os.O_RDONLY) as fd:
+        """See :func:`ckpt.undo.copying.tail_digest`; "": the file may not be read. Raises OSError."""
+        with contextlib.suppress(PermissionError), self.open(os.O_RDONLY) as fd:
             return tail_digest_of(fd, nbytes)
         return ""
 

@@ -10,7 +10,7 @@ Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ckpt.transport.records import dataclass, field
@@ -32,6 +32,8 @@ from ckpt.undo.selection.patterns import Patterns
 
 __all__ = ["FilePlan", "Log", "Plan", "make_plan"]
 
+_DOUBTFUL = "another rank has renamed a directory above it"
+
 
 class Log(NamedTuple):
     """One rank's records of an interval. ``directory``: where it keeps its links and copies."""
@@ -50,7 +52,8 @@ class FilePlan:
     ``link``: a hard link to it, ``copy``: a copy of its contents; "": none. ``nbytes``: its length; None: its contents have
     not changed. ``tail``: digest of the file up to ``nbytes`` or, where ranks have appended to it between their
     checkpoints, up to ``tail_nbytes``; "": not known. ``has_attributes``: they are put back, too. ``is_unsure``: no record
-    says for sure that the file was there at the checkpoint.
+    says for sure that the file was there at the checkpoint. ``has_no_name``: other ranks say that its names were bound to
+    something else at theirs: it was removed, or replaced, while the checkpoint was taken.
     """
 
     status: Status
@@ -62,6 +65,7 @@ class FilePlan:
     tail_nbytes: int = 0
     has_attributes: bool = False
     is_unsure: bool = True
+    has_no_name: bool = False
     names: list[str] = field(default_factory=list)
 
 
@@ -86,15 +90,16 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     places = _Places()
     moves: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
+    doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
-    for log, record in _by_time([log._replace(records=_that_happened(log.records)) for log in logs]):
+    happened = [log._replace(records=_that_happened(log.records, _left_by_others(log, logs))) for log in logs]
+    for log, record in _by_time(happened):
         if stays.match(record.path) and not isinstance(record, Moved):
             continue
-        reason = "another rank has renamed a directory above it"
-        for move in [move for each, move in moves if each is not log and _is_in(record.path, move)]:
-            then = renamed(record.path, move.target, move.path)  # its name at the checkpoint, if it had one
-            plan.uncovered += [Uncovered(each, reason, record.time_ns) for each in {record.path: 0, then: 0}]
+        if any(each is not log and _is_in(record.path, move) for each, move in moves):
+            for path in _names_then(record.path, [move for _, move in moves]):
+                doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
                 names.setdefault(path, binding)
@@ -120,9 +125,25 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
         if not _is_below_none(path, names):
             plan.names[path] = binding
+    for identity, file in plan.files.items():
+        bound = [names.get(path, file.status) for path in file.names]
+        file.has_no_name = all(each is None or each.file != identity for each in bound)
     plan.directories = places.found()
     _keep_what_was_written(plan, written)
+    plan.uncovered += _with_other_names(doubtful, plan)
     return plan
+
+
+def _with_other_names(doubtful: dict[str, Uncovered], plan: Plan) -> Iterator[Uncovered]:
+    """A name that may be wrong is one of a file that has others, too: they are as doubtful."""
+    yield from doubtful.values()
+    told = set(doubtful)
+    for file in plan.files.values():
+        if wrong := next((name for name in file.names if name in doubtful), ""):
+            for name in [name for name in file.names if name not in told]:
+                told.add(name)
+                reason = f"another rank has renamed a directory above {wrong}, which may be another name of the file"
+                yield Uncovered(name, reason, doubtful[wrong].time_ns)
 
 
 def _keep_what_was_written(plan: Plan, written: dict[FileId, int]) -> None:
@@ -173,14 +194,31 @@ def _is_in(path: str, moved: Moved) -> bool:
     return any(path == each or path.startswith(each + posixpath.sep) for each in (moved.source, moved.target))
 
 
+def _names_then(path: str, moves: Sequence[Moved]) -> list[str]:
+    """The names that the path may have had at the checkpoint, itself first. A rank that moves a directory does not know
+    that another one has moved it before."""
+    found = {path: 0}
+    for move in reversed(moves):
+        found |= {renamed(each, move.target, move.path): 0 for each in found}
+    return list(found)
+
+
 def _file(plan: Plan, status: Status, path: str) -> FilePlan:
     file = plan.files.setdefault(status.file, FilePlan(status, path))
     file.names.append(path)
     return file
 
 
-def _that_happened(records: Sequence[Record]) -> list[Record]:
-    """The records without those of renamings and removals that have failed."""
+def _left_by_others(log: Log, logs: Sequence[Log]) -> set[tuple[str, FileId]]:
+    """Names that directories have left, by other ranks: a rank that finds its directory renamed on takes its own renaming
+    for failed."""
+    others = [each.records for each in logs if each is not log]
+    return {(each.source, each.file) for records in others for each in records if isinstance(each, Moved)}
+
+
+def _that_happened(records: Sequence[Record], left: Container[tuple[str, FileId]]) -> list[Record]:
+    """The records without those of renamings and removals that have failed. ``left``: see
+    :func:`_left_by_others`."""
     found: list[Record] = []
     open_from = 0  # the records behind are of an operation whose outcome is not known yet
     for record in records:
@@ -188,7 +226,11 @@ def _that_happened(records: Sequence[Record]) -> list[Record]:
             found.append(record)
             continue
         if not record.happened:
-            found[open_from:] = [each for each in found[open_from:] if not isinstance(each, Moved)]
+            found[open_from:] = [
+                each
+                for each in found[open_from:]
+                if not isinstance(each, Moved) or (each.target, each.file) in left
+            ]
         open_from = len(found)
     return found
 

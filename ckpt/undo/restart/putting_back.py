@@ -37,11 +37,15 @@ _NAME_BYTES = 240  # of a name in `undone`, without its number
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A path that is not what it was at the checkpoint, and why. ``is_final``: ranks that resume leave it as it is now."""
+    """A path that is not what it was at the checkpoint, and why. ``is_final``: ranks that resume leave it as it is now.
+    ``nameless``: the file, where it had no name any more when the last rank took its checkpoint; then nothing is wrong
+    unless an older interval puts the file back.
+    """
 
     path: str
     reason: str
     is_final: bool = False
+    nameless: FileId | None = None
 
 
 def put_back(
@@ -284,7 +288,8 @@ class _PuttingBack:
                     found.set_attributes(plan.status)  # it may have been made again
                     return
         if plan.has_attributes and not plan.is_unsure and file not in self._by_new_names:
-            self._problems.append(Problem(plan.path, "another file has taken its place"))
+            nameless = file if plan.has_no_name else None
+            self._problems.append(Problem(plan.path, "another file has taken its place", nameless=nameless))
 
     def _put_by_new_name(self, path: str) -> None:
         """A name that is new is perhaps the only known one of a file of the checkpoint."""

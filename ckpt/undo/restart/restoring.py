@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import dataclass, field, replace
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look, read_log
 from ckpt.undo.records import Content, FileId, Name, Record, Uncovered, below_another
@@ -121,8 +121,9 @@ def undo(
             state.moved.append(moved)
         logs = [_logs(interval, key, state.moved) for interval in due]
         _refuse_without(directory, logs)
+        plans = list(map(make_plan, logs))
         if moved is not None:
-            _refuse_copies(logs, state)
+            _refuse_copies(plans, state)
         if highest > line:
             state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
         state.foreign += changed_since(job, key, moved)
@@ -132,9 +133,9 @@ def undo(
         choices = Choices(first, state.chosen)
         restored.intervals, restored.chosen = len(due), choices.since(line)
         restored.problems += told
-        for interval, of_ranks in zip(due, logs, strict=True):
-            _undo_interval(job, key, state, interval, of_ranks, restored)
-        restored.problems = list(dict.fromkeys(restored.problems))
+        for interval, plan in zip(due, plans, strict=True):
+            _undo_interval(job, key, state, interval, plan, restored)
+        restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
         since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
         renumbered = state.renumbered if intervals(job) else {}
         done = State(since, state.left, renumbered, state.moved, choices.go_on(line, now).later)
@@ -144,11 +145,13 @@ def undo(
 
 
 def _undo_interval(
-    job: str, key: bytes, state: State, interval: Interval, logs: list[Log], restored: Restored
+    job: str, key: bytes, state: State, interval: Interval, plan: Plan, restored: Restored
 ) -> None:
-    plan = make_plan(logs)
     restored.problems += [
         Problem(path, _FOREIGN, is_final=True) for path in leave_out(plan, state.foreign, state.renumbered)
+    ]
+    restored.problems = [
+        replace(each, nameless=None) if each.nameless in plan.files else each for each in restored.problems
     ]
     known = dict(state.renumbered)
     undone = os.path.join(job, _UNDONE)
@@ -176,9 +179,9 @@ def _refuse_without(directory: str, logs: list[list[Log]]) -> None:
         )
 
 
-def _refuse_copies(logs: list[list[Log]], state: State) -> None:
+def _refuse_copies(plans: list[Plan], state: State) -> None:
     """Files are known by their inodes: a copy of the directory has other ones. The newest interval shows it."""
-    plan = next((plan for plan in map(make_plan, logs) if plan.names or plan.files), Plan())
+    plan = next((plan for plan in plans if plan.names or plan.files), Plan())
     for path in plan.names:
         parent = os.path.dirname(path)
         if not (parent in plan.names or parent in plan.directories or os.path.isdir(parent)):

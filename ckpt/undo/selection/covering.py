@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import glob
 import os
-import re
-from collections.abc import Callable
 
-from ckpt.undo.selection.patterns import AUTO, LEFT_OUT, Choice, Patterns, check, words_of
+from ckpt.undo.selection.patterns import AUTO, LEFT_OUT, SPECIAL, Choice, Patterns, check, words_of
 
-__all__ = ["absolute", "covering"]
-
-_SPECIAL = re.compile(r"[*?[]")
+__all__ = ["Covering", "absolute", "covering"]
 
 
 def absolute(text: str, directory: str) -> list[str]:
     """The absolute patterns for a pattern. ``directory``: where a relative one begins. Raises ValueError: it is none."""
     check(text)
-    special = _SPECIAL.search(text)
+    special = SPECIAL.search(text)
     if special is None:
         path = os.path.normpath(os.path.join(directory, text))
         head, name = os.path.split(path)
@@ -34,7 +30,21 @@ def absolute(text: str, directory: str) -> list[str]:
     return [os.path.join(glob.escape(above), rest + text[special.start() :])]
 
 
-def covering(choice: Choice, directory: str) -> Callable[[str], bool] | None:
+class Covering:
+    """Says of a canonical absolute path whether it is covered."""
+
+    def __init__(self, wanted: Patterns, left_out: Patterns) -> None:
+        self._wanted, self._left_out = wanted, left_out
+
+    def __call__(self, path: str) -> bool:
+        return (not self._wanted.texts or self._wanted.match(path)) and not self._left_out.match(path)
+
+    def divides(self, directory: str) -> bool:
+        """Is it possible that of the names in this canonical directory some are covered and some are not?"""
+        return self._wanted.divide(directory) or self._left_out.divide(directory)
+
+
+def covering(choice: Choice, directory: str) -> Covering | None:
     """The function that says whether a canonical absolute path is covered; None: all are. Raises ValueError: a word is no
     pattern."""
     words = [word for word in words_of(choice) if word != AUTO]
@@ -42,7 +52,7 @@ def covering(choice: Choice, directory: str) -> Callable[[str], bool] | None:
         return None
     wanted = _patterns([word for word in words if not word.startswith(LEFT_OUT)], directory)
     left_out = _patterns([word[1:] for word in words if word.startswith(LEFT_OUT)], directory)
-    return lambda path: (not wanted.texts or wanted.match(path)) and not left_out.match(path)
+    return Covering(wanted, left_out)
 
 
 def _patterns(words: list[str], directory: str) -> Patterns:

@@ -11,7 +11,7 @@ import os
 from ckpt.undo.selection.covering import absolute
 from ckpt.undo.selection.patterns import Patterns
 
-__all__ = ["are_kept", "is_kept", "keep", "patterns"]
+__all__ = ["are_kept", "divide", "is_kept", "keep", "patterns"]
 
 _kept: list[Patterns] = []  # one, of all patterns so far
 
@@ -33,6 +33,11 @@ def patterns() -> list[str]:
 def are_kept() -> bool:
     """Do changes of any files stay?"""
     return bool(_kept)
+
+
+def divide(directory: str) -> bool:
+    """Is it possible that of the names in this canonical directory some stay and some do not?"""
+    return any(each.divide(directory) for each in _kept)
 
 
 def is_kept(path: str) -> bool:

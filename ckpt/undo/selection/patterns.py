@@ -25,6 +25,7 @@ __all__ = [
     "AUTO",
     "LEFT_OUT",
     "OFF",
+    "SPECIAL",
     "Choice",
     "Choices",
     "Chosen",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 AUTO, OFF, LEFT_OUT = "auto", "off", "!"
+SPECIAL = re.compile(r"[*?[]")
+"""The first special character of a pattern."""
 
 Choice = str | Sequence[str]
 """``"auto"``, ``"off"``, or the words of both kinds of patterns. A value for JSON."""
@@ -81,6 +84,17 @@ class Patterns:
     def match(self, path: str) -> bool:
         """Does this canonical absolute path match one of the patterns?"""
         return self._expression is not None and self._expression.match(path) is not None
+
+    def divide(self, directory: str) -> bool:
+        """Is it possible that of the names in this canonical directory some match and some do not?"""
+        return any(_divides(text, directory + "/") for text in self.texts)
+
+
+def _divides(text: str, inside: str) -> bool:
+    fixed = text[: special.start()] if (special := SPECIAL.search(text)) else text
+    if special is None and inside.startswith(text.rstrip("/") + "/"):
+        return False  # all that is below it matches
+    return fixed.startswith(inside) or (special is not None and inside.startswith(fixed))
 
 
 def _below(text: str) -> str:

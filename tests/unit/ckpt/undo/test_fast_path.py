@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import resource
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.keeping import read_log
 from ckpt.undo.records import Content, Name, Record, Status, to_plain
+from ckpt.undo.selection.covering import covering
 from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of
 from tests.unit.ckpt.undo.test_watching import KEY, SEQUENCES, Program, Watched, watched
 
@@ -140,6 +144,99 @@ def test_a_file_whose_contents_are_kept_is_settled(work: Watched, monkeypatch: p
     assert tree_of(str(work.root)) == tree
 
 
+def test_a_tree_that_is_removed_is_settled(work: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """shutil.rmtree names files by the descriptor of their directory."""
+    os.makedirs("old")
+    Path("old/kept").write_text("old")
+    work.start()
+    tree = tree_of(str(work.root))
+    os.mkdir("new")
+    for number in range(100):
+        Path(f"new/{number}").write_text("x")
+        Path(f"old/{number}").write_text("x")
+    seen = slow_events(work, monkeypatch)
+    shutil.rmtree("new")
+    shutil.rmtree("old")
+    assert seen.count("os.remove") <= 3  # the first one in each directory, and that of the old file
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+def test_a_descriptor_of_a_directory_that_has_another_name_is_met_anew(work: Watched) -> None:
+    os.makedirs("d")
+    Path("d/x").write_text("old")
+    work.start()
+    tree = tree_of(str(work.root))
+    fd = os.open("d", os.O_PATH)
+    for name in ("1", "2"):
+        Path("d", name).write_text("x")
+        os.remove(name, dir_fd=fd)
+    os.rename("d", "moved")
+    os.mkdir("d")
+    Path("d/x").write_text("new")
+    os.remove("x", dir_fd=fd)  # of the old directory
+    os.close(fd)
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+def test_files_that_are_left_alone_are_replaced_without_the_recorder(
+    work: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.start()
+    directory = work.job / "of-ours"
+    directory.mkdir()
+    (directory / "a").write_text("x")
+    seen = slow_events(work, monkeypatch)
+    for _ in range(3):
+        (directory / "a.tmp").write_text("x")
+        os.replace(directory / "a.tmp", directory / "a")
+    os.remove(directory / "a")
+    assert not seen
+
+
+def test_in_a_forked_process_nothing_is_settled(work: Watched) -> None:
+    """The log belongs to the rank."""
+    work.start()
+    Path("first").write_text("x")
+    before = len(work.log(0).records)
+    child = os.fork()
+    if not child:
+        Path("of-the-child").write_text("x")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(work.log(0).records) == before
+    Path("second").write_text("x")
+    assert len(work.log(0).records) == before + 1
+
+
+def test_with_patterns_directories_that_they_do_not_divide_are_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    covers = covering(["!left", "!mixed/*.log"], str(tmp_path / "work"))
+    assert covers is not None
+    with watched(tmp_path, covers=covers, divides=covers.divides) as work:
+        for each in ("out", "left", "mixed"):
+            (work.root / each).mkdir()
+        work.start()
+        names = ("a.tmp", "a", "a.log")
+        settled = {}
+        for directory in ("out", "left", "mixed"):
+            Path(directory, "first").write_text("x")
+            seen = slow_events(work, monkeypatch)
+            for name in names:
+                Path(directory, name).write_text("x")
+            os.replace(f"{directory}/a.tmp", f"{directory}/a")
+            settled[directory] = not seen
+        assert settled == {"out": True, "left": True, "mixed": False}
+        assert not work.back_to(0)
+        assert {name: sorted(os.listdir(name)) for name in settled} == {
+            "out": [],
+            "left": ["a", "a.log", "first"],
+            "mixed": ["a.log"],
+        }
+
+
 def test_a_directory_that_gets_another_name_is_met_anew(work: Watched) -> None:
     os.makedirs("d/e")
     os.mkdir("other")
@@ -212,6 +309,43 @@ def test_the_mac_of_a_line_is_siphash() -> None:
         assert _watch.mac(key, "f" * 32, text) == siphash(key, b"f" * 32 + b" " + text).hex()
     with pytest.raises(ValueError, match="16 bytes"):
         _watch.mac(b"short", "", b"")
+
+
+@contextlib.contextmanager
+def log_that_fails(fd: int, how: str) -> Iterator[str]:
+    """Writing to the log fails as the system itself fails. Yields what is said of it."""
+    if how == "short write":
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.fstat(fd).st_size + 20, limits[1]))
+        yield os.strerror(errno.EFBIG)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        return
+    bad = os.open({"ENOSPC": "/dev/full", "EIO": "/proc/self/mem"}[how], os.O_RDWR)
+    log = os.dup(fd)
+    os.dup2(bad, fd)
+    yield "the undo log cannot be written"
+    os.dup2(log, fd)
+    os.close(log)
+    os.close(bad)
+
+
+@pytest.mark.parametrize("how", ["short write", "ENOSPC", "EIO"])
+def test_a_line_that_cannot_be_written(work: Watched, how: str) -> None:
+    """The program goes on, what is not covered is said before the change, and what was recorded before is undone."""
+    work.start()
+    Path("first").write_text("x")
+    assert work.watch._keeper is not None
+    with log_that_fails(work.watch._keeper.end.fd, how) as reason:
+        assert not work.told
+        Path("y").write_text("y")
+        assert [each.path for each in work.told] == [""] and reason in work.told[0].reason
+        Path("z").write_text("z")
+    assert len(work.told) == 1
+    assert [record.path for record in work.log(0).records if isinstance(record, Name)] == [
+        str(work.root / "first")
+    ]
+    work.back_to(0)
+    assert sorted(os.listdir()) == ["y", "z"]
 
 
 def test_threads_leave_one_chain_of_lines(work: Watched) -> None:

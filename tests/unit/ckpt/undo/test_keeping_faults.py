@@ -9,7 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,12 +64,17 @@ exec(compile(_CALL, keeping.__file__, "exec"), _ROOM)
 class Calls:
     """Stands in for a module: its system calls count."""
 
-    def __init__(self, module: ModuleType, turn: Callable[[], BaseException | None]) -> None:
-        self._module, self._turn = module, turn
+    def __init__(
+        self,
+        module: ModuleType,
+        turn: Callable[[], BaseException | None],
+        names: Collection[str] = SYSTEM_CALLS,
+    ) -> None:
+        self._module, self._turn, self._names = module, turn, names
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._module, name)
-        return _ROOM["counted"](value, self._turn) if name in SYSTEM_CALLS else value
+        return _ROOM["counted"](value, self._turn) if name in self._names else value
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import IO, Any
 import pytest
 
 from ckpt.rank.files import open_for_writing
-from ckpt.undo import _watch, keeping, watching
+from ckpt.undo import _watch, keeping
 from ckpt.undo.keeping import read_log
 from ckpt.undo.records import Content, FileId, Uncovered
 from ckpt.undo.restart.plan import Log, make_plan
@@ -40,6 +40,7 @@ class Watched:
         limit_bytes: int = 1 << 30,
         root: Path | None = None,
         covers: Callable[[str], bool] | None = None,
+        divides: Callable[[str], bool] = lambda directory: True,
     ) -> None:
         self.root, self.job = root or where / "work", where / "job"
         self.root.mkdir()
@@ -58,6 +59,7 @@ class Watched:
             on_directory=lambda directory: self.on_directory(directory),
             on_process=lambda command, where: self.started.append((command, where)),
             covers=covers,
+            divides=divides,
         )
 
     def open_files(self) -> list[Any]:
@@ -135,7 +137,7 @@ def named_otherwise(choice: random.Random, path: str) -> Any:
 @pytest.fixture
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory on a file system in memory, where there is one: hundreds of programs begin there."""
-    monkeypatch.setattr(watching, "_LEFT_ALONE", ("/proc", "/sys"))
+    monkeypatch.setattr(_watch, "LEFT_ALONE", ("/proc", "/sys"))
     directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     yield Path(directory)
     shutil.rmtree(directory)

@@ -12,6 +12,7 @@ import pytest
 
 from ckpt.undo.errors import LogDamaged, NotRecorded
 from ckpt.undo.keeping import Keeper, directory_of
+from ckpt.undo.recorder import Operation
 from ckpt.undo.restart import restoring, state
 from ckpt.undo.restart.restoring import (
     Restored,
@@ -24,6 +25,7 @@ from ckpt.undo.restart.restoring import (
     undo,
 )
 from ckpt.undo.selection.patterns import Chosen
+from ckpt.undo.watching import FileWatch
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.test_sequences import KEY, Killed, Rank, Tree, killed_before, tree_of
 
@@ -202,6 +204,28 @@ def test_a_damaged_log_changes_nothing(where: str) -> None:
         assert len(intervals(job.path)) == 3
 
 
+@pytest.mark.parametrize(("epoch", "rank"), [(1, 0), (2, 1)])
+def test_a_log_in_the_place_of_another_one_is_refused(tmp_path: Path, epoch: int, rank: int) -> None:
+    """An older one of the same job, or another rank's: all its lines are the job's own."""
+    (tmp_path / "job").mkdir()
+    job, file = str(tmp_path / "job"), tmp_path / "file"
+    watches = [
+        FileWatch(
+            *(job, KEY), rank=each, incarnation=0, limit_bytes=1, on_uncovered=lambda epoch, uncovered: None
+        )
+        for each in range(2)
+    ]
+    for epoch_now in (1, 2):
+        for watch in watches:
+            watch.cut(epoch_now, [])
+            watch._record([Operation("append", str(file))])
+    there, other = (os.path.join(directory_of(job, *place), "log") for place in ((2, 0, 0), (epoch, 0, rank)))
+    shutil.copyfile(other, there)
+    with pytest.raises(LogDamaged, match="line 1 does not verify") as failure:
+        undo(job, KEY, 1, highest=2, from_start=True)
+    assert failure.value.path == there
+
+
 def test_a_damaged_state_is_named(where: str) -> None:
     with job_of(where, 4) as job:
         job.undo(1)
@@ -303,6 +327,47 @@ def test_files_are_not_put_back_into_a_copy_of_the_directory(where: str) -> None
         assert not undo(job.path, KEY, 0, highest=0, from_start=True).problems
         assert Path(path).read_text() == "before"
         shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize(("line", "was_there"), [(0, False), (1, False), (0, True), (1, True)])
+def test_a_journal_that_another_rank_has_removed_before_its_checkpoint_is_no_problem(
+    tmp_path: Path, line: int, was_there: bool
+) -> None:
+    """One rank finds it at its checkpoint; the other, which has made it, removes it before its own. But if it comes back
+    by an older interval, what the first rank has written to it meanwhile does not go."""
+    root, undo_directory = tmp_path / "w", tmp_path / "job"
+    root.mkdir()
+    undo_directory.mkdir()
+    journal = root / "data.db-journal"
+
+    def watch(rank: int) -> FileWatch:
+        return FileWatch(
+            *(str(undo_directory), KEY),
+            rank=rank,
+            incarnation=0,
+            limit_bytes=1 << 30,
+            on_uncovered=lambda epoch, each: None,
+        )
+
+    finds, makes = watch(0), watch(1)
+    if was_there:
+        journal.write_text("of a transaction")
+    for each in (finds, makes):
+        each.cut(0, [])
+    if not was_there:
+        makes._record([Operation("rewrite", str(journal))])
+        journal.write_text("of a transaction")
+    finds.cut(1, [])
+    finds._record([Operation("rewrite", str(journal))])
+    makes._record([Operation("remove", str(journal))])
+    journal.unlink()
+    makes.cut(1, [])
+    makes._record([Operation("rewrite", str(journal))])
+    journal.write_text("of the next transaction")
+    restored = undo(str(undo_directory), KEY, line, highest=1, from_start=True)
+    comes_back = was_there and line == 0
+    assert restored.names and len(restored.problems) == comes_back
+    assert journal.exists() == comes_back
 
 
 def test_numbers_of_files_are_forgotten_with_the_last_interval(where: str) -> None:

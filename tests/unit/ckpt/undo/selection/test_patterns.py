@@ -31,6 +31,19 @@ def test_a_pattern_matches_whole_paths_and_what_is_below_them(pattern: str, path
     assert Patterns([pattern]).match(path) is matches
 
 
+@pytest.mark.parametrize(
+    "text", ["/w/log", "/w/d/", "/w/*.log", "/w/d/*", "/w*", "/w/[ab]", "/w/d?/x", "*", "/w"]
+)
+def test_a_pattern_that_divides_no_directory_says_the_same_of_all_names_in_it(text: str) -> None:
+    patterns = Patterns([text])
+    names = ("a", "b", "log", "x", "x.log", "d", "-")
+    directories = ["", "/w", "/w/d", "/w/d/e", "/w/dd", "/w/log", "/w/log2", "/ww", "/v"]
+    divided = {directory for directory in directories if patterns.divide(directory)}
+    for directory in set(directories) - divided:
+        assert len({patterns.match(f"{directory}/{name}") for name in names}) == 1, directory
+    assert text == "*" or not divided.issuperset(directories)
+
+
 def test_relative_patterns_begin_in_the_directory_whatever_its_name_is(tmp_path: Path) -> None:
     directory = tmp_path / "run[1]*"
     directory.mkdir()
