@@ -93,6 +93,9 @@ class RankContext(Protocol):
     finished_code: int | None
     """The program's exit code, once it has ended."""
 
+    ended: tuple[int, str] | None
+    """The exit code and the traceback ("": none), once the program's main thread has ended; its other threads may go on."""
+
     alone: bool
     """There is no controller any more: nobody collects votes."""
 

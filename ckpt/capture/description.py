@@ -48,6 +48,7 @@ def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[
         "ckpt.port": state,
         "ckpt.locked": is_in_call,
         "ckpt.finished": runtime.finished_code,
+        "ckpt.ended": runtime.ended,
     }
 
 

@@ -123,7 +123,8 @@ class Places:
     def capture(self, at: Literal["call", "check"], *, transient: bool = True) -> Stack | None:
         """The stack; ``None``: the program has ended. Raises :class:`ckpt.image.Refused` if it cannot be captured here.
 
-        ``transient``: raise for transient obstacles too.
+        ``transient``: raise for transient obstacles too, but not for other threads, which are to be stopped next
+        (:meth:`others`). Otherwise they are stopped for a moment, to see whether they can be captured.
         """
         from ckpt import image
 
@@ -133,9 +134,10 @@ class Places:
             if self._runtime.finished_code is not None:
                 return None
             stack = image.capture(at=at, skip=self._skipped)
-            stack.threads = image.capture_threads(self._others())
             if transient:
                 self._refuse_transient(stack)
+            else:
+                self._try_others(stack)
         except image.Refused as refused:
             if not refused.is_transient:
                 self._transient_since_ns = 0
@@ -149,7 +151,15 @@ class Places:
         """The program's other threads, which are to be stopped; ``stack``: of the main thread."""
         from ckpt import image
 
-        return image.StoppedThreads(stack, self._others)
+        return image.StoppedThreads(stack, self._others, image.refuse_transient)
+
+    def _try_others(self, stack: Stack) -> None:
+        """Stop the other threads for a moment. Raises Refused: one of them cannot be captured."""
+        others = self.others(stack)
+        try:
+            others.stop()
+        finally:
+            others.go_on()
 
     def rehearse(self) -> None:
         """Do the work of a capture and discard the result. Exceptions pass through."""
@@ -157,9 +167,7 @@ class Places:
         from ckpt.image.process import moment
 
         self._refuse_handler()
-        stack = image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped))
-        stack.threads = image.capture_threads(self._others())
-        image.refuse_transient(stack)
+        image.refuse_transient(image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped)))
         image.refresh_modules()
         moment.note()
 

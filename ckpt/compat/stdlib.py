@@ -162,9 +162,8 @@ def threads_by_ident() -> dict[int, threading.Thread]:
     return found
 
 
-def join_threads() -> None:
-    """Join all threads that are no daemons, as the interpreter does first at its end (``threading._shutdown``)."""
-    threading._shutdown()  # type: ignore[attr-defined]
+join_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defined]
+"""Join all threads that are no daemons, as the interpreter does first at its end."""
 
 
 class OwnThread(threading.Thread):

@@ -25,7 +25,7 @@ from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
 from ckpt.image.interface.transient import refuse_transient
-from ckpt.image.loading import Loaded, Source, load, resume
+from ckpt.image.loading import Loaded, Source, load, resume, resume_others
 from ckpt.image.modules.package_changes import LOST
 from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
@@ -33,8 +33,7 @@ from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
-from ckpt.image.threads.captured import StoppedThreads, capture_threads, is_waiting
-from ckpt.image.threads.restart import join_started
+from ckpt.image.threads.captured import StoppedThreads, is_waiting
 
 __all__ = [
     "LOST",
@@ -52,7 +51,6 @@ __all__ = [
     "Unsupported",
     "available",
     "capture",
-    "capture_threads",
     "check",
     "check_compatible",
     "declare_moved",
@@ -62,7 +60,6 @@ __all__ = [
     "keep_package",
     "program_mask",
     "is_waiting",
-    "join_started",
     "load",
     "refresh_modules",
     "preload",
@@ -71,6 +68,7 @@ __all__ = [
     "refuse_transient",
     "register_reducer",
     "resume",
+    "resume_others",
     "run_base",
     "run_program",
 ]

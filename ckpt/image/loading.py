@@ -14,6 +14,7 @@ Not here: where the image comes from and who may have written it (:mod:`ckpt.sto
 
 from __future__ import annotations
 
+import signal
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ from ckpt.transport.records import dataclass, field
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import Stack
 
-__all__ = ["Loaded", "Source", "load", "resume"]
+__all__ = ["Loaded", "Source", "load", "resume", "resume_others"]
 
 Label = tuple[Any, ...]
 Call = tuple[Callable[..., object], tuple[Any, ...]]
@@ -239,3 +240,15 @@ def resume(program: Stack) -> Any:
     others = Restart(program)
     others.start()
     return running.resume(program, signals.start_timers, others.release)
+
+
+def resume_others(program: Stack) -> None:
+    """Have the other threads of the loaded program go on, whose main thread had ended. Empties ``program``. Raises as
+    :func:`resume`."""
+    others = Restart(program)
+    others.start()
+    blocked = signals.start_timers()
+    others.release()
+    if blocked is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    program.frames.clear()

@@ -288,6 +288,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     runtime.commits.load(extras["ckpt.commits"], spec["resume"])
     runtime.threads.allow(*extras["ckpt.threads"])
     runtime.finished_code = extras["ckpt.finished"]
+    runtime.ended = extras["ckpt.ended"]
     state = extras["ckpt.port"]
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
@@ -309,6 +310,9 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
                 runtime.commits.call()
         if locked:
             runtime.lock.acquire()  # the library call on the restored stack releases it
+        if runtime.ended is not None:
+            image.resume_others(box.pop())
+            return None  # the main thread waits for them, from the beginning
         return image.resume(box.pop())
 
     return go_on

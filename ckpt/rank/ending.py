@@ -3,7 +3,7 @@
 ::
 
     the program's frames are left      an exception is printed by ``sys.excepthook``, as Python prints it
-    threads                            those that are not daemons are joined
+    threads                            those that are not daemons are joined; images can be taken meanwhile
     functions of ``atexit``            last registered first. :meth:`Ending.close` is registered before the program starts:
                                        it is called after all functions that the program and its imports have registered,
                                        and before the functions that the rank's own libraries have registered (pyzmq's
@@ -43,9 +43,10 @@ from ckpt.compat import stdlib
 from ckpt.compat.accelerators import run_exit_functions
 from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
+from ckpt.image.frames.running import run_base
 from ckpt.image.modules import package_baseline, references
 from ckpt.image.process import exits
-from ckpt.image.threads.restart import join_started
+from ckpt.image.threads.restart import started_threads
 from ckpt.rank.runtime import Runtime
 
 __all__ = ["Ending", "exit_code_of", "has_user_text", "text_of"]
@@ -83,7 +84,7 @@ class Ending:
         del run
         if self._runtime.restarts:
             _look_up_codecs()
-        _join_threads()
+        self._join_threads()
         run_exit_functions()
         self.close()  # in case the program has emptied the table of exit functions
         package_baseline.forget()
@@ -105,6 +106,29 @@ class Ending:
             if self._runtime.explicit is not None:
                 self._runtime.explicit.end_replay_output()
             self._fail(failure)
+
+    def _join_threads(self) -> None:
+        """The main thread has ended; its threads may go on for long. So they are joined under a base frame, where images can
+        be taken; such an image holds how the main thread has ended."""
+        runtime = self._runtime
+        if runtime.ended is None:
+            runtime.ended = (self._code, self._traceback)
+        self._code, self._traceback = runtime.ended
+        try:
+            run_base(stdlib.join_threads)
+            for thread in started_threads():
+                run_base(thread.join)
+        except BaseException as failure:  # an interrupt: reported, and the end goes on
+            hook: Any = sys.unraisablehook
+            hook(
+                SimpleNamespace(
+                    exc_type=type(failure),
+                    exc_value=failure,
+                    exc_traceback=failure.__traceback__,
+                    err_msg=None,
+                    object=threading,
+                )
+            )
 
     def _fail(self, failure: BaseException) -> None:
         self._code = exit_code_of(failure)
@@ -149,23 +173,6 @@ def _look_up_codecs() -> None:
 
 _USUAL_CODECS = ("utf_8", "latin_1", "ascii", "cp437")
 """Codecs that the standard library uses for files; zipfile uses cp437."""
-
-
-def _join_threads() -> None:
-    try:
-        stdlib.join_threads()
-        join_started()
-    except BaseException as failure:  # an interrupt: reported, and the end goes on
-        hook: Any = sys.unraisablehook
-        hook(
-            SimpleNamespace(
-                exc_type=type(failure),
-                exc_value=failure,
-                exc_traceback=failure.__traceback__,
-                err_msg=None,
-                object=threading,
-            )
-        )
 
 
 def _flush() -> bool:

@@ -81,6 +81,7 @@ class Runtime:
         self.control = control
         self.registered: dict[str, object] = {}
         self.finished_code: int | None = None
+        self.ended: tuple[int, str] | None = None
         self.released = self.is_final = self.alone = self.incomplete = False
         self.pid = os.getpid()
         self.engine: Engine | None = None

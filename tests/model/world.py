@@ -115,7 +115,7 @@ class World:
         return module
 
 
-def _no_fork(noted: object) -> int:
+def _no_fork(noted: object, others: object = None) -> int:
     raise OSError(errno.ENOMEM, "nothing is forked here: the image is written at once")
 
 

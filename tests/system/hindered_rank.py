@@ -15,7 +15,7 @@ def run_rank(spec: Mapping[str, Any], control_fd: int) -> NoReturn:
     from ckpt.capture.memory_groups import MemoryLeft
     from ckpt.rank import boot
 
-    def refuse(noted: bytes | None) -> int:
+    def refuse(noted: bytes | None, others: object) -> int:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     if os.environ["HINDRANCE"] == "fork":

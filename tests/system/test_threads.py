@@ -79,6 +79,34 @@ def test_a_thread_runs_after_a_restart_too(start: Start, tmp_path: Path) -> None
     assert job.output(0) == f"[True, True, True] 5\n{rows} [False, False, False]\n"
 
 
+@pytest.mark.parametrize(
+    ("end", "code"), [("", 0), ("raise SystemExit(3)", 3), ("raise KeyError('gone')", 1)]
+)
+def test_threads_go_on_after_the_main_thread_has_ended(
+    start: Start, tmp_path: Path, end: str, code: int
+) -> None:
+    app = app_of(
+        tmp_path,
+        f"""
+        import os, threading
+        from tools import die_once
+        def work():
+            value = 0
+            while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+                value += 1
+            die_once()
+            print("went on", value > 0, flush=True)
+        threading.Thread(target=work).start()
+        print("main ends", flush=True)
+        {end}
+        """,
+    )
+    job = start(app, ranks=1, every=0.2)
+    assert job.finish() == code, job.report()
+    assert job.events("restarting") and job.output(0) == "main ends\nwent on True\n"
+    assert ("KeyError: 'gone'" in (job.directory / "output" / "rank-0.err").read_text()) == (code == 1)
+
+
 def test_two_ranks_with_threads_that_compute_while_messages_go_round(start: Start, tmp_path: Path) -> None:
     app = app_of(
         tmp_path,

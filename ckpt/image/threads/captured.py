@@ -7,12 +7,11 @@ again some milliseconds later.
 
 ::
 
-    capture_threads     could all be captured now? Nobody is stopped
-    stop_threads        each thread stops at the next line that it begins, or waits in C. From then on the lock may be
-                        released while the image is prepared: no thread changes anything
-    capture_stopped     just before the fork: their stacks. A wait may have ended meanwhile; then its thread has stopped at
-                        the next line, which is right if nothing else than storing the result lies between
-    go_on               the image has been taken, or given up
+    stop       each thread stops at the next line that it begins, or waits in C. From then on the lock may be released while
+               the image is prepared: no thread changes anything
+    capture    just before the fork: their stacks. A wait may have ended meanwhile; then its thread has stopped at the next
+               line, which is right if nothing else than storing the result lies between
+    go_on      the image has been taken, or given up
 
 What belongs to one thread alone, besides its stack: the context, the values of ``threading.local``, the signal mask.
 
@@ -49,16 +48,23 @@ def capture_threads(others: Iterable[threading.Thread]) -> list[CapturedThread]:
 class StoppedThreads:
     """The program's other threads, from when they have stopped until they go on."""
 
-    def __init__(self, stack: Stack, find: Callable[[], Sequence[threading.Thread]]) -> None:
-        """``stack``: of the main thread; it gets the stacks of the others. ``find()``: the threads that are to be
-        stopped."""
+    def __init__(
+        self,
+        stack: Stack,
+        find: Callable[[], Sequence[threading.Thread]],
+        check: Callable[[Stack], object] = lambda stack: None,
+    ) -> None:
+        """``stack``: of the main thread; it gets the stacks of the others. ``find()``: the threads that are to be stopped.
+        ``check(stack)`` raises Refused if no image can be taken of what the threads do."""
         self._stack = stack
         self._find = find
+        self._check = check
         self._threads: Sequence[threading.Thread] = ()
         self._places: dict[int, Place] = {}
 
     def stop(self) -> None:
-        """Stop them. Raises :class:`Refused`, and none is stopped: one does not come to its next line in time."""
+        """Stop them. Raises :class:`Refused`, and none is stopped: one does not come to its next line in time, or cannot be
+        captured there."""
         self._threads = found = self._find()
         if not found:
             return
@@ -70,6 +76,8 @@ class StoppedThreads:
             if {id(thread) for thread in self._find()} != {id(thread) for thread in found}:
                 raise Refused("a thread has begun or ended meanwhile")
             self._places = {thread.ident or 0: place_of(thread.ident or 0) for thread in found}
+            self.capture()
+            self._check(self._stack)
         except BaseException:
             self.go_on()
             raise

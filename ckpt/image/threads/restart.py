@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from _thread import allocate_lock, get_ident
+from collections.abc import Iterator
 from typing import Any
 
 from ckpt.compat import threads
@@ -27,7 +28,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.frames.running import records_of, run_records
 from ckpt.image.frames.stack import CapturedThread, FrameRecord, Stack
 
-__all__ = ["Restart", "fill_later", "hold_later", "join_started"]
+__all__ = ["Restart", "fill_later", "hold_later", "started_threads"]
 
 _held: list[tuple[Any, int, int]] = []
 _values: list[tuple[int, Any, dict[str, Any]]] = []
@@ -44,12 +45,13 @@ def fill_later(ident: int, local: Any, values: dict[str, Any]) -> None:
     _values.append((ident, local, values))
 
 
-def join_started() -> None:
-    """At the program's end: wait for the threads of this process that an image has brought and that are no daemons."""
+def started_threads() -> Iterator[threading.Thread]:
+    """The threads that an image has brought into this process and that are no daemons. The interpreter, which joins its own
+    at its end, does not know these."""
     while _started:
         thread = _started.pop()
         if not thread.daemon:
-            thread.join()
+            yield thread
 
 
 class Restart:
