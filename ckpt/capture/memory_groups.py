@@ -25,6 +25,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from ckpt.image.frames import _frames
+
 __all__ = ["MemoryLeft", "least_memory_left"]
 
 _UNLIMITED_BYTES = 1 << 60
@@ -66,10 +68,10 @@ def _groups(proc: str) -> list[tuple[str, str, int]]:
     """For every hierarchy that limits memory: directory of this process's group, highest visible directory, version."""
     try:
         if proc not in _mounts:
-            with open(f"{proc}/mountinfo", "rb") as file:
-                _mounts[proc] = [mount for line in file if (mount := _mount_of(line)) is not None]
-        with open(f"{proc}/cgroup", "rb") as file:
-            lines = [line.decode(errors="surrogateescape").rstrip("\n").split(":", 2) for line in file]
+            rows = _frames.read_file(f"{proc}/mountinfo").splitlines()
+            _mounts[proc] = [mount for row in rows if (mount := _mount_of(row)) is not None]
+        text = _frames.read_file(f"{proc}/cgroup").decode(errors="surrogateescape")
+        lines = [line.split(":", 2) for line in text.splitlines()]
     except OSError:
         return []
     found = []
@@ -141,10 +143,9 @@ def _reclaimable(path: str, prefix: str) -> int:
     """Bytes of the page cache that the kernel can take back: all inactive pages, and half of the active pages."""
     found = {}
     try:
-        with open(path, "rb") as file:
-            for line in file:
-                name, _, value = line.partition(b" ")
-                found[name.decode()] = int(value)
+        for line in _frames.read_file(path).splitlines():
+            name, _, value = line.partition(b" ")
+            found[name.decode()] = int(value)
     except (OSError, ValueError):
         return 0
     return found.get(f"{prefix}inactive_file", 0) + found.get(f"{prefix}active_file", 0) // 2
@@ -153,12 +154,6 @@ def _reclaimable(path: str, prefix: str) -> int:
 def _number(path: str) -> int | None:
     """The number in the file ``path``; ``None``: there is no such file, or it contains "max"."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a file object takes three times as long
-    except OSError:
-        return None
-    try:
-        return int(os.read(fd, 64))
+        return int(_frames.read_file(path))
     except (OSError, ValueError):
         return None
-    finally:
-        os.close(fd)
