@@ -4,6 +4,7 @@
  * The state is read in the parent while the program stands still. If the parent has forked lately, the first write to each page
  * costs a page fault of some microseconds, and a mere look at a Python object is a write, to its reference count. So one call
  * returns one object of bytes, which ckpt.image.process.moment takes apart in the child.
+ * And the reading of small files without a release of the interpreter's lock.
  */
 #include "frames.h"
 
@@ -352,7 +353,44 @@ static PyObject *born(PyObject *module, PyObject *fd)
     return number < 0 ? NULL : PyLong_FromUnsignedLongLong(born_ns(number));
 }
 
+PyDoc_STRVAR(read_file_doc,
+"read_file(path, /) -> bytes\n\n"
+"The content of a small file, as the kernel has them in /proc.  The interpreter's lock (GIL) is not released meanwhile: beside\n"
+"threads that compute, each release would cost some milliseconds.  Raises OSError.");
+static PyObject *read_file(PyObject *module, PyObject *path)
+{
+    PyObject *name, *found = NULL;
+    if (!PyUnicode_FSConverter(path, &name))
+        return NULL;
+    int fd = open(PyBytes_AS_STRING(name), O_RDONLY | O_CLOEXEC);
+    Py_DECREF(name);
+    if (fd < 0)
+        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
+    size_t size = 0, room = 1 << 14;
+    ssize_t n = -1;
+    char *data = malloc(room), *larger;
+    while (data != NULL && (n = read(fd, data + size, room - size)) > 0) {
+        size += (size_t)n;
+        if (size == room) {
+            if ((larger = realloc(data, room *= 2)) == NULL)
+                break;
+            data = larger;
+        }
+    }
+    int error = errno;
+    close(fd);
+    if (n == 0)
+        found = PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
+    free(data);
+    if (n != 0) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
+    }
+    return found;
+}
+
 PyMethodDef moment_methods[] = {
+    {"read_file", read_file, METH_O, read_file_doc},
     {"born", born, METH_O, born_doc},
     {"note_moment", note_moment, METH_NOARGS, note_moment_doc},
     {NULL, NULL, 0, NULL},

@@ -6,9 +6,7 @@
 #include "frames.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -322,42 +320,6 @@ static PyObject *pdeathsig(PyObject *module, PyObject *number)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(read_file_doc,
-"read_file(path, /) -> bytes\n\n"
-"The content of a small file, as the kernel has them in /proc.  The interpreter's lock (GIL) is not released meanwhile: beside\n"
-"threads that compute, each release would cost some milliseconds.  Raises OSError.");
-static PyObject *read_file(PyObject *module, PyObject *path)
-{
-    PyObject *name, *found = NULL;
-    if (!PyUnicode_FSConverter(path, &name))
-        return NULL;
-    int fd = open(PyBytes_AS_STRING(name), O_RDONLY | O_CLOEXEC);
-    Py_DECREF(name);
-    if (fd < 0)
-        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
-    size_t size = 0, room = 1 << 14;
-    ssize_t n = -1;
-    char *data = malloc(room), *larger;
-    while (data != NULL && (n = read(fd, data + size, room - size)) > 0) {
-        size += (size_t)n;
-        if (size == room) {
-            if ((larger = realloc(data, room *= 2)) == NULL)
-                break;
-            data = larger;
-        }
-    }
-    int error = errno;
-    close(fd);
-    if (n == 0)
-        found = PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
-    free(data);
-    if (n != 0) {
-        errno = error;
-        PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
-    }
-    return found;
-}
-
 PyDoc_STRVAR(allow_c_depth_doc,
 "allow_c_depth(levels, /) -> levels allowed before\n\n"
 "Let C code of the calling thread recurse `levels` deep from here; the caller knows that the C stack has room for that.\n"
@@ -430,7 +392,6 @@ PyMethodDef process_methods[] = {
     {"untraced", untraced, METH_O, untraced_doc},
     {"fork", fork_bare, METH_VARARGS, fork_doc},
     {"pdeathsig", pdeathsig, METH_O, pdeathsig_doc},
-    {"read_file", read_file, METH_O, read_file_doc},
     {"allow_c_depth", allow_c_depth, METH_O, allow_c_depth_doc},
     {"unusual", unusual, METH_VARARGS, unusual_doc},
     {"lookup", lookup, METH_VARARGS, lookup_doc},
