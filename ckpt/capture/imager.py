@@ -294,8 +294,7 @@ class Imager:
     def take(self, at: Literal["call", "check"]) -> bool:
         """Capture the stack and take the image. ``False``: the program cannot be captured here; the rank tries again later.
 
-        Tracing and profiling are off meanwhile: these calls shall appear neither in the program's profile nor in the child
-        that writes the image.
+        Tracing and profiling are off meanwhile: these calls shall appear neither in the program's profile nor in the child.
         """
         from ckpt.image.frames import _frames
 
@@ -342,11 +341,12 @@ class Imager:
         started_ns: int,
         others: image.StoppedThreads | None = None,
     ) -> bool:
-        """``True``: the image has been taken or given up; ``False``: another thread cannot be captured now."""
-        label = (self.epoch, self.wanted)
+        """``True``: it has been taken or given up; ``False``: another thread cannot be captured now."""
+        label, began_ns = (self.epoch, self.wanted), time.monotonic_ns()
         failed = self.taker.take(prepare, label, started_ns, self.search.since_ns, others)
         if failed is not None and others is not None and others.is_refusal(failed):
             self.search.note_refusal(failed, time.monotonic_ns())
+            self._places.spend(began_ns)  # the program has stood still for it
             return False
         return failed is None or self._fail_round(failed)
 

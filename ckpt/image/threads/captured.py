@@ -35,8 +35,9 @@ from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 __all__ = ["StoppedThreads", "capture_threads", "is_waiting"]
 
 _SIGNALS = 64
-_WITHIN_S = 0.02
-"""So long the threads may take to stop, each at its next line."""
+_NEXT_WITHIN_S = 0.01
+"""So long after one thread has stopped at its next line, another one must have: one that has not is in a long call in C."""
+_ALL_WITHIN_S = 0.2
 _PAUSE_S = 0.00005
 
 
@@ -83,12 +84,16 @@ class StoppedThreads:
             raise
 
     def _wait_until_they_stand(self) -> None:
-        deadline_s = time.monotonic() + _WITHIN_S
+        since_s = latest_s = time.monotonic()
+        left = len(self._threads) + 1
         while True:
             running = [thread for thread in self._threads if not _stands(thread.ident or 0)]
             if not running and not threads.is_registry_locked():
                 return
-            if time.monotonic() > deadline_s:
+            now_s = time.monotonic()
+            if len(running) < left:
+                left, latest_s = len(running), now_s
+            if now_s - latest_s > _NEXT_WITHIN_S or now_s - since_s > _ALL_WITHIN_S:
                 raise _running(running[0]) if running else Refused("a thread begins or ends")
             time.sleep(_PAUSE_S)
 
