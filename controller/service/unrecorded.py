@@ -171,8 +171,7 @@ class UnrecordedChanges:
         found = []
         for interval in restoring.intervals(self._job.path):
             if interval.epoch >= self._line:
-                ranks = sorted(os.listdir(interval.path))
-                found += [os.path.join(interval.path, name, "log") for name in ranks]
+                found += [os.path.join(each, "log") for each in restoring.log_directories(interval)]
         return found
 
     def _not_undone(self, path: str, reason: str) -> None:

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #if FRAMES_SUPPORTED
@@ -86,9 +87,21 @@ static int is_to_stop(PyThreadState *ts)
     return 0;
 }
 
+/* Does the frame run code of this package? A thread does not stop there: it may hold a lock that the capture needs. */
+static int is_ours(PyFrameObject *frame)
+{
+    PyObject *globals = PyFrame_GetGlobals(frame);
+    PyObject *name = globals ? PyDict_GetItemString(globals, "__name__") : NULL;
+    const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    int ours = text != NULL && strncmp(text, "ckpt", 4) == 0 && (text[4] == 0 || text[4] == '.');
+    Py_XDECREF(globals);
+    PyErr_Clear();
+    return ours;
+}
+
 static int wait_here(PyObject *unused, PyFrameObject *frame, int what, PyObject *argument)
 {
-    if (what != PyTrace_LINE || !is_to_stop(PyThreadState_Get()))
+    if (what != PyTrace_LINE || !is_to_stop(PyThreadState_Get()) || is_ours(frame))
         return 0;
     PyObject *is_owned = PyObject_CallMethod(never_held, "_is_owned", NULL);
     int holds = is_owned == Py_True;
@@ -165,6 +178,25 @@ static PyObject *has_stopped(PyObject *module, PyObject *ident)
     return PyBool_FromLong(ts != NULL && thread_has_stopped(ts));
 }
 
+PyDoc_STRVAR(step_doc,
+"step(ident, /)\n\n"
+"Have a thread that has stopped go on to the next line that it begins, where it stops again; nothing happens if it has not.");
+static PyObject *step(PyObject *module, PyObject *ident)
+{
+    unsigned long number = PyLong_AsUnsignedLong(ident);
+    if (number == (unsigned long)-1 && PyErr_Occurred())
+        return NULL;
+    PyThreadState *ts = thread_by_ident(number);
+    for (Stopped **at = &all_stopped; *at != NULL; at = &(*at)->next)
+        if ((*at)->thread == ts) {
+            PyThread_type_lock gate = (*at)->gate;
+            *at = (*at)->next;
+            PyThread_release_lock(gate); /* what `at` has pointed to lives until we release the interpreter's lock */
+            break;
+        }
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(go_on_doc, "go_on()\n\nHave all threads go on that stop() has stopped; none: nothing happens.");
 static PyObject *go_on(PyObject *module, PyObject *unused)
 {
@@ -220,6 +252,7 @@ PyMethodDef thread_methods[] = {
     {"switches", switches, METH_NOARGS, switches_doc},
     {"stop", stop, METH_VARARGS, stop_doc},
     {"has_stopped", has_stopped, METH_O, has_stopped_doc},
+    {"step", step, METH_O, step_doc},
     {"go_on", go_on, METH_NOARGS, go_on_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -236,8 +236,9 @@ def _capture(
                 resumption, waits = innermost(frame, traced)
                 depth *= not waits  # C code has levels of its own
             mode, lasti, stack, pushed, until, kept = resumption
+        elif inner is None:
+            raise Refused("it is about to begin a line", location(code, lasti))
         else:
-            assert inner is not None
             if inner[4] & ENTRY and not flags & WAITING:
                 raise Refused(
                     "a finished call is torn down, or a generator thrown into", location(code, lasti)

@@ -86,8 +86,9 @@ class StoppedThreads:
     def _wait_until_they_stand(self) -> None:
         since_s = latest_s = time.monotonic()
         left = len(self._threads) + 1
+        running = list(self._threads)
         while True:
-            running = [thread for thread in self._threads if not _stands(thread.ident or 0)]
+            running = [thread for thread in running if not _stands(thread.ident or 0)]
             if not running and not threads.is_registry_locked():
                 return
             now_s = time.monotonic()
@@ -125,8 +126,14 @@ class StoppedThreads:
 
 
 def _stands(ident: int) -> bool:
-    """Will the thread do nothing but end its wait? One that waits for the table of threads would keep others out of it."""
+    """Will the thread do nothing but end its wait? One that waits for the table of threads would keep others out of it. One
+    that has stopped at a line where it cannot be captured, in a function that C code has called, goes on to the next."""
     if _frames.has_stopped(ident):
+        try:
+            capture_thread(ident)
+        except Refused:
+            _frames.step(ident)
+            return False
         return True
     awaited = _awaited(ident)
     return awaited is not None and awaited is not threads.registry_lock()

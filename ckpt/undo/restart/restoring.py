@@ -45,6 +45,7 @@ __all__ = [
     "has_chain",
     "has_done",
     "intervals",
+    "log_directories",
     "remove_done",
     "undo",
 ]
@@ -366,8 +367,13 @@ def _logs(interval: Interval, key: bytes, moved: list[Moved]) -> list[Log]:
                     record = below_another(record, each.source, each.target)
             yield record
 
+    return [Log(directory, list(records(directory))) for directory in log_directories(interval)]
+
+
+def log_directories(interval: Interval) -> list[str]:
+    """The directories of the logs of an interval, one for each rank."""
     return [
-        Log(directory, list(records(directory)))
+        directory
         for name in sorted(os.listdir(interval.path))
         if name.startswith("rank-") and os.path.isdir(directory := os.path.join(interval.path, name))
     ]

@@ -58,6 +58,17 @@ def test_a_change_belongs_to_the_line_before(controller: Callable[[], Controller
     ]
 
 
+def test_the_number_of_copied_bytes_is_no_log_of_a_rank(controller: Callable[[], Controller]) -> None:
+    """Once a rank had copied a file, the controller could not compare: it took the number beside the ranks' logs for one."""
+    made = controller()
+    interval = Path(made.job.path) / "undo" / "epoch-00000000-00000"
+    interval.mkdir(parents=True)
+    (interval / "copied").write_text("123")
+    (made.work / "x").touch()
+    made.unrecorded.committed(1)
+    assert made.logged("files-not-undone") == [(0, "x")]
+
+
 def test_a_restart_tells_what_has_changed_since_its_line(controller: Callable[[], Controller]) -> None:
     first = controller()
     (first.work / "old").touch()

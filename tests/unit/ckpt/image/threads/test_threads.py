@@ -208,6 +208,61 @@ def test_a_wait_that_ends_meanwhile_may_store_its_result_and_no_more(
             others.go_on()
 
 
+def sort(stop: threading.Event) -> None:
+    def key(n: int) -> int:
+        value = n
+        for _ in range(3):
+            value = value * 7 % 13
+        return value
+
+    while not stop.is_set():
+        sorted(range(5), key=key)
+
+
+def test_a_thread_goes_on_to_a_line_where_it_can_be_captured() -> None:
+    """It stopped at its next line, in a function that C code had called, as `open` calls codecs: there never was an
+    image."""
+    stop = threading.Event()
+    with running(sort, stop,
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+    end=stop.set) as
+    thread:
+        for _ in range(5):
+            others = StoppedThreads(Stack(), lambda: [thread])
+            wait_until(lambda others=others: _stops(others))
+            try:
+                others.capture()
+                assert place_of(thread.ident or 0).frames[0].code in (
+                    sort.__code__,
+                    threading.Event.is_set.__code__,
+                )
+            finally:
+                others.go_on()
+
+
 def test_no_thread_stops_while_it_holds_the_table_of_threads() -> None:
     """It would keep the main thread, which asks for the threads, from going on: both waited for ever."""
     stop = threading.Event()
