@@ -220,45 +220,16 @@ def sort(stop: threading.Event) -> None:
 
 
 def test_a_thread_goes_on_to_a_line_where_it_can_be_captured() -> None:
-    """It stopped at its next line, in a function that C code had called, as `open` calls codecs: there never was an
-    image."""
+    """It stopped at its next line, in a function that C code had called, as `open` calls codecs: there was no image ever."""
     stop = threading.Event()
-    with running(sort, stop,
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-    end=stop.set) as
-    thread:
+    with running(sort, stop, end=stop.set) as thread:
         for _ in range(5):
             others = StoppedThreads(Stack(), lambda: [thread])
             wait_until(lambda others=others: _stops(others))
             try:
                 others.capture()
-                assert place_of(thread.ident or 0).frames[0].code in (
-                    sort.__code__,
-                    threading.Event.is_set.__code__,
-                )
+                code = place_of(thread.ident or 0).frames[0].code
+                assert code in (sort.__code__, threading.Event.is_set.__code__)
             finally:
                 others.go_on()
 
