@@ -117,8 +117,10 @@ class Places:
         return is_near and self._allowance.is_left(time.monotonic_ns())
 
     def has_obstacle(self) -> bool:
-        """Is the reason of the last failed look a frame of the stack?"""
-        return bool(self._obstacle[0])
+        """In the main thread: is the reason of the last failed look a frame that is still on the stack?"""
+        from ckpt.image.frames import _frames
+
+        return bool(self._obstacle[0]) and _frames.on_stack(*self._obstacle)
 
     def capture(self, at: Literal["call", "check"], *, transient: bool = True) -> Stack | None:
         """The stack; ``None``: the program has ended. Raises :class:`ckpt.image.Refused` if it cannot be captured here.
