@@ -43,8 +43,8 @@ def test_what_is_there_at_every_place_for_some_seconds_stays(looks: Any) -> None
 
 
 def test_a_frame_that_the_program_has_left_is_no_obstacle_any_more() -> None:
-    """A rank was asked while it imported a module. When it waited for its own checkpoint a moment later, the import was over,
-    but the round was given up because of it."""
+    """A rank was asked while it imported a module. When it waited for its own checkpoint a moment later, the import was
+    over, but the round was given up because of it."""
     looks: Any = Places.__new__(Places)
 
     looks._obstacle = (1 << 20, 3)
