@@ -2,8 +2,7 @@
 
 The stacks of the application's threads are part of an image. A thread may be declared *harmless*: the program's result does
 not depend on it, and it simply does not exist after a restart (an ``on_restart`` hook may start it again). What becomes of
-its
-object: :mod:`ckpt.image.reducers.thread_objects`.
+its object: :mod:`ckpt.image.reducers.thread_objects`.
 
 Threads that run no Python code (numpy's, OpenBLAS', torch's) are not counted: they have no Python frames, and their
 libraries start them anew. Each library says which of its Python threads have no state that a restart would lose

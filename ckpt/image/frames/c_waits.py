@@ -6,15 +6,14 @@ the same "last instruction". They differ in the evaluation stack: the result of 
     versions with NULL or a method below     NULL is there until the call is over; a method of a C type may be a method in
     the callable (3.11, 3.12)                use or, very seldom, a result
     versions with the callable first         any callable may be one in use or a result; Python functions are results,
-    because (3.13)                                   the interpreter, not C, runs them
+    (3.13)                                   because the interpreter, not C, runs them
 
 Where both are possible the call counts as running: then the thread can only be captured if repeating the call is right, and
 is looked at again later otherwise.
 
 A *wait* is a call of a C function that does nothing but wait, and takes what it has waited for only when the interpreter's
 lock (GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with
-the same
-operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
+the same operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
 
 Nothing here runs code of the program. Not here: C code that has entered another Python frame (`c_calls`).
 """
@@ -56,9 +55,7 @@ def innermost(frame: _frames.Frame, traced: int) -> tuple[Resumption, bool]:
     """How a frame goes on that is the innermost one of its thread, and whether it is in a wait: else it stands at a check.
     Raises Refused."""
     address, code, lasti = frame[0], frame[1], frame[3]
-    codes = code_map(code)
-    instruction = codes.instructions.get(lasti)
-    call = None if instruction is None else _running_call(address, codes, instruction)
+    codes, call = code_map(code), _running_call(frame)
     if call is not None:
         if not _is_wait(call):
             raise Refused(f"{describe(call.function)} is running", location(code, lasti))
@@ -71,15 +68,17 @@ def innermost(frame: _frames.Frame, traced: int) -> tuple[Resumption, bool]:
 
 def waits_for(frame: _frames.Frame) -> Any:
     """The object (a lock, a module) of which the innermost frame of a thread is in a wait; None: it is in none."""
-    codes = code_map(frame[1])
-    instruction = codes.instructions.get(frame[3])
-    call = None if instruction is None else _running_call(frame[0], codes, instruction)
+    call = _running_call(frame)
     return None if call is None or not _is_wait(call) else _owner(call)
 
 
-def _running_call(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
-    """The call that the instruction makes; None: it makes none, or the call is over."""
+def _running_call(frame: _frames.Frame) -> _Call | None:
+    """The call that the frame's instruction makes; None: it makes none, or the call is over."""
     assert TABLE is not None
+    address, codes = frame[0], code_map(frame[1])
+    at = codes.instructions.get(frame[3])
+    if at is None:
+        return None
     if at.name in (TABLE.call, TABLE.call_prefix, TABLE.keyword_call):
         return _plain_call(address, codes, at, names=int(at.name == TABLE.keyword_call))
     if at.name == "CALL_FUNCTION_EX":
