@@ -58,6 +58,7 @@ ORDER = (
         "ckpt.image.modules",
         "ckpt.image.reducers",
         "ckpt.image.files",
+        "ckpt.image.ipc",
     ),
     *(
         "ckpt.image.stdlib",

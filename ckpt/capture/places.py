@@ -41,8 +41,6 @@ _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
-_OWN_THREADS = 2
-"""The main thread and the port's helper."""
 _TRANSIENT_NS = 2_000_000_000
 """If every look for this time meets a transient obstacle, the obstacle is no longer taken for a transient one."""
 
@@ -83,9 +81,7 @@ class Places:
         self._wake()
 
     def _wake(self) -> None:
-        """Have the main thread make its queued calls, if it waits for another thread of the program."""
-        if threading.active_count() <= _OWN_THREADS:
-            return
+        """Have the main thread make its queued calls, if it is inside of a call that only waits."""
         from ckpt import image
         from ckpt.image.frames import _frames
 

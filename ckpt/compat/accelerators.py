@@ -47,8 +47,12 @@ __all__ = [
     "PROFILER",
     "QUEUE",
     "RANDOM",
+    "SELECT",
     "SOCKETS",
+    "SOCKET_WAITS",
+    "TLS",
     "TOKENIZER",
+    "UNNAMED_TYPES",
     "blake2b",
     "clear_exit_functions",
     "compare_digest",
@@ -108,7 +112,13 @@ since 3.14."""
 HASHLIB, BLAKE2 = DIGESTS[:2]
 COMPRESSION = ("zlib", "_bz2", "_lzma")
 BZ2, LZMA = COMPRESSION[1:]
-SOCKETS = ("_socket", "socket", "_ssl", "ssl", "select", "selectors")
+SOCKETS = ("_socket", "socket", "_ssl", "ssl")
+TLS = ("ssl", "_ssl")
+SOCKET_WAITS = ("_accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into")
+"""The methods of ``_socket.socket`` that wait for what others send. All versions."""
+SELECT = "select"
+UNNAMED_TYPES = ((SELECT, "poll"),)
+"""Types that have the name of a function, which makes their instances without arguments. All versions."""
 ELEMENT_TREE = "_elementtree"
 PROFILER = "_lsprof"
 TOKENIZER = "_tokenize"

@@ -38,6 +38,7 @@ __all__ = [
     "openssl_context",
     "ordered_iterator",
     "referent_of",
+    "registered_in_poll",
     "replace_dictionary",
     "set_lru_counters",
 ]
@@ -245,6 +246,19 @@ def make_entry(cls: Any, state: EntryState) -> Any:
     words[4], words[5] = kind, inode
     words[6] = directory & _INT_BITS
     return entry
+
+
+def registered_in_poll(poll: Any) -> dict[int, int] | None:
+    """Descriptor → events, of a ``select.poll`` object, in place. None: the struct differs. ``pollObject``
+    (``Modules/selectmodule.c``): the dictionary, three integers that say whether a copy of it is up to date, the copy.
+    """
+    if instance_bytes(type(poll)) - HEADER_BYTES != 4 * _POINTER_BYTES:
+        return None
+    address = _words(poll, 1)[0]
+    if ctypes.c_ssize_t.from_address(address + _POINTER_BYTES).value != id(dict):  # ob_type
+        return None
+    found: Any = ctypes.cast(address, ctypes.py_object).value
+    return found if all(type(key) is type(value) is int for key, value in found.items()) else None
 
 
 _PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a-f]+))>", re.DOTALL)

@@ -25,6 +25,7 @@ from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
 from ckpt.image.interface.transient import refuse_transient
+from ckpt.image.ipc.library import declare_connections
 from ckpt.image.loading import Loaded, Source, load, resume, resume_others
 from ckpt.image.modules.package_changes import LOST
 from ckpt.image.modules.package_changes import keep as keep_package
@@ -53,6 +54,7 @@ __all__ = [
     "capture",
     "check",
     "check_compatible",
+    "declare_connections",
     "declare_moved",
     "declare_put_back",
     "dump",

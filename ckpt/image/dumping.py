@@ -16,12 +16,12 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpt.image.errors import Refused
-from ckpt.image.files.descriptors import Descriptors, baseline, our_files, restore_descriptors, survey
+from ckpt.image.files.descriptors import Descriptors, Survey, baseline, our_files, restore_descriptors, survey
 from ckpt.image.files.descriptors import own_lengths as own_lengths_now
-from ckpt.image.files.file_notes import give_up_descriptors
+from ckpt.image.files.file_notes import FileNote, give_up_descriptors
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
@@ -45,6 +45,7 @@ from ckpt.image.process import moment, resources, unsupported
 from ckpt.image.process.settings import warnings_ignored
 
 if TYPE_CHECKING:
+    from ckpt.image.ipc.survey import Channels
     from ckpt.image.threads.captured import StoppedThreads
 
 __all__ = [
@@ -144,6 +145,38 @@ def _tell_of_stack(pickler: ImagePickler, stack: Stack) -> None:
         pickler.definitions.note_closure(record.func)
 
 
+class _Files(NamedTuple):
+    """What the descriptors of the program are. ``channels``: ``None``: the program has no pipe and no socket."""
+
+    survey: Survey
+    saved: SavedFiles
+    channels: Channels | None
+
+    def saver(self, notes: dict[int, FileNote], *, is_disposable: bool) -> FileSaver:
+        return FileSaver(
+            notes,
+            is_disposable=is_disposable,
+            saved_files=self.saved,
+            channels=self.channels.remade() if self.channels else (),
+        )
+
+    def give_to(self, pickler: ImagePickler) -> None:
+        if self.channels:
+            self.channels.give_to(pickler)
+
+
+def _look_at_files(notes: dict[int, FileNote], *, is_disposable: bool) -> _Files:
+    """Without a pipe or socket of the program the modules for them are not imported."""
+    surveyed, channels = survey(notes), None
+    if any(notes[fd].kind in ("pipe", "socket", "special file") for fd in surveyed.lost):
+        from ckpt.image.ipc.survey import survey as survey_channels
+
+        channels = survey_channels(notes, surveyed.lost, baseline())
+    if is_disposable:
+        give_up_descriptors(notes, baseline())
+    return _Files(surveyed, SavedFiles(), channels)
+
+
 def _find_changes(
     baseline_notes: package_baseline.PackageBaseline, references: References, late: Mapping[str, Any]
 ) -> package_changes.Changed:
@@ -168,13 +201,12 @@ def run_dump(
         before_saving(is_disposable=is_disposable)
     unsupported.check()
     timing, descriptors = moment.read(prepared.noted)
-    surveyed, saved_files = survey(descriptors), SavedFiles()
-    if is_disposable:
-        give_up_descriptors(descriptors, baseline())
+    noted = _look_at_files(descriptors, is_disposable=is_disposable)
     references.refresh()
     early = resources.note_early(
-        descriptors, prepared.own_lengths, surveyed, saved_files, is_disposable=is_disposable
+        descriptors, prepared.own_lengths, noted.survey, noted.saved, is_disposable=is_disposable
     )
+    early["channels"] = (noted.channels.pipes, noted.channels.pairs) if noted.channels else None
     stack = prepared.stack or Stack()
     frames, receivers, others = stack.all_frames(), stack.receivers(), _take_local_keys(stack)
     late = resources.note_late(references, timing, prepared.collector)
@@ -183,7 +215,7 @@ def run_dump(
     picklers: list[ImagePickler] = []
 
     def work() -> ImageReport:
-        files = FileSaver(descriptors, is_disposable=is_disposable, saved_files=saved_files)
+        files = noted.saver(descriptors, is_disposable=is_disposable)
 
         def make_pickler(
             stream: Stream, kind: type[ImagePickler] = pickler_class, is_disposable: bool = is_disposable
@@ -197,6 +229,7 @@ def run_dump(
                 rehearsal=lambda: rehearsal(_REHEARSED_BYTES),
             )
             picklers.append(pickler)
+            noted.give_to(pickler)
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.threads = others
             _tell_of_stack(pickler, stack)

@@ -93,6 +93,14 @@ def load(
         raise
 
 
+def _make_channels(channels: tuple[list[Any], list[Any]] | None) -> None:
+    """``None``: the program had no pipes and no sockets."""
+    if channels is not None:
+        from ckpt.image.ipc.remake import make_channels
+
+        make_channels(*channels)
+
+
 def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, str]) -> Loaded:
     package_baseline.watch()
     stream = source.stream()
@@ -101,6 +109,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         header = unpickler.load()
         compare_versions(header["versions"])
         resources.apply_early(header["early"], environment)
+        _make_channels(header["early"]["channels"])
         namespaces = _make_modules(header["modules"])
         import_all(header["imported"])
         loaded = Loaded()

@@ -56,6 +56,10 @@ def run_rank(
         if spec.get("options", {}).get("mpi4py", True):
             mpi4py_alias.install()
         _check_interpreter(runtime)
+        if runtime.options.get("connections") == "reset":
+            from ckpt.image import declare_connections
+
+            declare_connections("reset")
         run: Callable[[], object]
         if spec.get("resume") is None:
             run = _fresh(runtime)

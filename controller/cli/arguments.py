@@ -149,6 +149,12 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
     _add_file_options(parser)
+    add(
+        "--connections",
+        choices=("refuse", "reset"),
+        help="open connections to other processes: refuse: no checkpoint meanwhile (default); reset: after a restart the "
+        "program finds that the peer has reset them",
+    )
     _add_flag(parser, "--explicit")
     _add_flag(parser, "--prefix")
     add(

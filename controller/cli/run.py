@@ -42,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "harmless_threads": (),
     "explicit": False,
     "mpi4py": True,
+    "connections": "refuse",
     "files": "auto",
     "files_limit": 1 << 30,
 }
@@ -383,6 +384,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
             "mpi4py": option("mpi4py"),
             "on_failure": option("on_failure"),
             "harmless_threads": list(option("harmless_threads")),
+            "connections": option("connections"),
             "explicit": option("explicit"),
             "files": option("files"),
             "files_directory": job.cwd if new else _directory_of(job, arguments),

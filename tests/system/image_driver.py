@@ -15,6 +15,7 @@ Standard output must be a regular file. DIR/log.jsonl has one line per image and
 from __future__ import annotations
 
 import builtins
+import io
 import json
 import os
 import struct
@@ -49,7 +50,9 @@ class FileSource:
         self.path = path
 
     def stream(self):
-        return open(self.path + ".stream", "rb")
+        return io.BytesIO(
+            Path(self.path + ".stream").read_bytes()
+        )  # no descriptor: the program has its numbers again
 
     def buffers(self):
         found, data, at = [], Path(self.path + ".buffers").read_bytes(), 0

@@ -21,11 +21,21 @@ import os
 import threading
 from collections.abc import Iterator
 
-__all__ = ["forget", "making", "note", "note_thread", "numbers", "other_threads"]
+__all__ = [
+    "forget",
+    "has_name",
+    "making",
+    "note",
+    "note_directory",
+    "note_thread",
+    "numbers",
+    "other_threads",
+]
 
 _EVENT_FILES = ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
 
 _own: set[int] = set()
+_directories: set[str] = set()
 _threads: set[int] = set()
 
 
@@ -42,6 +52,16 @@ def note(*fds: int) -> None:
 def forget(*fds: int) -> None:
     """Remove `fds`, which are about to be closed: the program may get the same numbers next."""
     _own.difference_update(fds)
+
+
+def note_directory(directory: str) -> None:
+    """Register the directory of the library's Unix sockets."""
+    _directories.add(directory)
+
+
+def has_name(name: str | bytes) -> bool:
+    """Is this the name of a Unix socket of the library?"""
+    return isinstance(name, str) and os.path.dirname(name) in _directories
 
 
 def note_thread(thread: threading.Thread) -> None:

@@ -135,6 +135,8 @@ class ZmqWire:
         self._curve = curve
         self._guard = ProcessGuard("this wire")
         self._path = path_of(address)
+        if self._path is not None:
+            owned.note_directory(os.path.dirname(self._path))
         self._senders: dict[int, Callable[..., Any]] = {}
         self._sockets: dict[int, zmq.Socket[bytes]] = {}
         self._addresses: dict[int, str] = {}

@@ -3,8 +3,7 @@
 Which descriptors belong to the program
     Every descriptor that is open when an image is taken, except those that were open before the program began
     (:func:`note_baseline`) and those of the port between ranks. The port's descriptors are the eventfds and epoll
-    descriptors that it lists (:mod:`ckpt.transport.wires.owned`), and all Unix sockets with a name (a Unix socket with a
-    name that the program has made itself looks the same, and is taken for one of the port's).
+    descriptors that it lists (:mod:`ckpt.transport.wires.owned`), and the Unix sockets with a name in its directory.
 
     ======================  ================================================================================
     regular files,          opened again under their number, when no file object owns them. A
@@ -16,7 +15,8 @@ Which descriptors belong to the program
     files open for writing  refused by name: a library in C has opened such a file (its descriptor is
     that no object owns,    inheritable, those that Python opens are not), and would have no open file
     inheritable             after a restart
-    pipes, sockets, …       lost: their numbers are closed after a restart (:mod:`ckpt.image.files.numbers`)
+    pipes, sockets, …       :mod:`ckpt.image.ipc` makes some of them again; the numbers of the others are closed after a
+                            restart (:mod:`ckpt.image.files.numbers`)
     0, 1, 2                 the rank's own; or what ``os.dup2`` has put there (:func:`redirected`)
     ======================  ================================================================================
 
@@ -186,20 +186,20 @@ def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
     if note.kind in (*_FILES, "directory"):
         return False
     if note.kind == "socket":
-        return not _has_a_name(fd)
+        return not _is_of_port(fd)
     if note.path in ("anon_inode:[eventpoll]", "anon_inode:[eventfd]"):
         return fd not in owned.numbers()
     return note.kind in ("pipe", "special file")
 
 
-def _has_a_name(fd: int) -> bool:
-    """Is the descriptor a Unix socket of which one side has a name? All Unix sockets of the port have one."""
+def _is_of_port(fd: int) -> bool:
+    """Is the descriptor one of the Unix sockets of the port? One side of each has a name in the port's directory."""
     with socket.socket(fileno=os.dup(fd)) as connection:
         if connection.family != socket.AF_UNIX:
             return False
         for address_of in (connection.getsockname, connection.getpeername):
             with contextlib.suppress(OSError):
-                if address_of():
+                if owned.has_name(address_of()):
                     return True
     return False
 

@@ -42,6 +42,8 @@ class FileNote:
 
     For a descriptor of no regular file, ``path`` and ``flags`` are filled in later by :func:`completed`: they cannot change
     before the child looks at them. ``offset`` of a directory: how far it has been read; -1: it cannot be read (``O_PATH``).
+    ``content``: what waits in a pipe or in a pair of sockets, or the lines of ``/proc/self/fdinfo`` of an epoll instance; an
+    ``offset`` of -1: it cannot be read without taking it out.
     """
 
     path: str
@@ -53,6 +55,7 @@ class FileNote:
     identity: tuple[int, int, int] = (0, 0, 0)
     mode: int = 0
     locks: str = ""
+    content: bytes = b""
 
 
 def completed(fd: int, note: FileNote) -> FileNote:

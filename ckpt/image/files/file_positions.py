@@ -15,13 +15,13 @@ import contextlib
 import fcntl
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.image.files.buffered_data import bytes_ahead, can_be_caught, unwritten_bytes
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.standard_output import catching
-from ckpt.image.files.unwritten import can_be_caught, unwritten_bytes
 from ckpt.transport.records import dataclass, replace
 
 __all__ = ["HARMLESS_DEVICES", "STD_FDS", "Opened", "Positions", "memory_file", "read_at"]
@@ -49,14 +49,19 @@ class Positions:
 
     ``opened``: descriptor -> :class:`Opened`, for each :meth:`open`. ``at``: id of a buffered object -> its position; it is
     kept, because taking a text layer above apart changes what the object itself answers. ``pending``: id of a buffered
-    object -> bytes that the object, or a text layer above it, had not written.
+    object -> bytes that the object, or a text layer above it, had not written. ``ahead``: id of a buffered reader that
+    cannot seek -> bytes that it has read and the program has not.
     """
 
-    def __init__(self, notes: dict[int, FileNote], *, is_disposable: bool) -> None:
+    def __init__(
+        self, notes: dict[int, FileNote], *, is_disposable: bool, channels: Collection[int] = ()
+    ) -> None:
         self.is_disposable = is_disposable
+        self.channels = channels
         self.opened: dict[int, Opened] = {}
         self.at: dict[int, int] = {}
         self.pending: dict[int, bytes] = {}
+        self.ahead: dict[int, bytes] = {}
         self._notes = notes
 
     def open(self, fd: int) -> Opened:
@@ -90,6 +95,10 @@ class Positions:
         os.close(own)
         return opened
 
+    def has_position(self, raw: Any) -> bool:
+        """Is ``raw`` a file object of the kernel's files, and not of a pipe or socket that comes back?"""
+        return isinstance(raw, io.FileIO) and not (self.channels and raw.fileno() in self.channels)
+
     def buffered(self, obj: Any) -> int | None:
         """The logical position, in bytes, of an object of :mod:`io`'s buffered classes; what such an object has not written
         is put into ``pending``. ``None``: the object cannot seek, is over a standard stream, or is a writer over a raw file
@@ -98,12 +107,16 @@ class Positions:
         known = self.at.get(id(obj))
         if known is not None:
             return known
-        if not isinstance(obj.raw, io.FileIO):
+        if not self.has_position(obj.raw):
             if type(obj) is io.BufferedWriter and can_be_caught(obj.raw):
                 if id(obj) not in self.pending:
                     self.pending[id(obj)] = unwritten_bytes(obj, is_disposable=self.is_disposable)
                 return None
-            return obj.tell() if obj.seekable() else None
+            if obj.seekable():
+                return int(obj.tell())
+            if type(obj) is io.BufferedReader:
+                self.ahead[id(obj)] = self._bytes_ahead(obj)
+            return None
         fd = obj.raw.fileno()
         if fd in STD_FDS:
             self.flush_standard(obj)
@@ -117,6 +130,13 @@ class Positions:
         position: int = obj.tell()
         self.at[id(obj)] = position
         return position
+
+    def _bytes_ahead(self, obj: io.BufferedReader) -> bytes:
+        if not can_be_caught(obj.raw):
+            raise PicklingError(
+                f"a buffer over a {type(obj.raw).__name__}, which has no attributes, cannot be saved"
+            )
+        return bytes_ahead(obj)
 
     def flush_standard(self, obj: Any) -> None:
         """For a writer of the program over a standard stream: its unwritten bytes are saved with the writer (``pending``),

@@ -20,7 +20,8 @@ In the child, when the pickler meets a file object (:class:`FileSaver`)
     NamedTemporaryFile  with its content; made again if it is gone
     descriptors that    :mod:`ckpt.image.files.descriptors`
     no object owns
-    pipes, sockets, …   not saved: the image fails, and the reason names them
+    pipes, sockets      with both ends in this process: by number (:mod:`ckpt.image.ipc`); else not saved: the image fails,
+                        and the reason names them
     ==================  ======================================================================================
 
 At load (:mod:`ckpt.image.files.reopen`)
@@ -36,6 +37,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_type
+from ckpt.image.files.buffered_data import make_buffer_ahead
 from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unowned
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.file_positions import STD_FDS, Opened, Positions
@@ -47,6 +49,7 @@ from ckpt.image.files.reopen import (
     make_closed,
     make_closed_memory,
     make_raw_file,
+    make_raw_over,
     make_std_raw,
 )
 from ckpt.image.files.saved_files import SavedFiles
@@ -63,14 +66,20 @@ class FileSaver:
     """The reducers of file objects, for one image.
 
     ``notes``: descriptor -> note (:mod:`ckpt.image.process.moment`). ``is_disposable``: this process is a forked child.
+    ``channels``: descriptors of pipes and sockets that come back (:mod:`ckpt.image.ipc`).
     """
 
     def __init__(
-        self, notes: dict[int, FileNote], *, is_disposable: bool, saved_files: SavedFiles | None = None
+        self,
+        notes: dict[int, FileNote],
+        *,
+        is_disposable: bool,
+        saved_files: SavedFiles | None = None,
+        channels: Collection[int] = (),
     ) -> None:
         self._saved_files = saved_files or SavedFiles()
         self._notes = notes
-        self._positions = Positions(notes, is_disposable=is_disposable)
+        self._positions = Positions(notes, is_disposable=is_disposable, channels=channels)
         self._text = TextSaver(self._positions)
         self._temporary: set[int] = set()  # descriptors of files that are deleted when the program ends
 
@@ -117,6 +126,8 @@ class FileSaver:
         fd = obj.fileno()
         if fd in STD_FDS:
             return make_std_raw, (fd, obj.mode, obj.name)
+        if fd in self._positions.channels:
+            return make_raw_over, (fd, obj.mode, obj.name, obj.closefd)
         opened = self._positions.open(fd)
         return make_raw_file, (opened, obj.mode, obj.name, obj.closefd)
 
@@ -135,4 +146,6 @@ class FileSaver:
                 getattr(obj.raw, "mode", "rb"),
             )
         position = self._positions.buffered(obj)
+        if id(obj) in self._positions.ahead:
+            return make_buffer_ahead, (type(obj), obj.raw, self._positions.ahead[id(obj)])
         return make_buffered, (type(obj), obj.raw, position, self._positions.pending.get(id(obj), b""))

@@ -196,6 +196,13 @@ def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io
     return made
 
 
+def make_raw_over(fd: int, mode: str, name: Any, closefd: bool) -> io.FileIO:
+    """A raw file over a pipe or socket that has been made again under its number."""
+    made = io.FileIO(fd, mode, closefd)
+    made.name = name
+    return made
+
+
 def make_closed_memory(cls: Any) -> Any:
     made = cls()
     made.close()

@@ -17,10 +17,20 @@ import os
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.files.buffered_data import (
+    READ_ANSWERS,
+    READ_PROBE,
+    STATELESS_CODECS,
+    can_be_caught,
+    caught_from,
+    make_text_ahead,
+    make_text_writer,
+    put_text_back,
+    text_ahead,
+)
 from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file, read_at
 from ckpt.image.files.reopen import make_closed, make_text
 from ckpt.image.files.standard_output import catching
-from ckpt.image.files.unwritten import can_be_caught, caught_from, make_text_writer
 from ckpt.image.reducers.raw_instances import attributes_of
 
 if TYPE_CHECKING:
@@ -28,15 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TextSaver", "newline_in_memory"]
 
-_STATELESS_CODECS = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
-_READ_PROBE = "a\rb\nc\r\nd"
-_READ_ANSWERS: dict[tuple[str, ...], str | None] = {
-    ("a\n", "b\n", "c\n", "d"): None,
-    ("a\r", "b\n", "c\r\n", "d"): "",
-    ("a\rb\n", "c\r\n", "d"): "\n",
-    ("a\r", "b\nc\r", "\nd"): "\r",
-    ("a\rb\nc\r\n", "d"): "\r\n",
-}
 _WRITE_ANSWERS: dict[str, str | None] = {"\n": None, "\r": "\r", "\r\n": "\r\n"}
 
 
@@ -60,16 +61,18 @@ class TextSaver:
         if obj.closed:
             return make_closed, ("text", _attribute(obj, "name", None), _attribute(obj, "mode", "r"))
         attributes = attributes_of(obj) or {}
-        raw = getattr(buffer, "raw", None)
+        raw: Any = getattr(buffer, "raw", None)
         if type(buffer) is io.BytesIO:
             return self._reduce_in_memory(obj, buffer, attributes)
         if isinstance(buffer, io.FileIO) or (isinstance(raw, io.FileIO) and raw.fileno() in STD_FDS):
             return self._reduce_unbuffered(obj, buffer, attributes)
-        if not isinstance(raw, io.FileIO):
+        if not self._positions.has_position(raw):
             if obj.writable() and not obj.readable() and can_be_caught(buffer):
                 return self._reduce_writer(obj, buffer, attributes)
             if raw is None and obj.seekable() and _is_iterated(obj):
                 return self._reduce_in_a_loop(obj, buffer, attributes)
+            if raw is not None or not obj.seekable():
+                return self._reduce_reader(obj, buffer, attributes)
             obj.flush()
             settings: tuple[Any, ...] = (
                 obj.encoding,
@@ -78,8 +81,7 @@ class TextSaver:
                 obj.line_buffering,
                 obj.write_through,
             )
-            position = obj.tell() if obj.seekable() and raw is None else None
-            return make_text, (buffer, settings, position, attributes)
+            return make_text, (buffer, settings, obj.tell(), attributes)
         self._positions.buffered(buffer)
         is_iterated = obj.seekable() and _is_iterated(
             obj
@@ -119,7 +121,7 @@ class TextSaver:
         """A writing text layer over an object written in Python, such as a compressed file. Its unwritten text is saved with
         the layer, and not written.
         """
-        if not self._is_disposable and codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+        if not self._is_disposable and codecs.lookup(obj.encoding).name not in STATELESS_CODECS:
             raise PicklingError(
                 f"a text layer over {type(buffer).__name__} needs fork, or utf-8, to be saved"
             )
@@ -141,11 +143,33 @@ class TextSaver:
         settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
         return make_text_writer, (buffer, settings, has_begun, text, attributes)
 
+    def _reduce_reader(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """A reading text layer over an object without a position that the layer could go back to: the characters that the
+        layer has read ahead are saved with it.
+        """
+        if not can_be_caught(buffer):
+            raise PicklingError(
+                f"a text layer over {type(buffer).__name__}, which has no attributes, cannot be saved"
+            )
+        if obj.writable():
+            with caught_from(buffer) as caught:
+                obj.flush()
+            if caught:
+                raise PicklingError(
+                    f"a text layer over {type(buffer).__name__}, which reads and writes, holds text that is not written: "
+                    "flush it"
+                )
+        ahead, has_carriage_return, newline = text_ahead(obj)
+        if not self._is_disposable:
+            put_text_back(obj, ahead, has_carriage_return)
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        return make_text_ahead, (buffer, settings, ahead, has_carriage_return, attributes)
+
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
         """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position."""
         if not _is_iterated(obj):
             position: int | None = obj.tell()  # tell() also writes the pending text
-        elif self._is_disposable and codecs.lookup(obj.encoding).name in _STATELESS_CODECS:
+        elif self._is_disposable and codecs.lookup(obj.encoding).name in STATELESS_CODECS:
             position = None
         else:
             raise PicklingError(
@@ -172,7 +196,7 @@ class TextSaver:
         its beginning is searched for.
         """
         where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
-        if not self._is_disposable or codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+        if not self._is_disposable or codecs.lookup(obj.encoding).name not in STATELESS_CODECS:
             raise PicklingError(
                 f"{where} needs fork, and utf-8, to be saved; readline() in a while loop does not"
             )
@@ -202,7 +226,7 @@ class TextSaver:
             return obj.tell()
         if not self._is_disposable:
             raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
-        if codecs.lookup(obj.encoding).name not in _STATELESS_CODECS:
+        if codecs.lookup(obj.encoding).name not in STATELESS_CODECS:
             raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
         original = self._positions.opened[fd].original
         buffer: Any = obj.buffer
@@ -235,7 +259,7 @@ class TextSaver:
         cookie = None if self._is_disposable or not obj.seekable() else obj.tell()
         keep = os.dup(fd)
         try:
-            with memory_file(_READ_PROBE.encode(obj.encoding)) as probe:
+            with memory_file(READ_PROBE.encode(obj.encoding)) as probe:
                 os.dup2(probe, fd, inheritable=False)
                 return _try_newline(obj, probe)
         finally:
@@ -266,7 +290,7 @@ def _is_iterated(obj: io.TextIOWrapper) -> bool:
 
 def newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
     """The ``newline`` argument, found with a probe; the content of ``buffer`` is overwritten."""
-    probe = _READ_PROBE.encode(obj.encoding)
+    probe = READ_PROBE.encode(obj.encoding)
     obj.seek(0)
     buffer.seek(0)
     buffer.truncate()
@@ -276,7 +300,7 @@ def newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
     while line := obj.readline():
         lines.append(line)
     obj.seek(0)
-    return _READ_ANSWERS.get(tuple(lines))
+    return READ_ANSWERS.get(tuple(lines))
 
 
 def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
@@ -285,7 +309,7 @@ def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
         lines: list[str] = []
         while line := obj.readline():
             lines.append(line)
-        return _READ_ANSWERS.get(tuple(lines))
+        return READ_ANSWERS.get(tuple(lines))
     os.ftruncate(probe, 0)
     obj.seek(0)
     obj.write("\n")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ckpt.compat import accelerators, threads
@@ -38,6 +38,9 @@ __all__ = ["innermost", "waits_for"]
 
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+further: list[Callable[[Any, str], bool]] = []
+"""Of other modules: is this method of this object a wait?"""
+
 _FUNCTIONS = (("time", "sleep"), ("select", "select"))
 _POLLS = ("poll", "epoll")
 
@@ -150,7 +153,8 @@ def _is_wait(call: _Call) -> bool:
         return False
     if type(owner) is types.ModuleType:
         return (owner.__name__, call.function.__name__) in _FUNCTIONS
-    return call.function.__name__ in _methods().get(type(owner), ())
+    name = call.function.__name__
+    return name in _methods().get(type(owner), ()) or any(is_wait(owner, name) for is_wait in further)
 
 
 def _owner(call: _Call) -> Any:

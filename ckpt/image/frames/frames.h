@@ -7,6 +7,7 @@
  *   frames_process.c   calls at the next check, fork, and other things of the process
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
  *   frames_moment.c    what a forked child does not find as it was
+ *   frames_contents.c  what waits in pipes and pairs of sockets
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
  * State is process wide, and of the main interpreter. Frames of one thread at a time are rebuilt. A capture may read the frames
@@ -40,7 +41,7 @@
 extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
-extern PyMethodDef process_methods[], moment_methods[];
+extern PyMethodDef process_methods[], moment_methods[], contents_methods[];
 
 /* frames_moment.c: what note_moment() has noted, and descriptors that are not the program's. */
 typedef struct {
@@ -51,6 +52,9 @@ typedef struct {
 } MomentRecord;
 
 extern pid_t fork_with_own_files(const MomentRecord *noted);
+
+/* frames_contents.c */
+extern char *read_content(int fd, mode_t mode, ssize_t *bytes);
 
 #if FRAMES_SUPPORTED
 

@@ -3,9 +3,7 @@
  *
  * The state is read in the parent while the program stands still. If the parent has forked lately, the first write to each page
  * costs a page fault of some microseconds, and a mere look at a Python object is a write, to its reference count. So one call
- * returns one object of bytes, which ckpt.image.process.moment takes apart in the child.
- * And the reading of small files without a release of the interpreter's lock.
- */
+ * returns one object of bytes, which ckpt.image.process.moment takes apart in the child. */
 #include "frames.h"
 
 #include <errno.h>
@@ -34,11 +32,11 @@ typedef struct {
     uint64_t blocked;     /* bit n - 1: signal n */
 } Head;
 
-typedef struct { /* followed by its path, and by the lines of /proc/self/fdinfo that tell of locks */
+typedef struct { /* followed by its path, by the lines of /proc/self/fdinfo that tell of locks, and by its content */
     int64_t offset, size;
     uint64_t device, inode, born_ns;
     int32_t fd, flags, first; /* first: the lowest descriptor of the same open file; O_CLOEXEC among the flags if it is set */
-    uint32_t mode, links, path_bytes, lock_bytes, unused;
+    uint32_t mode, links, path_bytes, lock_bytes, content_bytes;
 } Descriptor;
 
 typedef struct { /* of getdents64(2) */
@@ -126,7 +124,7 @@ static int share_offset(int fd, int other)
 
 static size_t record_bytes(const Descriptor *noted)
 {
-    return sizeof *noted + noted->path_bytes + noted->lock_bytes;
+    return sizeof *noted + noted->path_bytes + noted->lock_bytes + noted->content_bytes;
 }
 
 static int lowest_duplicate(const Buffer *buffer, const Descriptor *noted)
@@ -163,14 +161,15 @@ static uint32_t read_locks(int fd, char *lines)
     return (uint32_t)length;
 }
 
-/* Note one descriptor. Of a file that is not regular, only the type is noted, and of a directory how far it has been read (-1: it
- * cannot be read, for example with O_PATH): nothing else can change before the child looks.
+/* Note one descriptor. Of one that is no regular file only the type is noted, of a directory how far it has been read, and the
+ * contents (frames_contents.c): nothing else can change before the child looks. An offset of -1: it cannot be read (O_PATH).
  * Returns 1: noted; 0: the descriptor is not open; -1: an exception is set. */
 static int append_descriptor(Buffer *buffer, int fd)
 {
     struct stat status;
     Descriptor noted = {.fd = fd, .first = fd};
-    char path[PATH_MAX], locks[LOCK_BYTES_MAX];
+    char path[PATH_MAX], locks[LOCK_BYTES_MAX], *content = NULL;
+    ssize_t content_bytes = 0;
     if (fstat(fd, &status) < 0)
         return 0;
     noted.mode = status.st_mode;
@@ -197,9 +196,14 @@ static int append_descriptor(Buffer *buffer, int fd)
     }
     else if (S_ISDIR(status.st_mode))
         noted.offset = lseek(fd, 0, SEEK_CUR);
-    if (append(buffer, &noted, sizeof noted) || append(buffer, path, noted.path_bytes) || append(buffer, locks, noted.lock_bytes))
-        return -1;
-    return 1;
+    else if ((content = read_content(fd, status.st_mode, &content_bytes)) == NULL && content_bytes < 0)
+        noted.offset = -1;
+    else
+        noted.content_bytes = (uint32_t)content_bytes;
+    int failed = append(buffer, &noted, sizeof noted) || append(buffer, path, noted.path_bytes) ||
+                 append(buffer, locks, noted.lock_bytes) || append(buffer, content, noted.content_bytes);
+    PyMem_RawFree(content);
+    return failed ? -1 : 1;
 }
 
 /* Note the descriptors one by one, if the kernel says how many there are (Linux 6.2): faster than a listing. Another thread may
@@ -353,44 +357,7 @@ static PyObject *born(PyObject *module, PyObject *fd)
     return number < 0 ? NULL : PyLong_FromUnsignedLongLong(born_ns(number));
 }
 
-PyDoc_STRVAR(read_file_doc,
-"read_file(path, /) -> bytes\n\n"
-"The content of a small file, as the kernel has them in /proc.  The interpreter's lock (GIL) is not released meanwhile: beside\n"
-"threads that compute, each release would cost some milliseconds.  Raises OSError.");
-static PyObject *read_file(PyObject *module, PyObject *path)
-{
-    PyObject *name, *found = NULL;
-    if (!PyUnicode_FSConverter(path, &name))
-        return NULL;
-    int fd = open(PyBytes_AS_STRING(name), O_RDONLY | O_CLOEXEC);
-    Py_DECREF(name);
-    if (fd < 0)
-        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
-    size_t size = 0, room = 1 << 14;
-    ssize_t n = -1;
-    char *data = malloc(room), *larger;
-    while (data != NULL && (n = read(fd, data + size, room - size)) > 0) {
-        size += (size_t)n;
-        if (size == room) {
-            if ((larger = realloc(data, room *= 2)) == NULL)
-                break;
-            data = larger;
-        }
-    }
-    int error = errno;
-    close(fd);
-    if (n == 0)
-        found = PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
-    free(data);
-    if (n != 0) {
-        errno = error;
-        PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
-    }
-    return found;
-}
-
 PyMethodDef moment_methods[] = {
-    {"read_file", read_file, METH_O, read_file_doc},
     {"born", born, METH_O, born_doc},
     {"note_moment", note_moment, METH_NOARGS, note_moment_doc},
     {NULL, NULL, 0, NULL},

@@ -32,6 +32,7 @@ __all__ = ["GROUP", "Registry", "libraries", "look_for_extensions"]
 GROUP = "ckpt.libraries"
 
 _STANDARD = "ckpt.image.stdlib.standard"
+_IPC = "ckpt.image.ipc.library"
 _REGISTERED = "ckpt.image.stdlib.registered"
 _HANDLES = "ckpt.image.handles"
 _DATA = "ckpt.image.libraries"
@@ -41,7 +42,8 @@ BUILT_IN = {
     # the standard library: by the names of the modules in C, which may be imported without those in Python
     **dict.fromkeys(accelerators.DIGESTS, f"{_STANDARD}:Digests"),
     **dict.fromkeys(accelerators.COMPRESSION, f"{_STANDARD}:Compression"),
-    **dict.fromkeys(accelerators.SOCKETS, f"{_STANDARD}:Sockets"),
+    **dict.fromkeys(accelerators.SOCKETS, f"{_IPC}:Sockets"),
+    accelerators.SELECT: f"{_IPC}:Selectors",
     **dict.fromkeys(("subprocess", "multiprocessing"), f"{_STANDARD}:Processes"),
     accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
     accelerators.PROFILER: f"{_STANDARD}:Profiles",

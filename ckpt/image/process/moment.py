@@ -72,16 +72,39 @@ def read(noted: bytes) -> Moment:
     files: dict[int, FileNote] = {}
     at = _HEAD.size
     while at < len(noted):
-        offset, size, device, inode, born_ns, fd, flags, first, mode, links, length, lock_length, _ = (
-            _DESCRIPTOR.unpack_from(noted, at)
-        )
+        (
+            offset,
+            size,
+            device,
+            inode,
+            born_ns,
+            fd,
+            flags,
+            first,
+            mode,
+            links,
+            length,
+            lock_length,
+            content_length,
+        ) = _DESCRIPTOR.unpack_from(noted, at)
         at += _DESCRIPTOR.size
         path = os.fsdecode(noted[at : at + length])
         at += length
         locks = noted[at : at + lock_length].decode()
         at += lock_length
+        content = noted[at : at + content_length]
+        at += content_length
         identity = device, inode, born_ns
         files[fd] = FileNote(
-            path, kind_of(path, mode, links), flags, offset, size, first, identity, stat.S_IMODE(mode), locks
+            path,
+            kind_of(path, mode, links),
+            flags,
+            offset,
+            size,
+            first,
+            identity,
+            stat.S_IMODE(mode),
+            locks,
+            content,
         )
     return Moment(timing, files)

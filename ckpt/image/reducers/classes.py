@@ -14,7 +14,7 @@ from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat import stdlib
-from ckpt.compat.accelerators import COLLECTIONS_ABC
+from ckpt.compat.accelerators import COLLECTIONS_ABC, UNNAMED_TYPES
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.modules import definitions
 from ckpt.image.reducers import rebuild
@@ -137,6 +137,8 @@ def _find_c_type(pickler: Saver, cls: type) -> Any:
         for _, value in attributes:
             if type(value) is cls and issubclass(cls, type):
                 return type, (value,)
+    if (cls.__module__, cls.__name__) in UNNAMED_TYPES:
+        return rebuild.type_made_by, (getattr(sys.modules[cls.__module__], cls.__name__),)
     replaced = pickler.references.replaced_name(
         cls
     )  # for example datetime.date, if freezegun has replaced it

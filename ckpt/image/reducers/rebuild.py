@@ -158,6 +158,10 @@ def register_virtual(cls: type, subclasses: Sequence[type]) -> None:
 # ---------------------------------------------------------------------- instances
 
 
+def type_made_by(function: Callable[[], object]) -> type:
+    return type(function())
+
+
 def make_instance(cls: type) -> Any:
     return object.__new__(cls)
 

@@ -30,7 +30,6 @@ __all__ = [
     "Processes",
     "Profiles",
     "Random",
-    "Sockets",
     "Sqlite",
     "Tokenizer",
     "Warnings",
@@ -87,10 +86,6 @@ class Compression(Library):
         if make is not None:  # the type has no name
             found[type(make())] = deflating
         return found
-
-
-class Sockets(Library):
-    transient_types = accelerators.SOCKETS
 
 
 class Expat(Library):

@@ -66,8 +66,9 @@ def test_what_cannot_be_saved_is_left_out_and_said(tmp_path: Path) -> None:
 
         class Client:
             def __init__(self):
-                pair = socket.socketpair()
-                atexit.register(lambda: [each.close() for each in pair])
+                server = socket.create_server(("127.0.0.1", 0))
+                connection = socket.create_connection(server.getsockname())
+                atexit.register(lambda: [each.close() for each in (connection, server)])
     """
     program = """
         import atexit, lib

@@ -266,12 +266,13 @@ def test_a_missing_or_shorter_file_that_is_too_large_for_an_image_is_named(
     assert reason in str(failure.value)
 
 
-def test_a_pipe_is_named(tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
     source = """
         import os
         class Holder: pass
         def f(holder):
-            holder.list = [1, {"pipe": os.fdopen(os.pipe()[0])}]
+            os.mkfifo("fifo")
+            holder.list = [1, {"pipe": os.fdopen(os.open("fifo", os.O_RDWR), "wb")}]
             driver_tick()
         f(Holder())
     """

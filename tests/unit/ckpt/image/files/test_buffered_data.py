@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.image.files.unwritten import caught_from
+from ckpt.image.files.buffered_data import caught_from
 from tests.unit.ckpt.image.support import copy_of
 
 
@@ -110,3 +110,99 @@ def test_a_reader_that_is_being_made_is_not_begun_again(done: tuple[str, ...]) -
     reader = kind.__new__(kind)
     reader.__dict__.update(dict.fromkeys(done))
     assert set(vars(copy_of(reader))) == set(done)
+
+
+class Source(io.RawIOBase):
+    """A raw file written in Python that is read, and cannot seek."""
+
+    def __init__(self, data: bytes) -> None:
+        self.left = data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        part = self.left[: len(target)]
+        target[: len(part)] = part
+        self.left = self.left[len(part) :]
+        return len(part)
+
+
+class Seekable(Source):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.data = data
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        at = offset if whence == 0 else self.tell() + offset if whence == 1 else len(self.data) + offset
+        self.left = self.data[at:]
+        return at
+
+    def tell(self) -> int:
+        return len(self.data) - len(self.left)
+
+
+@pytest.mark.parametrize("cls", [Source, Seekable])
+def test_what_a_buffer_has_read_ahead_from_a_raw_file_of_the_programs_own(cls: type[Source]) -> None:
+    buffer = io.BufferedReader(cls(b"".join(b"line %d\n" % i for i in range(4000))))
+    assert buffer.readline() == b"line 0\n"
+    copied = copy_of(buffer)
+    expected = b"".join(b"line %d\n" % i for i in range(1, 4000))
+    assert copied.read() == buffer.read() == expected
+
+
+@pytest.mark.parametrize("cls", [Source, Seekable])
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
+def test_what_a_text_layer_has_read_ahead_from_a_raw_file_of_the_programs_own(
+    cls: type[Source], newline: str | None
+) -> None:
+    data = "".join(
+        f"é {i}{end}" for i, end in zip(range(2500), ["\n", "\r", "\r\n"] * 900, strict=False)
+    ).encode()
+    text = io.TextIOWrapper(io.BufferedReader(cls(data)), "utf-8", newline=newline)
+    reference = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=newline)
+    assert text.read(2) == reference.read(2)
+    for line in text:
+        assert line == reference.readline()
+        break
+    buffer, copied = copy_of([text.buffer, text])
+    assert copied.buffer is buffer
+    expected = reference.read()
+    assert copied.read() == text.read() == expected
+
+
+def test_a_carriage_return_that_a_text_layer_has_read_may_still_get_its_line_feed() -> None:
+    for rest, expected in ((b"\nnext", "\nnext"), (b"next", "\nnext")):
+        text = io.TextIOWrapper(io.BufferedReader(Parts([b"one\r", rest])))
+        assert text.read(3) == "one"
+        copied = copy_of(text)
+        assert copied.read() == text.read() == expected
+
+
+def test_half_of_a_character_is_refused_by_name() -> None:
+    text = io.TextIOWrapper(io.BufferedReader(Parts([b"one \xc3", b"\xa9"])), "utf-8")
+    assert text.read(3) == "one"
+    with pytest.raises(pickle.PicklingError, match="half of a character"):
+        copy_of(text)
+
+
+def test_an_encoding_with_a_state_is_refused_by_name() -> None:
+    text = io.TextIOWrapper(io.BufferedReader(Parts(["one two".encode("utf-16")])), "utf-16")
+    assert text.read(3) == "one"
+    with pytest.raises(pickle.PicklingError, match="'utf-16'"):
+        copy_of(text)
+
+
+class Parts(Source):
+    """Gives one part for each call."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.parts = parts
+
+    def readinto(self, target: Any) -> int:
+        part = self.parts.pop(0) if self.parts else b""
+        target[: len(part)] = part
+        return len(part)

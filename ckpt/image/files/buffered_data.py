@@ -1,0 +1,212 @@
+"""Data that a buffer or text layer holds over an object that is no file of the kernel with a position: what the program has
+written and the object below has not got yet, and what has been read from below and the program has not got yet.
+
+The object below is, for example, a pipe, the gzip file under ``gzip.open(..., "wt")``, or a raw file written in Python. It
+must not hear of any of this: the image may hold it already, its methods may be the program's code, and reading might wait.
+So for a moment its methods are replaced: attributes of the instance hide those of its class.
+
+written     the data is what ``flush()`` writes below
+read ahead  a buffer shows its bytes by ``peek()``, with nothing to be had from below. A text layer shows no such thing: its
+            characters are read one by one until it asks below. Its decoder may hold the first bytes of a character, or a
+            carriage return to which a line feed may belong: one more character shows that
+
+Without fork (the program itself takes its image) the data is put back into the buffer or layer.
+
+Not here: files (:mod:`ckpt.image.files.file_positions`), standard streams (:mod:`ckpt.image.files.standard_output`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from pickle import PicklingError
+from typing import Any
+
+from ckpt.image.reducers.raw_instances import attributes_of
+
+__all__ = [
+    "READ_ANSWERS",
+    "READ_PROBE",
+    "STATELESS_CODECS",
+    "TextAhead",
+    "bytes_ahead",
+    "can_be_caught",
+    "caught_from",
+    "make_buffer_ahead",
+    "make_text_ahead",
+    "make_text_writer",
+    "put_text_back",
+    "text_ahead",
+    "unwritten_bytes",
+]
+
+STATELESS_CODECS = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
+
+
+def can_be_caught(below: Any) -> bool:
+    """Does the object have a ``__dict__``, so that its methods can be replaced for a moment?"""
+    return attributes_of(below) is not None
+
+
+@contextlib.contextmanager
+def caught_from(below: Any) -> Iterator[bytearray]:
+    """While the context is active, bytes written to the object go into the bytearray that the context gives, and none of
+    the object's own methods is called.
+    """
+    caught = bytearray()
+
+    def write(data: Any) -> int:
+        nbytes = memoryview(data).nbytes
+        caught.extend(data)
+        return nbytes
+
+    with _replaced(below, {"write": write, "flush": lambda: None, "tell": lambda: 0}):
+        yield caught
+
+
+@contextlib.contextmanager
+def _replaced(below: Any, replacements: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    """While the context is active, these methods of one object are others."""
+    attributes = attributes_of(below)
+    assert attributes is not None, "asked before"
+    originals = {name: attributes[name] for name in replacements if name in attributes}
+    attributes.update(replacements)
+    try:
+        yield
+    finally:
+        for name in replacements:
+            del attributes[name]
+        attributes.update(originals)
+
+
+def unwritten_bytes(buffer: io.BufferedWriter, *, is_disposable: bool) -> bytes:
+    """The bytes that the buffer holds. ``is_disposable``: this process is a forked child, and the buffer stays empty; else
+    the bytes are put back into the buffer.
+    """
+    with caught_from(buffer.raw) as caught:
+        buffer.flush()
+        if not is_disposable:
+            pending = bytes(caught)
+            buffer.write(pending)  # fits: the buffer held these bytes before
+            return pending
+    return bytes(caught)
+
+
+# ---------------------------------------------------------------------- read ahead
+
+
+def bytes_ahead(buffer: io.BufferedReader) -> bytes:
+    """The bytes that the buffer has read and the program has not; they stay where they are."""
+    with _replaced(buffer.raw, {"readinto": lambda target: 0}):
+        return bytes(buffer.peek(1))
+
+
+class _Asked(Exception):
+    """A text layer has asked the object below for more."""
+
+
+TextAhead = tuple[str, bool, str | None]
+"""The characters that a text layer has decoded and the program has not read; whether its decoder holds a carriage return
+too; the layer's argument ``newline``."""
+
+READ_PROBE = "a\rb\nc\r\nd"
+READ_ANSWERS: dict[tuple[str, ...], str | None] = {
+    ("a\n", "b\n", "c\n", "d"): None,
+    ("a\r", "b\n", "c\r\n", "d"): "",
+    ("a\rb\n", "c\r\n", "d"): "\n",
+    ("a\r", "b\nc\r", "\nd"): "\r",
+    ("a\rb\nc\r\n", "d"): "\r\n",
+}
+
+
+def text_ahead(text: io.TextIOWrapper) -> TextAhead:
+    """Take what the layer has read ahead out of it. Raises PicklingError: the layer's decoder is in the middle of a
+    character, or the encoding has a state that cannot be read.
+    """
+    if codecs.lookup(text.encoding).name not in STATELESS_CODECS:
+        raise PicklingError(
+            f"a text layer in encoding {text.encoding!r} over {type(text.buffer).__name__} cannot be saved while it is read"
+        )
+    parts: list[bytes] = []
+    has_end = False
+
+    def read(size: int = -1) -> bytes:
+        if not parts and not has_end:
+            raise _Asked
+        return parts.pop() if parts else b""
+
+    with _replaced(text.buffer, {"read": read, "read1": read}):
+        ahead = "".join(_characters(text))
+        parts.append(b"a")
+        try:
+            after = "".join(_characters(text))
+        except UnicodeDecodeError:
+            after = ""
+        if after[-1:] != "a" or len(after) > 2:
+            raise PicklingError(
+                f"a text layer over {type(text.buffer).__name__} has read half of a character: checkpoints wait until it "
+                "has the other half"
+            )
+        has_end = True
+        parts.append(READ_PROBE.encode(text.encoding))
+        lines = tuple(iter(text.readline, ""))
+    return ahead, len(after) == 2, READ_ANSWERS.get(lines)
+
+
+def _characters(text: io.TextIOWrapper) -> Iterator[str]:
+    with contextlib.suppress(_Asked):
+        while True:
+            yield text.read(1)
+
+
+def put_text_back(text: io.TextIOWrapper, ahead: str, has_carriage_return: bool) -> None:
+    """Counterpart of :func:`text_ahead`, for the same layer or a new one. One character is read, so that the layer reads the
+    others ahead."""
+    if not ahead and not has_carriage_return:
+        return
+    data = ("a" + ahead + "\r" * has_carriage_return).encode(text.encoding, text.errors or "strict")
+    with _replaced(text.buffer, {"read": lambda size=-1: data, "read1": lambda size=-1: data}):
+        text.read(1)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_text_writer(
+    buffer: Any, settings: tuple[Any, ...], has_begun: bool, text: str, attributes: dict[str, Any]
+) -> io.TextIOWrapper:
+    """A text layer that holds the unwritten ``text``. ``has_begun``: the encoder has written its byte order mark already."""
+    with caught_from(buffer):
+        made = io.TextIOWrapper(buffer, *settings)
+        if has_begun:
+            made.write("\n")
+            made.flush()
+    made.write(text)  # fits: a text layer held this text before
+    made.__dict__.update(attributes)
+    return made
+
+
+def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes) -> Any:
+    """A buffer that has read ``ahead`` from ``raw`` already."""
+    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(ahead)))
+    if ahead:
+
+        def readinto(target: Any) -> int:
+            target[: len(ahead)] = ahead
+            return len(ahead)
+
+        with _replaced(raw, {"readinto": readinto}):
+            made.peek(1)
+    return made
+
+
+def make_text_ahead(
+    buffer: Any, settings: tuple[Any, ...], ahead: str, has_carriage_return: bool, attributes: dict[str, Any]
+) -> io.TextIOWrapper:
+    """A text layer that has read ``ahead`` already."""
+    made = io.TextIOWrapper(buffer, *settings)
+    put_text_back(made, ahead, has_carriage_return)
+    made.__dict__.update(attributes)
+    return made

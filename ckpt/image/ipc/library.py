@@ -1,0 +1,91 @@
+"""The class that serves the modules of sockets: :mod:`socket`, :mod:`ssl`, :mod:`select`, :mod:`selectors`.
+
+Imported early, so it is small: :mod:`ckpt.image.ipc.sockets` and :mod:`ckpt.image.ipc.polls` have the reducers.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ckpt.compat import accelerators
+from ckpt.image.frames import c_waits
+from ckpt.image.interface.library import Library, Reducer, later
+
+__all__ = ["CONNECTED", "Selectors", "Sockets", "are_reset", "declare_connections"]
+
+_HERE = "ckpt.image.ipc"
+CONNECTED = (
+    "a connection to {} cannot be part of an image of one process; with --connections reset the program finds it reset by the "
+    "peer after a restart"
+)
+
+_resets: list[bool] = []
+_reduce_socket = later(f"{_HERE}.sockets", "reduce_socket")
+
+
+def declare_connections(policy: str) -> None:
+    """What is done about connections to other processes: ``"refuse"`` an image, or ``"reset"`` them at the restart."""
+    _resets[:] = [True] if policy == "reset" else []
+
+
+def are_reset() -> bool:
+    """Does the user want connections to come back as reset?"""
+    return bool(_resets)
+
+
+class Sockets(Library):
+    """Sockets. TLS is refused by name: its keys are in the memory of OpenSSL."""
+
+    transient_types = accelerators.SOCKETS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        if _is_wait not in c_waits.further:
+            c_waits.further.append(_is_wait)
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        return _reduce_socket if issubclass(cls, accelerators.socket.socket) and not _is_tls(cls) else None
+
+    def reason_against(self, obj: Any) -> str | None:
+        if not isinstance(obj, accelerators.socket.socket) or _is_tls(type(obj)):
+            return super().reason_against(obj)
+        if obj.fileno() < 0 or obj.family not in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6):
+            return None
+        if obj.type != accelerators.socket.SOCK_STREAM:
+            return None
+        try:
+            peer = accelerators.socket.socket.getpeername(obj)
+        except OSError:
+            return None
+        return None if are_reset() else CONNECTED.format(peer)
+
+
+def _is_wait(obj: Any, method: str) -> bool:
+    """A call that has taken a connection or data, and then is part of an image as a wait, loses it. That is right where it
+    is lost anyhow: a connection is reset by the restart, and datagrams may get lost."""
+    if (
+        method not in accelerators.SOCKET_WAITS
+        or not isinstance(obj, accelerators.socket.socket)
+        or _is_tls(type(obj))
+    ):
+        return False
+    is_internet = obj.family in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6)
+    return method == accelerators.SOCKET_WAITS[0] or (
+        is_internet and (are_reset() or obj.type == accelerators.socket.SOCK_DGRAM)
+    )
+
+
+def _is_tls(cls: type) -> bool:
+    return any(base.__module__ in accelerators.TLS for base in cls.__mro__)
+
+
+class Selectors(Library):
+    """``select.epoll``, ``select.poll``."""
+
+    def reducers(self) -> dict[type, Reducer]:
+        select = sys.modules["select"]
+        found = {type(select.poll()): later(f"{_HERE}.polls", "reduce_poll")}
+        if hasattr(select, "epoll"):
+            found[select.epoll] = later(f"{_HERE}.polls", "reduce_epoll")
+        return found

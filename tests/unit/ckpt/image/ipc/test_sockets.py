@@ -1,0 +1,108 @@
+"""Sockets: those that listen come back at their address; connections are refused by name, or reset."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from tests.unit.ckpt.image.support import image_failure, resumed_output
+
+LISTENING = """
+import os, socket, socketserver
+
+class Own(socket.socket):
+    tag = None
+
+tcp = Own()
+tcp.tag = ["own"]
+tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+tcp.bind(("127.0.0.1", 0))
+tcp.listen(7)
+address = tcp.getsockname()
+twin = tcp.dup()
+served, accepted = socket.create_connection(address), None
+accepted, _ = tcp.accept()  # its end in TIME_WAIT keeps the port busy
+accepted.close()
+served.close()
+
+unix_path = os.path.abspath("listening.sock")
+unix = socket.socket(socket.AF_UNIX)
+unix.bind(unix_path)
+unix.listen()
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind(("127.0.0.1", 0))
+udp_address = udp.getsockname()
+towards = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+towards.connect(udp_address)
+fresh = socket.socket()
+fresh.setblocking(False)
+closed = socket.socket()
+closed.close()
+
+driver_tick()
+
+def ask(family, address, server):
+    client = socket.socket(family)
+    client.connect(address)
+    connection, _ = server.accept()
+    client.sendall(b"asked")
+    print(connection.recv(10))
+
+print(tcp.getsockname() == address, type(tcp) is Own, tcp.tag, tcp.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+print(tcp.fileno() != twin.fileno(), twin.getsockname() == address)
+ask(socket.AF_INET, address, tcp)
+ask(socket.AF_INET, address, twin)
+ask(socket.AF_UNIX, unix_path, unix)
+towards.send(b"datagram")
+print(udp.recv(20), udp.getsockname() == udp_address)
+print(fresh.getblocking(), closed, fresh.fileno() > 2)
+"""
+
+
+def test_sockets_that_listen_or_are_not_connected(tmp_path: Path) -> None:
+    assert len(resumed_output(tmp_path, LISTENING).splitlines()) == 7
+
+
+def test_a_connection_is_refused_by_name(tmp_path: Path) -> None:
+    source = """
+    import socket
+    server = socket.create_server(("127.0.0.1", 0))
+    client = [socket.create_connection(server.getsockname())]
+    driver_tick()
+    """
+    assert "--connections reset" in image_failure(tmp_path, source)
+
+
+def test_connections_come_back_as_reset_if_the_user_says_so(tmp_path: Path) -> None:
+    source = """
+    import os, socket
+    from ckpt.image import declare_connections
+    declare_connections("reset")
+    server = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname())
+    connection, _ = server.accept()
+    stream = connection.makefile("rb")
+    client.sendall(b"first line\\nsecond line\\n")
+    print(stream.readline())
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"reset-{os.getpid()}.sock")
+    listener.listen()
+    local = socket.socket(socket.AF_UNIX)
+    local.connect(listener.getsockname())
+    process = os.getpid()
+    driver_tick()
+    print(stream.readline())
+    for each in (client, connection, local):
+        try:
+            if process != os.getpid():
+                each.recv(1)
+            else:
+                raise ConnectionResetError
+        except ConnectionResetError:
+            print("reset")
+    connection, _ = (client := socket.create_connection(server.getsockname()), server.accept()[0])[::-1]
+    client.sendall(b"anew")
+    print(connection.recv(10))
+    """
+    assert resumed_output(tmp_path, textwrap.dedent(source)).splitlines()[1:] == [*["reset"] * 3, "b'anew'"]
