@@ -16,8 +16,8 @@ __all__ = ["CONNECTED", "Selectors", "Sockets", "are_reset", "declare_connection
 
 _HERE = "ckpt.image.ipc"
 CONNECTED = (
-    "a connection to {} cannot be part of an image of one process; with --connections reset the program finds it reset by the "
-    "peer after a restart"
+    "a socket that is connected to {} cannot be part of an image of one process; with --connections reset the program finds "
+    "it reset by the peer after a restart"
 )
 
 _resets: list[bool] = []

@@ -9,6 +9,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +28,10 @@ class Holder:
 
 @pytest.fixture
 def connection() -> Iterator[socket.socket]:
-    with socket.socket() as made:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as made,
+    ):
         yield made
 
 
@@ -162,9 +166,9 @@ def test_a_future_in_c_has_a_dictionary_that_it_does_not_show() -> None:
     assert any(place.startswith("'future'[0]") for place in found), found
 
 
-def test_a_pipe_is_found_though_it_is_a_file(tmp_path: Any) -> None:
-    reading, writing = os.pipe()
-    with os.fdopen(reading) as pipe, os.fdopen(writing, "w"):
+def test_a_named_pipe_is_found_though_it_is_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with os.fdopen(os.open(tmp_path / "fifo", os.O_RDWR), "wb") as pipe:
         found = found_in(pipe=pipe)
     assert any("an open pipe" in finding.reason for finding in found.values())
 

@@ -78,7 +78,10 @@ def frame_object() -> str:
 
 
 def open_socket() -> str:
-    with socket.socket() as peer:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as peer,
+    ):
         peer.setblocking(False)
         return look()
 
@@ -132,7 +135,7 @@ def digests_that_can_be_saved() -> str:
         (operand, "zlib.Decompress"),
         (compressor, "zlib.Compress"),
         (frame_object, "a frame object"),
-        (open_socket, "socket.socket"),
+        (open_socket, "a socket that is connected to"),
         (running_child, "the child process"),
         (cache_being_made, "functools.lru_cache is wrapping a function"),
         (child_being_started, "a child process is being started"),

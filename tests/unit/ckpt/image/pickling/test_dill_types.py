@@ -29,7 +29,7 @@ REFUSED = {
     "SREScannerType": "cannot be saved without fork",
     "MemoryIteratorType": "cannot be saved without fork",
     # outside of the process, or of the image
-    "SocketPairType": "cannot pickle 'socket' object",
+    "SocketPairType": "the socket with descriptor",
     "FrameType": "a frame object cannot be saved",
 }
 OTHER_TYPE = {
