@@ -110,10 +110,13 @@ def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str
             except (OSError, ValueError):
                 continue  # closed
     found = []
-    for fd, target in sorted(descriptors().items()):
+    targets = descriptors()
+    for fd, target in sorted(targets.items()):
         descriptor_type = _descriptor_type(target)
         if fd in owned or own.get(fd) == target or descriptor_type in ("memory", "event"):
             continue
+        if descriptor_type == "pipe" and list(targets.values()).count(target) > 1:
+            continue  # both ends are in this process: it comes back
         if descriptor_type == "socket" and target not in connections:
             continue
         found.append({"fd": fd, "target": target, "kind": descriptor_type})

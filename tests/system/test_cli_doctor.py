@@ -44,7 +44,8 @@ TROUBLED = """
         return i
 
     def work():
-        lines = {"control": [socket.socket()]}
+        server = socket.create_server(("127.0.0.1", 0))
+        lines = {"control": [socket.create_connection(server.getsockname())]}
         step = 0
         while True:
             for i in range(20):
@@ -116,7 +117,7 @@ def test_everything_that_would_not_survive_is_reported_at_once(tmp_path: Path) -
     descriptors = [problem["what"] for problem in found["problems"] if problem["kind"] == "descriptor"]
     assert any("app.py" in what for what in descriptors), descriptors
     assert any(
-        "sum() is running" in row["reason"] and "app.py:28" in row["where"] for row in found["refusals"]
+        "sum() is running" in row["reason"] and "app.py:29" in row["where"] for row in found["refusals"]
     )
     assert not any(image["ok"] for image in found["images"])
     assert subprocess.run(["pgrep", "-f", f"sleep {seconds}"], capture_output=True).stdout == b""
@@ -143,7 +144,8 @@ def test_the_examinations_that_were_due_are_waited_for(tmp_path: Path) -> None:
             pass
 
         ckpt.register_type(Large, lambda large: time.sleep(1.5), lambda saved: Large())
-        large, line = Large(), socket.socket()
+        server = socket.create_server(("127.0.0.1", 0))
+        large, line = Large(), socket.create_connection(server.getsockname())
         while True:
             print(1)
             time.sleep(0.005)
