@@ -21,12 +21,12 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from typing import NamedTuple
 
 from ckpt.image.errors import Unpicklable
 from ckpt.image.files.file_notes import FileNote, kind_of
 from ckpt.image.frames import _frames
 from ckpt.image.process.signals import Timing
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["Moment", "check", "note", "read"]
 
