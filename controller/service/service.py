@@ -316,7 +316,7 @@ class Service:
             for question in self.questions:
                 question.take(rank, packet, now_ns=time.monotonic_ns())
             return
-        self.files.not_covered(rank, packet)
+        self.files.note(rank, packet)
         line = packet_events.log_line(rank, incarnation, packet)
         if line is not None:
             self._log(*line)
