@@ -149,6 +149,8 @@ class Service:
             self._feed(Begin())
             while self.end is None:
                 self._run_once()
+            if self.end.exit_code == 0:
+                self.files.ended(0)  # there is no restart any more: the watch is closed while the agent ends
         finally:
             self.launcher.close()
             self.clients.close()
@@ -157,7 +159,8 @@ class Service:
             self.signals.restore()
             remove_sockets(self.runtime_dir)
         end = self.end
-        self.files.ended(end.exit_code)
+        if end.exit_code:
+            self.files.ended(end.exit_code)
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
         if end.kind != "finished":
             self.reporter.say(end.reason)
