@@ -66,8 +66,14 @@ class JobFiles:
         if self._unrecorded is not None:
             self._unrecorded.read()
 
+    def ranks_ended(self, exit_code: int) -> None:
+        """All ranks have ended, and the agent is about to end. After a job that has come to its end there is no restart, so
+        its directories need not be watched any more, and the kernel has time to end that."""
+        if self._unrecorded is not None and exit_code == 0:
+            self._unrecorded.ended(is_well=True)
+
     def ended(self, exit_code: int) -> None:
-        """The job has ended."""
+        """The job has ended. No process of it is left."""
         if self._unrecorded is not None:
             self._unrecorded.ended(is_well=exit_code == 0)
         if self._is_on and exit_code != 0:

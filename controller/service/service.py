@@ -147,10 +147,9 @@ class Service:
             if self.options.time_limit_ns is not None:
                 self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
             self._feed(Begin())
-            while self.end is None:
+            while (end := self.end) is None:
                 self._run_once()
-            if self.end.exit_code == 0:
-                self.files.ended(0)  # there is no restart any more: the watch is closed while the agent ends
+            self.files.ranks_ended(end.exit_code)
         finally:
             self.launcher.close()
             self.clients.close()
@@ -158,9 +157,7 @@ class Service:
             self.selector.unregister(self.signals.fileno())
             self.signals.restore()
             remove_sockets(self.runtime_dir)
-        end = self.end
-        if end.exit_code:
-            self.files.ended(end.exit_code)
+        self.files.ended(end.exit_code)
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
         if end.kind != "finished":
             self.reporter.say(end.reason)
