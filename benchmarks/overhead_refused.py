@@ -1,6 +1,6 @@
 """What a rank that cannot be saved costs the program: checkpoints asked for in vain, beside none asked for, in pairs.
 
-    python -m benchmarks.overhead_refused [--rounds 9] [--quick]
+    python -m benchmarks.overhead_refused [--rounds 5] [--quick]
 
 Every round runs the program of `programs/refused.py` once without checkpoints and once with `--every 0.5`, one right after
 the other, every other round the other way round, for each thing that stands in the way on rank 1. Compared are the wall
@@ -33,7 +33,7 @@ def run(folder: Path, obstacle: str, scale: int, flags: tuple[str, ...]) -> tupl
 
 def measure(rounds: int, quick: bool) -> list[Row]:
     """All pairs, every round."""
-    scale, count = (4, 1) if quick else (60, rounds)
+    scale, count = (4, 1) if quick else (30, rounds)
     ratios: dict[str, list[float]] = {}
     for number in range(count):
         with scratch() as folder:
@@ -57,4 +57,4 @@ def measure(rounds: int, quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_suite(measure, __doc__, rounds=9))
+    sys.exit(run_suite(measure, __doc__, rounds=5))

@@ -1,13 +1,13 @@
 """A program of two ranks of which one can never be saved: refused.py WHERE SCALE OUT.
 
 WHERE says what stands in the way on rank 1: `sum` (a generator below `sum`), `sorted` (the main loop below a key function),
-`thread` (a thread of the program's own that waits in C), or `nothing`. Both ranks compute the same work and meet after each
+`thread` (a thread that is not one of `threading`), or `nothing`. Both ranks compute the same work and meet after each
 piece. Rank 0 writes to OUT, in nanoseconds: the wall time of all of it, and the CPU time of both ranks for it.
 """
 
+import _thread
 import random
 import sys
-import threading
 import time
 
 from ckpt import MPI
@@ -44,11 +44,11 @@ def below_sorted(count):
 
 
 def beside_a_thread(count):
-    done = threading.Event()
-    waiting = threading.Thread(target=lambda: done.wait(3600), daemon=True)
-    waiting.start()
+    done = _thread.allocate_lock()
+    done.acquire()
+    _thread.start_new_thread(lambda: done.acquire(True, 3600.0), ())
     plainly(count)
-    done.set()
+    done.release()
 
 
 WORK = {"nothing": plainly, "sum": below_sum, "sorted": below_sorted, "thread": beside_a_thread}

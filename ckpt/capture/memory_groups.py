@@ -23,9 +23,9 @@ one of them has ``memory.oom.group``, the kernel kills all processes of the high
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from ckpt.image.frames import _frames
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["MemoryLeft", "least_memory_left"]
 

@@ -11,9 +11,9 @@ rank (:mod:`ckpt.capture.imager`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ckpt.capture.stalls import Stall
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["LibraryUse", "Search"]
 

@@ -23,11 +23,11 @@ import threading
 import weakref
 from collections.abc import Iterable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
-from typing import NamedTuple
 
 from ckpt.compat.stdlib import target_of
 from ckpt.errors import ThreadsRunning
 from ckpt.image.interface.registry import libraries
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["HarmlessThreads"]
 

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import Refused
 from ckpt.image.files.descriptors import Descriptors, Survey, baseline, our_files, restore_descriptors, survey
@@ -43,6 +43,7 @@ from ckpt.image.pickling.pickler import (
 )
 from ckpt.image.process import moment, resources, unsupported
 from ckpt.image.process.settings import warnings_ignored
+from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
     from ckpt.image.ipc.survey import Channels

@@ -94,7 +94,8 @@ def preload() -> None:
     import ckpt.mpi.comm.communicator
     import ckpt.mpi.engine.engine
     import ckpt.rank.network
-    import ckpt.store
+    import ckpt.store.images.reader
+    import ckpt.store.images.writer
     from ckpt.transport.driver import originals
 
     ckpt.image.preload()

@@ -28,11 +28,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ckpt.capture.hooks import name_of
 from ckpt.capture.places import inside_library
 from ckpt.errors import NotEnabled, RegistrationError
+from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime

@@ -78,13 +78,16 @@ class Files:
 
     def start(self) -> None:
         """Record changes from now on."""
-        self._watch.start(self._runtime.spec.get("resume") or 0, open_for_writing())
+        self._watch.start(self._runtime.spec.get("resume") or 0, self._open_files())
         if are_kept():  # of an image
             self._tell_kept(patterns())
 
     def cut(self, epoch: int) -> None:
         """An image of this epoch is taken; the program stands still."""
-        self._watch.cut(epoch, open_for_writing())
+        self._watch.cut(epoch, self._open_files())
+
+    def _open_files(self) -> Iterator[OpenFile | Uncovered]:
+        return open_for_writing(self._watch.is_left_alone)
 
     def label(self, epoch: int) -> None:
         """No image of this epoch is taken."""
@@ -147,10 +150,11 @@ def is_put_back(options: dict[str, Any]) -> Callable[[str], bool]:
     return lambda path: path not in problems and all(each is None or each(path) for each in covers)
 
 
-def open_for_writing() -> Iterator[OpenFile | Uncovered]:
-    """The regular files that this process has open for writing, or why one cannot be recorded."""
-    for fd, note in moment.read(moment.note()).files.items():
-        if note.kind == "file" and note.flags & os.O_ACCMODE != os.O_RDONLY:
+def open_for_writing(is_left_alone: Callable[[str], bool]) -> Iterator[OpenFile | Uncovered]:
+    """The regular files that this process has open for writing, or why one cannot be recorded. ``is_left_alone``: is a path
+    none of the files that go back?"""
+    for fd, note in moment.written_files(moment.note()):
+        if note.kind == "file" and not is_left_alone(note.path):
             try:
                 file = _open_file(fd, note)
             except OSError as failure:

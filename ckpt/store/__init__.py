@@ -10,10 +10,11 @@ durable. An epoch number whose round was aborted is *burnt*: never used again.
     upkeep/    verify, inspect, prune
     errors.py  all errors
 
-The import of this package is cheap (json, blake3, zstandard), since the image child and every restarting rank import it.
+The import of this package is cheap (json, blake3), since every command and every rank imports it.
 What does not belong here: how the state of a process is captured, and when an image is taken.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ckpt.store.disk.fsio import FileSystem
@@ -34,8 +35,6 @@ from ckpt.store.errors import (
     StorageFailed,
     StoreError,
 )
-from ckpt.store.images.reader import ImageReader
-from ckpt.store.images.writer import ImageReceipt, ImageWriter
 from ckpt.store.job.directory import JobDirectory
 from ckpt.store.job.eventlog import EventLog, EventPage
 from ckpt.store.job.lines import (
@@ -53,6 +52,8 @@ from ckpt.store.records.manifest import Manifest
 from ckpt.store.upkeep.pruning import PruneReport, prune
 
 if TYPE_CHECKING:
+    from ckpt.store.images.reader import ImageReader
+    from ckpt.store.images.writer import ImageReceipt, ImageWriter
     from ckpt.store.upkeep.verification import VerifyReport, verify
 
 __all__ = [
@@ -96,10 +97,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import `verify` on first use: it needs pydantic, whose import takes longer than the commit of a small image."""
-    if name in ("verify", "VerifyReport"):
-        from ckpt.store.upkeep import verification
+_LATER = {
+    "ImageReader": "images.reader",
+    "ImageReceipt": "images.writer",
+    "ImageWriter": "images.writer",
+    "VerifyReport": "upkeep.verification",
+    "verify": "upkeep.verification",
+}
+"""Imported on first use: what reads and writes images, because the command that runs a job does neither; and `verify`, which
+needs pydantic, whose import takes longer than the commit of a small image."""
 
-        return getattr(verification, name)
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

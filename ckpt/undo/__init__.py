@@ -14,3 +14,6 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 
 Not here: when a checkpoint is taken.
 """
+
+DIRECTORY = "undo"
+"""The directory of a job directory that holds the undo logs of all ranks."""

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from blake3 import blake3
 
 from ckpt.transport import jsontext
-from ckpt.undo import _status
+from ckpt.undo import DIRECTORY, _status
 from ckpt.undo._watch import LogEnd, mac
 from ckpt.undo.allowance import Allowance
 from ckpt.undo.copying import copy_file, tail_digest
@@ -74,7 +74,7 @@ def look(path: str) -> Binding:
 
 def directory_of(job: str, epoch: int, incarnation: int, rank: int) -> str:
     """Where a rank keeps what belongs to an interval. ``job``: the job directory."""
-    return os.path.join(job, "undo", f"epoch-{epoch:08d}-{incarnation:05d}", f"rank-{rank:05d}")
+    return os.path.join(job, DIRECTORY, f"epoch-{epoch:08d}-{incarnation:05d}", f"rank-{rank:05d}")
 
 
 class Keeper:

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from ckpt.transport.records import NamedTuple
 from ckpt.undo.records import (
     Attributes,
     Binding,

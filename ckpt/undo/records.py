@@ -18,7 +18,9 @@ from __future__ import annotations
 import posixpath
 import stat
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "Attributes",

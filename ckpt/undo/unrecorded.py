@@ -23,10 +23,9 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from ckpt.transport.records import NamedTuple
 from ckpt.undo import _status
-from ckpt.undo.keeping import look
 
 __all__ = ["Change", "DirectoryWatch", "events_of", "fold", "unrecorded"]
 
@@ -194,6 +193,8 @@ def _files(record: list[object]) -> Iterator[tuple[int, int]]:
 
 
 def _file_of(path: str) -> tuple[int, int] | None:
+    from ckpt.undo.keeping import look  # seldom needed, and slow to import
+
     with contextlib.suppress(OSError):
         status = look(path)
         if status is not None:

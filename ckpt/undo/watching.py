@@ -127,7 +127,7 @@ class FileWatch:
     def cut(self, epoch: int, open_files: Iterable[OpenFile | Uncovered]) -> None:
         """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing, or
         those of them that cannot be recorded."""
-        files = [file for file in open_files if not self._is_left_alone(file.path)]
+        files = [file for file in open_files if not self.is_left_alone(file.path)]
         with self._lock:
             if (
                 self._is_recording
@@ -154,7 +154,7 @@ class FileWatch:
             self._recorder,
             limit_bytes=self._limit_bytes,
             ranks=self._ranks,
-            covers=lambda path: not self._is_left_alone(path),
+            covers=lambda path: not self.is_left_alone(path),
             on_log=self._on_log,
         )
         if self._is_elsewhere():
@@ -220,8 +220,8 @@ class FileWatch:
     def _record(self, operations: Iterable[Operation]) -> None:
         assert self._keeper is not None
         for operation in operations:
-            alone = self._is_left_alone(operation.path)
-            if not alone or (operation.target and not self._is_left_alone(operation.target)):
+            alone = self.is_left_alone(operation.path)
+            if not alone or (operation.target and not self.is_left_alone(operation.target)):
                 self._tell(self._keeper.before(operation))
                 self._tell_directory(os.path.dirname(operation.target or operation.path))
 
@@ -247,8 +247,8 @@ class FileWatch:
             return  # a symbolic link
         if self._covers is not None and self._divides(directory):
             return
-        if self._is_left_alone(operations[0].path):
-            standing = _LEFT if self._is_left_alone(f"{directory}/-") else None
+        if self.is_left_alone(operations[0].path):
+            standing = _LEFT if self.is_left_alone(f"{directory}/-") else None
         else:
             standing = {"plain": _PLAIN, "new": _NEW}.get(self._recorder.standing(directory))
         if standing is not None:
@@ -261,7 +261,7 @@ class FileWatch:
         with contextlib.suppress(OSError, ValueError, TypeError):
             self._fast_path.forget()
             for operation in operations_of(event, arguments):
-                if not self._is_left_alone(operation.path):
+                if not self.is_left_alone(operation.path):
                     reason = "changed by a signal handler or finalizer while a change was recorded"
                     self._nested.append(Uncovered(operation.path, reason, 0))
                     self._tell(self._nested[-1:])
@@ -275,7 +275,7 @@ class FileWatch:
     def _on_missed(self, path: bytes, library: str) -> None:
         """A thread without the GIL has changed something, and did not get it in time, so nothing could be kept before."""
         name = canonical_name(path)
-        if name and not self._is_left_alone(name):
+        if name and not self.is_left_alone(name):
             with self._lock:
                 self._cannot(name, f"changed by a thread of a compiled library ({library})")
 
@@ -300,7 +300,8 @@ class FileWatch:
         for each in uncovered:
             self._on_uncovered(self._epoch, each)
 
-    def _is_left_alone(self, path: str) -> bool:
+    def is_left_alone(self, path: str) -> bool:
+        """Is the path none of the files that go back?"""
         directory = os.path.dirname(path)
         return (
             directory.endswith("/" + _CACHE)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["OUTPUT_BYTES", "Difference", "Facts", "last_samples", "lines_of", "listed", "place"]
 

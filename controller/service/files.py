@@ -25,8 +25,8 @@ from ckpt.controller.errors import (
 from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory, list_epochs
+from ckpt.undo import DIRECTORY, restart
 from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
-from ckpt.undo.restart import restoring
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
@@ -59,20 +59,26 @@ class JobFiles:
         if self._is_on:
             covers = covering(list(self._now.words), self._now.directory)
             self._unrecorded = UnrecordedChanges(job, new or job.cwd, covers, say, log)
-        self._not_covered: dict[int, list[restoring.Problem]] = {}  # epoch -> what was told
+        self._not_covered: dict[int, list[restart.restoring.Problem]] = {}  # epoch -> what was told
 
     def poll(self) -> None:
         """To be called a few times a second."""
         if self._unrecorded is not None:
             self._unrecorded.read()
 
+    def ranks_ended(self, exit_code: int) -> None:
+        """All ranks have ended, and the agent is about to end. After a job that has come to its end there is no restart, so
+        its directories need not be watched any more, and the kernel has time to end that."""
+        if self._unrecorded is not None and exit_code == 0:
+            self._unrecorded.ended(is_well=True)
+
     def ended(self, exit_code: int) -> None:
-        """The job has ended."""
+        """The job has ended. No process of it is left."""
         if self._unrecorded is not None:
             self._unrecorded.ended(is_well=exit_code == 0)
         if self._is_on and exit_code != 0:
             try:
-                restoring.ended(self._job.path, self._job.key)
+                restart.restoring.ended(self._job.path, self._job.key)
             except UndoError as failure:
                 self._say(f"what others change from now on may be overwritten by a restart: {failure}")
 
@@ -81,7 +87,7 @@ class JobFiles:
         the ranks. Raises FilesNotPutBack.
         """
         moved, self._moved = self._moved, None  # what this controller's ranks change is there
-        if launch.incarnation == 0 and not restoring.has_chain(self._job.path):
+        if launch.incarnation == 0 and not _has_chain(self._job):
             if self._unrecorded is not None:
                 self._unrecorded.begin(0)
             return {}
@@ -91,7 +97,9 @@ class JobFiles:
                 return {}
             if self._unrecorded is not None and launch.incarnation > 0:
                 self._unrecorded.before_putting_back(launch.epoch or 0)
-            found = self._put_back(launch, highest, moved and restoring.Moved(launch.incarnation, *moved))
+            found = self._put_back(
+                launch, highest, moved and restart.restoring.Moved(launch.incarnation, *moved)
+            )
             if self._unrecorded is not None:
                 self._unrecorded.begin(launch.epoch or 0)
             return found
@@ -99,17 +107,19 @@ class JobFiles:
             raise _refusal(self._job, failure) from failure
 
     def _give_up(self) -> None:
-        if not from_start(self._job) and not restoring.has_chain(self._job.path):
+        if not from_start(self._job) and not _has_chain(self._job):
             return
-        if restoring.give_up(self._job.path, self._job.key):
+        if restart.restoring.give_up(self._job.path, self._job.key):
             self._log("files-given-up", {})
             self._say("files are not put back (--files off)")
 
-    def _put_back(self, launch: Launch, highest: int, moved: restoring.Moved | None) -> dict[str, Any]:
+    def _put_back(
+        self, launch: Launch, highest: int, moved: restart.restoring.Moved | None
+    ) -> dict[str, Any]:
         began_ns = time.monotonic_ns()
         line = launch.epoch or 0
         told = [each for epoch, problems in self._not_covered.items() if epoch >= line for each in problems]
-        restored = restoring.undo(
+        restored = restart.restoring.undo(
             *(self._job.path, self._job.key, line),
             highest=highest,
             from_start=from_start(self._job),
@@ -147,7 +157,7 @@ class JobFiles:
             "files_recorded": [list(chosen) for chosen in restored.chosen],
         }
 
-    def _tell(self, restored: restoring.Restored) -> None:
+    def _tell(self, restored: restart.restoring.Restored) -> None:
         for problem in restored.problems:
             self._log("files-not-put-back", {"path": problem.path, "reason": problem.reason})
         for problem in restored.problems[:_SHOWN]:
@@ -161,21 +171,24 @@ class JobFiles:
         try:
             if self._unrecorded is not None:
                 self._unrecorded.committed(max(list_epochs(self._job), default=0))
-            restoring.empty_undone(self._job.path)
+            restart.restoring.empty_undone(self._job.path)
             forget_files(self._job)
             _sweep(self._job)
         except (UndoError, ControllerError) as failure:
             self._say(str(failure))
 
-    def not_covered(self, rank: int, packet: dict[str, Any]) -> None:
-        """A rank says what a restart could not put back."""
+    def note(self, rank: int, packet: dict[str, Any]) -> None:
+        """A packet of a rank, of whatever kind: it may say what a restart could not put back."""
         if self._unrecorded is not None:
             self._unrecorded.note(rank, packet)
+        if packet["m"] == "captured":
+            # The commit will need this module. While ranks write their images, this process has time to import it.
+            assert restart.restoring
         if packet.get("event") != "files-not-covered":
             return
         path, reason = str(packet.get("path") or ""), str(packet.get("reason"))
         of_epoch = self._not_covered.setdefault(int(packet.get("epoch") or 0), [])
-        of_epoch.append(restoring.Problem(path, reason))
+        of_epoch.append(restart.restoring.Problem(path, reason))
         count = len(of_epoch)
         if count <= _SHOWN_OF_AN_INTERVAL:
             self._say(
@@ -185,18 +198,23 @@ class JobFiles:
             self._say("more files are not covered (files-not-covered in the event log)")
 
 
+def _has_chain(job: JobDirectory) -> bool:
+    """Has anything been recorded? Nothing has at the start of most jobs: what undoes it is not imported then."""
+    return os.path.isdir(os.path.join(job.path, DIRECTORY)) and restart.restoring.has_chain(job.path)
+
+
 def _sweep(job: JobDirectory) -> None:
     """Nobody waits for the removal of many files; what is left of it at the end of this process is removed by the next."""
-    if restoring.has_done(job.path):
-        threading.Thread(target=restoring.remove_done, args=(job.path,), daemon=True).start()
+    if restart.restoring.has_done(job.path):
+        threading.Thread(target=restart.restoring.remove_done, args=(job.path,), daemon=True).start()
 
 
 def forget_files(job: JobDirectory) -> None:
     """Remove what was kept for lines that are not there any more. Raises ControllerError."""
     try:
-        if restoring.has_chain(job.path):
+        if _has_chain(job):
             oldest = min(list_epochs(job), default=0)
-            restoring.forget(job.path, job.key, oldest, from_start=from_start(job))
+            restart.restoring.forget(job.path, job.key, oldest, from_start=from_start(job))
     except UndoError as failure:
         text = f"files that are kept for restarts could not be removed: {failure}"
         raise ControllerError(text) from failure
@@ -213,7 +231,7 @@ def lines_with_files(
     failure = ""
     for epoch in sorted(epochs, reverse=True):
         try:
-            reason = restoring.can_put_back(job.path, job.key, epoch, from_start=from_start(job))
+            reason = restart.restoring.can_put_back(job.path, job.key, epoch, from_start=from_start(job))
         except UndoError as error:
             raise _refusal(job, error) from error
         if not reason:

@@ -147,8 +147,9 @@ class Service:
             if self.options.time_limit_ns is not None:
                 self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
             self._feed(Begin())
-            while self.end is None:
+            while (end := self.end) is None:
                 self._run_once()
+            self.files.ranks_ended(end.exit_code)
         finally:
             self.launcher.close()
             self.clients.close()
@@ -156,7 +157,6 @@ class Service:
             self.selector.unregister(self.signals.fileno())
             self.signals.restore()
             remove_sockets(self.runtime_dir)
-        end = self.end
         self.files.ended(end.exit_code)
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
         if end.kind != "finished":
@@ -316,7 +316,7 @@ class Service:
             for question in self.questions:
                 question.take(rank, packet, now_ns=time.monotonic_ns())
             return
-        self.files.not_covered(rank, packet)
+        self.files.note(rank, packet)
         line = packet_events.log_line(rank, incarnation, packet)
         if line is not None:
             self._log(*line)

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
-from ckpt.undo.restart import restoring
+from ckpt.undo import restart
 from ckpt.undo.selection.patterns import Patterns
 from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
 
@@ -109,7 +110,8 @@ class UnrecordedChanges:
         """The job has ended."""
         self._tell(is_shown=not is_well)
         if self._watch is not None:
-            self._watch.close()
+            # The kernel takes 15 ms for it, and this process ends meanwhile.
+            threading.Thread(target=self._watch.close, daemon=True).start()
             self._watch = None
 
     # ------------------------------------------------------------------ watching
@@ -169,9 +171,9 @@ class UnrecordedChanges:
 
     def _logs(self) -> list[str]:
         found = []
-        for interval in restoring.intervals(self._job.path):
+        for interval in restart.restoring.intervals(self._job.path):
             if interval.epoch >= self._line:
-                found += [os.path.join(each, "log") for each in restoring.log_directories(interval)]
+                found += [os.path.join(each, "log") for each in restart.restoring.log_directories(interval)]
         return found
 
     def _not_undone(self, path: str, reason: str) -> None:

@@ -32,11 +32,12 @@ import os
 import socket
 import stat
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError, Unpicklable
 from ckpt.image.files import numbers, reopen
 from ckpt.image.files.file_notes import FileNote, completed
+from ckpt.transport.records import NamedTuple
 from ckpt.transport.wires import owned
 
 if TYPE_CHECKING:

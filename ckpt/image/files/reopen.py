@@ -23,7 +23,6 @@ import contextlib
 import io
 import os
 import stat
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -265,6 +264,8 @@ def _deleted_again(saved: SavedFile) -> int:
     """
     assert saved.content is not None
     directory = os.path.dirname(moved(saved.path))
+    import tempfile  # seldom needed, and slow to import
+
     fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) and directory != "/" else None)
     try:
         with open(fd, "wb") as file:

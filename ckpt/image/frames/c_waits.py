@@ -23,7 +23,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ckpt.compat import accelerators, threads
 from ckpt.image.errors import Refused
@@ -33,6 +33,7 @@ from ckpt.image.frames.call_operands import callee
 from ckpt.image.frames.call_paths import describe
 from ckpt.image.frames.opcodes import TABLE, CodeMap, Instruction, code_map
 from ckpt.image.frames.suspended import Resumption, location
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["innermost", "waits_for"]
 

@@ -19,7 +19,7 @@ import gc
 import itertools
 import types
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ckpt.compat.accelerators import csv, io_base
 from ckpt.image.frames import _frames
@@ -34,6 +34,7 @@ from ckpt.image.frames.suspended import (
     instance_of,
     runs_method,
 )
+from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "CachedCall",

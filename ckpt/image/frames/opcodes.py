@@ -15,10 +15,10 @@ from __future__ import annotations
 import dis
 import opcode
 from types import CodeType
-from typing import NamedTuple
 
 from ckpt.compat.interpreter import inline_cache_entries, opcodes_with_argument
 from ckpt.image.frames.tables import TABLE, TABLES, Instruction, Table
+from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "CO_OPTIMIZED",

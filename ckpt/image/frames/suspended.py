@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.opcodes import CodeMap
+from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "Mode",

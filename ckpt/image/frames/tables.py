@@ -10,10 +10,9 @@ Pure data.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from ckpt.compat.interpreter import MINOR
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import NamedTuple, dataclass, field
 
 __all__ = ["TABLE", "TABLES", "Instruction", "Table"]
 

@@ -33,7 +33,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
+
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["InPlace", "Library", "Reducer", "by_name", "later"]
 

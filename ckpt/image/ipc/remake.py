@@ -8,11 +8,11 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from typing import Any, NamedTuple
+from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
-from ckpt.transport.records import dataclass
+from ckpt.transport.records import NamedTuple, dataclass
 
 __all__ = ["End", "Pair", "Pipe", "make_channels", "number_of", "place", "sockets"]
 

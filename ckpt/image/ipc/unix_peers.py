@@ -9,7 +9,8 @@ import errno
 import socket
 import struct
 import sys
-from typing import NamedTuple
+
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["UnixSocket", "look_up"]
 

@@ -99,10 +99,17 @@ def content_of(obj: Any) -> Any:
     if is_a(obj, OrderedDict):
         return [(key, OrderedDict.__getitem__(obj, key)) for key in OrderedDict.__iter__(obj)]
     if is_a(obj, dict):
-        return dict.copy(obj)
+        # dict.copy would call methods of a class that has an __iter__ of its own
+        return dict(dict.items(obj)) if _has_own_iter(type(obj)) else dict.copy(obj)
     if is_a(obj, set):
         return set.copy(obj)
     return list(list.__iter__(obj) if is_a(obj, list) else deque.__iter__(obj))
+
+
+def _has_own_iter(cls: type) -> bool:
+    """Has this subclass of ``dict`` an ``__iter__`` of its own?"""
+    mro = type.__dict__["__mro__"].__get__(cls)
+    return any("__iter__" in namespace_of(base) for base in mro[: mro.index(dict)])
 
 
 def follow(path: Path) -> Any:

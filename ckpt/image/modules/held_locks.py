@@ -25,7 +25,7 @@ import sys
 import threading
 import types
 from collections.abc import Container, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ckpt.compat import stdlib
 from ckpt.compat.threads import rlock_owner
@@ -33,6 +33,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of
 from ckpt.image.modules.package_baseline import PackageBaseline, members
 from ckpt.image.threads.restart import hold_later
+from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
     from ckpt.image.modules.references import References

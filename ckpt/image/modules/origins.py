@@ -27,7 +27,7 @@ from ckpt import version
 from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.lowlevel.inspect_raw import package_of
 
-__all__ = ["SECOND_NAMES", "OWN_PACKAGES", "is_by_value", "is_standard"]
+__all__ = ["SECOND_NAMES", "OWN_PACKAGES", "is_by_value", "is_standard", "look_at_links_again"]
 
 OWN_PACKAGES = ("ckpt",)
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__))) + os.sep
@@ -49,8 +49,29 @@ def _installed_roots() -> tuple[str, ...]:
 _roots: tuple[str, ...] = _installed_roots()
 
 
+_directories: dict[str, str] = {}
+"""Directory → the same without symbolic links. Most modules share few directories, and each call of ``realpath`` needs a
+system call for each part of the path. See :func:`look_at_links_again`."""
+
+
+def look_at_links_again() -> None:
+    """Forget where symbolic links of directories lead. Called before some modules are looked at."""
+    _directories.clear()
+
+
+def _real_path(path: str) -> str:
+    """As ``os.path.realpath``."""
+    directory, name = os.path.split(path)
+    if name in ("", os.curdir, os.pardir) or os.path.islink(path):
+        return os.path.realpath(path)
+    real = _directories.get(directory)
+    if real is None:
+        real = _directories[directory] = os.path.realpath(directory)
+    return os.path.join(real, name)
+
+
 def _is_installed_path(path: str) -> bool:
-    real = os.path.realpath(path)
+    real = _real_path(path)
     if real.startswith(_roots):
         return True
     return f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real
@@ -67,7 +88,7 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     if isinstance(file, str):
         own_name = attributes.get("__name__")  # a module of ckpt may have another name too (mpi4py.MPI)
         for module_name in (name, own_name) if isinstance(own_name, str) else (name,):
-            if module_name.partition(".")[0] in OWN_PACKAGES and os.path.realpath(file).startswith(_OWN_ROOT):
+            if module_name.partition(".")[0] in OWN_PACKAGES and _real_path(file).startswith(_OWN_ROOT):
                 return False
         return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
     path = attributes.get("__path__")

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator
 from enum import EnumMeta
 from importlib.machinery import ExtensionFileLoader
 from threading import local
-from typing import Any, NamedTuple
+from typing import Any
 
 from ckpt.compat import accelerators
 from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES, wrap_exec_module
@@ -54,6 +54,7 @@ from ckpt.image.lowlevel.inspect_raw import (
 )
 from ckpt.image.modules.origins import is_standard
 from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["NO_LIBRARIES", "Large", "Note", "PackageBaseline", "forget", "members", "note_standard", "watch"]
 

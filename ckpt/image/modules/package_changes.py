@@ -46,7 +46,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ckpt.compat import accelerators
 from ckpt.compat.stdlib import ABC_STATE
@@ -64,7 +64,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     package_of,
 )
 from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, Note, PackageBaseline
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord

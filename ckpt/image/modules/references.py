@@ -32,7 +32,13 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import follow, package_of
 from ckpt.image.modules import held_locks, lazy, package_changes
-from ckpt.image.modules.origins import OWN_PACKAGES, SECOND_NAMES, is_by_value, is_standard
+from ckpt.image.modules.origins import (
+    OWN_PACKAGES,
+    SECOND_NAMES,
+    is_by_value,
+    is_standard,
+    look_at_links_again,
+)
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
 
 __all__ = ["Pid", "References", "forget_process_references", "import_all", "process_references", "resolve"]
@@ -45,26 +51,10 @@ Pid = tuple[Any, ...]
 # Values of these types are found by other means (functions and classes by qualified name), or their identity does not
 # matter.
 _NOT_REFERENCED = frozenset(
-    {
-        int,
-        str,
-        float,
-        bool,
-        complex,
-        bytes,
-        tuple,
-        frozenset,
-        type(None),
-        type(NotImplemented),
-        type(...),
-        type,
-        types.ModuleType,
-        types.FunctionType,
-        types.BuiltinFunctionType,
-        types.MethodType,
-        types.CodeType,
-    }
-)
+    (int, bool, complex, bytes, tuple, frozenset, type(None), type(NotImplemented), type(...), type)
+) | {types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType}
+_MARKS = frozenset({str, float})
+"""Types of constants that programs may compare by identity: see :func:`_is_mark`."""
 
 # Types of plain values that a program may bind in modules of others, as settings.
 _SETTING_TYPES = frozenset(
@@ -137,6 +127,7 @@ class References:
             return
         are_changed = len(modules) != self._module_count
         self._module_count = len(modules)
+        look_at_links_again()
         for name in changed:
             if name in SECOND_NAMES:
                 continue  # another name of __main__
@@ -169,9 +160,13 @@ class References:
             self.versions[name] = version
         for key, value in attributes.items():
             cls = type(value)  # isinstance() could call a __class__ property of the program
-            if cls is types.ModuleType and value.__dict__.get("__name__") == _OWN_MPI:
-                self._mpi_names[name, key] = value
-            if issubclass(cls, type) or (cls in _NOT_REFERENCED and not _is_mark(key, value)):
+            if cls in _NOT_REFERENCED:  # nearly all values
+                continue
+            if cls is types.ModuleType:
+                if value.__dict__.get("__name__") == _OWN_MPI:
+                    self._mpi_names[name, key] = value
+                continue
+            if issubclass(cls, type) or (cls in _MARKS and not _is_mark(key, value)):
                 continue
             if own_names is not None and key not in own_names and cls in _SETTING_TYPES:
                 continue

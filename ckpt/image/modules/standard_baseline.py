@@ -16,12 +16,12 @@ import sys
 import threading
 import types
 from enum import EnumMeta
-from typing import Any, NamedTuple
+from typing import Any
 
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, namespace_of, package_of
 from ckpt.image.modules.origins import is_standard
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import NamedTuple, dataclass, field
 
 __all__ = ["Note", "StandardBaseline", "is_from_standard"]
 

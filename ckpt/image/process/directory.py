@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -54,6 +53,8 @@ def note_directory(notes: Iterable[FileNote]) -> dict[str, Any]:
 def go_back(saved: Mapping[str, Any]) -> None:
     """Change to the saved directory. Raises RestoreError: the directory is gone, or cannot be entered."""
     if saved["directory"] is None:
+        import tempfile
+
         removed = tempfile.mkdtemp()
         os.chdir(removed)
         os.rmdir(removed)

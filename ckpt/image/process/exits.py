@@ -20,10 +20,11 @@ import atexit
 import sys
 from collections.abc import Callable, Collection
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ckpt.compat.accelerators import clear_exit_functions, replace_exit_functions
 from ckpt.image.modules.origins import OWN_PACKAGES
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["Entry", "forget", "install", "recorded", "register_again"]
 

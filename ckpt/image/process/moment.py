@@ -8,6 +8,7 @@ fork. One record is a ``bytes`` object, called ``noted`` here and elsewhere::
                     goes on
     check(noted)    the child's first action: has another thread opened a file meanwhile?
     read(noted)     in the child (or in the same process, if there is no fork): the record as a Moment
+    written_files(noted)    in the parent: what an undo log needs of it
 
 C code writes the record as one block (``frames_moment.c`` has the layout), for two reasons: the program stands still
 meanwhile; and if this process has forked lately, each Python object that is used costs a page fault.
@@ -21,14 +22,15 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from ckpt.image.errors import Unpicklable
 from ckpt.image.files.file_notes import FileNote, kind_of
 from ckpt.image.frames import _frames
 from ckpt.image.process.signals import Timing
+from ckpt.transport.records import NamedTuple
 
-__all__ = ["Moment", "check", "note", "read"]
+__all__ = ["Moment", "check", "note", "read", "written_files"]
 
 _HEAD = struct.Struct("=12qQ")
 _DESCRIPTOR = struct.Struct("=qqQQQiiiIIIII")
@@ -69,7 +71,16 @@ def read(noted: bytes) -> Moment:
     seconds = [whole + micro / 1e6 for whole, micro in zip(timers[::2], timers[1::2], strict=True)]
     blocked = tuple(number for number in range(1, _SIGNALS + 1) if mask >> (number - 1) & 1)
     timing = Timing(tuple(zip(seconds[::2], seconds[1::2], strict=True)), blocked)
-    files: dict[int, FileNote] = {}
+    return Moment(timing, dict(_files(noted)))
+
+
+def written_files(noted: bytes) -> Iterator[tuple[int, FileNote]]:
+    """Descriptor and note of each regular file that is open for writing. The program stands still meanwhile, and has more
+    descriptors of other kinds: no Python object is made for these."""
+    return _files(noted, only_written=True)
+
+
+def _files(noted: bytes, *, only_written: bool = False) -> Iterator[tuple[int, FileNote]]:
     at = _HEAD.size
     while at < len(noted):
         (
@@ -88,23 +99,25 @@ def read(noted: bytes) -> Moment:
             content_length,
         ) = _DESCRIPTOR.unpack_from(noted, at)
         at += _DESCRIPTOR.size
-        path = os.fsdecode(noted[at : at + length])
-        at += length
-        locks = noted[at : at + lock_length].decode()
-        at += lock_length
-        content = noted[at : at + content_length]
-        at += content_length
-        identity = device, inode, born_ns
-        files[fd] = FileNote(
-            path,
-            kind_of(path, mode, links),
-            flags,
-            offset,
-            size,
-            first,
-            identity,
-            stat.S_IMODE(mode),
-            locks,
-            content,
-        )
-    return Moment(timing, files)
+        locks_end = at + length + lock_length
+        after = locks_end + content_length
+        if not only_written or (stat.S_ISREG(mode) and flags & os.O_ACCMODE != os.O_RDONLY):
+            path = os.fsdecode(noted[at : at + length])
+            locks = noted[at + length : locks_end].decode()
+            identity, kind = (device, inode, born_ns), kind_of(path, mode, links)
+            yield (
+                fd,
+                FileNote(
+                    path,
+                    kind,
+                    flags,
+                    offset,
+                    size,
+                    first,
+                    identity,
+                    stat.S_IMODE(mode),
+                    locks,
+                    noted[locks_end:after],
+                ),
+            )
+        at = after

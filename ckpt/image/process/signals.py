@@ -13,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["Timing", "program_mask", "note", "set_handlers", "start_timers"]
 

@@ -32,7 +32,7 @@ from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.stack import CapturedThread, Stack, capture_thread
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 
-__all__ = ["StoppedThreads", "capture_threads", "is_waiting"]
+__all__ = ["StoppedThreads", "awaited", "capture_threads", "is_waiting"]
 
 _SIGNALS = 64
 _NEXT_WITHIN_S = 0.01
@@ -135,8 +135,8 @@ def _stands(ident: int) -> bool:
             _frames.step(ident)
             return False
         return True
-    awaited = _awaited(ident)
-    return awaited is not None and awaited is not threads.registry_lock()
+    found = awaited(ident)
+    return found is not None and found is not threads.registry_lock()
 
 
 def _running(thread: threading.Thread) -> Refused:
@@ -149,10 +149,11 @@ def _running(thread: threading.Thread) -> Refused:
 
 def is_waiting(ident: int) -> bool:
     """Is this thread, another one, inside of a call that only waits?"""
-    return _awaited(ident) is not None
+    return awaited(ident) is not None
 
 
-def _awaited(ident: int) -> Any:
+def awaited(ident: int) -> Any:
+    """The object that the thread waits for (see :func:`ckpt.image.frames.c_waits.waits_for`); None: it waits for none."""
     frames = _frames.walk((), (), False, ident)[0]
     return c_waits.waits_for(frames[0]) if frames else None
 

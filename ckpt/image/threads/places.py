@@ -11,11 +11,11 @@ Pure, but for :func:`place_of`.
 from __future__ import annotations
 
 from types import CodeType
-from typing import NamedTuple
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames.opcodes import CodeMap, Instruction, code_map
 from ckpt.image.frames.unrecordable import STOPPED
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["Place", "has_only_ended_its_wait", "place_of"]
 

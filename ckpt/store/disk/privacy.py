@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from typing import Final
 
 from ckpt.store.errors import NotPrivate, StorageFailed
@@ -123,6 +122,8 @@ def make_runtime_directory() -> str:
     Raises:
         StorageFailed: the directory cannot be made.
     """
+    import tempfile  # only a controller needs it, and its import is slow
+
     name = f"ckpt-{os.geteuid()}-"
     root = tempfile.gettempdir()
     if len(os.fsencode(os.path.join(root, name))) + _RANDOM_NAME_ROOM + _SOCKET_NAME_ROOM > SOCKET_PATH_LIMIT:

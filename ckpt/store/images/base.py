@@ -18,12 +18,13 @@ What does not belong here: writing (`writer.py`), removal of packs (`upkeep/prun
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from ckpt.store.errors import StorageFailed, StoreError
 from ckpt.store.job.directory import JobDirectory
 from ckpt.store.job.lines import check_packs, list_epochs, load_control, load_manifest
 from ckpt.store.records.manifest import BlockRef, Manifest, PackRef
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["NO_KNOWN_BLOCKS", "KnownBlocks", "find_base", "known_blocks"]
 

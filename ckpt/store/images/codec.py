@@ -19,12 +19,13 @@ process share).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import zstandard
 
 from ckpt.store.errors import BlockDamaged
 from ckpt.store.images._shuffle import shuffle, unshuffle
+from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
     from ckpt.store.disk.fsio import Buffer

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 from ckpt.store.disk.fsio import FileSystem, close_quietly
 from ckpt.store.disk.memory import ALIGN, Staging
@@ -23,6 +23,7 @@ from ckpt.store.job.directory import JobDirectory
 from ckpt.store.job.lines import check_packs
 from ckpt.store.records.authenticated import digest
 from ckpt.store.records.manifest import BlockRef, Manifest
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["BlockSource", "Target"]
 

@@ -25,7 +25,7 @@ import pickle
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ckpt.store.disk.fsio import Buffer, FileSystem, PendingFile, sync_directory
 from ckpt.store.disk.memory import Staging
@@ -37,7 +37,7 @@ from ckpt.store.images.packs import STREAM_FROM, PackWriter
 from ckpt.store.job.directory import JobDirectory, image_directory, image_stem
 from ckpt.store.records.authenticated import digest
 from ckpt.store.records.manifest import SMALL_ALIGN, BlockRef, BufferRef, Manifest, PackRef
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import NamedTuple, dataclass, field
 
 __all__ = ["BLOCK", "ImageReceipt", "ImageWriter"]
 

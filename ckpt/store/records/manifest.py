@@ -26,11 +26,11 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ckpt.store.errors import Misplaced
 from ckpt.store.records import formats
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import NamedTuple, dataclass, field
 
 __all__ = ["SMALL_ALIGN", "BlockRef", "BufferRef", "Manifest", "PackRef"]
 

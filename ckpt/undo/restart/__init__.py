@@ -7,3 +7,20 @@
 :mod:`ckpt.undo.restart.state`        what is known of the undo log as a whole
 :mod:`ckpt.undo.restart.ending`       what somebody else has changed since the job ended
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ckpt.undo.restart import restoring as restoring
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import :mod:`.restoring`, and with it the other modules, on first use: a job that never goes back needs none."""
+    if name == "restoring":
+        from importlib import import_module
+
+        return import_module(f"{__name__}.restoring")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

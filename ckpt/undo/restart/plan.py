@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo.records import (
     Attributes,
     Binding,

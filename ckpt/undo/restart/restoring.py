@@ -20,9 +20,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from ckpt.transport.records import dataclass, field, replace
+from ckpt.transport.records import NamedTuple, dataclass, field, replace
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look, read_log
 from ckpt.undo.records import Content, FileId, Name, Record, Uncovered, below_another

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from blake3 import blake3
 
 from ckpt.transport import jsontext
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import NamedTuple, dataclass, field
+from ckpt.undo import DIRECTORY
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.records import FileId
 from ckpt.undo.selection.patterns import Chosen
@@ -44,7 +45,7 @@ __all__ = [
     "write_record",
 ]
 
-_UNDO, _STATE = "undo", "state"
+_STATE = "state"
 _MAC_DIGITS = 32
 
 
@@ -138,7 +139,7 @@ def write_record(job: str, key: bytes, name: str, plain: Any) -> None:
 
 def undo_path(job: str, name: str = "") -> str:
     """The path of something that belongs to the undo log of the job; no name: of its directory."""
-    return os.path.join(job, _UNDO, name) if name else os.path.join(job, _UNDO)
+    return os.path.join(job, DIRECTORY, name) if name else os.path.join(job, DIRECTORY)
 
 
 def sync_directory(path: str) -> None:

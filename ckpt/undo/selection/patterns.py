@@ -19,7 +19,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+
+from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "AUTO",

@@ -414,3 +414,64 @@ def test_options_of_the_decorator_that_are_not_there(option: str) -> None:
     decorator: Any = records.dataclass
     with pytest.raises(TypeError, match=option):
         decorator(**{option: True})
+
+
+NAMED_TUPLES = """
+from __future__ import annotations
+from typing import Any, ClassVar
+
+class Pair(NamedTuple):
+    "Two."
+    a: int
+    b: list[Any] = []
+
+    @property
+    def both(self) -> int:
+        return self.a + len(self.b)
+
+    def __repr__(self) -> str:
+        return f"<{self.a}>"
+
+class Nothing(NamedTuple):
+    pass
+
+class Outer:
+    class Inner(NamedTuple):
+        a: int
+        b: str = "b"
+"""
+
+
+def named_tuples(base: Any) -> dict[str, Any]:
+    module = types.ModuleType(f"named_tuples_of_{base.__module__.replace('.', '_')}")
+    sys.modules[module.__name__] = module
+    module.__dict__["NamedTuple"] = base
+    exec(NAMED_TUPLES, module.__dict__)
+    return module.__dict__
+
+
+def test_a_named_tuple_is_that_of_typing() -> None:
+    ours, theirs = named_tuples(records.NamedTuple), named_tuples(NamedTuple)
+    for one, other in ((ours[name], theirs[name]) for name in ("Pair", "Nothing", "Outer")):
+        one, other = getattr(one, "Inner", one), getattr(other, "Inner", other)
+        assert one.__bases__ == other.__bases__ == (tuple,)
+        assert one.__qualname__ == other.__qualname__
+        assert one.__doc__ == other.__doc__
+        assert (one._fields, one._field_defaults) == (other._fields, other._field_defaults)
+        assert one.__match_args__ == other.__match_args__
+    pair = ours["Pair"](1, [2])
+    assert pair == theirs["Pair"](1, [2]) == (1, [2])
+    assert (pair.both, repr(pair), pair._replace(a=5).a) == (2, "<1>", 5)
+    assert pickle.loads(pickle.dumps(pair)) == pair
+    assert type(pickle.loads(pickle.dumps(pair))) is ours["Pair"]
+    assert repr(ours["Outer"].Inner(3)) == repr(theirs["Outer"].Inner(3))
+
+
+@pytest.mark.parametrize("body", ["a: int = 1\n    b: int", "_a: int"])
+def test_a_named_tuple_that_typing_refuses_is_refused(body: str) -> None:
+    found = []
+    for base in (NamedTuple, records.NamedTuple):
+        with pytest.raises((TypeError, AttributeError, ValueError)) as failure:
+            exec(f"from __future__ import annotations\nclass A(base):\n    {body}", {"base": base})
+        found.append((failure.type, str(failure.value).split(":")[0]))
+    assert found[0] == found[1]

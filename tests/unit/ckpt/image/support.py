@@ -33,7 +33,9 @@ class MemorySink:
         self.raw.append(bytearray(buffer.raw()))
 
 
-def pickled(obj: Any, live: Mapping[str, object] | None = None) -> tuple[MemorySink, ImagePickler]:
+def pickled(
+    obj: Any, live: Mapping[str, object] | None = None, *, is_disposable: bool = False
+) -> tuple[MemorySink, ImagePickler]:
     references = References()
     references.refresh()
     sink = MemorySink()
@@ -41,7 +43,9 @@ def pickled(obj: Any, live: Mapping[str, object] | None = None) -> tuple[MemoryS
 
     def work() -> ImagePickler:
         files = FileSaver(moment.read(moment.note()).files, is_disposable=False)
-        pickler = ImagePickler(stream, references, live=live, extra_reducers=files.reducers())
+        pickler = ImagePickler(
+            stream, references, live=live, extra_reducers=files.reducers(), is_disposable=is_disposable
+        )
         pickler.dump(obj)
         pickler.dump(pickler.deferred)
         return pickler
@@ -51,9 +55,10 @@ def pickled(obj: Any, live: Mapping[str, object] | None = None) -> tuple[MemoryS
     return sink, pickler
 
 
-def copy_of(obj: Any, live: Mapping[str, object] | None = None) -> Any:
-    """What an image of this process would hold of ``obj``: classes and functions of test modules are new ones."""
-    sink, _ = pickled(obj, live)
+def copy_of(obj: Any, live: Mapping[str, object] | None = None, *, is_disposable: bool = False) -> Any:
+    """What an image of this process would hold of ``obj``: classes and functions of test modules are new ones.
+    ``is_disposable``: as in the forked child that writes an image, ``obj`` may be used up."""
+    sink, _ = pickled(obj, live, is_disposable=is_disposable)
     unpickler = ImageUnpickler(io.BytesIO(bytes(sink.data)), [memoryview(b) for b in sink.raw], live or {})
     copy = unpickler.load()
     deferred = unpickler.load()

@@ -63,7 +63,7 @@ class Watched:
         )
 
     def open_files(self) -> list[Any]:
-        return [file for file in open_for_writing() if file.path.startswith(str(self.root))]
+        return list(open_for_writing(lambda path: not path.startswith(str(self.root))))
 
     def start(self) -> None:
         self.watch.start(0, self.open_files())

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.service import files
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory
+from ckpt.undo import restart
 from ckpt.undo.restart.putting_back import Problem
 from ckpt.undo.restart.restoring import Restored
 
@@ -30,10 +30,10 @@ def test_the_first_three_files_that_are_not_covered_are_said_for_each_interval(j
     for epoch in (1, 2):
         for number in range(9):
             packet = {"event": "files-not-covered", "epoch": epoch, "path": f"/{number}", "reason": "full"}
-            of_job.not_covered(0, {"m": "event", **packet})
+            of_job.note(0, {"m": "event", **packet})
     assert len(said) == 8
     assert "/2: full" in said[2] and "more" in said[3]
-    of_job.not_covered(0, {"m": "event", "event": "output-written"})
+    of_job.note(0, {"m": "event", "event": "output-written"})
     assert len(said) == 8
 
 
@@ -43,7 +43,7 @@ def test_five_problems_are_said_and_all_are_logged(
     said: list[str] = []
     logged: list[Any] = []
     problems = [Problem(f"/{number}", "why") for number in range(7)] + [Problem("/8", "twice", is_final=True)]
-    monkeypatch.setattr(files.restoring, "undo", lambda *_, **__: Restored(problems=problems, intervals=1))
+    monkeypatch.setattr(restart.restoring, "undo", lambda *_, **__: Restored(problems=problems, intervals=1))
     options = files_of(job, said, logged).put_back(Launch(1, 3, "died"), 4)
     assert options == {
         "files_put_back": True,
@@ -58,7 +58,7 @@ def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
     job: JobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = Restored(problems=[Problem("", "the undo log cannot be written")], intervals=1)
-    monkeypatch.setattr(files.restoring, "undo", lambda *_, **__: lost)
+    monkeypatch.setattr(restart.restoring, "undo", lambda *_, **__: lost)
     assert not files_of(job, [], []).put_back(Launch(1, 3, "died"), 4)["files_put_back"]
 
 

@@ -64,6 +64,18 @@ def test_how_far_a_directory_has_been_read(tmp_path: Path) -> None:
     os.close(place)
 
 
+def test_files_that_may_be_written_are_those_of_the_whole_record(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with open(path, "w") as written, open(path) as read, open(path, "r+b", 0) as both, socket.socket():
+        written.write("x" * 3)
+        written.flush()
+        noted = moment.note()
+        found = dict(moment.written_files(noted))
+        assert {written.fileno(), both.fileno()} <= found.keys()
+        assert read.fileno() not in found
+        assert all(moment.read(noted).files[fd] == note for fd, note in found.items())
+
+
 def test_a_mere_place_in_the_file_system_is_no_file() -> None:
     place = os.open(__file__, os.O_PATH)
     assert noted().files[place].kind == "special file"

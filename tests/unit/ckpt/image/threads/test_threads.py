@@ -18,7 +18,7 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Stack, capture, capture_thread
-from ckpt.image.threads.captured import StoppedThreads, capture_threads, is_waiting
+from ckpt.image.threads.captured import StoppedThreads, awaited, capture_threads, is_waiting
 from ckpt.image.threads.places import has_only_ended_its_wait, place_of
 
 
@@ -112,7 +112,7 @@ def test_a_call_queued_for_the_main_thread_inside_of_a_wait_does_not_take_the_wa
     def wake() -> None:
         begun.wait()
         ident = threading.main_thread().ident or 0
-        wait_until(lambda: is_waiting(ident))
+        wait_until(lambda: awaited(ident) is lock)  # not the lock inside of the event
         _frames.request(look)
         signal.pthread_kill(ident, _frames.wake_signal())
 
