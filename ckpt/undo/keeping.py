@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import stat
 import threading
 import time
@@ -107,13 +108,28 @@ class Keeper:
         self._is_leaving = False  # a name that is not covered is given to a file
         self._on_log = on_log
         self._is_lost = False  # the log cannot be written any more
+        self._is_made = False
+        self._begun = 0
 
     def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
         """The interval begins. ``open_files``: what the program has open for writing. Returns what cannot be undone."""
-        return self._write(self._recorder.begin(time.time_ns(), open_files))
+        uncovered = self._write(self._recorder.begin(time.time_ns(), open_files))
+        self._begun = self.end.records
+        return uncovered
+
+    def changed(self) -> list[str]:
+        """The paths that have changed since the interval began; "": some that are not known."""
+        if self.end.records <= self._begun:
+            return []
+        try:
+            records = list(_records(self._directory, self._key))[self._begun :]
+        except (LogDamaged, OSError):
+            return [""]
+        return sorted({str(getattr(record, "path", "")) for record in records})
 
     def close(self) -> list[Uncovered]:
-        """The interval ends. Called again, it does nothing. Returns what cannot be undone."""
+        """The interval ends. Called again, it does nothing; a later record opens the log again. Returns what cannot be
+        undone."""
         if self.end.fd < 0:
             return []
         uncovered: list[Uncovered] = []
@@ -131,6 +147,19 @@ class Keeper:
             uncovered += [Uncovered("", f"the undo log may not be whole: {failure.strerror}", time.time_ns())]
         return uncovered
 
+    def discard(self) -> list[Uncovered]:
+        """There is no checkpoint at which this interval begins: remove what was kept. Returns what cannot be undone."""
+        self.close()
+        if not self._is_made:
+            return []
+        try:
+            shutil.rmtree(self._directory)
+        except OSError as failure:
+            # The log must not be taken for that of a later checkpoint of this number.
+            self._is_lost = False
+            return self.lose(f"an undo log that is not wanted cannot be removed: {failure.strerror}")
+        return []
+
     def uncovered(self, path: str, reason: str) -> list[Uncovered]:
         """A change that cannot be undone, and why."""
         return self._write([Keep(Uncovered(path, reason, time.time_ns()), path)])
@@ -138,7 +167,7 @@ class Keeper:
     def lose(self, reason: str) -> list[Uncovered]:
         """Nothing can be recorded from here on."""
         lost = Uncovered("", reason, time.time_ns())
-        if self.end.fd >= 0:
+        if self._is_made:
             self._write([Keep(lost)])
         self._is_lost = True
         return [lost]
@@ -207,8 +236,11 @@ class Keeper:
     def _open(self) -> None:
         if self.end.fd >= 0:
             return
-        os.makedirs(self._directory, mode=0o700)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        if not self._is_made:
+            os.makedirs(self._directory, mode=0o700)
+            flags |= os.O_CREAT | os.O_EXCL
+        self._is_made = True
         self.end.fd = _out_of_the_way(os.open(os.path.join(self._directory, LOG), flags, 0o600))
         self._on_log(self.end.fd)
         self._reserve(_RESERVED_BYTES)
@@ -309,7 +341,11 @@ def read_log(directory: str, key: bytes) -> Iterator[Record]:
 
     Raises LogDamaged: a line does not verify. Raises OSError.
     """
-    line_key, before = _line_key(key), _first(directory)
+    return _records(directory, _line_key(key))
+
+
+def _records(directory: str, line_key: bytes) -> Iterator[Record]:
+    before = _first(directory)
     path = os.path.join(directory, LOG)
     try:
         with open(path, "rb") as file:
