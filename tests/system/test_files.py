@@ -347,3 +347,59 @@ def test_status_says_what_is_kept_of_files(start: Start, tmp_path: Path) -> None
     assert [event["path"] for event in job.events("files-not-covered")] == [str(tmp_path / "large")]
     files = json.loads(run_ckpt("status", "--json", job.directory).stdout)["files"]
     assert (files["records"], files["not_covered"]) == (None, 1)
+
+
+NO_MOMENT = """
+    import os, signal, sys, threading, time
+    import ckpt
+    from ckpt.image import dumping
+    ckpt.enable()
+    os.chdir(sys.argv[1])
+
+    class Tries:  # so many times does a checkpoint look for a moment to fork
+        count = 0
+        def __index__(self):
+            Tries.count += 1
+            return 0 if Tries.count < 4 else 20
+
+    def committed():
+        with open(os.environ["CKPT_JOB"] + "/events.jsonl") as events:
+            return events.read().count('"committed"')
+
+    def write(n):
+        held.write(f"{n}\\n")
+        held.flush()
+        with open("state", "w") as file:
+            file.write(str(n))
+
+    done = threading.Event()
+    threading.Thread(target=done.wait).start()
+    held = open("held", "w")
+    write(0)
+    dumping._FORK_TRIES = Tries()
+    ckpt.checkpoint(wait=False)
+    n, more = 0, 5
+    while more:
+        n += 1
+        write(n)
+        time.sleep(0.001)
+        more -= committed() > 0
+    killed = os.environ["CKPT_JOB"] + "/killed"  # what is in the job directory is not put back
+    if not os.path.exists(killed):
+        os.close(os.open(killed, os.O_CREAT))
+        os.kill(os.getpid(), signal.SIGKILL)
+    done.set()
+    print(open("held").read() == "".join(f"{i}\\n" for i in range(n + 1)), open("state").read() == str(n), Tries.count)
+"""
+
+
+def test_a_checkpoint_that_finds_no_moment_to_fork_is_tried_again(start: Start, tmp_path: Path) -> None:
+    """The undo log had been cut already at the first try, and the next one found it there."""
+    (tmp_path / "out").mkdir()
+    app = write_app(tmp_path, NO_MOMENT)
+    job = start(app, str(tmp_path / "out"), ranks=1, files="auto")
+    assert job.finish() == 0, job.report()
+    assert len(job.events("restarting")) == 1, job.report()
+    assert not job.events("files-not-covered"), job.report()
+    assert not job.events("files-not-put-back"), job.report()
+    assert job.output(0).split()[:2] == ["True", "True"], job.report()
