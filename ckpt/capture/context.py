@@ -73,6 +73,9 @@ class RecordedFiles(Protocol):
     def status(self) -> dict[str, int] | None:
         """Numbers for `ckpt status`; None: nothing is recorded."""
 
+    def ended(self) -> dict[str, Any] | None:
+        """For the manifest of an image: ``log``, ``bytes``, ``mac`` of the undo log that the last :meth:`cut` has ended."""
+
 
 class AwaitedCommits(Protocol):
     """The rank's calls that wait for a commit (:mod:`ckpt.rank.commits`)."""

@@ -57,6 +57,9 @@ class NoFiles:
     def status(self) -> dict[str, int] | None:
         return None
 
+    def ended(self) -> dict[str, Any] | None:
+        return None
+
 
 class Files:
     """The undo log of one rank. ``key``: of the job. ``covers``: is a path one of the files that go back? None: all are."""
@@ -118,6 +121,10 @@ class Files:
     def status(self) -> dict[str, int]:
         """For `ckpt status`: the number of ``records`` since the last checkpoint."""
         return {"records": self._watch.records}
+
+    def ended(self) -> dict[str, Any] | None:
+        """Where the log ends that has ended with the last cut."""
+        return self._watch.ended
 
     def _on_uncovered(self, epoch: int, each: Uncovered) -> None:
         self._runtime.control.send(

@@ -131,6 +131,11 @@ class FileWatch:
         """The number of records in the present interval."""
         return self._keeper.end.records if self._keeper is not None else 0
 
+    @property
+    def ended(self) -> dict[str, Any] | None:
+        """Of the log that has ended with the last :meth:`cut`: which it is, and where it ends. None: there was no cut."""
+        return None if self._interval_before is None else self._interval_before.keeper.ended()
+
     def stop(self) -> None:
         """Nothing is told any more."""
         _watch.install(None, None)

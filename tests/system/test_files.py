@@ -158,6 +158,23 @@ def test_a_damaged_log_ends_the_restart_with_its_name(failed: Path) -> None:
     assert run_ckpt("restart", failed, cwd=failed.parent).returncode == 0
 
 
+@pytest.mark.parametrize("noted_by", ["controller", "image"])
+def test_a_log_without_its_last_lines_ends_the_restart_with_its_name(failed: Path, noted_by: str) -> None:
+    first, second, third = epochs(failed)
+    if noted_by == "image":
+        (failed / "undo" / "logs").unlink()  # as if the controller had been killed
+    number, line = (third, third) if noted_by == "controller" else (second, first)
+    [log] = (failed / "undo").glob(f"epoch-{number:08d}-*/rank-00000/log")
+    good = log.read_bytes()
+    log.write_bytes(b"".join(good.splitlines(keepends=True)[:-1]))
+    done = run_ckpt("restart", f"{failed}@{line}", cwd=failed.parent)
+    assert done.returncode == 3, done.stderr
+    assert str(log) in done.stderr and "lines are missing at its end" in done.stderr
+    assert (failed.parent / "state").read_text() == "4"
+    log.write_bytes(good)
+    assert run_ckpt("restart", f"{failed}@{line}", cwd=failed.parent).returncode == 0
+
+
 def test_what_the_file_system_refuses_can_be_tried_again(failed: Path) -> None:
     other, away = failed.parent / "other", failed.parent / "away"
     other.rename(away)

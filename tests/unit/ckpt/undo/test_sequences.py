@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ckpt.undo import keeping
-from ckpt.undo.keeping import Keeper, read_log
+from ckpt.undo.keeping import Keeper
+from ckpt.undo.logs import LOG, read_log
 from ckpt.undo.recorder import Operation, Recorder
 from ckpt.undo.records import FileId
 from ckpt.undo.restart.plan import Log, make_plan
@@ -393,7 +394,7 @@ def test_files_that_are_surely_new_need_no_copies(where: str, monkeypatch: pytes
         path = os.path.join(rank.root, "a")
         rank.new(path, "")
         rank.patch(path, "")
-        assert os.listdir(rank.directories[-1]) == [keeping.LOG]
+        assert os.listdir(rank.directories[-1]) == [LOG]
 
 
 def test_where_no_hard_links_can_be_made_copies_are_kept(where: str, monkeypatch: pytest.MonkeyPatch) -> None:

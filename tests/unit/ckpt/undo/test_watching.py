@@ -20,7 +20,7 @@ import pytest
 
 from ckpt.rank.files import open_for_writing
 from ckpt.undo import _watch, keeping
-from ckpt.undo.keeping import read_log
+from ckpt.undo.logs import read_log
 from ckpt.undo.records import Content, FileId, Uncovered
 from ckpt.undo.restart.plan import Log, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
