@@ -496,6 +496,30 @@ def test_a_directory_that_one_rank_renames_after_another_one_is_named_by_its_fir
         shutil.rmtree(second.job)
 
 
+def test_a_file_that_keeps_a_name_below_a_directory_of_another_rank_is_named_by_its_own_name(
+    where: str,
+) -> None:
+    """Found by seed 114135: the file came back, and kept its second name; only that name was told."""
+    with program(where, 0) as (first, _, _):
+        shutil.rmtree(first.root)
+        a, b, c = (os.path.join(first.root, name) for name in ("a", "b", "c"))
+        os.makedirs(a)
+        os.mkdir(b)
+        Path(a, "x").write_text("is replaced")
+        Path(b, "y").write_text("moves")
+        second = Rank(first.root, first.job + "-second", 0)
+        os.mkdir(second.job)
+        first.checkpoint()
+        second.checkpoint()
+        tree = tree_of(first.root)
+        first.rename(a, c)
+        second.rename(os.path.join(b, "y"), os.path.join(c, "x"))
+        named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+        assert named == {f"{a}/x", f"{c}/x", f"{b}/y"}
+        assert Path(b, "y").read_text() == "moves"
+        shutil.rmtree(second.job)
+
+
 def test_a_restart_that_is_killed_at_any_step_can_be_done_again(where: str) -> None:
     kills = 0
     for seed in range(SEQUENCES // 200):
