@@ -61,6 +61,9 @@ class RecordedFiles(Protocol):
     def cut(self, epoch: int) -> None:
         """An image of this epoch is taken; the program stands still."""
 
+    def uncut(self, epoch: int) -> None:
+        """The image could not be taken, and the program still stands still: as if :meth:`cut` had not been called."""
+
     def label(self, epoch: int) -> None:
         """The rank takes the number of this epoch without an image."""
 
@@ -69,6 +72,9 @@ class RecordedFiles(Protocol):
 
     def status(self) -> dict[str, int] | None:
         """Numbers for `ckpt status`; None: nothing is recorded."""
+
+    def ended(self) -> dict[str, Any] | None:
+        """For the manifest of an image: ``log``, ``bytes``, ``mac`` of the undo log that the last :meth:`cut` has ended."""
 
 
 class AwaitedCommits(Protocol):

@@ -125,6 +125,7 @@ class Taker:
             self._runtime.files.cut(epoch)
             prepared = prepare(state)
         except Exception as failure:  # for example, a file of the program cannot be flushed
+            self._runtime.files.uncut(epoch)
             if others is not None:
                 others.go_on()
             port.thaw()
@@ -144,6 +145,7 @@ class Taker:
                 others,
             )
         except Exception as failure:
+            self._runtime.files.uncut(epoch)
             port.thaw()
             return failure
         finally:

@@ -99,6 +99,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                     "pid": os.getpid(),
                     "finished": runtime.finished_code,
+                    "undo_log": runtime.files.ended(),
                 }
             )
     except image.Unpicklable as failure:

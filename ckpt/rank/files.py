@@ -3,6 +3,7 @@
     start      the program is about to begin, or to go on: from here on its changes of files are recorded
     cut        an image is taken, the program stands still: what it has open for writing is recorded at once, because writing
                to an open file is not seen
+    uncut      the image could not be taken: the interval that had ended goes on
     label      this rank takes a checkpoint's number without an image: an interval of its undo log begins, so that the
                intervals of all ranks stay in step
 
@@ -44,6 +45,9 @@ class NoFiles:
     def cut(self, epoch: int) -> None:
         return
 
+    def uncut(self, epoch: int) -> None:
+        return
+
     def label(self, epoch: int) -> None:
         return
 
@@ -51,6 +55,9 @@ class NoFiles:
         return
 
     def status(self) -> dict[str, int] | None:
+        return None
+
+    def ended(self) -> dict[str, Any] | None:
         return None
 
 
@@ -86,6 +93,10 @@ class Files:
         """An image of this epoch is taken; the program stands still."""
         self._watch.cut(epoch, self._open_files())
 
+    def uncut(self, epoch: int) -> None:
+        """There was no image after all; the program still stands still."""
+        self._watch.uncut(epoch)
+
     def _open_files(self) -> Iterator[OpenFile | Uncovered]:
         return open_for_writing(self._watch.is_left_alone)
 
@@ -110,6 +121,10 @@ class Files:
     def status(self) -> dict[str, int]:
         """For `ckpt status`: the number of ``records`` since the last checkpoint."""
         return {"records": self._watch.records}
+
+    def ended(self) -> dict[str, Any] | None:
+        """Where the log ends that has ended with the last cut."""
+        return self._watch.ended
 
     def _on_uncovered(self, epoch: int, each: Uncovered) -> None:
         self._runtime.control.send(

@@ -21,19 +21,19 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from blake3 import blake3
-
-from ckpt.transport import jsontext
 from ckpt.undo import DIRECTORY, _status
 from ckpt.undo._watch import LogEnd, mac
 from ckpt.undo.allowance import Allowance
 from ckpt.undo.copying import copy_file, tail_digest
 from ckpt.undo.errors import LogDamaged
+from ckpt.undo.logs import LOG, line_key, name_of, read_records
 from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
     Binding,
@@ -44,22 +44,17 @@ from ckpt.undo.records import (
     Record,
     Status,
     Uncovered,
-    from_plain,
     to_plain,
 )
 
 __all__ = [
-    "LOG",
     "Keeper",
     "directory_of",
     "look",
-    "read_log",
 ]
 
-LOG = "log"
 _RESERVED_BYTES = 4096
 _RESERVED_AT_ONCE_BYTES = 1 << 16
-_MAC_DIGITS = 32
 _HIGH = 1000
 
 
@@ -99,21 +94,36 @@ class Keeper:
     ) -> None:
         self._directory = directory
         self._recorder = recorder
-        self._key = _line_key(key)
+        self._key = line_key(key)
         self.end = LogEnd(self._key, _RESERVED_BYTES)
-        self.end.mac = _first(directory)
+        self.end.mac = name_of(directory)
         self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
         self._covers = covers
         self._is_leaving = False  # a name that is not covered is given to a file
         self._on_log = on_log
         self._is_lost = False  # the log cannot be written any more
+        self._is_made = False
+        self._begun = 0
 
     def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
         """The interval begins. ``open_files``: what the program has open for writing. Returns what cannot be undone."""
-        return self._write(self._recorder.begin(time.time_ns(), open_files))
+        uncovered = self._write(self._recorder.begin(time.time_ns(), open_files))
+        self._begun = self.end.records
+        return uncovered
+
+    def changed(self) -> list[str]:
+        """The paths that have changed since the interval began; "": some that are not known."""
+        if self.end.records <= self._begun:
+            return []
+        try:
+            records = list(read_records(self._directory, self._key))[self._begun :]
+        except (LogDamaged, OSError):
+            return [""]
+        return sorted({str(getattr(record, "path", "")) for record in records})
 
     def close(self) -> list[Uncovered]:
-        """The interval ends. Called again, it does nothing. Returns what cannot be undone."""
+        """The interval ends. Called again, it does nothing; a later record opens the log again. Returns what cannot be
+        undone."""
         if self.end.fd < 0:
             return []
         uncovered: list[Uncovered] = []
@@ -131,6 +141,23 @@ class Keeper:
             uncovered += [Uncovered("", f"the undo log may not be whole: {failure.strerror}", time.time_ns())]
         return uncovered
 
+    def ended(self) -> dict[str, Any]:
+        """Which log this is, and where it ends: for an image (:data:`ckpt.undo.logs.Ends`)."""
+        return {"log": name_of(self._directory), "bytes": self.end.nbytes, "mac": self.end.mac}
+
+    def discard(self) -> list[Uncovered]:
+        """There is no checkpoint at which this interval begins: remove what was kept. Returns what cannot be undone."""
+        self.close()
+        if not self._is_made:
+            return []
+        try:
+            shutil.rmtree(self._directory)
+        except OSError as failure:
+            # The log must not be taken for that of a later checkpoint of this number.
+            self._is_lost = False
+            return self.lose(f"an undo log that is not wanted cannot be removed: {failure.strerror}")
+        return []
+
     def uncovered(self, path: str, reason: str) -> list[Uncovered]:
         """A change that cannot be undone, and why."""
         return self._write([Keep(Uncovered(path, reason, time.time_ns()), path)])
@@ -138,7 +165,7 @@ class Keeper:
     def lose(self, reason: str) -> list[Uncovered]:
         """Nothing can be recorded from here on."""
         lost = Uncovered("", reason, time.time_ns())
-        if self.end.fd >= 0:
+        if self._is_made:
             self._write([Keep(lost)])
         self._is_lost = True
         return [lost]
@@ -207,8 +234,11 @@ class Keeper:
     def _open(self) -> None:
         if self.end.fd >= 0:
             return
-        os.makedirs(self._directory, mode=0o700)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        if not self._is_made:
+            os.makedirs(self._directory, mode=0o700)
+            flags |= os.O_CREAT | os.O_EXCL
+        self._is_made = True
         self.end.fd = _out_of_the_way(os.open(os.path.join(self._directory, LOG), flags, 0o600))
         self._on_log(self.end.fd)
         self._reserve(_RESERVED_BYTES)
@@ -301,37 +331,3 @@ def _write_all(fd: int, data: bytes | bytearray, offset: int) -> None:
     while view:
         count = os.pwrite(fd, view, offset)
         view, offset = view[count:], offset + count
-
-
-def read_log(directory: str, key: bytes) -> Iterator[Record]:
-    """The records of an interval, in the order of time; none if there is no log. A last line that is not whole is left out:
-    its change has not begun.
-
-    Raises LogDamaged: a line does not verify. Raises OSError.
-    """
-    line_key, before = _line_key(key), _first(directory)
-    path = os.path.join(directory, LOG)
-    try:
-        with open(path, "rb") as file:
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return
-    for number, line in enumerate(lines[:-1], 1):
-        text = line[_MAC_DIGITS + 1 :]
-        before = mac(line_key, before, text)
-        if line[: _MAC_DIGITS + 1] != f"{before} ".encode("ascii"):
-            raise LogDamaged(f"line {number} does not verify", path=path)
-        try:
-            yield from_plain(jsontext.parse(text.decode("ascii")))
-        except ValueError as failure:
-            raise LogDamaged(f"line {number} verifies, and is no record ({failure})", path=path) from failure
-
-
-def _first(directory: str) -> str:
-    """What stands for the line before the first: interval and rank."""
-    above, rank = os.path.split(directory)
-    return f"{os.path.basename(above)}/{rank}"
-
-
-def _line_key(key: bytes) -> bytes:
-    return blake3(key, derive_key_context="checkpoint toolkit, undo log").digest(length=16)

@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
+from ckpt.transport.records import NamedTuple
 from ckpt.undo import _watch
 from ckpt.undo.keeping import Keeper, directory_of
 from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of
@@ -48,6 +49,15 @@ _MOST_PROCESSES = 100
 _COMMAND_CHARS = 80
 _HERE = os.path.dirname(__file__)
 _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
+
+
+class _Interval(NamedTuple):
+    """An interval that has ended with the last cut, and goes on if that was in vain."""
+
+    keeper: Keeper
+    recorder: Recorder
+    epoch: int
+    databases: set[str]
 
 
 class FileWatch:
@@ -93,6 +103,7 @@ class FileWatch:
         self._cutting = 0  # the thread that takes a checkpoint
         self._nested: list[Uncovered] = []  # told already; not yet in the log, which is just being written
         self._recorder = Recorder()
+        self._interval_before: _Interval | None = None
         self._fast_path = _watch.FastPath()
         self._keeper: Keeper | None = None
         self._epoch = 0
@@ -120,6 +131,11 @@ class FileWatch:
         """The number of records in the present interval."""
         return self._keeper.end.records if self._keeper is not None else 0
 
+    @property
+    def ended(self) -> dict[str, Any] | None:
+        """Of the log that has ended with the last :meth:`cut`: which it is, and where it ends. None: there was no cut."""
+        return None if self._interval_before is None else self._interval_before.keeper.ended()
+
     def stop(self) -> None:
         """Nothing is told any more."""
         _watch.install(None, None)
@@ -134,6 +150,8 @@ class FileWatch:
             ):  # the round has been given up meanwhile, so there is no image of this moment
                 self._cut_later = epoch
                 return
+            if self._keeper is not None and epoch == self._epoch:
+                return  # the round was aborted while the image was written here
             self._cutting = threading.get_ident()
             self._fast_path.forget()
             try:
@@ -142,10 +160,38 @@ class FileWatch:
             finally:
                 self._cutting = 0
 
+    def uncut(self, epoch: int) -> None:
+        """No image was taken at the last :meth:`cut`, and the program still stands still: the interval before goes on."""
+        with self._lock:
+            if self._cut_later == epoch:
+                self._cut_later = None
+            before, self._interval_before = self._interval_before, None
+            if before is None or epoch != self._epoch:
+                return
+            self._cutting = threading.get_ident()
+            self._fast_path.forget()
+            try:
+                self._uncut(before)
+                self._log_nested()
+            finally:
+                self._cutting = 0
+
+    def _uncut(self, before: _Interval) -> None:
+        given_up = self._keeper
+        assert given_up is not None
+        changed = given_up.changed()  # by harmless threads
+        self._tell(given_up.discard())
+        self._keeper, self._recorder, self._epoch, self._databases = before
+        for path in changed:
+            self._cannot(path, "changed by a thread while a checkpoint was tried in vain")
+        self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+
     def _cut(self, epoch: int, files: list[OpenFile | Uncovered]) -> None:
         if self._keeper is not None:
             self._say_owed()
             self._tell(self._keeper.close())
+            self._interval_before = _Interval(self._keeper, self._recorder, self._epoch, self._databases)
+            self._recorder = Recorder()
         self._epoch = epoch
         directory = directory_of(self._job, epoch, self._incarnation, self._rank)
         self._keeper = Keeper(
@@ -164,7 +210,7 @@ class FileWatch:
         for each in files:
             if isinstance(each, Uncovered):
                 self._cannot(each.path, each.reason)
-        self._databases &= {file.path for file in recorded}
+        self._databases = self._databases & {file.path for file in recorded}
         for path in self._databases:
             self._record(Operation("rewrite", path + each) for each in SQLITE[1:])
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())

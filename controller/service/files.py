@@ -9,6 +9,7 @@ Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); change
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -24,7 +25,7 @@ from ckpt.controller.errors import (
 )
 from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.controller.supervision.events import Launch
-from ckpt.store import JobDirectory, list_epochs
+from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
 from ckpt.undo import DIRECTORY, restart
 from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
 from ckpt.undo.selection.covering import covering
@@ -126,6 +127,7 @@ class JobFiles:
             directory=moved.target if moved is not None else self._job.cwd,
             moved=moved,
             told=told,
+            ends=_ends_of_logs(self._job, line),
             first=self._first,
             now=self._now,
         )
@@ -196,6 +198,18 @@ class JobFiles:
             )
         elif count == _SHOWN_OF_AN_INTERVAL + 1:
             self._say("more files are not covered (files-not-covered in the event log)")
+
+
+def _ends_of_logs(job: JobDirectory, line: int) -> list[tuple[str, int, str]]:
+    """Where undo logs end, as the images of later lines say. One that cannot be read says nothing."""
+    found = []
+    for epoch in list_epochs(job):
+        with contextlib.suppress(StoreError):
+            for entry in load_control(job, epoch).ranks if epoch > line else ():
+                end = load_manifest(job, entry).meta.get("undo_log")
+                if end is not None:
+                    found.append((str(end["log"]), int(end["bytes"]), str(end["mac"])))
+    return found
 
 
 def _has_chain(job: JobDirectory) -> bool:

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
-from ckpt.undo import restart
 from ckpt.undo.selection.patterns import Patterns
 from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
 
@@ -170,10 +169,15 @@ class UnrecordedChanges:
             return []
 
     def _logs(self) -> list[str]:
+        from ckpt.undo.restart.intervals import (  # few jobs need them: a slow import
+            intervals,
+            log_directories,
+        )
+
         found = []
-        for interval in restart.restoring.intervals(self._job.path):
+        for interval in intervals(self._job.path):
             if interval.epoch >= self._line:
-                found += [os.path.join(each, "log") for each in restart.restoring.log_directories(interval)]
+                found += [os.path.join(each, "log") for each in log_directories(interval)]
         return found
 
     def _not_undone(self, path: str, reason: str) -> None:

@@ -158,6 +158,23 @@ def test_a_damaged_log_ends_the_restart_with_its_name(failed: Path) -> None:
     assert run_ckpt("restart", failed, cwd=failed.parent).returncode == 0
 
 
+@pytest.mark.parametrize("noted_by", ["controller", "image"])
+def test_a_log_without_its_last_lines_ends_the_restart_with_its_name(failed: Path, noted_by: str) -> None:
+    first, second, third = epochs(failed)
+    if noted_by == "image":
+        (failed / "undo" / "logs").unlink()  # as if the controller had been killed
+    number, line = (third, third) if noted_by == "controller" else (second, first)
+    [log] = (failed / "undo").glob(f"epoch-{number:08d}-*/rank-00000/log")
+    good = log.read_bytes()
+    log.write_bytes(b"".join(good.splitlines(keepends=True)[:-1]))
+    done = run_ckpt("restart", f"{failed}@{line}", cwd=failed.parent)
+    assert done.returncode == 3, done.stderr
+    assert str(log) in done.stderr and "lines are missing at its end" in done.stderr
+    assert (failed.parent / "state").read_text() == "4"
+    log.write_bytes(good)
+    assert run_ckpt("restart", f"{failed}@{line}", cwd=failed.parent).returncode == 0
+
+
 def test_what_the_file_system_refuses_can_be_tried_again(failed: Path) -> None:
     other, away = failed.parent / "other", failed.parent / "away"
     other.rename(away)
@@ -347,3 +364,59 @@ def test_status_says_what_is_kept_of_files(start: Start, tmp_path: Path) -> None
     assert [event["path"] for event in job.events("files-not-covered")] == [str(tmp_path / "large")]
     files = json.loads(run_ckpt("status", "--json", job.directory).stdout)["files"]
     assert (files["records"], files["not_covered"]) == (None, 1)
+
+
+NO_MOMENT = """
+    import os, signal, sys, threading, time
+    import ckpt
+    from ckpt.image import dumping
+    ckpt.enable()
+    os.chdir(sys.argv[1])
+
+    class Tries:  # so many times does a checkpoint look for a moment to fork
+        count = 0
+        def __index__(self):
+            Tries.count += 1
+            return 0 if Tries.count < 4 else 20
+
+    def committed():
+        with open(os.environ["CKPT_JOB"] + "/events.jsonl") as events:
+            return events.read().count('"committed"')
+
+    def write(n):
+        held.write(f"{n}\\n")
+        held.flush()
+        with open("state", "w") as file:
+            file.write(str(n))
+
+    done = threading.Event()
+    threading.Thread(target=done.wait).start()
+    held = open("held", "w")
+    write(0)
+    dumping._FORK_TRIES = Tries()
+    ckpt.checkpoint(wait=False)
+    n, more = 0, 5
+    while more:
+        n += 1
+        write(n)
+        time.sleep(0.001)
+        more -= committed() > 0
+    killed = os.environ["CKPT_JOB"] + "/killed"  # what is in the job directory is not put back
+    if not os.path.exists(killed):
+        os.close(os.open(killed, os.O_CREAT))
+        os.kill(os.getpid(), signal.SIGKILL)
+    done.set()
+    print(open("held").read() == "".join(f"{i}\\n" for i in range(n + 1)), open("state").read() == str(n), Tries.count)
+"""
+
+
+def test_a_checkpoint_that_finds_no_moment_to_fork_is_tried_again(start: Start, tmp_path: Path) -> None:
+    """The undo log had been cut already at the first try, and the next one found it there."""
+    (tmp_path / "out").mkdir()
+    app = write_app(tmp_path, NO_MOMENT)
+    job = start(app, str(tmp_path / "out"), ranks=1, files="auto")
+    assert job.finish() == 0, job.report()
+    assert len(job.events("restarting")) == 1, job.report()
+    assert not job.events("files-not-covered"), job.report()
+    assert not job.events("files-not-put-back"), job.report()
+    assert job.output(0).split()[:2] == ["True", "True"], job.report()

@@ -4,6 +4,7 @@
 :mod:`ckpt.undo.restart.putting_back` does it
 :mod:`ckpt.undo.restart.places`       reaches names and files without following a symbolic link
 :mod:`ckpt.undo.restart.restoring`    all intervals since a line
+:mod:`ckpt.undo.restart.intervals`    the chain of intervals, and their logs
 :mod:`ckpt.undo.restart.state`        what is known of the undo log as a whole
 :mod:`ckpt.undo.restart.ending`       what somebody else has changed since the job ended
 """

@@ -1,6 +1,7 @@
 """What the job's files were when its last process had ended: what is different at a restart, somebody else has changed.
 
     JOB/undo/end    MAC, line feed, JSON: {path: [device, inode, birth, mode, bytes, mtime]}
+    JOB/undo/logs   likewise: [[name, length in bytes, last MAC]], where each undo log ends (:mod:`ckpt.undo.logs`)
 
 Noted by the controller for every name and file in the undo logs, when the job has ended and can be restarted. Such a change
 is not undone, whatever the logs say: the file is left as it is, and named. Something that is gone is put back all the same,
@@ -18,19 +19,33 @@ from typing import Any
 
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.keeping import look
+from ckpt.undo.logs import end_of, name_of
 from ckpt.undo.records import Binding, FileId, renamed
 from ckpt.undo.restart.plan import Plan
 from ckpt.undo.restart.state import Moved, read_record, undo_path, write_record
 
-__all__ = ["changed_since", "forget_end", "leave_out", "note_end"]
+__all__ = ["changed_since", "ends_noted", "forget_end", "leave_out", "note_end"]
 
-_END = "end"
+_END, _LOGS = "end", "logs"
 
 
-def note_end(job: str, key: bytes, plans: Iterable[Plan]) -> None:
-    """The job has ended. ``plans``: of all intervals. Raises OSError."""
+def note_end(job: str, key: bytes, plans: Iterable[Plan], logs: Iterable[str]) -> None:
+    """The job has ended. ``plans``: of all intervals; ``logs``: the directories of all logs. Raises OSError."""
+    write_record(job, key, _LOGS, [[name_of(log), *end_of(log)] for log in logs])
     paths = {path for plan in plans for path in (*plan.names, *_names(plan))}
     write_record(job, key, _END, {path: _told(look(path)) for path in sorted(paths)})
+
+
+def ends_noted(job: str, key: bytes) -> list[tuple[str, int, str]]:
+    """Where undo logs had ended when the job had ended: name, length in bytes, last MAC. Raises LogDamaged, OSError."""
+    try:
+        return [
+            (str(name), int(nbytes), str(mac)) for name, nbytes, mac in read_record(job, key, _LOGS) or ()
+        ]
+    except (TypeError, ValueError) as failure:
+        raise LogDamaged(
+            f"it verifies, and is no record ({failure})", path=undo_path(job, _LOGS)
+        ) from failure
 
 
 def changed_since(job: str, key: bytes, moved: Moved | None = None) -> list[tuple[str, FileId]]:
@@ -53,8 +68,9 @@ def changed_since(job: str, key: bytes, moved: Moved | None = None) -> list[tupl
 
 def forget_end(job: str) -> None:
     """The restart changes files now. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(undo_path(job, _END))
+    for name in (_END, _LOGS):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(undo_path(job, name))
 
 
 def leave_out(

@@ -72,7 +72,8 @@ class FilePlan:
 class Plan:
     """``names``: what each path was bound to, directories before what is in them. ``directories``: path → the paths at which
     the directory may be now, the likeliest first; none: it has been removed. ``uncovered``: changes that cannot be undone.
-    ``doubled``: files that are put back, but for bytes that will be there twice.
+    ``doubled``: files that are put back, but for bytes that will be there twice. ``doubtful``: names below directories of
+    other ranks, which may be wrong; they are in ``uncovered``, too.
     """
 
     names: dict[str, Binding] = field(default_factory=dict)
@@ -80,6 +81,7 @@ class Plan:
     files: dict[FileId, FilePlan] = field(default_factory=dict)
     uncovered: list[Uncovered] = field(default_factory=list)
     doubled: list[Uncovered] = field(default_factory=list)
+    doubtful: set[str] = field(default_factory=set)
 
 
 def make_plan(logs: Iterable[Log]) -> Plan:
@@ -130,6 +132,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     plan.directories = places.found()
     _keep_what_was_written(plan, written)
     plan.uncovered += _with_other_names(doubtful, plan)
+    plan.doubtful = set(doubtful)
     return plan
 
 

@@ -99,6 +99,23 @@ class _PuttingBack:
         for file, plan in self._plan.files.items():
             with _named(plan.path):
                 self._put_file(file, plan)
+        self._tell_other_names()
+
+    def _tell_other_names(self) -> None:
+        """A file may have got a doubtful name without a record that says which file it was (``rename(2)`` of another rank):
+        where such a name is left, the file's own names are not what they were, either."""
+        told = {problem.path for problem in self._problems}
+        for path in sorted(self._plan.doubtful):
+            with _named(path):
+                now = self._places.look(path)
+                if now is None or not now.is_file or now.file not in self._by_numbers:
+                    continue
+                file = self._by_numbers[now.file]
+                for name in self._plan.files[file].names:
+                    if name not in told and self._is(self._places.look(name), file):
+                        told.add(name)
+                        reason = f"the file has another name, {path}, below a directory that another rank has renamed"
+                        self._problems.append(Problem(name, reason))
 
     # ------------------------------------------------------------------ directories
 

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ckpt.transport.records import NamedTuple, dataclass, field, replace
+from ckpt.transport.records import dataclass, field, replace
 from ckpt.undo.errors import NotRecorded, NotUndone
-from ckpt.undo.keeping import look, read_log
-from ckpt.undo.records import Content, FileId, Name, Record, Uncovered, below_another
-from ckpt.undo.restart.ending import changed_since, forget_end, leave_out, note_end
+from ckpt.undo.keeping import look
+from ckpt.undo.records import Content, FileId, Name, Uncovered
+from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
+from ckpt.undo.restart.intervals import Interval, intervals, log_directories, logs_of
 from ckpt.undo.restart.plan import Log, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, undo_path
@@ -44,26 +44,15 @@ __all__ = [
     "give_up",
     "has_chain",
     "has_done",
-    "intervals",
-    "log_directories",
     "remove_done",
     "undo",
 ]
 
 _UNDONE, _DONE = "undone", "done-"
-_INTERVAL = re.compile(r"epoch-(\d{8,})-(\d{5,})")
 
 
 _FOREIGN = "somebody else has changed the file since the job ended; it is left as it is"
 _STARTS_OVER = "the program starts over; files are what they were at epoch {}: before, it is not known"
-
-
-class Interval(NamedTuple):
-    """One interval of all ranks. They are ordered as they were recorded."""
-
-    epoch: int
-    incarnation: int
-    path: str
 
 
 @dataclass(slots=True)
@@ -93,6 +82,7 @@ def undo(
     directory: str = os.sep,
     moved: Moved | None = None,
     told: Iterable[Problem] = (),
+    ends: Iterable[tuple[str, int, str]] = (),
     first: Chosen = _AUTO,
     now: Chosen = _AUTO,
 ) -> Restored:
@@ -100,7 +90,8 @@ def undo(
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
     otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what ranks
-    have said not to be covered; a log on a disk that has failed does not say it. ``first``, ``now``: which files were
+    have said not to be covered; a log on a disk that has failed does not say it. ``ends``: (name, length in bytes, last MAC)
+    of logs, as images say it (:data:`ckpt.undo.logs.Ends`). ``first``, ``now``: which files were
     covered at first, and which will be. Can be done again after it was killed, or has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
@@ -120,7 +111,8 @@ def undo(
         due = [interval for interval in reversed(intervals(job)) if interval.epoch >= line]
         if moved is not None and moved not in state.moved:
             state.moved.append(moved)
-        logs = [_logs(interval, key, state.moved) for interval in due]
+        known = [*ends, *ends_noted(job, key)]
+        logs = [logs_of(interval, key, state.moved, known) for interval in due]
         _refuse_without(directory, logs)
         plans = list(map(make_plan, logs))
         if moved is not None:
@@ -237,7 +229,9 @@ def ended(job: str, key: bytes) -> None:
     with _named(job):
         if chain := intervals(job):
             moved = load(job, key, from_start=True).moved
-            note_end(job, key, [make_plan(_logs(interval, key, moved)) for interval in chain])
+            known = ends_noted(job, key)
+            plans = [make_plan(logs_of(interval, key, moved, known)) for interval in chain]
+            note_end(job, key, plans, [each for interval in chain for each in log_directories(interval)])
 
 
 def has_chain(job: str) -> bool:
@@ -320,16 +314,6 @@ def _done(job: str) -> list[str]:
     return []
 
 
-def intervals(job: str) -> list[Interval]:
-    """The chain, oldest first. Raises OSError."""
-    try:
-        names = os.listdir(undo_path(job))
-    except FileNotFoundError:
-        return []
-    found = [(match, name) for name in names if (match := _INTERVAL.fullmatch(name))]
-    return sorted(Interval(int(match[1]), int(match[2]), undo_path(job, name)) for match, name in found)
-
-
 def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
     """What a restart from this line would undo: for each interval ``epoch``, ``incarnation``, the numbers of ``records``,
     ``links`` and ``copies``, the ``bytes`` of the copies, and ``uncovered`` changes. Raises LogDamaged, NotUndone.
@@ -340,7 +324,7 @@ def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
 
 
 def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, Any]:
-    logs = _logs(interval, key, moved)
+    logs = logs_of(interval, key, moved)
     copies = [
         os.path.join(log.directory, str(record.copy))
         for log in logs
@@ -357,26 +341,6 @@ def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, 
         "bytes": sum(os.lstat(copy).st_blocks * 512 for copy in copies),
         "uncovered": [[each.path, each.reason] for each in records if isinstance(each, Uncovered)],
     }
-
-
-def _logs(interval: Interval, key: bytes, moved: list[Moved]) -> list[Log]:
-    def records(directory: str) -> Iterator[Record]:
-        for record in read_log(directory, key):
-            for each in moved:
-                if interval.incarnation < each.incarnation:
-                    record = below_another(record, each.source, each.target)
-            yield record
-
-    return [Log(directory, list(records(directory))) for directory in log_directories(interval)]
-
-
-def log_directories(interval: Interval) -> list[str]:
-    """The directories of the logs of an interval, one for each rank."""
-    return [
-        directory
-        for name in sorted(os.listdir(interval.path))
-        if name.startswith("rank-") and os.path.isdir(directory := os.path.join(interval.path, name))
-    ]
 
 
 def _retire(interval: Interval) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ckpt.undo import _watch, keeping, watching
-from ckpt.undo.keeping import read_log
+from ckpt.undo.logs import read_log
 from ckpt.undo.records import Content, Name, Record, Status, to_plain
 from ckpt.undo.selection.covering import covering
 from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of

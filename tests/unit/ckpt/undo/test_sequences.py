@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ckpt.undo import keeping
-from ckpt.undo.keeping import Keeper, read_log
+from ckpt.undo.keeping import Keeper
+from ckpt.undo.logs import LOG, read_log
 from ckpt.undo.recorder import Operation, Recorder
 from ckpt.undo.records import FileId
 from ckpt.undo.restart.plan import Log, make_plan
@@ -393,7 +394,7 @@ def test_files_that_are_surely_new_need_no_copies(where: str, monkeypatch: pytes
         path = os.path.join(rank.root, "a")
         rank.new(path, "")
         rank.patch(path, "")
-        assert os.listdir(rank.directories[-1]) == [keeping.LOG]
+        assert os.listdir(rank.directories[-1]) == [LOG]
 
 
 def test_where_no_hard_links_can_be_made_copies_are_kept(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,6 +493,30 @@ def test_a_directory_that_one_rank_renames_after_another_one_is_named_by_its_fir
         second.remove(os.path.join(c, "x"), "")
         named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
         assert f"{a}/x" in named
+        shutil.rmtree(second.job)
+
+
+def test_a_file_that_keeps_a_name_below_a_directory_of_another_rank_is_named_by_its_own_name(
+    where: str,
+) -> None:
+    """Found by seed 114135: the file came back, and kept its second name; only that name was told."""
+    with program(where, 0) as (first, _, _):
+        shutil.rmtree(first.root)
+        a, b, c = (os.path.join(first.root, name) for name in ("a", "b", "c"))
+        os.makedirs(a)
+        os.mkdir(b)
+        Path(a, "x").write_text("is replaced")
+        Path(b, "y").write_text("moves")
+        second = Rank(first.root, first.job + "-second", 0)
+        os.mkdir(second.job)
+        first.checkpoint()
+        second.checkpoint()
+        tree = tree_of(first.root)
+        first.rename(a, c)
+        second.rename(os.path.join(b, "y"), os.path.join(c, "x"))
+        named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+        assert named == {f"{a}/x", f"{c}/x", f"{b}/y"}
+        assert Path(b, "y").read_text() == "moves"
         shutil.rmtree(second.job)
 
 

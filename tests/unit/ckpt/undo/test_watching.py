@@ -20,7 +20,7 @@ import pytest
 
 from ckpt.rank.files import open_for_writing
 from ckpt.undo import _watch, keeping
-from ckpt.undo.keeping import read_log
+from ckpt.undo.logs import read_log
 from ckpt.undo.records import Content, FileId, Uncovered
 from ckpt.undo.restart.plan import Log, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
@@ -71,6 +71,11 @@ class Watched:
     def cut(self) -> None:
         self.epoch += 1
         self.watch.cut(self.epoch, self.open_files())
+
+    def cut_in_vain(self) -> None:
+        """No image could be taken after the cut."""
+        self.watch.cut(self.epoch + 1, self.open_files())
+        self.watch.uncut(self.epoch + 1)
 
     def log(self, epoch: int) -> Log:
         directory = keeping.directory_of(str(self.job), epoch, 1, 0)
@@ -158,6 +163,9 @@ def test_whatever_a_program_does_is_seen_and_undone(in_memory: Path) -> None:
             trees.append(tree_of(str(work.root)))
             for _ in range(program.random.randint(0, 2)):
                 done += [program.step(operations) for _ in range(program.random.randint(1, 8))]
+                while program.random.random() < 0.3:
+                    work.cut_in_vain()
+                    done += [program.step(operations) for _ in range(program.random.randint(0, 3))]
                 work.cut()
                 trees.append(tree_of(str(work.root)))
             done += [program.step(operations) for _ in range(program.random.randint(1, 8))]

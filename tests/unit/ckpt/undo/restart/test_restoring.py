@@ -12,15 +12,16 @@ import pytest
 
 from ckpt.undo.errors import LogDamaged, NotRecorded
 from ckpt.undo.keeping import Keeper, directory_of
+from ckpt.undo.logs import end_of, name_of
 from ckpt.undo.recorder import Operation
 from ckpt.undo.restart import restoring, state
+from ckpt.undo.restart.intervals import intervals
 from ckpt.undo.restart.restoring import (
     Restored,
     can_put_back,
     empty_undone,
     forget,
     give_up,
-    intervals,
     remove_done,
     undo,
 )
@@ -224,6 +225,54 @@ def test_a_log_in_the_place_of_another_one_is_refused(tmp_path: Path, epoch: int
     with pytest.raises(LogDamaged, match="line 1 does not verify") as failure:
         undo(job, KEY, 1, highest=2, from_start=True)
     assert failure.value.path == there
+
+
+def test_a_log_that_has_lost_its_end_changes_nothing(where: str) -> None:
+    """Its lines verify. Where it ended was noted when the job ended, or by an image."""
+    with job_of(where, 4) as job:
+        job.close()
+        log = os.path.join(intervals(job.path)[1].path, "rank-00001", "log")
+        end = (name_of(os.path.dirname(log)), *end_of(os.path.dirname(log)))
+        tree = tree_of(job.root)
+        good = Path(log).read_bytes()
+        lines = good.splitlines(keepends=True)
+        assert len(b"".join(lines)) == end[1]
+        for count in range(len(lines)):
+            Path(log).write_bytes(b"".join(lines[:count]) + bytes(100))
+            with pytest.raises(LogDamaged, match="lines are missing") as damaged:
+                undo(job.path, KEY, 0, highest=3, from_start=True, ends=[end])
+            assert damaged.value.path == log
+        Path(log).write_bytes(good)
+        restoring.ended(job.path, KEY)
+        os.unlink(log)
+        with pytest.raises(LogDamaged, match="lines are missing"):
+            restoring.ended(job.path, KEY)
+        os.rename(os.path.dirname(log), f"{where}/kept")
+        with pytest.raises(LogDamaged, match="it is gone"):
+            job.undo(1)
+        assert tree_of(job.root) == tree
+        os.rename(f"{where}/kept", os.path.dirname(log))
+        Path(log).write_bytes(good)
+        assert not job.undo(0).problems
+        assert tree_of(job.root) == job.trees[0]
+
+
+def test_a_log_may_be_longer_than_an_image_says(where: str) -> None:
+    with job_of(where, 5) as job:
+        job.close()
+        directory = os.path.join(intervals(job.path)[2].path, "rank-00000")
+        lines = Path(directory, "log").read_bytes().splitlines(keepends=True)
+        end = (name_of(directory), len(lines[0]), lines[0][:32].decode())
+        restored = undo(
+            job.path,
+            KEY,
+            2,
+            highest=3,
+            from_start=True,
+            ends=[end, ("epoch-00000009-00000/rank-00000", 7, "0")],
+        )
+        assert not restored.problems
+        assert tree_of(job.root) == job.trees[2]
 
 
 def test_a_damaged_state_is_named(where: str) -> None:

@@ -1,0 +1,93 @@
+"""Reads undo logs, and tells whether one is whole.
+
+A log is a file of lines: MAC, space, JSON of a record. The MAC of a line covers the line before; that of the first line
+covers which log it is. So no line can be changed or left out in the middle unseen, but lines could be missing at the end.
+Therefore others note where a log ends, once nothing is added any more (:data:`Ends`): the image that is taken when the
+interval ends, and the controller when the job ends. Of an interval in which all processes were killed together with the
+controller, nobody has noted the end.
+
+Not here: how logs are written (:mod:`ckpt.undo.keeping`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from blake3 import blake3
+
+from ckpt.transport import jsontext
+from ckpt.undo._watch import mac
+from ckpt.undo.errors import LogDamaged
+from ckpt.undo.records import Record, from_plain
+
+__all__ = ["LOG", "Ends", "end_of", "line_key", "name_of", "read_log", "read_records"]
+
+LOG = "log"
+_MAC_DIGITS = 32
+
+Ends = Mapping[str, set[tuple[int, str]]]
+"""Name of a log (:func:`name_of`) -> where it was seen to end: its length in bytes, and the MAC of its last line. It may be
+longer."""
+
+
+def read_log(directory: str, key: bytes, ends: Ends | None = None) -> Iterator[Record]:
+    """The records of an interval, in the order of time; none if there is no log. A last line that is not whole is left out:
+    its change has not begun.
+
+    Raises LogDamaged: a line does not verify, or (when all that is there has been read) lines are missing at the end.
+    Raises OSError.
+    """
+    return read_records(directory, line_key(key), (ends or {}).get(name_of(directory), set()))
+
+
+def read_records(
+    directory: str, key_of_lines: bytes, ends: set[tuple[int, str]] | None = None
+) -> Iterator[Record]:
+    """The same with the key that :func:`line_key` makes. ``ends``: of this log."""
+    path = os.path.join(directory, LOG)
+    before, nbytes, missing = name_of(directory), 0, {end for end in ends or () if end[0]}
+    for number, line in enumerate(_lines(path), 1):
+        text = line[_MAC_DIGITS + 1 :]
+        before = mac(key_of_lines, before, text)
+        if line[: _MAC_DIGITS + 1] != f"{before} ".encode("ascii"):
+            raise LogDamaged(f"line {number} does not verify", path=path)
+        try:
+            yield from_plain(jsontext.parse(text.decode("ascii")))
+        except ValueError as failure:
+            raise LogDamaged(f"line {number} verifies, and is no record ({failure})", path=path) from failure
+        nbytes += len(line) + 1
+        missing.discard((nbytes, before))
+    if missing:
+        expected = max(length for length, _ in missing)
+        raise LogDamaged(
+            f"lines are missing at its end: it had {expected} bytes, and has {nbytes}", path=path
+        )
+
+
+def _lines(path: str) -> list[bytes]:
+    """The whole lines, without the line feeds."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+
+
+def end_of(directory: str) -> tuple[int, str]:
+    """Where the log ends now; it has been read before. Raises OSError."""
+    lines = _lines(os.path.join(directory, LOG))
+    if not lines:
+        return 0, name_of(directory)
+    return sum(map(len, lines)) + len(lines), lines[-1][:_MAC_DIGITS].decode("ascii")
+
+
+def name_of(directory: str) -> str:
+    """Interval and rank. It stands for the line before the first."""
+    above, rank = os.path.split(directory)
+    return f"{os.path.basename(above)}/{rank}"
+
+
+def line_key(key: bytes) -> bytes:
+    """The key of the MACs of lines. ``key``: of the job."""
+    return blake3(key, derive_key_context="checkpoint toolkit, undo log").digest(length=16)

@@ -1,0 +1,129 @@
+"""A checkpoint that could not be taken leaves the undo log as if nobody had tried.
+
+Found by reading: the program's threads had stopped, the undo log was cut, no moment was found to fork. The next try made the
+log of the same epoch again, which was there already. What was changed from then on was told as not covered, and a restart
+went back to the moment of the try in vain.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt.undo import keeping
+from ckpt.undo.records import Uncovered
+from tests.unit.ckpt.undo.test_sequences import tree_of
+from tests.unit.ckpt.undo.test_watching import Watched, watched
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Watched]:
+    with watched(tmp_path) as made:
+        yield made
+
+
+def test_the_fork_that_finds_no_moment(work: Watched) -> None:
+    Path("x").write_text("0")
+    work.start()
+    with open("held", "w") as held:
+        held.write("before\n")
+        held.flush()
+        work.cut_in_vain()
+        Path("x").write_text("1")
+        held.write("between\n")
+        held.flush()
+        work.cut_in_vain()
+        Path("y").write_text("1")
+        tree = tree_of(str(work.root))
+        work.cut()
+        Path("x").write_text("2")
+        Path("y").unlink()
+        held.write("after\n")
+        held.flush()
+        assert not work.back_to(1)
+    assert not work.told
+    assert tree_of(str(work.root)) == tree
+
+
+def test_the_interval_before_goes_on(work: Watched) -> None:
+    Path("x").write_text("0")
+    work.start()
+    tree = tree_of(str(work.root))
+    os.mkdir("d")
+    work.cut_in_vain()
+    os.rename("d", "e")
+    work.cut_in_vain()
+    Path("e/y").write_text("1")
+    Path("x").write_text("1")
+    work.cut()
+    Path("x").write_text("2")
+    assert not work.back_to(0)
+    assert not work.told
+    assert tree_of(str(work.root)) == tree
+
+
+def test_nothing_is_left_of_it(work: Watched) -> None:
+    work.start()
+    with open("held", "w"):
+        work.cut_in_vain()
+    assert not os.path.exists(keeping.directory_of(str(work.job), 1, 1, 0))
+
+
+def test_a_harmless_thread_that_has_changed_a_file_meanwhile_is_told(work: Watched) -> None:
+    Path("x").write_text("0")
+    work.start()
+    work.watch.cut(1, ())
+    Path("x").write_text("1")
+    work.watch.uncut(1)
+    assert [each.path for each in work.told] == [str(work.root / "x")]
+    work.cut()
+    assert str(work.root / "x") in [each.path for each in work.log(0).records if isinstance(each, Uncovered)]
+
+
+def test_a_log_that_cannot_be_removed_says_that_it_is_of_no_use(
+    work: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    work.start()
+    with open("held", "w"):
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", refuse)
+            work.cut_in_vain()
+        assert [each.path for each in work.told] == [""]
+        assert [each.path for each in work.log(1).records if isinstance(each, Uncovered)] == [""]
+
+
+def test_an_epoch_that_has_begun_begins_once(work: Watched) -> None:
+    """A round that is aborted while the image is written without fork: the rank takes the number of its epoch again."""
+    Path("x").write_text("0")
+    work.start()
+    Path("x").write_text("1")
+    with open("held", "w"):
+        work.watch.cut(1, work.open_files())
+        tree = tree_of(str(work.root))
+        Path("x").write_text("2")
+        work.watch.cut(1, ())
+        work.epoch = 1
+        Path("y").write_text("2")
+        assert not work.back_to(1)
+    assert not work.told
+    assert tree_of(str(work.root)) == tree
+
+
+def test_only_the_cut_in_vain_is_taken_back(work: Watched) -> None:
+    """A try that fails before the cut leaves the checkpoint before it."""
+    Path("x").write_text("0")
+    work.start()
+    Path("x").write_text("1")
+    work.cut()
+    tree = tree_of(str(work.root))
+    work.watch.uncut(2)
+    Path("x").write_text("2")
+    assert not work.back_to(1)
+    assert tree_of(str(work.root)) == tree
