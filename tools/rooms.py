@@ -63,6 +63,7 @@ ORDER = (
     *(
         "ckpt.image.stdlib",
         "ckpt.image.handles",
+        "ckpt.image.loops",
         "ckpt.image.libraries",
         "ckpt.image.compiled",
         "ckpt.image.tools",

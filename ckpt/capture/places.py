@@ -81,11 +81,15 @@ class Places:
         self._wake()
 
     def _wake(self) -> None:
-        """Have the main thread make its queued calls, if it is inside of a call that only waits."""
+        """Have the main thread make its queued calls, if it is inside of a call that only waits. An event loop is woken by its
+        own means."""
         from ckpt import image
-        from ckpt.image.frames import _frames
 
         ident = threading.main_thread().ident
+        if ident is not None and image.wake_loop(ident):
+            return
+        from ckpt.image.frames import _frames
+
         number = _frames.wake_signal()
         if ident is not None and number and image.is_waiting(ident):
             signal.pthread_kill(ident, number)

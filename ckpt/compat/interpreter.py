@@ -12,6 +12,7 @@ __all__ = [
     "BATCHED_CAN_BE_STRICT",
     "DICTS_COUNT_CHANGES",
     "FORK_COUNTS_THREADS",
+    "FUTURES_HAVE_BITS",
     "HAS_LAST_EXC",
     "HEX",
     "HMAC_IS_KNOWN",
@@ -49,6 +50,10 @@ list, which may begin with items that have been taken already."""
 
 PAIRWISE_KEEPS_A_PAIR: bool = MINOR >= (3, 13)
 """Does ``itertools.pairwise`` keep the tuple that it has returned last, to use it again (``Modules/itertoolsmodule.c``)?"""
+
+FUTURES_HAVE_BITS: bool = MINOR >= (3, 13)
+"""Are the flags of ``_asyncio.Future`` and ``_asyncio.Task`` bits of one integer, and their attributes and weak references
+in front of the object (``Modules/_asynciomodule.c``)?"""
 
 BATCHED_CAN_BE_STRICT: bool = MINOR >= (3, 13)
 """Does the struct of ``itertools.batched`` have a byte ``strict`` after its size (``Modules/itertoolsmodule.c``)?"""

@@ -27,16 +27,20 @@ __all__ = [
     "batched_parts",
     "blake_state",
     "deque_was_changed",
+    "enter_context",
     "entry_state",
     "exchange",
     "in_place",
     "is_code_of_thunk",
     "is_made_from_definition",
+    "leave_context",
     "make_entry",
     "mark_unused",
+    "move_token",
     "new_frame",
     "openssl_context",
     "ordered_iterator",
+    "put_reference",
     "referent_of",
     "registered_in_poll",
     "replace_dictionary",
@@ -105,6 +109,16 @@ def is_made_from_definition(module: object) -> bool:
     return isinstance(module, types.ModuleType) and definition(module) is not None
 
 
+def enter_context(context: contextvars.Context) -> None:
+    """Make it the current context, until :func:`leave_context`. Raises RuntimeError: it is entered already."""
+    _api.PyContext_Enter(ctypes.py_object(context))
+
+
+def leave_context(context: contextvars.Context) -> None:
+    """The context that was current before is so again. Raises RuntimeError: ``context`` is not the current one."""
+    _api.PyContext_Exit(ctypes.py_object(context))
+
+
 # ---------------------------------------------------------------------- structs
 
 
@@ -118,6 +132,21 @@ def in_place(obj: object, layout: type[ctypes.Structure]) -> Any:
     if instance_bytes(type(obj)) - HEADER_BYTES != ctypes.sizeof(layout):
         return None
     return layout.from_address(id(obj) + HEADER_BYTES)
+
+
+def put_reference(address: int, *value: object) -> None:
+    """Put a reference to the object into the field at this address; no object: the field gets empty. What was there is
+    released."""
+    increase, decrease = _api.Py_IncRef, _api.Py_DecRef
+    increase.argtypes = decrease.argtypes = (ctypes.c_void_p,)
+    increase.restype = decrease.restype = None
+    field = ctypes.c_void_p.from_address(address)
+    before, after = field.value, id(value[0]) if value else None
+    if after:
+        increase(after)
+    field.value = after
+    if before:
+        decrease(before)
 
 
 def is_code_of_thunk(thunk: object, address: int) -> bool:
@@ -290,6 +319,17 @@ def mark_unused(token: contextvars.Token[Any]) -> bool:
     if variable != id(token.var) or mark.value != 1:
         return False
     mark.value = 0
+    return True
+
+
+def move_token(token: contextvars.Token[Any], context: contextvars.Context) -> bool:
+    """Make it a token of that context. False: the struct differs, and nothing was changed. ``PyContextToken``: see
+    :func:`mark_unused`."""
+    address = id(token) + HEADER_BYTES
+    made_in = referents.context_of_token(token)
+    if made_in is None or ctypes.c_void_p.from_address(address).value != id(made_in):
+        return False
+    put_reference(address, context)
     return True
 
 

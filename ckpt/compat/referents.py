@@ -22,6 +22,7 @@ __all__ = [
     "lru_parts",
     "mapping_of",
     "pairwise_parts",
+    "previous_context",
     "simple_queue_items",
     "source_of_reader",
 ]
@@ -86,6 +87,11 @@ def simple_queue_items(queue: Any) -> list[Any]:
     if not interpreter.QUEUES_ARE_RINGS:
         found = found[0]
     return found[len(found) - queue.qsize() :] if found else []
+
+
+def previous_context(context: contextvars.Context) -> contextvars.Context | None:
+    """The context in which this one was entered; None: there was none, or it is not entered (``Python/context.c``)."""
+    return next((item for item in gc.get_referents(context) if type(item) is contextvars.Context), None)
 
 
 def context_of_token(token: contextvars.Token[Any]) -> contextvars.Context | None:

@@ -43,6 +43,7 @@ from ckpt.image.pickling.pickler import (
 )
 from ckpt.image.process import moment, resources, unsupported
 from ckpt.image.process.settings import warnings_ignored
+from ckpt.image.threads.contexts import outside_of
 from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _tell_of_stack(pickler: ImagePickler, stack: Stack) -> None:
     pickler.running = {id(obj) for obj in stack.receivers()}
     pickler.running_generators = stack.generators()
     pickler.cached_calls = stack.cached_calls()
+    pickler.stepping_tasks = stack.stepping_tasks()
     for record in stack.all_frames():
         pickler.definitions.note_closure(record.func)
 
@@ -196,6 +198,17 @@ def run_dump(
     dump_class: type[Dump] | None = None,
 ) -> ImageReport:
     """:func:`dump`, where a trial (:mod:`ckpt.image.trial`) can give other classes for the pickler and for the dump."""
+    with outside_of(prepared.stack.context_runs() if prepared.stack is not None else ()):
+        return _run_dump(prepared, live, sink, pickler_class, dump_class)
+
+
+def _run_dump(
+    prepared: Prepared,
+    live: Mapping[str, object],
+    sink: Sink,
+    pickler_class: type[ImagePickler],
+    dump_class: type[Dump] | None,
+) -> ImageReport:
     references = prepared.references
     is_disposable = os.getpid() != prepared.pid
     for before_saving in libraries.implementations(Library.before_saving):

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from contextvars import Context
-from types import CodeType, FrameType
+from types import AsyncGeneratorType, CodeType, FrameType
 from typing import Any, TypeVar, final
 
 _T = TypeVar("_T")
@@ -37,6 +37,10 @@ def walk(
     bases: tuple[CodeType, ...], skip: tuple[CodeType, ...], at_check: bool, thread: int = 0, /
 ) -> tuple[list[Frame] | None, Frame | None, BaseException | None, int, int, int]: ...
 def slots(address: int, count: int, safe: bool, /) -> list[Any]: ...
+def async_generator_marks(gen: AsyncGeneratorType[Any, Any], /) -> tuple[bool, bool, bool, Any]: ...
+def set_async_generator_marks(
+    gen: AsyncGeneratorType[Any, Any], has_begun: bool, is_closed: bool, is_running: bool, finalizer: Any, /
+) -> None: ...
 def generator_read(gen: Any, /) -> tuple[int, Any, int, list[Any], list[Any], BaseException | None]: ...
 def generator_fill(
     gen: Any, state: int, locals: list[Any], stack: list[Any], lasti: int, exc: BaseException | None, /

@@ -33,6 +33,7 @@ import types
 import weakref
 from typing import Any
 
+from ckpt.compat.awaitables import sends_into
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
@@ -283,9 +284,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         path = path_of_iteration(stack[-1], inner)
     elif name == "SEND":
         receiver = stack[-2]
-        if (inner.gen is not None and receiver is inner.gen) or runs_method(
-            receiver, ("__next__", "send"), inner
-        ):
+        is_sent_into = inner.gen is not None and sends_into(receiver) is inner.gen
+        if is_sent_into or runs_method(receiver, ("__next__", "send"), inner):
             path = REDO
     elif name == "BEFORE_WITH":
         path, stack = _enter(stack, inner)

@@ -14,6 +14,7 @@ Not here: the operands of an instruction, and where a frame goes on (`c_calls`).
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
 import gc
 import itertools
@@ -21,6 +22,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from ckpt.compat import asyncio_objects
 from ckpt.compat.accelerators import csv, io_base
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
@@ -39,6 +41,7 @@ from ckpt.transport.records import NamedTuple
 __all__ = [
     "CachedCall",
     "CallPath",
+    "ContextRun",
     "PASS",
     "REDO",
     "adds_items",
@@ -61,8 +64,17 @@ class CachedCall(NamedTuple):
     kwargs: dict[str, Any]
 
 
+class ContextRun(NamedTuple):
+    """A call of ``Context.run`` that is under way: it will be made again, and enters the context again. task: the task of
+    asyncio that takes a step in it, in C; else None."""
+
+    context: contextvars.Context
+    task: Any
+
+
 class CallPath(NamedTuple):
-    """How a callable leads to inner: mode, and the value of the call for I, the `CachedCall` for R where it is one."""
+    """How a callable leads to inner: mode, and the value of the call for I, the `CachedCall` or `ContextRun` for R where it
+    is one."""
 
     mode: Mode
     value: Any = NULL
@@ -303,6 +315,24 @@ def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool
     return path_of_iteration(right, inner) == REDO
 
 
+def _runs_in_context(context: contextvars.Context, args: Sequence[Any], inner: Suspended) -> CallPath | None:
+    """How ``context.run(callback, *args)`` leads to inner. Before it enters inner it has done nothing but enter the context;
+    nor has the step of a task, of which the state is restored to that of before (:mod:`ckpt.image.loops.tasks`)."""
+    if not args or any(arg is DEAD for arg in args):
+        return None
+    callback, task = args[0], asyncio_objects.task_of(args[0])
+    if task is not None:
+        runs = inner.gen is not None and asyncio_objects.coroutine_of(task) is inner.gen
+    else:
+        while type(callback) is functools.partial:
+            callback = callback.func
+        is_python = type(callback) in (types.FunctionType, types.MethodType) or runs_method(
+            callback, ("__call__",), inner
+        )
+        runs = is_python and path_of_call(callback, None, inner) == PASS
+    return CallPath("R", ContextRun(context, task)) if runs else None
+
+
 def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     """How exec or eval lead to inner: the code they were given, or have compiled. They keep nothing, but exec
     drops the value of an expression."""
@@ -315,6 +345,11 @@ def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath |
 
 def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     cls = type(fn)
+    if args is not None and getattr(fn, "__name__", "") == "run":
+        if cls is types.BuiltinFunctionType and type(fn.__self__) is contextvars.Context:
+            return _runs_in_context(fn.__self__, args, inner)
+        if cls is types.MethodDescriptorType and fn.__objclass__ is contextvars.Context and args:
+            return _runs_in_context(args[0], args[1:], inner)
     if inner.gen is not None and _finalising(inner):
         return None
     if fn is exec or fn is eval:

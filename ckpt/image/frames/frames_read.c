@@ -238,7 +238,7 @@ static PyObject *slots(PyObject *module, PyObject *args)
 
 PyGenObject *as_generator(PyObject *o)
 {
-    if (PyGen_CheckExact(o) || PyCoro_CheckExact(o))
+    if (PyGen_CheckExact(o) || PyCoro_CheckExact(o) || PyAsyncGen_CheckExact(o))
         return (PyGenObject *)o;
     PyErr_Format(PyExc_TypeError, "not a generator or coroutine: %s", Py_TYPE(o)->tp_name);
     return NULL;
@@ -269,9 +269,49 @@ static PyObject *generator_read(PyObject *module, PyObject *object)
     return Py_BuildValue("(iOiNNO)", generator_state(gen), frame_func(f), generator_lasti(gen), locals, stack, exc ? exc : Py_None);
 }
 
+static PyAsyncGenObject *as_async_generator(PyObject *o)
+{
+    if (PyAsyncGen_CheckExact(o))
+        return (PyAsyncGenObject *)o;
+    PyErr_Format(PyExc_TypeError, "not an asynchronous generator: %s", Py_TYPE(o)->tp_name);
+    return NULL;
+}
+
+PyDoc_STRVAR(async_generator_marks_doc,
+"async_generator_marks(gen, /) -> (has_begun, is_closed, is_running, finalizer)\n\n"
+"has_begun: the first iteration has called the hooks of sys.set_asyncgen_hooks.  is_running: one of its awaitables is under way.\n"
+"finalizer: the hook that it got then, or None.");
+static PyObject *async_generator_marks(PyObject *module, PyObject *object)
+{
+    PyAsyncGenObject *gen = as_async_generator(object);
+    if (gen == NULL)
+        return NULL;
+    PyObject *finalizer = gen->ag_origin_or_finalizer;
+    return Py_BuildValue("(iiiO)", gen->ag_hooks_inited, gen->ag_closed, gen->ag_running_async, finalizer ? finalizer : Py_None);
+}
+
+PyDoc_STRVAR(set_async_generator_marks_doc,
+"set_async_generator_marks(gen, has_begun, is_closed, is_running, finalizer, /)\n\nSee async_generator_marks().");
+static PyObject *set_async_generator_marks(PyObject *module, PyObject *args)
+{
+    PyObject *object, *finalizer;
+    int has_begun, is_closed, is_running;
+    PyAsyncGenObject *gen;
+    if (!PyArg_ParseTuple(args, "OpppO", &object, &has_begun, &is_closed, &is_running, &finalizer)
+        || (gen = as_async_generator(object)) == NULL)
+        return NULL;
+    gen->ag_hooks_inited = (char)has_begun;
+    gen->ag_closed = (char)is_closed;
+    gen->ag_running_async = (char)is_running;
+    Py_XSETREF(gen->ag_origin_or_finalizer, finalizer == Py_None ? NULL : Py_NewRef(finalizer));
+    Py_RETURN_NONE;
+}
+
 PyMethodDef read_methods[] = {
     {"walk", walk, METH_VARARGS, walk_doc},
     {"slots", slots, METH_VARARGS, slots_doc},
+    {"async_generator_marks", async_generator_marks, METH_O, async_generator_marks_doc},
+    {"set_async_generator_marks", set_async_generator_marks, METH_VARARGS, set_async_generator_marks_doc},
     {"generator_read", generator_read, METH_O, generator_read_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -25,7 +25,7 @@ Limits
   loop.
 - From CPython 3.13 on, a call of a class that is called often counts one level of recursion more than other calls. The calls
   of a resumed program begin as the latter, so RecursionError may come some levels later.
-- Not captured: threads that C code has started, asyncio tasks.
+- Not captured: threads that C code has started.
 
 Other threads have stacks of their own (`capture_thread`), which are read while these threads stand still. Their outermost
 frame is that with which `threading` begins, so no base frame is looked for.
@@ -47,7 +47,7 @@ from ckpt.image.frames import _frames, c_stack
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import classify, inlined
 from ckpt.image.frames.c_waits import innermost
-from ckpt.image.frames.call_paths import CachedCall
+from ckpt.image.frames.call_paths import CachedCall, ContextRun
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, code_map
 from ckpt.image.frames.running import BASES
 from ckpt.image.frames.suspended import Mode, Suspended, cell_contents, location
@@ -99,7 +99,7 @@ class FrameRecord:
     stack: list[Any]  # evaluation stack
     lasti: int  # code unit before the next instruction
     mode: Mode
-    value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised; R: the CachedCall, if it is one
+    value: Any  # L: pushed when it resumes, unless NULL; I: the object being initialised; R: CachedCall, ContextRun, or NULL
     gen: Any  # the generator or coroutine whose frame this is
     exc: BaseException | None  # gen only: the exception it is handling
     until: int = 0  # R: end of the repeated instruction, in code units; V, I: levels of recursion in between
@@ -143,6 +143,17 @@ class Stack:
             for record in self.all_frames()
             if record.mode == "R" and type(record.value) is CachedCall
         ]
+
+    def context_runs(self) -> list[ContextRun]:
+        """The calls of ``Context.run`` of this thread that will be made again, outermost first."""
+        return [
+            record.value for record in self.frames if record.mode == "R" and type(record.value) is ContextRun
+        ]
+
+    def stepping_tasks(self) -> list[Any]:
+        """The tasks of asyncio, made in C, that take a step which will be begun again."""
+        stacks = [self, *(thread.stack for thread in self.threads)]
+        return [run.task for stack in stacks for run in stack.context_runs() if run.task is not None]
 
     def receivers(self) -> list[Any]:
         """First arguments of the functions in the stack: the objects whose methods are running, among others."""

@@ -57,9 +57,9 @@ class Suspended(NamedTuple):
 class Resumption(NamedTuple):
     """How outer goes on: from the code unit behind `lasti`, with `stack`.
 
-    value: I: the object; R: the `CachedCall` that is repeated, where it is one. until: R: end of the repeated
-    instruction; V, I: levels of recursion between outer and inner. kept (V, I): operands the C code releases when it
-    returns.
+    value: I: the object; R: the `CachedCall` or `ContextRun` that is repeated, where it is one. until: R: end of the
+    repeated instruction; V, I: levels of recursion between outer and inner. kept (V, I): operands the C code releases
+    when it returns.
     """
 
     mode: Mode

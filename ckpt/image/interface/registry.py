@@ -35,6 +35,7 @@ _STANDARD = "ckpt.image.stdlib.standard"
 _IPC = "ckpt.image.ipc.library"
 _REGISTERED = "ckpt.image.stdlib.registered"
 _HANDLES = "ckpt.image.handles"
+_LOOPS = "ckpt.image.loops.library"
 _DATA = "ckpt.image.libraries"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
@@ -48,6 +49,8 @@ BUILT_IN = {
     accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
     accelerators.PROFILER: f"{_STANDARD}:Profiles",
     accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",
+    "selectors": f"{_LOOPS}:Selectors",
+    "asyncio": f"{_LOOPS}:AsyncIO",
     "logging": f"{_STANDARD}:Logging",
     "mmap": f"{_STANDARD}:MappedMemory",
     "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
@@ -85,6 +88,7 @@ BUILT_IN = {
     "filelock": f"{_TOOLS}.filelock:FileLock",
     "fastrlock": f"{_TOOLS}.fastrlock:FastRLock",
     "tqdm": f"{_TOOLS}.tqdm:Tqdm",
+    "uvloop": f"{_TOOLS}.uvloop:Uvloop",
     "zmq": f"{_TOOLS}.zmq:Zmq",
     **dict.fromkeys(("pytest", "_pytest", "pluggy"), f"{_TOOLS}.pytest:Pytest"),
     "coverage": f"{_TOOLS}.coverage:Coverage",

@@ -20,7 +20,7 @@ from typing import Any
 
 from ckpt.compat.accelerators import CTYPES
 from ckpt.image.errors import ObjectRefused
-from ckpt.image.frames.generators import gen_info
+from ckpt.image.frames.generators import code_of, gen_info
 from ckpt.image.reducers.raw_instances import attributes_of
 
 __all__ = ["find", "path_to"]
@@ -168,7 +168,7 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
         yield ".__func__", value.__func__
     elif isinstance(value, functools.partial):
         yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
-    elif isinstance(value, (types.GeneratorType, types.CoroutineType)):
+    elif isinstance(value, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)):
         yield from _generator_parts(value)
     elif isinstance(value, BaseException):
         yield from (
@@ -199,7 +199,7 @@ def _generator_parts(value: Any) -> Iterator[tuple[str, object]]:
         info = gen_info(value)
     except Exception:  # the same failure will be reported for the generator itself
         return
-    code = value.gi_code if isinstance(value, types.GeneratorType) else value.cr_code
+    code = code_of(value)
     names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     for index, item in enumerate(info.record.locals):
         yield f"<local {names[index]!r}>" if index < len(names) else f"<local {index}>", item

@@ -188,6 +188,7 @@ class ImagePickler(pickle.Pickler):
     (:mod:`ckpt.image.reducers.raw_instances`), without calling that ``__reduce__``?
     ``running``: ids of the objects of which a method is on the captured stack.
     ``cached_calls``: calls through caches (``functools.lru_cache``) on the captured stack; a restart makes them again.
+    ``stepping_tasks``: tasks of asyncio, in C, whose step is on the captured stack; a restart begins the step again.
     ``deferred``: ``(callable, arguments)`` to be pickled last, and called when everything has been loaded.
     ``owned``: files that libraries have opened, and open again at load, each by descriptor or by (device, inode).
     ``shared``: objects that several reducers of one library share (:mod:`ckpt.ready`), by a key that they choose.
@@ -211,6 +212,7 @@ class ImagePickler(pickle.Pickler):
         self.running_generators: list[Any] | None = None
         self.running: set[int] = set()
         self.cached_calls: list[CachedCall] = []
+        self.stepping_tasks: list[Any] = []
         self.is_raw: dict[type, bool] = {}
         self._rehearsal = rehearsal
         self.slots: dict[type, list[tuple[type, str, Any]]] = {}
@@ -305,7 +307,7 @@ class ImagePickler(pickle.Pickler):
         collector runs, and exports of memory with them (``mmap.close`` would fail)."""
         self.clear_memo()
         self.persistent_id = _nothing  # type: ignore[method-assign]
-        for kept in (self.shared, self.memory, self.deferred, self.cached_calls):
+        for kept in (self.shared, self.memory, self.deferred, self.cached_calls, self.stepping_tasks):
             kept.clear()
 
     def defer(self, function: Callable[..., object], *args: Any) -> None:

@@ -16,9 +16,11 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.accelerators import DECIMAL
-from ckpt.compat.memory import mark_unused
+from ckpt.compat.memory import mark_unused, move_token
 from ckpt.compat.referents import context_of_token
 from ckpt.image.errors import RestoreError
+
+_DECIMAL_CONTEXT = "decimal_context"
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -43,7 +45,13 @@ def make_context_var(name: str, *default: Any) -> contextvars.ContextVar[Any]:
 def reduce_context(pickler: Saver, obj: contextvars.Context) -> Any:
     if obj is present_context():
         return present_context, ()
-    return make_context, (), list(obj.items()), None, None, fill_context
+    items = [(None if _is_of_decimal(var) else var, value) for var, value in obj.items()]
+    return make_context, (), items, None, None, fill_context
+
+
+def _is_of_decimal(var: contextvars.ContextVar[Any]) -> bool:
+    """Is this the variable in which :mod:`decimal` keeps the current context? No name leads to it."""
+    return var.name == _DECIMAL_CONTEXT
 
 
 def present_context() -> contextvars.Context | None:
@@ -58,9 +66,16 @@ def make_context() -> contextvars.Context:
     return contextvars.Context()
 
 
-def fill_context(context: contextvars.Context, items: list[tuple[contextvars.ContextVar[Any], Any]]) -> None:
+def fill_context(
+    context: contextvars.Context, items: list[tuple[contextvars.ContextVar[Any] | None, Any]]
+) -> None:
     for var, value in items:
-        context.run(var.set, value)
+        if var is None:
+            import decimal
+
+            context.run(decimal.setcontext, value)
+        else:
+            context.run(var.set, value)
 
 
 def reduce_capsule(pickler: Saver, obj: Any) -> Any:
@@ -88,8 +103,11 @@ def make_token(
     ``old``: the token's old value in a tuple, empty for ``Token.MISSING``. ``used``: has the token been used? Raises
     RestoreError: the variable has a value here already.
     """
-    if context is not None:
-        return context.run(make_token, None, var, old, used)
+    if context is not None:  # it may have its values already, or get them later
+        token = contextvars.Context().run(make_token, None, var, old, used)
+        if not move_token(token, context):
+            raise RestoreError("a token of a context variable cannot be made again by this interpreter")
+        return token
     if old:
         base = var.set(old[0])
         token = var.set(None)

@@ -53,6 +53,9 @@ class Saver(Protocol):
     cached_calls: list[CachedCall]
     """Calls through caches (``functools.lru_cache``) on the captured stack, which are made again after the restart."""
 
+    stepping_tasks: list[Any]
+    """Tasks of asyncio, in C, whose step is on the captured stack: it is begun again after the restart."""
+
     is_raw: dict[type, bool]
     """Class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw?"""
 

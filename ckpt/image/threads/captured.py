@@ -30,6 +30,7 @@ from ckpt.compat import threads
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.stack import CapturedThread, Stack, capture_thread
+from ckpt.image.threads.contexts import base_context
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 
 __all__ = ["StoppedThreads", "awaited", "capture_threads", "is_waiting"]
@@ -167,6 +168,7 @@ def _captured(thread: threading.Thread) -> CapturedThread:
     try:
         stack = capture_thread(ident)
         key, context = _frames.thread_values(ident)
+        context = base_context(context, stack.context_runs())
         blocked = _signals(_frames.blocked_signals(thread.native_id or 0))
     except Refused as refused:
         raise _refused(thread, f"cannot be captured here: {refused.reason}", refused.where) from None

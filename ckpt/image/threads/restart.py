@@ -8,9 +8,10 @@
                        it stops where its innermost frame is about to go on
     release()          all go on. Called when the main thread's frames are there, too
 
-What an image holds by the identifier of a thread is told here while it is loaded (:func:`hold_later`, :func:`fill_later`),
-and put in order when the new identifiers are known. Where ``Condition.wait`` keeps an identifier in a variable, it is
-replaced.
+What an image holds by the identifier of a thread is told here while it is loaded (:func:`hold_later`, :func:`fill_later`,
+:func:`set_ident_later`, :func:`call_later_in`), and put in order when the new identifiers are known. What must be done when
+all threads stand where they go on is told by :func:`call_at_last`. Where ``Condition.wait`` keeps an identifier in a
+variable, it is replaced.
 
 Not here: what a thread is joined by (:mod:`ckpt.compat.threads`), how frames are made again
 (:mod:`ckpt.image.frames.running`).
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from _thread import allocate_lock, get_ident
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ckpt.compat import threads
@@ -28,10 +29,22 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.frames.running import records_of, run_records
 from ckpt.image.frames.stack import CapturedThread, FrameRecord, Stack
 
-__all__ = ["Restart", "fill_later", "hold_later", "started_threads"]
+__all__ = [
+    "Restart",
+    "call_at_last",
+    "call_later_in",
+    "fill_later",
+    "hold_later",
+    "set_ident_later",
+    "started_threads",
+]
+
+Call = tuple[Callable[..., object], tuple[Any, ...]]
 
 _held: list[tuple[Any, int, int]] = []
-_values: list[tuple[int, Any, dict[str, Any]]] = []
+_calls: list[tuple[int, Call]] = []
+_idents: list[tuple[Any, str, int]] = []
+_last: list[Call] = []
 _started: list[threading.Thread] = []
 
 
@@ -42,7 +55,30 @@ def hold_later(lock: Any, owner: int, times: int) -> None:
 
 def fill_later(ident: int, local: Any, values: dict[str, Any]) -> None:
     """While an image is loaded: these are the attributes of a ``threading.local`` in the thread that was ``ident``."""
-    _values.append((ident, local, values))
+    call_later_in(ident, _fill, local, values)
+
+
+def _fill(local: Any, values: dict[str, Any]) -> None:
+    attributes = threading.local.__getattribute__(local, "__dict__")
+    attributes.clear()
+    attributes.update(values)
+
+
+def set_ident_later(obj: Any, name: str, ident: int) -> None:
+    """While an image is loaded: this attribute is the identifier of the thread that was ``ident``."""
+    _idents.append((obj, name, ident))
+
+
+def call_later_in(ident: int, function: Callable[..., object], *args: Any) -> None:
+    """While an image is loaded: the thread that was ``ident``, another one than the main thread, calls ``function(*args)``
+    before its frames are made."""
+    _calls.append((ident, (function, args)))
+
+
+def call_at_last(function: Callable[..., object], *args: Any) -> None:
+    """While an image is loaded: the main thread calls ``function(*args)`` when the frames of all threads are there, just
+    before they go on."""
+    _last.append((function, args))
 
 
 def started_threads() -> Iterator[threading.Thread]:
@@ -72,11 +108,14 @@ class Restart:
         for lock, owner, times in _held:
             threads.own_rlock(lock, idents[owner], times)
         _held.clear()
-        for ident, local, values in _values:
+        for ident, call in _calls:
             for each in self._beginnings:
                 if each.captured.stack.ident == ident:
-                    each.values.append((local, values))
-        _values.clear()
+                    each.calls.append(call)
+        _calls.clear()
+        for obj, name, ident in _idents:
+            setattr(obj, name, idents.get(ident, ident))
+        _idents.clear()
         _replace_idents(self._main_frames, idents)
         for each in self._beginnings:
             _replace_idents(each.captured.stack.frames, idents)
@@ -85,6 +124,9 @@ class Restart:
 
     def release(self) -> None:
         """Have all threads go on."""
+        while _last:
+            function, args = _last.pop(0)
+            function(*args)
         for each in self._beginnings:
             each.go_on.release()
         self._beginnings.clear()
@@ -104,7 +146,7 @@ class _Beginning:
 
     def __init__(self, captured: CapturedThread) -> None:
         self.captured = captured
-        self.values: list[tuple[Any, dict[str, Any]]] = []
+        self.calls: list[Call] = []
         self.go_on = _held_lock()
         self._has_begun = _held_lock()
         self._may_rebuild = _held_lock()
@@ -136,11 +178,10 @@ class _Beginning:
         self._has_begun.release()
         self._may_rebuild.acquire()
         try:
-            while self.values:
-                local, values = self.values.pop()
-                attributes = threading.local.__getattribute__(local, "__dict__")
-                attributes.clear()
-                attributes.update(values)
+            while self.calls:
+                function, args = self.calls.pop()
+                function(*args)
+                del function, args
             records, blocked = records_of(self.captured.stack), self.captured.blocked
             del self.captured.stack
             if context is None:
