@@ -20,6 +20,7 @@ __all__ = [
     "THREAD",
     "current_tasks",
     "default_loop",
+    "does_nothing",
     "generator_hooks",
     "has_usual_clock",
     "loop_types",
@@ -85,6 +86,13 @@ def run_once_code() -> types.CodeType:
 def running_loop() -> Any:
     """The event loop that runs in this thread, or None. A forked child has none."""
     return sys.modules["asyncio.events"]._get_running_loop()
+
+
+def does_nothing(handler: object) -> bool:
+    """Is this the handler that a loop of asyncio sets, which is woken by the number of the signal
+    (``signal.set_wakeup_fd``)?"""
+    unix = sys.modules.get("asyncio.unix_events")
+    return unix is not None and handler is getattr(unix, "_sighandler_noop", None)
 
 
 def set_running_loop(loop: Any) -> None:

@@ -94,20 +94,27 @@ _FUTURE_FIELDS, _WHOLE_TASK_FIELDS = _fields(False), _fields(True)
 
 
 def _layout(obj: Any) -> _Layout:
-    return _WHOLE_TASK_FIELDS if isinstance(obj, asyncio_types()["Task"]) else _FUTURE_FIELDS
+    return _WHOLE_TASK_FIELDS if issubclass(type(obj), asyncio_types()["Task"]) else _FUTURE_FIELDS
+
+
+def _numbers_of(obj: Any) -> dict[str, int]:
+    """Name of each field that is not 0 → its number, or the address of the object that it refers to."""
+    found: dict[str, int] = {}
+    for name, (offset, kind, bit) in _layout(obj).items():
+        value = kind.from_address(id(obj) + offset).value or 0
+        value = value if bit < 0 else value >> bit & 1
+        if value:
+            found[name] = value
+    return found
 
 
 def fields_of(obj: Any) -> dict[str, Any]:
     """The content of a future or task in C: name of each field that is not 0 → its value."""
-    found: dict[str, Any] = {}
-    for name, (offset, kind, bit) in _layout(obj).items():
-        value = kind.from_address(id(obj) + offset).value
-        if kind is ctypes.c_void_p:
-            if value:
-                found[name] = ctypes.cast(value, ctypes.py_object).value
-        elif value if bit < 0 else value >> bit & 1:
-            found[name] = value if bit < 0 else 1
-    return found
+    layout = _layout(obj)
+    return {
+        name: ctypes.cast(value, ctypes.py_object).value if layout[name][1] is ctypes.c_void_p else value
+        for name, value in _numbers_of(obj).items()
+    }
 
 
 def put_fields(obj: Any, values: dict[str, Any]) -> None:
@@ -238,7 +245,7 @@ def is_wakeup(obj: Any) -> bool:
     return (
         type(obj) is types.BuiltinFunctionType
         and obj.__name__ == _WAKEUP
-        and isinstance(obj.__self__, asyncio_types().get("Task", ()))
+        and issubclass(type(obj.__self__), asyncio_types().get("Task", ()))
     )
 
 
@@ -288,71 +295,57 @@ def misfit() -> str:
     return _misfit_of_future(module) or _misfit_of_task(module)
 
 
+def _has(obj: Any, **expected: Any) -> bool:
+    """Has a future or task these fields, numbers or objects, and no others? ``...``: any object. No address is followed."""
+    numbers = {name: value if type(value) is int else id(value) for name, value in expected.items()}
+    found = _numbers_of(obj)
+    return found.keys() == numbers.keys() and all(
+        expected[name] is ... or found[name] == number for name, number in numbers.items()
+    )
+
+
 def _misfit_of_future(module: Any) -> str:
-    loop, context, error = Catcher(), contextvars.Context(), KeyError("known")
+    loop, context, error, message = Catcher(), contextvars.Context(), KeyError("known"), "known"
     future = module.Future(loop=loop)
     future.add_done_callback(len, context=context)
     future.add_done_callback(repr, context=context)
     future._asyncio_future_blocking = True
-    pending = {
-        "loop": loop,
-        "callback0": len,
-        "context0": context,
-        "callbacks": [(repr, context)],
-        "blocking": 1,
-    }
-    if fields_of(future) != pending:
+    if not _has(future, loop=loop, callback0=len, context0=context, callbacks=..., blocking=1):
         return "a Future that is pending"
-    future.cancel(msg="known")
-    cancelled = {"loop": loop, "cancel_msg": "known", "state": 1, "blocking": 1}
-    if fields_of(future) != cancelled:
+    future.cancel(msg=message)
+    if not _has(future, loop=loop, cancel_msg=message, state=1, blocking=1):
         return "a Future that is cancelled"
-    failed = module.Future(loop=loop)
+    failed, finished = module.Future(loop=loop), module.Future(loop=loop)
     try:
         raise error
     except KeyError:
         failed.set_exception(error)
-    if fields_of(failed) != {
-        "loop": loop,
-        "exception": error,
-        "exception_tb": error.__traceback__,
-        "state": 2,
-        "log_tb": 1,
-    }:
-        return "a Future with an exception"
+    traceback = error.__traceback__
+    is_known = _has(failed, loop=loop, exception=error, exception_tb=traceback, state=2, log_tb=1)
     failed._log_traceback = False
-    finished = module.Future(loop=loop)
+    if not is_known:
+        return "a Future with an exception"
     finished.set_result(context)
-    return (
-        ""
-        if fields_of(finished) == {"loop": loop, "result": context, "state": 2}
-        else "a Future with a result"
-    )
+    return "" if _has(finished, loop=loop, result=context, state=2) else "a Future with a result"
 
 
 def _misfit_of_task(module: Any) -> str:
-    loop, context = Catcher(), contextvars.Context()
-    coroutine = await_it(loop)
-    task = module.Task(coroutine, loop=loop, name="known", context=context)
-    module._unregister_task(task)
-    known = {"loop": loop, "coro": coroutine, "name": "known", "context": context, "log_destroy_pending": 1}
-    if fields_of(task) != known:
-        return "a Task"
-    loop.caught()
-    is_waiting = fields_of(task) == {**known, "fut_waiter": loop}
-    task._log_destroy_pending = False
-    coroutine.close()
-    other, loop.caught = module.Task(await_it(loop), loop=loop, name="known", context=context), None
-    module._unregister_task(other)
-    other.cancel("known")
-    other.cancel("known")
-    other._log_destroy_pending = False
-    found = fields_of(other)
-    other.get_coro().close()
-    if not is_waiting or (found.get("must_cancel"), found.get(_COUNT), found["cancel_msg"]) != (
-        1,
-        2,
-        "known",
-    ):
-        return "a Task that waits or is to be cancelled"
-    return ""
+    loop, context, name = Catcher(), contextvars.Context(), "known"
+    known = {"loop": loop, "name": name, "context": context}
+    coroutines = await_it(loop), await_it(loop)
+    waits, waits_not = (module.Task(each, **known) for each in coroutines)
+    for task in (waits, waits_not):
+        module._unregister_task(task)
+    is_known = _has(waits, **known, coro=coroutines[0], log_destroy_pending=1)
+    waits_not.cancel(name)
+    waits_not.cancel(name)
+    count = {_COUNT: 2}
+    is_known = is_known and _has(
+        waits_not, **known, coro=coroutines[1], cancel_msg=name, log_destroy_pending=1, must_cancel=1, **count
+    )
+    for task, coroutine in zip((waits, waits_not), coroutines, strict=True):
+        task._log_destroy_pending = False
+        coroutine.close()
+    waiting = _example()[2]
+    is_known = is_known and _numbers_of(waiting).get("fut_waiter") == id(waiting.get_loop())
+    return "" if is_known else "a Task"

@@ -137,16 +137,13 @@ def in_place(obj: object, layout: type[ctypes.Structure]) -> Any:
 def put_reference(address: int, *value: object) -> None:
     """Put a reference to the object into the field at this address; no object: the field gets empty. What was there is
     released."""
-    increase, decrease = _api.Py_IncRef, _api.Py_DecRef
-    increase.argtypes = decrease.argtypes = (ctypes.c_void_p,)
-    increase.restype = decrease.restype = None
     field = ctypes.c_void_p.from_address(address)
     before, after = field.value, id(value[0]) if value else None
     if after:
-        increase(after)
+        _api.Py_IncRef(ctypes.c_void_p(after))
     field.value = after
     if before:
-        decrease(before)
+        _api.Py_DecRef(ctypes.c_void_p(before))
 
 
 def is_code_of_thunk(thunk: object, address: int) -> bool:

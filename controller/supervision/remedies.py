@@ -78,8 +78,8 @@ _OBJECTS: _Table = (
         "ckpt.register_type(subprocess.Popen, save, load), where load starts it anew",
     ),
     (
-        r"^_?asyncio\.|async_generator|coroutine",
-        "run the event loop to its end between checkpoints, or use ckpt.loop outside of asyncio.run",
+        r"^_?asyncio\.",
+        "close the connection, server or child process before a checkpoint, and open it again in an on_restart hook",
     ),
     (
         r"^(_thread|threading|concurrent|_?queue)\.",
@@ -112,7 +112,6 @@ _REFUSALS: _Table = (
     (r"\bimport", "import at the beginning of the program"),
     (r"class is being created", "keep long work out of class bodies"),
     (r"destructor|weak reference callback|finali[sz]er", "keep destructors and callbacks short"),
-    (r"Context\.run|asyncio", "use ckpt.loop outside of asyncio.run"),
     (
         r"is running|from inside of C",
         "write the loop out: `for x in …: total += x` instead of sum(…), sorted(key=…) and the like around long work",

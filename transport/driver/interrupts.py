@@ -9,7 +9,7 @@ set when it is installed, and those that the program sets afterwards.
     the main thread sleeps inside `wait`    the handler runs at once (all state is consistent there), and the sleep ends
     the lock is held otherwise              the signal is remembered. The next `progress` or `wait` delivers it before it
                                             handles anything; or the helper thread sends the signal again when it finds the
-                                            lock free, some milliseconds later
+                                            lock free, some milliseconds later. What does nothing is not deferred
 
 When a handler runs although the lock is held, the lock is released for as long as the handler runs, since a handler may
 call the library. The helper thread may then handle what the wait was for, so the waiting thread is told to look again.
@@ -33,7 +33,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from ckpt.compat import stdlib
+from ckpt.compat import asyncio_names, stdlib
 from ckpt.compat.accelerators import signal as signal_in_c
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -104,6 +104,8 @@ class InterruptGate:
             self._run(number, frame)
         elif self.sleeping:
             self._run(number, frame, locked=True)
+        elif asyncio_names.does_nothing(self._handlers.get(number)):
+            return  # asyncio's: its loop has got the number of the signal already, and would get that of another signal, too
         elif number not in self.pending:
             self.pending.append(number)
             self._on_deferred()

@@ -315,6 +315,9 @@ def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool
     return path_of_iteration(right, inner) == REDO
 
 
+_CONTEXT_RUN = contextvars.Context.__dict__["run"]
+
+
 def _runs_in_context(context: contextvars.Context, args: Sequence[Any], inner: Suspended) -> CallPath | None:
     """How ``context.run(callback, *args)`` leads to inner. Before it enters inner it has done nothing but enter the context;
     nor has the step of a task, of which the state is restored to that of before (:mod:`ckpt.image.loops.tasks`)."""
@@ -345,11 +348,10 @@ def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath |
 
 def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     cls = type(fn)
-    if args is not None and getattr(fn, "__name__", "") == "run":
-        if cls is types.BuiltinFunctionType and type(fn.__self__) is contextvars.Context:
-            return _runs_in_context(fn.__self__, args, inner)
-        if cls is types.MethodDescriptorType and fn.__objclass__ is contextvars.Context and args:
-            return _runs_in_context(args[0], args[1:], inner)
+    if cls is types.BuiltinFunctionType and type(fn.__self__) is contextvars.Context and fn.__name__ == "run":
+        return _runs_in_context(fn.__self__, args or (), inner)
+    if fn is _CONTEXT_RUN and args:
+        return _runs_in_context(args[0], args[1:], inner)
     if inner.gen is not None and _finalising(inner):
         return None
     if fn is exec or fn is eval:

@@ -61,8 +61,7 @@ class AsyncIO(Library):
         return _refuse_transport if issubclass(cls, (transport, server)) else None
 
     def _reduce_loop(self, saver: Any, loop: Any) -> Any:
-        assert self._moment is not None
-        return event_loops.reduce_loop(saver, loop, self._moment)
+        return event_loops.reduce_loop(saver, loop, self._moment or event_loops.note_moment())
 
     def _reduce_running(self, saver: Any, obj: _Running) -> Any:
         saver.defer(tasks.put_tables, tasks.TaskTables(obj.numbers))

@@ -30,6 +30,7 @@ from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Refused, capture
 from ckpt.image.modules.references import References
 from ckpt.image.pickling.pickler import ImagePickler, ImageUnpickler, Stream
+from ckpt.image.threads.contexts import outside_of
 
 UNPICKLABLE = "unpicklable: "
 CALLS_PER_CHECK = 32  # of a pending call that queues itself again, in one check of the interpreter
@@ -69,8 +70,9 @@ def dump(image):
     pickler = ImagePickler(stream, references, live=LIVE, is_disposable=True)
     pickler.cached_calls = image["stack"].cached_calls()
     sys.setrecursionlimit(100_000)
-    pickler.dump(image)
-    pickler.dump(pickler.deferred)
+    with outside_of(image["stack"].context_runs()):
+        pickler.dump(image)
+        pickler.dump(pickler.deferred)
     stream.flush()
     return memory.stream.getvalue()
 

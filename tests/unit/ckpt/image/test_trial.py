@@ -158,9 +158,12 @@ def test_a_future_in_c_has_a_dictionary_that_it_does_not_show() -> None:
     import asyncio
 
     loop = asyncio.new_event_loop()
+    reading, writing = os.pipe()
     try:
         future = loop.create_future()
-        found = found_in(future=[future])
+        with os.fdopen(reading) as pipe, os.fdopen(writing, "w"):
+            future.set_result(pipe)
+            found = found_in(future=[future])
     finally:
         loop.close()
     assert any(place.startswith("'future'[0]") for place in found), found

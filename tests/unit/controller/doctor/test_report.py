@@ -269,7 +269,7 @@ def test_an_interpreter_that_cannot_be_imaged_is_said_before_anything_runs() -> 
         ("subprocess.Popen", "", "subprocess.run"),
         ("_io.BufferedReader", "an open pipe (pipe:[1]) cannot be saved", "subprocess.run"),
         ("_thread._local", "", "end the thread"),
-        ("_asyncio.Task", "", "ckpt.loop"),
+        ("asyncio.selector_events._SelectorSocketTransport", "", "on_restart"),
         ("_ctypes.CFuncPtr", "", "opens the library"),
         ("frame", "", "frame objects"),
         ("somebody.Handle", "cannot pickle 'Handle' object", "ckpt.register_type(somebody.Handle,"),

@@ -1,5 +1,8 @@
 """Generators and coroutines: as records, and imaged while they run."""
 
+import sys
+import types
+
 import pytest
 
 from ckpt.image.errors import Refused
@@ -134,12 +137,60 @@ def test_a_running_generator_must_be_in_the_stack():
     assert next(me[0]) == "refused"
 
 
-def test_asynchronous_generators_are_refused():
-    async def agen():
-        yield 1
+def steps(awaitable):
+    """What an awaitable yields, and its result."""
+    found = []
+    try:
+        while True:
+            found.append(awaitable.send(None))
+    except StopIteration as end:
+        return found, end.value
+    except StopAsyncIteration:
+        return found, "ended"
 
-    with pytest.raises(Refused, match="async_generator"):
-        gen_info(agen())
+
+@types.coroutine
+def pause(value):
+    yield value
+
+
+async def pausing(n):
+    await pause(n)
+    got = yield n + 1
+    await pause(got)
+    yield n + 2
+
+
+def test_an_asynchronous_generator_goes_on_in_a_copy():
+    agen = pausing(10)
+    assert steps(agen.__anext__()) == ([10], 11)
+    again = copied(agen)
+    for each in (agen, again):
+        assert steps(each.asend("given")) == (["given"], 12)
+        assert steps(each.__anext__()) == ([], "ended")
+
+
+def test_an_asynchronous_generator_that_has_not_begun_or_has_ended_is_so_in_a_copy():
+    assert steps(copied(pausing(1)).__anext__()) == ([1], 2)
+    ended = pausing(1)
+    assert steps(ended.aclose()) == ([], None)
+    again = copied(ended)
+    assert steps(again.__anext__()) == ([], "ended") and again.ag_frame is None
+
+
+def test_the_finalizer_of_an_asynchronous_generator_is_kept():
+    hooks, first, finalized = sys.get_asyncgen_hooks(), [], []
+    sys.set_asyncgen_hooks(first.append, finalized.append)
+    try:
+        agen = pausing(1)
+        steps(agen.__anext__())
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+    gen_fill(again := gen_make(*gen_info(agen).make), gen_info(agen).record)
+    steps(again.asend(None))  # begun already: no hook is called
+    assert first == [agen]
+    del again
+    assert len(finalized) == 1
 
 
 def test_content_that_does_not_fit_is_refused():

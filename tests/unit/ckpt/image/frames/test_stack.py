@@ -787,7 +787,7 @@ REFUSALS = {
     "a class is being created": "class A:\n    x = [work(n) for n in range(2)]",
     "exec() is running <module>": "exec(compile('work(1)', 'expression', 'eval'))",
     "FOR_ITER is running <genexpr>": "for a, b in zip([1, 2], (work(n) for n in range(2))): emit(b)",
-    "run() is running work": "import contextvars\ncontextvars.copy_context().run(work, 1)",
+    "run() is running <lambda>": "import contextvars\ncontextvars.copy_context().run(sorted, [2, 1], key=lambda n: work(n))",
     "the code of a running function has been replaced": """
 class Thing:
     def __add__(self, other):
