@@ -81,8 +81,8 @@ class Places:
         self._wake()
 
     def _wake(self) -> None:
-        """Have the main thread make its queued calls, if it is inside of a call that only waits. An event loop is woken by its
-        own means."""
+        """Have the main thread make its queued calls, if it is inside of a call that only waits. An event loop is woken by
+        its own means."""
         from ckpt import image
 
         ident = threading.main_thread().ident

@@ -19,18 +19,14 @@ __all__ = [
     "SIGNALS",
     "THREAD",
     "current_tasks",
-    "default_loop",
     "does_nothing",
     "generator_hooks",
     "has_usual_clock",
     "loop_types",
     "make_hooks",
     "next_numbers",
-    "poller_of",
-    "reads_self_pipe",
     "run_once_code",
     "running_loop",
-    "selector_of",
     "self_pipe",
     "set_next_numbers",
     "set_running_loop",
@@ -100,33 +96,9 @@ def set_running_loop(loop: Any) -> None:
     sys.modules["asyncio.events"]._set_running_loop(loop)
 
 
-def default_loop() -> Any:
-    """What ``asyncio.set_event_loop`` has set in this thread, or None."""
-    policy = sys.modules["asyncio.events"]._event_loop_policy
-    return getattr(getattr(policy, "_local", None), "_loop", None)
-
-
 def self_pipe(loop: Any) -> tuple[Any, Any]:
     """The sockets by which a loop is woken, the reading one first; (None, None): it is closed."""
     return getattr(loop, PIPE[0], None), getattr(loop, PIPE[1], None)
-
-
-def selector_of(loop: Any) -> Any:
-    """The selector of a loop; None: it is closed."""
-    return loop.__dict__.get("_selector")
-
-
-def poller_of(selector: Any) -> Any:
-    """The object of ``select`` in a selector."""
-    return selector.__dict__.get("_selector")
-
-
-def reads_self_pipe(data: Any) -> bool:
-    """Is this what a loop has registered with its selector for its self-pipe: a handle of ``_read_from_self``, and none for
-    writing?"""
-    callback = getattr(data[0], "_callback", None) if type(data) is tuple and data else None
-    owner = getattr(callback, "__self__", None)
-    return issubclass(type(owner), loop_types()) and getattr(callback, "__name__", "") == "_read_from_self"
 
 
 def generator_hooks(loop: Any) -> tuple[Any, Any]:

@@ -49,7 +49,6 @@ BUILT_IN = {
     accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
     accelerators.PROFILER: f"{_STANDARD}:Profiles",
     accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",
-    "selectors": f"{_LOOPS}:Selectors",
     "asyncio": f"{_LOOPS}:AsyncIO",
     "logging": f"{_STANDARD}:Logging",
     "mmap": f"{_STANDARD}:MappedMemory",

@@ -2,29 +2,30 @@
 
 ::
 
-    self-pipe          two sockets by which other threads and signals wake the loop (:mod:`ckpt.image.loops.self_pipes`)
+    self-pipe          two sockets by which other threads and signals wake the loop. It comes back with what was in it
+                       (:mod:`ckpt.image.ipc`), and gets one byte more: the loop wakes up once and looks at its timers,
+                       because the call in which it waits is made again with the time limit that it had
     time()             goes on from where it was: what is left of each timer when the image is taken is left when the
                        program goes on. A loop with a clock of its own keeps that
     thread             the loop runs in the thread in which it ran; there it is the running loop, and gets the asynchronous
                        generators that begin
     signals            the interpreter writes the numbers of signals for which the loop has handlers into its self-pipe
 
-Not here: tasks (:mod:`ckpt.image.loops.tasks`), the selector (:mod:`ckpt.image.loops.self_pipes`). Private names:
-:mod:`ckpt.compat.asyncio_objects`.
+Not here: tasks (:mod:`ckpt.image.loops.tasks`), epoll objects and sockets (:mod:`ckpt.image.ipc`). Private names:
+:mod:`ckpt.compat.asyncio_names`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import signal
-import socket
 import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpt.compat import asyncio_names
 from ckpt.image.frames import _frames, c_waits
-from ckpt.image.loops import self_pipes
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 from ckpt.image.threads.restart import call_at_last, call_later_in, set_ident_later
@@ -46,42 +47,24 @@ __all__ = [
     "wake_loop",
 ]
 
-_MOST_BYTES = 65536
 _MOST_FRAMES = 4
+_POLLERS = (select.epoll, type(select.poll()))
+_NOTHING = b"\0"
+"""What wakes a loop and tells it nothing: no number of a signal."""
 
 # ---------------------------------------------------------------------- before an image
 
 
 class Moment(NamedTuple):
-    """``time_s``: of the monotonic clock. ``running``: the loop that runs in the main thread, or None. ``unread``: id of a
-    loop of the main thread → bytes in its self-pipe."""
+    """``time_s``: of the monotonic clock. ``running``: the loop that runs in the main thread, or None."""
 
     time_s: float
     running: Any
-    unread: dict[int, bytes]
 
 
 def note_moment() -> Moment:
-    """Called in the main thread of the program's process. A forked child has no running loop, and no pipe to look into."""
-    running = asyncio_names.running_loop()
-    loops = [loop for loop in (running, asyncio_names.default_loop()) if _is_known(loop)]
-    unread = {id(loop): data for loop in loops if (data := _unread(loop))}
-    return Moment(time.monotonic(), running, unread)
-
-
-def _is_known(loop: Any) -> bool:
-    return issubclass(type(loop), asyncio_names.loop_types())
-
-
-def _unread(loop: Any) -> bytes:
-    reading = asyncio_names.self_pipe(loop)[0]
-    if reading is None:
-        return b""
-    try:
-        found: bytes = reading.recv(_MOST_BYTES, socket.MSG_PEEK)
-    except OSError:  # there is nothing; or it is closed
-        return b""
-    return found
+    """Called in the main thread of the program's process. A forked child has no running loop."""
+    return Moment(time.monotonic(), asyncio_names.running_loop())
 
 
 def wake_loop(ident: int) -> bool:
@@ -90,16 +73,20 @@ def wake_loop(ident: int) -> bool:
     if "asyncio" not in sys.modules:
         return False
     frames = _frames.walk((), (), False, ident)[0] or []
-    if not frames or type(c_waits.waits_for(frames[0])) not in self_pipes.POLLERS:
+    if not frames or type(c_waits.waits_for(frames[0])) not in _POLLERS:
         return False
     for frame in frames[1:_MOST_FRAMES]:
         if frame[1] is asyncio_names.run_once_code():
-            writing = asyncio_names.self_pipe(frame[7][0])[1]
-            if writing is not None:
-                with contextlib.suppress(OSError):  # it is full, so the loop will wake up
-                    writing.send(self_pipes.NOTHING)
-                return True
+            _wake(frame[7][0])
+            return True
     return False
+
+
+def _wake(loop: Any) -> None:
+    writing = asyncio_names.self_pipe(loop)[1]
+    if writing is not None:
+        with contextlib.suppress(OSError):  # it is full, so the loop will wake up
+            writing.send(_NOTHING)
 
 
 # ---------------------------------------------------------------------- the thread of a loop
@@ -160,13 +147,11 @@ class LoopClock:
 
 
 class _SavedLoop(NamedTuple):
-    """``pipe``: see :func:`ckpt.image.loops.self_pipes.make`.
-    ``time_s``: what ``loop.time()`` returns; None: the loop has a clock of its own. ``ident``: of the thread in which it
+    """``time_s``: what ``loop.time()`` returns; None: the loop has a clock of its own. ``ident``: of the thread in which it
     runs, or None; ``is_elsewhere``: that is another one than the main thread. ``signals``: for which it has handlers."""
 
     attributes: dict[str, Any]
     slots: Any
-    pipe: tuple[int, int, bytes] | None
     time_s: float | None
     ident: int | None
     is_elsewhere: bool
@@ -176,20 +161,16 @@ class _SavedLoop(NamedTuple):
 def reduce_loop(saver: Saver, loop: Any, moment: Moment) -> Any:
     """The reducer for loops of classes derived from ``BaseSelectorEventLoop``."""
     attributes = dict(attributes_of(loop) or {})
-    reading, writing = (attributes.pop(name, None) for name in asyncio_names.PIPE)
     ident = attributes.pop(asyncio_names.THREAD, None)
     if ident != saver.main_thread_id and ident not in saver.threads:
         ident = None  # the thread is harmless: it is no part of the image
-    pipe = None
-    if reading is not None and writing is not None:
-        pipe = reading.fileno(), writing.fileno(), moment.unread.get(id(loop), b"")
     clock, time_s = attributes.get("time"), None
     if type(clock) is LoopClock or (clock is None and asyncio_names.has_usual_clock(type(loop))):
         attributes.pop("time", None)
         time_s = moment.time_s if clock is None else clock.at(moment.time_s)
     handled = tuple(int(number) for number in attributes.get(asyncio_names.SIGNALS) or ())
     elsewhere = ident is not None and ident != saver.main_thread_id
-    state = _SavedLoop(attributes, slots_of(saver, loop), pipe, time_s, ident, elsewhere, handled)
+    state = _SavedLoop(attributes, slots_of(saver, loop), time_s, ident, elsewhere, handled)
     return make_loop, (type(loop),), state, None, None, fill_loop
 
 
@@ -201,7 +182,6 @@ def fill_loop(loop: Any, saved: _SavedLoop) -> None:
     attributes: dict[str, Any] = loop.__dict__
     attributes.update(saved.attributes)
     rebuild.fill_slots(loop, (None, saved.slots))
-    attributes.update(zip(asyncio_names.PIPE, self_pipes.make(saved.pipe), strict=True))
     attributes[asyncio_names.THREAD] = None
     if saved.time_s is not None:
         attributes["time"] = clock = LoopClock(saved.time_s)
@@ -210,6 +190,7 @@ def fill_loop(loop: Any, saved: _SavedLoop) -> None:
         set_ident_later(loop, asyncio_names.THREAD, saved.ident)
         if saved.is_elsewhere:
             call_later_in(saved.ident, run_in_this_thread, loop)
+    call_at_last(_wake, loop)
     if saved.signals:
         call_at_last(_watch_signals, loop, saved.signals)
 

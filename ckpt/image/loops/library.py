@@ -1,8 +1,7 @@
-"""The classes (:class:`ckpt.image.interface.library.Library`) that serve asyncio and the selectors of its loops."""
+"""The class (:class:`ckpt.image.interface.library.Library`) that serves asyncio."""
 
 from __future__ import annotations
 
-import select
 import sys
 import types
 from pickle import PicklingError
@@ -10,9 +9,9 @@ from typing import Any
 
 from ckpt.compat import asyncio_names, asyncio_objects
 from ckpt.image.interface.library import Library, Reducer
-from ckpt.image.loops import async_generators, event_loops, self_pipes, tasks
+from ckpt.image.loops import async_generators, event_loops, tasks
 
-__all__ = ["AsyncIO", "Selectors"]
+__all__ = ["AsyncIO"]
 
 
 class AsyncIO(Library):
@@ -33,16 +32,11 @@ class AsyncIO(Library):
 
     def reducers(self) -> dict[type, Reducer]:
         kinds = asyncio_objects.asyncio_types()
-        pollers = {
-            type(select.poll()): self_pipes.reduce_poller,
-            select.epoll: self_pipes.reduce_poller,
-            type(sys.get_asyncgen_hooks()): _reduce_hooks,
-            **async_generators.reducers(),
-        }
+        found = {type(sys.get_asyncgen_hooks()): _reduce_hooks, **async_generators.reducers()}
         if not kinds:
-            return pollers
+            return found
         return {
-            **pollers,
+            **found,
             kinds["FutureIter"]: tasks.reduce_future_iterator,
             kinds["Step"]: tasks.reduce_step,
             types.BuiltinFunctionType: tasks.reduce_wakeup,
@@ -95,13 +89,3 @@ def _refuse_transport(saver: Any, obj: Any) -> Any:
         f"{cls.__module__}.{cls.__qualname__}: a connection, server or child process of asyncio cannot be saved; close it "
         "before a checkpoint, and open it again in on_restart"
     )
-
-
-class Selectors(Library):
-    """selectors: those of event loops."""
-
-    transient_types = ("selectors",)
-
-    def reason_against(self, obj: Any) -> str | None:
-        is_of_loop = isinstance(obj, self.module.BaseSelector) and self_pipes.is_of_loop(obj)
-        return None if is_of_loop else super().reason_against(obj)
