@@ -40,6 +40,7 @@ from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.call_operands import (
     attribute_name,
     callee,
+    collector_for,
     holds_bound_argument,
     makes_tuple,
     positional_arguments,
@@ -173,6 +174,12 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     path = path_of_call(fn, None if any(arg is DEAD for arg in args) else args, inner)
     if path is None and not names:
         path = through_replaced(outer, inner, prefix, base, stack)
+    if path is None and len(stack) == base + 3 and not keyword_names:
+        collecting = collector_for(outer, inner, fn, args)
+        if collecting is not None:
+            _all_alive(outer, stack)
+            callable_ = (collecting[0], NULL) if TABLE.callable_first else (NULL, collecting[0])
+            return Resumption("R", prefix.start - 1, [*stack[:base], *callable_, collecting[1]], NULL, behind)
     if path is None:
         raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
     if path.mode != "R":

@@ -4,6 +4,10 @@ C code that is called may put other objects into the slots of the evaluation sta
 arguments to where nobody sees them. Each function here says for one such case what was there when the call began, or that
 this is not known.
 
+C code that collects the items of a generator (``list(generator)``) has put those so far into a container that nobody else
+knows. It is looked for on the C stack (``frames_collected.c``). If exactly one is found, and no object refers to it, the call
+is repeated with a `Collector` in the place of the callable, which adds the rest of the items to that container.
+
 Nothing here runs code of the program. Not here: where the call goes on (`c_calls`), which Python frame a callable enters
 (`call_paths`).
 """
@@ -11,12 +15,14 @@ Nothing here runs code of the program. Not here: where the call goes on (`c_call
 from __future__ import annotations
 
 import functools
+import gc
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
-from ckpt.image.frames.call_paths import PASS, CallPath, path_of_call
+from ckpt.image.frames.call_paths import PASS, REDO, CallPath, path_of_call, path_of_iteration
 from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
     Suspended,
@@ -31,6 +37,7 @@ from ckpt.image.frames.suspended import (
 __all__ = [
     "attribute_name",
     "callee",
+    "collector_for",
     "holds_bound_argument",
     "makes_tuple",
     "positional_arguments",
@@ -141,3 +148,52 @@ def attribute_name(outer: Suspended, at: Instruction) -> str:
     """The name of the attribute that an instruction loads, sets or deletes."""
     assert TABLE is not None
     return outer.code.co_names[at.arg >> TABLE.load_attr_shift if at.name == "LOAD_ATTR" else at.arg]
+
+
+# ---------------------------------------------------------------------------------- what has been collected
+
+_COLLECTING: dict[int, tuple[type, Any]] = {
+    id(list): (list, None),
+    id(set): (set, None),
+    id(tuple): (tuple, tuple),
+    id(sorted): (list, sorted),
+}
+"""Id of a callable → the type of the container that it fills, and what it makes of the container at the end."""
+_JOINING = (str, bytes)
+
+
+def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[Any]) -> tuple[Any, Any] | None:
+    """What outer has to call instead of ``fn(*args)`` to go on collecting, and its argument. None: that is not known."""
+    if inner.gen is None or not args or path_of_iteration(args[-1], inner) != REDO:
+        return None
+    if type(fn) is _frames.Collector:
+        return fn, args[-1]
+    found = _COLLECTING.get(id(fn)) if len(args) == 1 else None
+    if found is None:
+        joins = _separator(fn, args)
+        if joins is None:
+            return None
+        found = list, joins
+    container_type, finish = found
+    held = outer.held_by_c(container_type)
+    unknown = [index for index in range(len(held)) if not _is_known(held, index)]
+    if len(unknown) != 1:
+        return None
+    container = held[unknown[0]]
+    if container_type is tuple:
+        container = _frames.begun_tuple(container)
+    return _frames.Collector(container, finish), args[-1]
+
+
+def _separator(fn: Any, args: Sequence[Any]) -> Any:
+    """The bound ``join`` of a text or of bytes that is called with one argument; else None."""
+    if type(fn) is types.BuiltinFunctionType and fn.__name__ == "join" and len(args) == 1:
+        return fn if type(fn.__self__) in _JOINING else None
+    if len(args) == 2 and type(args[0]) in _JOINING and fn is type(args[0]).__dict__["join"]:
+        return args[0].join
+    return None
+
+
+def _is_known(held: list[Any], index: int) -> bool:
+    """Does an object, other than this list, refer to its entry?"""
+    return any(referrer is not held for referrer in gc.get_referrers(held[index]))

@@ -7,6 +7,7 @@
  *   frames_process.c   calls at the next check, fork, and other things of the process
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
  *   frames_moment.c    what a forked child does not find as it was
+ *   frames_collected.c containers that C code is filling
  *   frames_contents.c  what waits in pipes and pairs of sockets
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
@@ -58,7 +59,11 @@ extern char *read_content(int fd, mode_t mode, ssize_t *bytes);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[];
+extern PyTypeObject CollectorType;
+
+/* frames_read.c: of memory that may not be there. 0: it is not. */
+extern int read_memory(const void *address, void *buffer, size_t size);
 
 /* Has the self-test found everything private where it is expected? Nothing private is touched before. */
 extern int frames_fit;

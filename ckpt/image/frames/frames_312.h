@@ -23,6 +23,21 @@ typedef _PyInterpreterFrame Frame;
 
 static inline Frame *thread_current_frame(PyThreadState *ts) { return ts->cframe->current_frame; }
 static inline void thread_set_current_frame(PyThreadState *ts, Frame *f) { ts->cframe->current_frame = f; }
+/* The C stack between the evaluation loop that runs f, which is inside of a C function, and the loop that this function has entered:
+ * addresses from *low to *high; *end: that of the outermost loop. 0: there is none. Each loop has a _PyCFrame on the C stack. */
+static inline int thread_c_stack(PyThreadState *ts, Frame *f, uintptr_t *low, uintptr_t *high, uintptr_t *end)
+{
+    _PyCFrame *newer = NULL;
+    *low = 0;
+    for (_PyCFrame *loop = ts->cframe; loop != NULL && loop != &ts->root_cframe; newer = loop, loop = loop->previous) {
+        if (loop->current_frame == f && newer != NULL && *low == 0) {
+            *low = (uintptr_t)newer;
+            *high = (uintptr_t)loop;
+        }
+        *end = (uintptr_t)loop;
+    }
+    return *low != 0 && *low < *high && *high <= *end;
+}
 static inline int thread_is_traced(PyThreadState *ts)
 {
     for (size_t i = 0; i < sizeof ts->interp->monitors.tools; i++)

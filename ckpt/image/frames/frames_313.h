@@ -28,6 +28,25 @@ typedef _PyInterpreterFrame Frame;
 
 static inline Frame *thread_current_frame(PyThreadState *ts) { return ts->current_frame; }
 static inline void thread_set_current_frame(PyThreadState *ts, Frame *f) { ts->current_frame = f; }
+/* The C stack between the evaluation loop that runs f, which is inside of a C function, and the loop that this function has entered:
+ * addresses from *low to *high; *end: that of the outermost loop. 0: there is none. Each loop has a frame of its own on the C
+ * stack, below the first one it runs. */
+static inline int thread_c_stack(PyThreadState *ts, Frame *f, uintptr_t *low, uintptr_t *high, uintptr_t *end)
+{
+    Frame *entry = NULL, *at = ts->current_frame;
+    for (; at != NULL && at != f; at = at->previous)
+        entry = at->owner == FRAME_OWNED_BY_CSTACK ? at : NULL;
+    if (at == NULL || entry == NULL)
+        return 0;
+    *low = (uintptr_t)entry;
+    *high = 0;
+    for (; at != NULL; at = at->previous)
+        if (at->owner == FRAME_OWNED_BY_CSTACK) {
+            *high = *high ? *high : (uintptr_t)at;
+            *end = (uintptr_t)at;
+        }
+    return *high != 0 && *low < *high && *high <= *end;
+}
 static inline int thread_is_traced(PyThreadState *ts)
 {
     for (size_t i = 0; i < sizeof ts->interp->monitors.tools; i++)

@@ -16,7 +16,7 @@
 
 /* ------------------------------------------------------------------ reading memory that may not be there */
 
-static int read_memory(const void *address, void *buffer, size_t size)
+int read_memory(const void *address, void *buffer, size_t size)
 {
     struct iovec local = {buffer, size}, remote = {(void *)address, size};
     ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);

@@ -192,7 +192,8 @@ static PyObject *prove(PyObject *module, PyObject *truth)
         return PyUnicode_FromString(what);
     if (!frames_fit
         && (PyModule_AddFunctions(module, read_methods) || PyModule_AddFunctions(module, rebuild_methods)
-            || PyModule_AddFunctions(module, thread_methods)
+            || PyModule_AddFunctions(module, thread_methods) || PyModule_AddFunctions(module, collected_methods)
+            || PyModule_AddType(module, &CollectorType) < 0
             || PyModule_AddIntConstant(module, "JIT", interpreter_has_jit(PyInterpreterState_Get())) < 0
             || PyModule_AddIntConstant(module, "SUPPORTED", 1) < 0))
         return NULL;

@@ -242,7 +242,7 @@ def _capture(
             mode, lasti, pushed, until = "L", lasti - 1, NULL, 0
         elif stack is None:
             if inner is not None:
-                resumption = classify(_suspended(frame), _suspended(inner))
+                resumption = classify(*_pair(frame, inner, thread))
             else:
                 resumption, waits = innermost(frame, traced)
                 depth *= not waits  # C code has levels of its own
@@ -254,7 +254,7 @@ def _capture(
                 raise Refused(
                     "a finished call is torn down, or a generator thrown into", location(code, lasti)
                 )
-            again = inlined(_suspended(frame), _suspended(inner), stack) if inner[5] is not None else None
+            again = inlined(*_pair(frame, inner, thread), stack) if inner[5] is not None else None
             if again is not None:
                 mode, lasti, stack, pushed, until, kept = again
             elif code_map(code).depth.get(lasti + 1) != len(stack) + 1:
@@ -299,7 +299,11 @@ def _reason_against(frames: list[_frames.Frame] | None, traced: int, thread: int
     return "" if frames else "the program is not running"
 
 
-def _suspended(frame: _frames.Frame) -> Suspended:
+def _pair(outer: _frames.Frame, inner: _frames.Frame, thread: int) -> tuple[Suspended, Suspended]:
+    return _suspended(outer, thread), _suspended(inner, thread)
+
+
+def _suspended(frame: _frames.Frame, thread: int) -> Suspended:
     address, code, func, lasti, _, gen, gen_references, locals_ = frame[:8]
     return Suspended(
         code,
@@ -310,6 +314,7 @@ def _suspended(frame: _frames.Frame) -> Suspended:
         locals_,
         code_map(code),
         lambda n: _frames.slots(address, n, True),
+        lambda cls: _frames.held_by_c(address, thread, cls),
     )
 
 

@@ -42,7 +42,7 @@ Mode = Literal["L", "V", "R", "I"]
 
 class Suspended(NamedTuple):
     """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
-    read."""
+    read. `held_by_c(type)`: see `_frames.held_by_c`."""
 
     code: types.CodeType
     func: Any
@@ -52,6 +52,7 @@ class Suspended(NamedTuple):
     locals: list[Any]
     map: CodeMap
     stack: Callable[[int], list[Any]]
+    held_by_c: Callable[[type], list[Any]] = lambda cls: []
 
 
 class Resumption(NamedTuple):

@@ -1,0 +1,201 @@
+/* Containers that C code is filling from an iterator, and that nobody else knows yet: `list(generator)` has a list, to which it adds
+ * item by item until the generator ends. The list is on the heap; the only reference to it is a variable or saved register of
+ * the C code, between the evaluation loop that has made the call and the one that runs the generator.
+ *
+ * held_by_c() finds such a container, and a Collector goes on with it in another process.
+ */
+#include "frames.h"
+
+#if FRAMES_SUPPORTED
+
+#include <structmember.h>
+
+/* ------------------------------------------------------------------ the container */
+
+/* Does the collector of garbage keep this block in one of its lists? Then it is no remainder of a freed object. */
+static int is_tracked(const PyGC_Head *block)
+{
+    PyGC_Head head, next, previous;
+    if (!read_memory(block, &head, sizeof head) || head._gc_next == 0)
+        return 0;
+    const PyGC_Head *after = (PyGC_Head *)head._gc_next, *before = (PyGC_Head *)(head._gc_prev & ~(uintptr_t)3);
+    return read_memory(after, &next, sizeof next) && read_memory(before, &previous, sizeof previous) &&
+           (const PyGC_Head *)(next._gc_prev & ~(uintptr_t)3) == block && (const PyGC_Head *)previous._gc_next == block;
+}
+
+/* A tuple with an empty last place: others belong to objects that the collector does not know, such as code objects. */
+static int is_begun(PyObject *tuple)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(tuple);
+    return size > 0 && PyTuple_GET_ITEM(tuple, size - 1) == NULL;
+}
+
+static int is_unshared(PyObject *object, PyTypeObject *type)
+{
+    PyObject head;
+    return object != NULL && !((uintptr_t)object & 7) && read_memory(object, &head, sizeof head) && head.ob_type == type &&
+           head.ob_refcnt == 1 && is_tracked((PyGC_Head *)object - 1) && (type != &PyTuple_Type || is_begun(object));
+}
+
+/* Is it in a variable or on the evaluation stack of a running function of any thread? (Which entries of a stack are in use is not
+ * known: one that is not may hold any pointer.) */
+static int is_in_a_frame(PyObject *object)
+{
+    PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    for (; ts != NULL; ts = PyThreadState_Next(ts))
+        for (Frame *f = thread_current_frame(ts); f != NULL; f = frame_previous(f)) {
+            int count = frame_code(f)->co_nlocalsplus + frame_code(f)->co_stacksize;
+            for (int i = 0; i < count; i++)
+                if (frame_slots(f)[i] == object)
+                    return 1;
+        }
+    return 0;
+}
+
+/* Is a pointer to it in this part of the C stack? */
+static int is_between(uintptr_t low, uintptr_t high, PyObject *object)
+{
+    for (uintptr_t at = low & ~(uintptr_t)7; at < high; at += sizeof(PyObject *))
+        if (*(PyObject **)at == object)
+            return 1;
+    return 0;
+}
+
+PyDoc_STRVAR(held_by_c_doc,
+"held_by_c(address, thread, type, /) -> list\n\n"
+"Objects of exactly this type to which C code that the frame has called has the only reference, and that no frame has.\n"
+"address: of a frame that walk() has just listed and that is inside of C; thread: as for walk().  The caller must make sure that\n"
+"no other object refers to what is found, and must not touch a tuple (see begun_tuple()) or keep it: C code expects to have the\n"
+"only reference when it makes the tuple larger.");
+static PyObject *held_by_c(PyObject *module, PyObject *args)
+{
+    PyObject *address, *found;
+    PyTypeObject *type;
+    unsigned long thread;
+    if (!PyArg_ParseTuple(args, "O!kO!:held_by_c", &PyLong_Type, &address, &thread, &PyType_Type, &type))
+        return NULL;
+    PyThreadState *ts = thread ? thread_by_ident(thread) : PyThreadState_Get();
+    Frame *f = PyLong_AsVoidPtr(address);
+    uintptr_t low = 0, high = 0, end = 0;
+    if ((found = PyList_New(0)) == NULL || ts == NULL || f == NULL || !thread_c_stack(ts, f, &low, &high, &end))
+        return found;
+    for (uintptr_t at = low & ~(uintptr_t)7; at < high; at += sizeof(PyObject *)) {
+        PyObject *object = *(PyObject **)at;
+        if (is_between(low, at, object) || !is_unshared(object, type) || is_in_a_frame(object))
+            continue;
+        if (PyList_Append(found, object) < 0) {
+            Py_DECREF(found);
+            return NULL;
+        }
+    }
+    /* What calls further out hold may be saved here, too: in a register. There, it is found in its own place. */
+    for (Py_ssize_t i = PyList_GET_SIZE(found) - 1; i >= 0 && PyList_GET_SIZE(found) > 1; i--)
+        if (is_between(high, end, PyList_GET_ITEM(found, i)) && PyList_SetSlice(found, i, i + 1, NULL) < 0) {
+            Py_DECREF(found);
+            return NULL;
+        }
+    return found;
+}
+
+PyDoc_STRVAR(begun_tuple_doc,
+"begun_tuple(tuple, /) -> list\n\nThe items of a tuple that C code is filling; the others are NULL.");
+static PyObject *begun_tuple(PyObject *module, PyObject *tuple)
+{
+    PyObject *items = PyList_New(0);
+    for (Py_ssize_t i = 0; items != NULL && i < PyTuple_GET_SIZE(tuple) && PyTuple_GET_ITEM(tuple, i) != NULL; i++)
+        if (PyList_Append(items, PyTuple_GET_ITEM(tuple, i)) < 0)
+            Py_CLEAR(items);
+    return items;
+}
+
+/* ------------------------------------------------------------------ the call that goes on with it */
+
+typedef struct {
+    PyObject ob_base;
+    PyObject *container, *finish;
+} Collector;
+
+static PyMemberDef collector_members[] = {
+    {"container", T_OBJECT, offsetof(Collector, container), READONLY, "a list or set"},
+    {"finish", T_OBJECT, offsetof(Collector, finish), READONLY, "what the container is given to at the end; None: it is the result"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static int collector_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(((Collector *)self)->container);
+    Py_VISIT(((Collector *)self)->finish);
+    return 0;
+}
+
+static int collector_clear(PyObject *self)
+{
+    Py_CLEAR(((Collector *)self)->container);
+    Py_CLEAR(((Collector *)self)->finish);
+    return 0;
+}
+
+static void collector_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    collector_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *collector_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *container, *finish;
+    if (!PyArg_ParseTuple(args, "OO:Collector", &container, &finish))
+        return NULL;
+    Collector *self = (Collector *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->container = Py_NewRef(container);
+        self->finish = Py_NewRef(finish);
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *collector_call(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    Collector *self = (Collector *)object;
+    PyObject *iterable, *done;
+    if (!PyArg_ParseTuple(args, "O:Collector", &iterable))
+        return NULL;
+    done = PyObject_CallMethod(self->container, PyList_Check(self->container) ? "extend" : "update", "O", iterable);
+    if (done == NULL)
+        return NULL;
+    Py_DECREF(done);
+    return self->finish == Py_None ? Py_NewRef(self->container) : PyObject_CallOneArg(self->finish, self->container);
+}
+
+static PyObject *collector_reduce(PyObject *self, PyObject *unused)
+{
+    return Py_BuildValue("O(OO)", Py_TYPE(self), ((Collector *)self)->container, ((Collector *)self)->finish);
+}
+
+static PyMethodDef collector_methods[] = {
+    {"__reduce__", collector_reduce, METH_NOARGS, "its class and arguments"},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject CollectorType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.frames._frames.Collector",
+    .tp_basicsize = sizeof(Collector),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Collector(container, finish)\n\nA call of it adds the items of an iterable to the container, as `list(iterable)` would.",
+    .tp_new = collector_new,
+    .tp_dealloc = collector_dealloc,
+    .tp_traverse = collector_traverse,
+    .tp_clear = collector_clear,
+    .tp_call = collector_call,
+    .tp_members = collector_members,
+    .tp_methods = collector_methods,
+};
+
+PyMethodDef collected_methods[] = {
+    {"begun_tuple", begun_tuple, METH_O, begun_tuple_doc},
+    {"held_by_c", held_by_c, METH_VARARGS, held_by_c_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+#endif /* FRAMES_SUPPORTED */
