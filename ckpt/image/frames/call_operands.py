@@ -5,8 +5,8 @@ arguments to where nobody sees them. Each function here says for one such case w
 this is not known.
 
 C code that collects the items of a generator (``list(generator)``) has put those so far into a container that nobody else
-knows. It is looked for on the C stack (``frames_collected.c``). If exactly one is found, and no object refers to it, the call
-is repeated with a `Collector` in the place of the callable, which adds the rest of the items to that container.
+knows. It is looked for on the C stack (``frames_collected.c``). If exactly one is found, and no object refers to it, the
+call is repeated with a `Collector` in the place of the callable, which adds the rest of the items to that container.
 
 Nothing here runs code of the program. Not here: where the call goes on (`c_calls`), which Python frame a callable enters
 (`call_paths`).
