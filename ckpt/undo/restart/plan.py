@@ -32,6 +32,9 @@ from ckpt.undo.selection.patterns import Patterns
 __all__ = ["FilePlan", "Log", "Plan", "make_plan"]
 
 _DOUBTFUL = "another rank has renamed a directory above it"
+_REPLACED = "another rank has removed or replaced a directory above it"
+_CLOCK_NS = 10_000_000
+"""File systems stamp files with the time of the last tick of the kernel's clock."""
 
 
 class Log(NamedTuple):
@@ -90,6 +93,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     names: dict[str, Binding] = {}
     places = _Places()
     moves: list[tuple[Log, Moved]] = []
+    removed: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
     doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
@@ -103,6 +107,8 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                 doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
+                if any(each is not log and _is_younger(path, binding, move) for each, move in removed):
+                    doubtful.setdefault(path, Uncovered(path, _REPLACED, record.time_ns))
                 names.setdefault(path, binding)
                 if binding is not None and binding.is_file:
                     file = _file(plan, binding, path)
@@ -121,6 +127,8 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                 places.follow(record)
                 if record.source and record.target and not record.is_new:
                     moves.append((log, record))
+                elif not record.target:
+                    removed.append((log, record))
             case Uncovered():
                 plan.uncovered.append(record)
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
@@ -194,6 +202,15 @@ def _is_below_none(path: str, names: dict[str, Binding]) -> bool:
 def _is_in(path: str, moved: Moved) -> bool:
     """Is the path that of the directory, or below it, before or after it was renamed?"""
     return any(path == each or path.startswith(each + posixpath.sep) for each in (moved.source, moved.target))
+
+
+def _is_younger(path: str, binding: Binding, removed: Moved) -> bool:
+    """Is what has this path, below a removed directory, younger than the removal? Then it may be in a new directory of the
+    same name, which this rank has taken for the old one. Or the removal has failed, and another rank has made it before its
+    own checkpoint.
+    """
+    is_below = any(path.startswith(each + posixpath.sep) for each in (removed.source, removed.path))
+    return is_below and binding is not None and binding.file.born_ns > removed.time_ns - _CLOCK_NS
 
 
 def _names_then(path: str, moves: Sequence[Moved]) -> list[str]:
