@@ -10,7 +10,7 @@ Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo.records import (
@@ -228,14 +228,25 @@ def _file(plan: Plan, status: Status, path: str) -> FilePlan:
     return file
 
 
-def _left_by_others(log: Log, logs: Sequence[Log]) -> set[tuple[str, FileId]]:
-    """Names that directories have left, by other ranks: a rank that finds its directory renamed on takes its own renaming
-    for failed."""
-    others = [each.records for each in logs if each is not log]
-    return {(each.source, each.file) for records in others for each in records if isinstance(each, Moved)}
+def _left_by_others(log: Log, logs: Sequence[Log]) -> dict[str, set[FileId]]:
+    """Names that directories have left, by other ranks, and which directories: a rank that finds its directory, or one above
+    it, renamed on takes its own renaming for failed."""
+    left: dict[str, set[FileId]] = {}
+    for each in logs:
+        for record in each.records if each is not log else ():
+            if isinstance(record, Moved):
+                left.setdefault(record.source, set()).add(record.file)
+    return left
 
 
-def _that_happened(records: Sequence[Record], left: Container[tuple[str, FileId]]) -> list[Record]:
+def _has_been_taken_on(moved: Moved, left: Mapping[str, Container[FileId]]) -> bool:
+    """May another rank have renamed the directory on, or one above it? Where it is now shows by its number."""
+    if moved.file in left.get(moved.target, ()):
+        return True
+    return any(moved.target.startswith(name + posixpath.sep) for name in left)
+
+
+def _that_happened(records: Sequence[Record], left: Mapping[str, Container[FileId]]) -> list[Record]:
     """The records without those of renamings and removals that have failed. ``left``: see
     :func:`_left_by_others`."""
     found: list[Record] = []
@@ -248,7 +259,7 @@ def _that_happened(records: Sequence[Record], left: Container[tuple[str, FileId]
             found[open_from:] = [
                 each
                 for each in found[open_from:]
-                if not isinstance(each, Moved) or (each.target, each.file) in left
+                if not isinstance(each, Moved) or _has_been_taken_on(each, left)
             ]
         open_from = len(found)
     return found
