@@ -114,7 +114,9 @@ def test_a_call_queued_for_the_main_thread_inside_of_a_wait_does_not_take_the_wa
         ident = threading.main_thread().ident or 0
         wait_until(lambda: awaited(ident) is lock)  # not the lock inside of the event
         _frames.request(look)
-        while not found:  # one that comes between the release of the interpreter's lock and the wait itself wakes nobody
+        while (
+            not found
+        ):  # one that comes between the release of the interpreter's lock and the wait itself wakes nobody
             signal.pthread_kill(ident, _frames.wake_signal())
             time.sleep(0.01)
 
