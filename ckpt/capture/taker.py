@@ -21,7 +21,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
@@ -145,7 +145,6 @@ class Taker:
                 others,
             )
         except Exception as failure:
-            self._runtime.files.uncut(epoch)
             port.thaw()
             return failure
         finally:
@@ -173,26 +172,12 @@ class Taker:
         """Fork the writer (or write here), thaw, and report the pause."""
         runtime, port = self._runtime, self._runtime.port
         assert port is not None
-        mode = self.choice.mode
         fork_ns = time.perf_counter_ns()
-        if mode == "fork":
-            try:
-                is_explicit = runtime.explicit is not None
-                pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None), others)
-            except OSError as failure:
-                if failure.errno not in (errno.ENOMEM, errno.EAGAIN) or (
-                    others is not None and others.are_there
-                ):
-                    raise
-                mode = "sync"
-                self._avoid_fork("the kernel has refused to fork")
-                runtime.control.send(
-                    {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
-                )
-            else:
-                if pid == 0:
-                    write_in_child(runtime, job)
-                self._children[pid] = job.epoch
+        try:
+            mode = self._fork_writer(job, others) if self.choice.mode == "fork" else self.choice.mode
+        except Exception:
+            runtime.files.uncut(job.epoch)
+            raise
         forked_ns = time.perf_counter_ns()
         if mode == "sync":
             self._write_here(job)
@@ -220,6 +205,25 @@ class Taker:
                 "waited_ns": time.monotonic_ns() - waited_since_ns,
             }
         )
+
+    def _fork_writer(self, job: Writing, others: image.StoppedThreads | None) -> Literal["fork", "sync"]:
+        """Fork the child that writes. ``sync``: the kernel has refused, and the image can be written here."""
+        runtime = self._runtime
+        try:
+            is_explicit = runtime.explicit is not None
+            pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None), others)
+        except OSError as failure:
+            if failure.errno not in (errno.ENOMEM, errno.EAGAIN) or (others is not None and others.are_there):
+                raise
+            self._avoid_fork("the kernel has refused to fork")
+            runtime.control.send(
+                {"m": "event", "event": "fork-failed", "epoch": job.epoch, "reason": str(failure)}
+            )
+            return "sync"
+        if pid == 0:
+            write_in_child(runtime, job)
+        self._children[pid] = job.epoch
+        return "fork"
 
     def _write_here(self, job: Writing) -> None:
         """The synchronous mode: the port stays frozen; its lock is released, so that the helper thread can answer peers."""

@@ -166,7 +166,8 @@ UNSAVED = """
             file.write(f"{key.partition('-')[2]}\\n")
 
     if comm.rank == 1:
-        ckpt.when_committed(tell, socket.socket())
+        listener = socket.create_server(("127.0.0.1", 0))
+        ckpt.when_committed(tell, socket.create_connection(listener.getsockname()))
 """
 
 

@@ -30,6 +30,10 @@ _NOT_NOTED = frozenset({"weakref", "ctypes", "importlib", "multiprocessing.resou
 removes shared memory."""
 _NO_OBJECTS = frozenset({"sys", "threading"})
 """Modules whose objects describe this process and its threads."""
+_WITHOUT_ATTRIBUTES = frozenset(
+    (int, bool, float, str, bytes, tuple, frozenset, dict, list, set, type(None), types.BuiltinFunctionType)
+)
+"""Exact types of most values of modules; no objects of theirs have attributes that programs could change."""
 _DIRECTORY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -69,7 +73,7 @@ class StandardBaseline:
         noted = dict.fromkeys(attributes) if name == "sys" else dict(attributes)
         notes = self.notes[name] = [Note((name,), "module", module, attributes, noted)]
         for key, value in list(attributes.items()):
-            if key.startswith("__"):
+            if type(value) in _WITHOUT_ATTRIBUTES or key.startswith("__"):
                 continue
             if is_a(value, type):
                 if namespace_of(value).get("__module__") == name and is_heap(value):

@@ -10,7 +10,7 @@ Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo.records import (
@@ -32,6 +32,9 @@ from ckpt.undo.selection.patterns import Patterns
 __all__ = ["FilePlan", "Log", "Plan", "make_plan"]
 
 _DOUBTFUL = "another rank has renamed a directory above it"
+_REPLACED = "another rank has removed or replaced a directory above it"
+_CLOCK_NS = 10_000_000
+"""File systems stamp files with the time of the last tick of the kernel's clock."""
 
 
 class Log(NamedTuple):
@@ -90,6 +93,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     names: dict[str, Binding] = {}
     places = _Places()
     moves: list[tuple[Log, Moved]] = []
+    removed: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
     doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
@@ -103,6 +107,8 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                 doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
+                if any(each is not log and _is_younger(path, binding, move) for each, move in removed):
+                    doubtful.setdefault(path, Uncovered(path, _REPLACED, record.time_ns))
                 names.setdefault(path, binding)
                 if binding is not None and binding.is_file:
                     file = _file(plan, binding, path)
@@ -121,6 +127,8 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                 places.follow(record)
                 if record.source and record.target and not record.is_new:
                     moves.append((log, record))
+                elif not record.target:
+                    removed.append((log, record))
             case Uncovered():
                 plan.uncovered.append(record)
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
@@ -196,6 +204,15 @@ def _is_in(path: str, moved: Moved) -> bool:
     return any(path == each or path.startswith(each + posixpath.sep) for each in (moved.source, moved.target))
 
 
+def _is_younger(path: str, binding: Binding, removed: Moved) -> bool:
+    """Is what has this path, below a removed directory, younger than the removal? Then it may be in a new directory of the
+    same name, which this rank has taken for the old one. Or the removal has failed, and another rank has made it before its
+    own checkpoint.
+    """
+    is_below = any(path.startswith(each + posixpath.sep) for each in (removed.source, removed.path))
+    return is_below and binding is not None and binding.file.born_ns > removed.time_ns - _CLOCK_NS
+
+
 def _names_then(path: str, moves: Sequence[Moved]) -> list[str]:
     """The names that the path may have had at the checkpoint, itself first. A rank that moves a directory does not know
     that another one has moved it before."""
@@ -211,14 +228,25 @@ def _file(plan: Plan, status: Status, path: str) -> FilePlan:
     return file
 
 
-def _left_by_others(log: Log, logs: Sequence[Log]) -> set[tuple[str, FileId]]:
-    """Names that directories have left, by other ranks: a rank that finds its directory renamed on takes its own renaming
-    for failed."""
-    others = [each.records for each in logs if each is not log]
-    return {(each.source, each.file) for records in others for each in records if isinstance(each, Moved)}
+def _left_by_others(log: Log, logs: Sequence[Log]) -> dict[str, set[FileId]]:
+    """Names that directories have left, by other ranks, and which directories: a rank that finds its directory, or one above
+    it, renamed on takes its own renaming for failed."""
+    left: dict[str, set[FileId]] = {}
+    for each in logs:
+        for record in each.records if each is not log else ():
+            if isinstance(record, Moved):
+                left.setdefault(record.source, set()).add(record.file)
+    return left
 
 
-def _that_happened(records: Sequence[Record], left: Container[tuple[str, FileId]]) -> list[Record]:
+def _has_been_taken_on(moved: Moved, left: Mapping[str, Container[FileId]]) -> bool:
+    """May another rank have renamed the directory on, or one above it? Where it is now shows by its number."""
+    if moved.file in left.get(moved.target, ()):
+        return True
+    return any(moved.target.startswith(name + posixpath.sep) for name in left)
+
+
+def _that_happened(records: Sequence[Record], left: Mapping[str, Container[FileId]]) -> list[Record]:
     """The records without those of renamings and removals that have failed. ``left``: see
     :func:`_left_by_others`."""
     found: list[Record] = []
@@ -231,7 +259,7 @@ def _that_happened(records: Sequence[Record], left: Container[tuple[str, FileId]
             found[open_from:] = [
                 each
                 for each in found[open_from:]
-                if not isinstance(each, Moved) or (each.target, each.file) in left
+                if not isinstance(each, Moved) or _has_been_taken_on(each, left)
             ]
         open_from = len(found)
     return found

@@ -164,7 +164,7 @@ class _PuttingBack:
             if binding is not None:
                 self._problems.append(Problem(path, f"{parent} is a symbolic link"))
             return
-        if self._is_gone(parent):
+        if self._is_gone(path, parent):
             if binding is not None:
                 self._problems.append(Problem(path, f"the directory {parent} is gone"))
             return
@@ -183,9 +183,12 @@ class _PuttingBack:
         elif now is None:
             self._problems.append(Problem(path, "it was a special file, and is gone"))
 
-    def _is_gone(self, directory: str) -> bool:
-        """Does the directory not exist, because of a change that could not be recorded?"""
-        if self._unknown.isdisjoint(("", directory, *_above([directory]))):
+    def _is_gone(self, path: str, directory: str) -> bool:
+        """Does the directory of the path not exist, because of a change that could not be recorded, or because the path is
+        that of another rank's directory, and was another one at the checkpoint?"""
+        if path not in self._plan.doubtful and self._unknown.isdisjoint(
+            ("", directory, *_above([directory]))
+        ):
             return False
         found = self._places.look(directory)
         return found is None or not found.is_directory

@@ -520,6 +520,94 @@ def test_a_file_that_keeps_a_name_below_a_directory_of_another_rank_is_named_by_
         shutil.rmtree(second.job)
 
 
+def test_what_is_below_a_directory_that_another_rank_has_replaced_is_named(where: str) -> None:
+    """Found by seed 121858: the second rank takes the new directory for the old one, and tries to remove what is in it."""
+    for is_renamed in (True, False):
+        with program(where, 0) as (first, _, _):
+            shutil.rmtree(first.root)
+            a, b = os.path.join(first.root, "a"), os.path.join(first.root, "b")
+            os.makedirs(a)
+            second = Rank(first.root, first.job + "-second", 0)
+            os.mkdir(second.job)
+            first.checkpoint()
+            second.checkpoint()
+            tree = tree_of(first.root)
+            if is_renamed:
+                first.mkdir(b, "")
+                first.rename(b, a)
+            else:
+                first.rmdir(a, "")
+                first.mkdir(a, "")
+            first.mkdir(os.path.join(a, "x"), "")
+            second.rmdir(os.path.join(a, "x"), "")
+            named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+            assert named == {os.path.join(a, "x")}
+            shutil.rmtree(second.job)
+
+
+def test_a_name_that_may_never_have_been_there_does_not_stop_the_restart(where: str) -> None:
+    """Found by seed 401954: the directory of a doubtful name was not there, and the restart was refused for ever."""
+    with program(where, 0) as (first, _, _):
+        shutil.rmtree(first.root)
+        a, b = os.path.join(first.root, "a"), os.path.join(first.root, "b")
+        os.makedirs(os.path.join(a, "d"))
+        os.mkdir(b)
+        Path(a, "d", "x").write_text("then")
+        second = Rank(first.root, first.job + "-second", 0)
+        os.mkdir(second.job)
+        first.checkpoint()
+        second.checkpoint()
+        tree = tree_of(first.root)
+        first.rename(a, b)
+        with contextlib.suppress(FileExistsError):
+            second.mkdir(os.path.join(b, "d", "x"), "")
+        named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+        assert named >= {f"{b}/d/x", f"{a}/d/x"}
+        shutil.rmtree(second.job)
+
+
+def test_a_directory_that_another_rank_has_taken_on_with_the_one_above_it_comes_back(where: str) -> None:
+    """Found by seed 401954: the rank took its own renaming for failed, and what was in the directory was lost."""
+    with program(where, 0) as (first, _, _):
+        shutil.rmtree(first.root)
+        a, b, c = (os.path.join(first.root, name) for name in ("a", "b", "c"))
+        os.makedirs(os.path.join(a, "d"))
+        os.mkdir(b)
+        Path(a, "d", "x").write_text("then")
+        second = Rank(first.root, first.job + "-second", 0)
+        os.mkdir(second.job)
+        first.checkpoint()
+        second.checkpoint()
+        tree = tree_of(first.root)
+        second.rename(os.path.join(a, "d"), os.path.join(b, "e"))
+        first.rename(b, c)
+        second.new(os.path.join(first.root, "y"), "")
+        both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
+        shutil.rmtree(second.job)
+
+
+def test_a_removal_of_another_rank_that_has_failed_is_believed_by_nobody(where: str) -> None:
+    """Found by seed 305203, in an attempt at the one above: what was below the directory did not come back."""
+    with program(where, 0) as (first, _, _):
+        shutil.rmtree(first.root)
+        a = os.path.join(first.root, "a")
+        os.makedirs(a)
+        Path(a, "x").write_text("then")
+        second = Rank(first.root, first.job + "-second", 0)
+        os.mkdir(second.job)
+        first.checkpoint()
+        second.checkpoint()
+        tree = tree_of(first.root)
+        with contextlib.suppress(OSError):
+            first.rmdir(a, "")
+        second.remove(os.path.join(a, "x"), "")
+        second.rmdir(a, "")
+        both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
+        shutil.rmtree(second.job)
+
+
 def test_a_restart_that_is_killed_at_any_step_can_be_done_again(where: str) -> None:
     kills = 0
     for seed in range(SEQUENCES // 200):
