@@ -169,13 +169,15 @@ async def await_it(obj: Any) -> None:
     await obj
 
 
-@functools.cache
 def asyncio_types() -> dict[str, type]:
     """Name → type: ``Future``, ``Task``, ``FutureIter``, ``Step`` (what tells a task to take a step), all made in C. Empty:
-    this interpreter has none."""
-    module = sys.modules.get("_asyncio")
-    if module is None:
-        return {}
+    the program has not imported ``asyncio``, or this interpreter has none."""
+    return _types() if "_asyncio" in sys.modules else {}
+
+
+@functools.cache
+def _types() -> dict[str, type]:
+    module = sys.modules["_asyncio"]
     loop = Catcher()
     future = module.Future(loop=loop)
     step, _, _ = _example()

@@ -108,6 +108,11 @@ _REFUSALS: _Table = (
         r"\bthread\b",
         "let it come out of C code now and then, end it, or declare it: ckpt.enable(harmless_threads=[NAME])",
     ),
+    (r"\buvloop\.", "run the program with asyncio's own loop: asyncio.run(main()) without uvloop"),
+    (
+        r"outside of its own context|a generator thrown into",
+        "let the coroutine await soon after an error or cancellation that it handles",
+    ),
     (r"traced or profiled", "use cProfile, trace or coverage, or run without this tool"),
     (r"\bimport", "import at the beginning of the program"),
     (r"class is being created", "keep long work out of class bodies"),

@@ -27,6 +27,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from ckpt.compat.accelerators import signal
 from ckpt.compat.stdlib import OwnThread
 from ckpt.transport.wires import owned
 
@@ -86,6 +87,8 @@ class ProgressHelper:
             self._all_poller.register(fd, select.EPOLLIN)
 
     def _run(self) -> None:
+        # A signal that came here would be in the pipe of an event loop some time after the program has sent it to itself.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         port = self._port
         seen_entries = -1
         busy_ticks = 0

@@ -53,14 +53,21 @@ from ckpt.image.frames.call_paths import (
     CachedCall,
     CallPath,
     adds_items,
-    describe,
     path_of_attribute,
     path_of_call,
     path_of_iteration,
     path_of_super,
 )
 from ckpt.image.frames.opcodes import TABLE, Instruction
-from ckpt.image.frames.suspended import Resumption, Suspended, arguments, instance_of, location, runs_method
+from ckpt.image.frames.suspended import (
+    Resumption,
+    Suspended,
+    arguments,
+    describe,
+    instance_of,
+    location,
+    runs_method,
+)
 
 __all__ = ["classify", "inlined"]
 

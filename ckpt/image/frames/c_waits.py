@@ -30,9 +30,8 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.call_operands import callee
-from ckpt.image.frames.call_paths import describe
 from ckpt.image.frames.opcodes import TABLE, CodeMap, Instruction, code_map
-from ckpt.image.frames.suspended import Resumption, location
+from ckpt.image.frames.suspended import Resumption, describe, location
 from ckpt.transport.records import NamedTuple
 
 __all__ = ["innermost", "waits_for"]

@@ -47,7 +47,6 @@ __all__ = [
     "adds_items",
     "path_of_attribute",
     "path_of_call",
-    "describe",
     "path_of_iteration",
     "path_of_super",
 ]
@@ -230,20 +229,6 @@ _BUILTINS: dict[int, tuple[str, ...]] = {
 _ATTRIBUTE_BUILTINS = {id(getattr): "get", id(hasattr): "get", id(setattr): "set", id(delattr): "delete"}
 _GENERATOR_METHODS = ("send", "throw", "close", "__next__")
 _LRU = type(functools.lru_cache(lambda: None))
-
-
-def describe(callable_: Any) -> str:
-    cls = type(callable_)
-    if cls in (
-        types.BuiltinFunctionType,
-        types.MethodDescriptorType,
-        types.WrapperDescriptorType,
-        types.MethodWrapperType,
-    ):
-        return f"{callable_.__qualname__}()"
-    if instance_of(callable_, type):
-        return f"{type.__getattribute__(callable_, '__name__')}()"
-    return f"a call of a {cls.__name__}"
 
 
 def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:

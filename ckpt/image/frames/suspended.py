@@ -25,6 +25,7 @@ __all__ = [
     "all_arguments",
     "arguments",
     "cell_contents",
+    "describe",
     "entered",
     "first_argument",
     "function_of",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _CO_VARARGS = 4
+_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 Mode = Literal["L", "V", "R", "I"]
 
@@ -83,6 +85,32 @@ def location(code: types.CodeType, lasti: int) -> str:
 
 def instance_of(obj: Any, cls: type) -> bool:
     return issubclass(type(obj), cls)
+
+
+def describe(callable_: Any) -> str:
+    """A callable, for people."""
+    cls = type(callable_)
+    if cls in (
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.MethodWrapperType,
+    ):
+        return f"{callable_.__qualname__}()"
+    if instance_of(callable_, type):
+        return f"{type.__getattribute__(callable_, '__name__')}()"
+    names = [_told_in_c(callable_, name) for name in ("__module__", "__qualname__")]
+    return f"{'.'.join(names)}()" if all(names) else f"a call of a {cls.__name__}"
+
+
+def _told_in_c(obj: Any, name: str) -> str:
+    """An attribute that the type of the object gives in C, as that of functions of Cython does; "": it gives none."""
+    descriptor = type.__getattribute__(type(obj), "__dict__").get(name)
+    try:
+        found = descriptor.__get__(obj) if type(descriptor) in _IN_C else ""
+    except AttributeError:
+        return ""
+    return found if type(found) is str else ""
 
 
 def function_of(found: Any) -> Any:

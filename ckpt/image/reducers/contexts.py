@@ -25,7 +25,7 @@ _DECIMAL_CONTEXT = "decimal_context"
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["decimal_reducers", "reduce_context", "reduce_context_var", "reduce_token"]
+__all__ = ["decimal_reducers", "has_decimal_context", "reduce_context", "reduce_context_var", "reduce_token"]
 
 
 def reduce_context_var(pickler: Saver, obj: contextvars.ContextVar[Any]) -> Any:
@@ -47,6 +47,12 @@ def reduce_context(pickler: Saver, obj: contextvars.Context) -> Any:
         return present_context, ()
     items = [(None if _is_of_decimal(var) else var, value) for var, value in obj.items()]
     return make_context, (), items, None, None, fill_context
+
+
+def has_decimal_context() -> bool:
+    """Has :mod:`decimal` made a context in the current one? If not, it makes one when it needs one: what is run in copies of
+    the current context has one each."""
+    return any(_is_of_decimal(var) for var in contextvars.copy_context())
 
 
 def _is_of_decimal(var: contextvars.ContextVar[Any]) -> bool:

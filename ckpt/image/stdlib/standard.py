@@ -13,7 +13,7 @@ from typing import Any
 from ckpt.compat import accelerators, stdlib
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, by_name, later
-from ckpt.image.reducers.contexts import decimal_reducers
+from ckpt.image.reducers.contexts import decimal_reducers, has_decimal_context
 from ckpt.image.reducers.logs import reduce_manager
 from ckpt.image.stdlib import c_objects
 
@@ -192,7 +192,7 @@ class Random(Library):
 
 
 class Decimal(Library):
-    """decimal: the current context, and the three contexts that serve as templates for new ones."""
+    """decimal: the current context, if one has been made, and the three contexts that serve as templates for new ones."""
 
     is_left_to_pickle = True
 
@@ -203,12 +203,13 @@ class Decimal(Library):
         return decimal_reducers()
 
     def note_settings(self) -> tuple[Any, dict[str, Any]]:
+        present = has_decimal_context() and self.module.getcontext()
         templates = {}
         for name in self._TEMPLATES:
             context = getattr(self.module, name)
             values = [getattr(context, key) for key in self._FIELDS]
             templates[name] = (values, [signal for signal, is_on in context.traps.items() if is_on])
-        return self.module.getcontext(), templates
+        return present, templates
 
     def apply_settings(self, saved: tuple[Any, dict[str, Any]]) -> None:
         present, templates = saved
@@ -218,7 +219,8 @@ class Decimal(Library):
                 setattr(context, key, value)
             for signal in context.traps:
                 context.traps[signal] = signal in traps
-        self.module.setcontext(present)
+        if present:
+            self.module.setcontext(present)
 
 
 class Locale(Library):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -100,6 +101,23 @@ def test_another_thread_delivers_it_again(gate: InterruptGate) -> None:
         signal.sigtimedwait([], 0)  # a place to notice it
     thread.join()
     assert not gate.pending
+
+
+def test_a_loop_of_asyncio_gets_a_signal_once(gate: InterruptGate) -> None:
+    """Its number was written into the pipe of the loop a second time, when the signal was sent again."""
+    loop, called = asyncio.new_event_loop(), []
+    try:
+        loop.add_signal_handler(signal.SIGUSR2, called.append, 1)
+        with gate._lock:
+            _signal(signal.SIGUSR2)
+            assert not gate.pending
+        thread = threading.Thread(target=gate.redeliver)
+        thread.start()
+        thread.join()
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert called == [1]
+    finally:
+        loop.close()
 
 
 def test_handlers_set_later_wait_too(gate: InterruptGate) -> None:

@@ -6,9 +6,12 @@ Flushing, congestion, timers, images, failures.
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,6 +254,22 @@ def test_close_is_idempotent_and_ends_the_helper() -> None:
     port.close()
     port.wake()  # harmless
     assert not helper.is_alive() and set(threading.enumerate()) == before
+
+
+def test_signals_come_to_the_threads_of_the_program_only() -> None:
+    """One that the program had sent to itself came to the helper, and into an image that was taken then it did not come."""
+    port = Pair().ports[0]
+    port.lock.release()
+    before = set(threading.enumerate())
+    port.start_helper()
+    [helper] = set(threading.enumerate()) - before
+    status, usual = Path(f"/proc/self/task/{helper.native_id}/status"), 1 << (signal.SIGUSR1 - 1)
+    while not any(
+        line.startswith("SigBlk:") and int(line.split()[1], 16) & usual
+        for line in status.read_text().splitlines()
+    ):
+        time.sleep(0.001)
+    port.close()
 
 
 def test_a_link_that_nothing_gets_through_has_its_connection_begun_anew_again_and_again() -> None:

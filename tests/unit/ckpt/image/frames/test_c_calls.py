@@ -1,6 +1,7 @@
 """How a frame goes on that is suspended inside of C code which has entered another frame."""
 
 import collections
+import contextvars
 import functools
 import itertools
 import types
@@ -16,7 +17,7 @@ from ckpt.image.frames.call_paths import (
     REDO,
     CachedCall,
     CallPath,
-    describe,
+    ContextRun,
     path_of_attribute,
     path_of_call,
     path_of_iteration,
@@ -24,7 +25,7 @@ from ckpt.image.frames.call_paths import (
 from ckpt.image.frames.opcodes import TABLE, code_map
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import capture
-from ckpt.image.frames.suspended import Suspended, instance_dict, location
+from ckpt.image.frames.suspended import Suspended, describe, instance_dict, location
 
 
 def inner_of(func=None, locals_=(), gen=None, references=2):
@@ -230,6 +231,20 @@ def test_refusals_name_the_callable():
     assert describe("".join) == "str.join()"
     assert describe(list) == "list()"
     assert describe(Thing()) == "a call of a Thing"
+
+
+# ---------------------------------------------------------------------------------- contexts
+
+
+def test_a_function_in_a_context_is_called_again():
+    context, inner = contextvars.Context(), inner_of(function, [])
+    expected = CallPath("R", ContextRun(context, None))
+    assert path_of_call(context.run, [function], inner) == expected
+    assert path_of_call(context.run, [functools.partial(function, 1)], inner) == expected
+    assert path_of_call(contextvars.Context.run, [context, function], inner) == expected
+    assert path_of_call(context.run, [len, function], inner) is None
+    assert path_of_call(context.run, None, inner) is None
+    assert path_of_call(context.run, [next, map(function, [1])], inner) is None  # it would take another item
 
 
 # ---------------------------------------------------------------------------------- iterators

@@ -84,6 +84,32 @@ q = Point.make(3)
 q.double = 5
 emit((q.x, q.stat(2), Point.stat(3), getattr(q, "dynamic"), getattr(q, "none", 7), hasattr(q, "double")))
 """,
+    "functions in contexts, one in another": """
+import contextvars, functools
+v = contextvars.ContextVar("v", default=0)
+def deep(n, *more, key=1):
+    v.set(v.get() + key)
+    found = [work(n), v.get(), more]
+    if n:
+        found.append(contextvars.copy_context().run(deep, n - 1, *more, key=2))
+    found.append(v.get())
+    return found
+class Thing:
+    def __call__(self, x):
+        return work(x)
+    def fails(self, x):
+        v.set(7)
+        raise KeyError(work(x))
+def callback(context, function, args):
+    try:
+        return context.run(function, *args)
+    except KeyError as error:
+        return error.args, v.get(), work(2)
+context = contextvars.copy_context()
+emit((context.run(deep, 2), v.get(), context[v]))
+emit(callback(context, functools.partial(deep, 1, 5, key=3), ()))
+emit((callback(context, Thing(), (3,)), callback(context, Thing().fails, [4]), context[v], v.get()))
+""",
     "operators, reflected ones too": """
 class N:
     def __init__(self, v):

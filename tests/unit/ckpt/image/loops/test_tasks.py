@@ -10,6 +10,8 @@ import warnings
 import pytest
 
 from ckpt.compat import asyncio_names, asyncio_objects, awaitables
+from ckpt.image.reducers.contexts import has_decimal_context
+from ckpt.image.stdlib.standard import Decimal
 from tests.unit.ckpt.image.support import copy_of
 
 depth: contextvars.ContextVar[int] = contextvars.ContextVar("depth")
@@ -214,3 +216,26 @@ def test_numbers_of_tasks_go_on():
     last, counter = asyncio_names.next_numbers(may_use=True)
     asyncio_names.set_next_numbers(last + 20, counter)
     assert asyncio_names.next_numbers(may_use=True)[0] == last + 20
+
+
+def test_a_context_of_decimal_that_nobody_has_made_is_not_made() -> None:
+    """Tasks in copies of the context that the restart had made shared it: the precision of one was that of all."""
+    import decimal
+
+    library = Decimal("decimal")
+    own = decimal.Context(prec=7)
+
+    def noted() -> object:
+        return library.note_settings()[0]
+
+    assert not contextvars.Context().run(noted)
+    context = contextvars.Context()
+    context.run(decimal.setcontext, own)
+    assert context.run(noted) is own
+
+    def applied() -> bool:
+        library.apply_settings((False, {}))
+        return has_decimal_context()
+
+    assert not contextvars.Context().run(applied)
+    assert copy_of(context).run(decimal.getcontext).prec == 7
