@@ -20,7 +20,7 @@ ROOMS = (
     "ckpt/image/tools/",
     "ckpt/image/interface/registry.py",
 )
-STANDARD_LIBRARY = ("ckpt.image.stdlib.", "ckpt.image.handles.", "ckpt.image.ipc.")
+STANDARD_LIBRARY = ("ckpt.image.stdlib.", "ckpt.image.handles.", "ckpt.image.ipc.", "ckpt.image.pools.")
 NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startswith(STANDARD_LIBRARY)} | {
     *(
         "coverage",

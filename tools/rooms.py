@@ -67,6 +67,7 @@ ORDER = (
         "ckpt.image.compiled",
         "ckpt.image.tools",
         "ckpt.image.process",
+        "ckpt.image.pools",
         "ckpt.image.pickling",
         "ckpt.image",
     ),

@@ -20,6 +20,7 @@ Not here: when an image is wanted (:mod:`ckpt.capture.imager`), what is captured
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -29,6 +30,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Literal
 
 from ckpt.capture.check_budget import CheckBudget
+from ckpt.capture.threads import is_left_out
 
 if TYPE_CHECKING:
     from ckpt import image
@@ -56,11 +58,16 @@ class Places:
         self._runtime = runtime
         self._skipped = (Places.capture.__code__, *frames_to_skip, *runtime.frames_to_skip())
         self._allowance = CheckBudget()
+        self._pid = os.getpid()
         self._obstacle = (0, 0)
         self._ticks = 0
         self._transient_since_ns = (
             0  # every look since then met a transient obstacle; 0: the last one did not
         )
+
+    def is_child(self) -> bool:
+        """Is this process one that the program has forked? It has the calls that were queued, and must make none of them."""
+        return os.getpid() != self._pid
 
     def begin(self) -> None:
         """A search for a place begins."""
@@ -149,7 +156,8 @@ class Places:
         """The program's other threads, which are to be stopped; ``stack``: of the main thread."""
         from ckpt import image
 
-        return image.StoppedThreads(stack, self._others, image.refuse_transient)
+        left_out = image.LeftOut(is_left_out, image.refuse_running)
+        return image.StoppedThreads(stack, self._others, image.refuse_transient, left_out)
 
     def _try_others(self, stack: Stack) -> None:
         """Stop the other threads for a moment. Raises Refused: one of them cannot be captured."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.compat import accelerators
@@ -35,6 +35,7 @@ _STANDARD = "ckpt.image.stdlib.standard"
 _IPC = "ckpt.image.ipc.library"
 _REGISTERED = "ckpt.image.stdlib.registered"
 _HANDLES = "ckpt.image.handles"
+_POOLS = "ckpt.image.pools"
 _DATA = "ckpt.image.libraries"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
@@ -52,6 +53,11 @@ BUILT_IN = {
     "mmap": f"{_STANDARD}:MappedMemory",
     "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
     "multiprocessing.shared_memory": f"{_HANDLES}.shared_memory:SharedMemory",
+    "multiprocessing.connection": f"{_POOLS}.plumbing:Connections",
+    "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",
+    "multiprocessing.context": f"{_POOLS}.plumbing:Contexts",
+    "multiprocessing.pool": f"{_POOLS}.process_pools:ProcessPools",
+    "concurrent.futures.process": f"{_POOLS}.executors:Executors",
     "posix": f"{_HANDLES}.directories:Directories",
     "pyexpat": f"{_STANDARD}:Expat",
     "sqlite3": f"{_STANDARD}:Sqlite",
@@ -111,7 +117,7 @@ class Registry:
         self._by_name: dict[str, Library | None] = {}
         self._names_seen: set[str] = set()
         self._loaded: tuple[Library, ...] = ()
-        self._thread_names: tuple[tuple[Library, ...], tuple[str, ...]] = ((), ())
+        self._thread_names: dict[str, tuple[tuple[Library, ...], tuple[str, ...]]] = {}
 
     def extend(self, class_paths: Iterable[tuple[str, str]]) -> None:
         """Add (name, class path) pairs to the table, before the entries that it has."""
@@ -187,11 +193,26 @@ class Registry:
 
     def harmless_threads(self) -> tuple[str, ...]:
         """Prefixes of the names of classes and functions of harmless threads; each prefix ends with a dot."""
+        return self._prefixes("harmless_threads")
+
+    def left_out_threads(self) -> tuple[str, ...]:
+        """Likewise, of threads that are left out of images."""
+        return self._prefixes("left_out_threads")
+
+    def _prefixes(self, attribute: str) -> tuple[str, ...]:
         loaded = self.loaded()
-        if loaded is not self._thread_names[0]:
-            prefixes = tuple(f"{name}." for library in loaded for name in library.harmless_threads)
-            self._thread_names = loaded, prefixes
-        return self._thread_names[1]
+        known = self._thread_names.get(attribute)
+        if known is None or loaded is not known[0]:
+            prefixes = tuple(f"{name}." for library in loaded for name in getattr(library, attribute))
+            known = self._thread_names[attribute] = loaded, prefixes
+        return known[1]
+
+    def note_import(self, name: str) -> None:
+        """The module of that name has just been imported."""
+        if name in self._class_paths:
+            library = self.find(name, is_complete=True)
+            if library is not None:
+                library.when_imported()
 
     def implementations(self, method: Callable[..., Any]) -> list[Any]:
         """The bound methods of this name of all loaded libraries whose class overrides ``method``."""
@@ -248,6 +269,13 @@ class Registry:
         child could not find."""
         for before_image in self.implementations(Library.before_image):
             before_image()
+
+    def before_saving(self, threads: Sequence[Any], *, is_disposable: bool) -> None:
+        """Called before anything is saved. ``threads``: see :meth:`Library.note_threads`."""
+        for before_saving in self.implementations(Library.before_saving):
+            before_saving(is_disposable=is_disposable)
+        for note_threads in self.implementations(Library.note_threads):
+            note_threads(threads, is_disposable=is_disposable)
 
     def after_restart(self) -> None:
         for after_restart in self.implementations(Library.after_restart):
