@@ -24,6 +24,7 @@ __all__ = [
     "SEND",
     "call_in_children",
     "call_queue_state",
+    "close_end",
     "connections_of",
     "count_jobs",
     "ends",
@@ -33,13 +34,12 @@ __all__ = [
     "fill_queue",
     "fill_wakeup",
     "forget_managers",
-    "has_begun",
     "has_processes",
     "is_manager",
     "job_count",
     "make_connection",
     "open_work",
-    "parts_of_executor",
+    "queues_of_executor",
     "pool_threads",
     "pools",
     "queues_of_pool",
@@ -116,6 +116,12 @@ def connections_of(part: Any) -> tuple[Any, ...]:
     return part._reader, part._writer
 
 
+def close_end(connection: Any) -> None:
+    """Close a ``Connection``, if it is open."""
+    if not connection.closed:
+        connection.close()
+
+
 def _take_over(connection: Any, made: Any) -> None:
     """Give a closed connection what a new one has opened."""
     connection._handle, made._handle = made._handle, None
@@ -166,20 +172,14 @@ def executor_of(manager: Any) -> Any:
     return manager.executor_reference()
 
 
-def parts_of_executor(executor: Any) -> list[Any]:
-    """The queue of results and the wakeup of an executor that has not been shut down, each with a pipe."""
-    found = executor._result_queue, executor._executor_manager_thread_wakeup
-    return [part for part in found if part is not None]
+def queues_of_executor(executor: Any) -> list[Any]:
+    """The queues of tasks and of results of an executor that has not been shut down."""
+    return [part for part in (executor._call_queue, executor._result_queue) if part is not None]
 
 
 def is_manager(module: str, thread: Any) -> bool:
     """Is the thread the manager of an executor of that module?"""
     return isinstance(thread, sys.modules[module]._ExecutorManagerThread)
-
-
-def has_begun(executor: Any) -> bool:
-    """Has a task been submitted to an executor that has not been shut down?"""
-    return executor._executor_manager_thread is not None
 
 
 def open_work(manager: Any) -> Iterator[tuple[int, Any]]:
@@ -206,18 +206,14 @@ def call_queue_state(queue: Any) -> dict[str, Any]:
 
 
 def renew_executor(module: str, executor: Any, manager: Any, count: int) -> None:
-    """In a new process: pipes, semaphores and ``count`` workers. ``manager``: None if no task has been submitted yet."""
+    """In a new process: pipes, semaphores and ``count`` workers."""
     names, context = sys.modules[module], executor._mp_context
-    call_queue = executor._call_queue if manager is None else manager.call_queue
-    results = executor._result_queue if manager is None else manager.result_queue
-    wakeup = executor._executor_manager_thread_wakeup if manager is None else manager.thread_wakeup
+    call_queue, results, wakeup = manager.call_queue, manager.result_queue, manager.thread_wakeup
     fill_wakeup(wakeup)
     fill_queue(results, context)
-    state = call_queue_state(call_queue)
+    state = dict(vars(call_queue))
     call_queue.__init__(state.pop("_maxsize"), ctx=context, **state)
     call_queue._ignore_epipe = True
-    if manager is None:
-        return
     names._threads_wakeups[manager] = wakeup
     arguments = [call_queue, results, executor._initializer, executor._initargs]
     if hasattr(executor, "_max_tasks_per_child"):

@@ -64,18 +64,15 @@ class Executors(Library):
                     "a variable until then",
                 )
             plumbing.require_copy("a ProcessPoolExecutor", is_disposable=is_disposable)
-            for part in (manager.result_queue, manager.thread_wakeup):
+            for part in (manager.call_queue, manager.result_queue, manager.thread_wakeup):
                 plumbing.own(part)
             again = list(_mark_again(manager, set(_received(captured))))
             self._running.append((executor, manager, worker_pools.take_apart_executor(manager, again)))
 
     def _reduce_executor(self, saver: Any, executor: Any) -> Any:
         if all(executor is not running for running, _, _ in self._running):
-            parts = worker_pools.parts_of_executor(executor)
-            for part in parts:
-                plumbing.own(part)
-            if parts and not worker_pools.has_begun(executor):
-                saver.defer(renew_later, self.name, executor)
+            for part in worker_pools.queues_of_executor(executor):
+                plumbing.keep(part)
         return reduce_raw(saver, executor)
 
     def note_settings(self) -> Any:
@@ -89,13 +86,6 @@ class Executors(Library):
         with plumbing.starting_workers():
             for executor, manager, count in renewed:
                 worker_pools.renew_executor(self.name, executor, manager, count)
-
-
-def renew_later(name: str, executor: Any) -> None:
-    """While an image is loaded: an executor to which no task has been submitted."""
-    from ckpt.image.interface.registry import libraries
-
-    libraries.require(name).apply_settings([(executor, None, 0)])
 
 
 def _received(captured: Any) -> Iterator[int]:
@@ -137,4 +127,6 @@ class Running:
 
 
 def reduce_call_queue(saver: Any, queue: Any) -> Any:
+    if not plumbing.owned(queue):
+        return reduce_raw(saver, queue)
     return plumbing.reduce_bare(type(queue), worker_pools.call_queue_state(queue))

@@ -1,5 +1,6 @@
 """The plumbing of pools in an image: pipes and queues that belong to a pool come back closed, as the objects that they are,
-and are filled anew when the pool is (:mod:`ckpt.compat.worker_pools`). What no pool owns is left to others.
+and are filled anew when the pool is (:mod:`ckpt.compat.worker_pools`). Those of a pool that has no workers (yet, or any
+more) come back as they are. What no pool owns is left to others.
 
 Contexts of ``multiprocessing`` are saved by their names.
 """
@@ -15,11 +16,13 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.process.signals import program_mask
 from ckpt.image.reducers import rebuild
+from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = [
     "Connections",
     "Contexts",
     "Queues",
+    "keep",
     "own",
     "owned",
     "reduce_bare",
@@ -28,12 +31,20 @@ __all__ = [
 ]
 
 _owned: dict[int, Any] = {}
+_idle: dict[int, Any] = {}
 
 
 def own(part: Any) -> None:
-    """A queue, or what wakes a thread, belongs to a pool, with its pipe."""
-    for each in (part, *worker_pools.connections_of(part)):
-        _owned[id(each)] = each
+    """In a forked copy of the process: a queue, or what wakes a thread, belongs to a pool at work, with its pipe."""
+    _owned[id(part)] = part
+    for end in worker_pools.connections_of(part):
+        worker_pools.close_end(end)
+        _owned[id(end)] = end
+
+
+def keep(part: Any) -> None:
+    """It belongs to a pool without workers: it comes back as it is, and its pipe as every pipe within the program."""
+    _idle[id(part)] = part
 
 
 def owned(part: Any) -> bool:
@@ -79,15 +90,16 @@ class Queues(Library):
 
     def before_saving(self, *, is_disposable: bool) -> None:
         _owned.clear()  # of the image before, where that was written in this process
+        _idle.clear()
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name(self.name, {"SimpleQueue": reduce_queue})
 
 
 def reduce_queue(saver: Any, queue: Any) -> Any:
-    if not owned(queue):
-        return NotImplemented
-    return reduce_bare(type(queue), worker_pools.ends(queue))
+    if id(queue) in _idle:
+        return reduce_raw(saver, queue)
+    return reduce_bare(type(queue), worker_pools.ends(queue)) if owned(queue) else NotImplemented
 
 
 def reduce_bare(cls: type, attributes: dict[str, Any]) -> Any:

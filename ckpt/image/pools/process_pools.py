@@ -77,7 +77,8 @@ class ProcessPools(Library):
 
     def _reduce_pool(self, saver: Any, pool: Any) -> Any:
         for queue in worker_pools.queues_of_pool(pool):
-            plumbing.own(queue)
+            if not plumbing.owned(queue):
+                plumbing.keep(queue)
         return reduce_raw(saver, pool)
 
     def note_settings(self) -> Any:
