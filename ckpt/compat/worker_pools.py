@@ -9,10 +9,11 @@ here, and do their threads loop as before (:mod:`ckpt.image.pools`)?
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 __all__ = [
@@ -190,11 +191,21 @@ def open_work(manager: Any) -> Iterator[tuple[int, Any]]:
             yield number, item
 
 
+def _leave(processes: Iterable[Any]) -> None:
+    """Close the descriptors by which workers are watched: their numbers are not the program's."""
+    for process in processes:
+        finalizer = getattr(process._popen, "finalizer", None)  # None: the worker has ended
+        for fd in (finalizer and finalizer._args) or ():
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
 def take_apart_executor(manager: Any, again: list[int]) -> int:
     """In a forked copy of the process: these tasks are the next ones, and there are no workers. Returns how many there
     were."""
     manager.work_ids_queue.queue.extendleft(reversed(again))
     count = len(manager.processes)
+    _leave(manager.processes.values())
     manager.processes.clear()
     return count
 
@@ -278,6 +289,7 @@ def wrap_setup(wrap: Callable[[Any, Any], Any]) -> None:
 
 def take_apart_pool(pool: Any) -> None:
     """In a forked copy of the process: there are no workers."""
+    _leave(pool._pool)
     pool._pool.clear()
 
 
