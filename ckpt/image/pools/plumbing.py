@@ -57,6 +57,13 @@ def require_copy(where: str, *, is_disposable: bool) -> None:
         raise Unpicklable(where, "a pool of processes that is at work can be saved with fork only")
 
 
+def _begin_worker(_: object) -> None:
+    worker_pools.forget_managers()
+    for lock in rebuild.held_locks:
+        if lock.locked():
+            lock.release()
+
+
 class _Start:
     """Is alive while workers are started."""
 
@@ -66,7 +73,7 @@ def starting_workers() -> Iterator[None]:
     """A context in which a new process starts its workers, before its threads run: with the program's signal mask, and
     without what a worker would wait for at its end."""
     start = _Start()
-    worker_pools.call_in_children(start, worker_pools.forget_managers)
+    worker_pools.call_in_children(start, _begin_worker)
     with program_mask():
         yield
     del start
