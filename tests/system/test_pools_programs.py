@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.support import Job, long_enough, write_app
+from tests.system.test_hooks import app_of
 
 pytestmark = [pytest.mark.system]
 
@@ -130,3 +131,43 @@ def test_an_executor_that_was_dropped_is_refused_by_name(start: Start, tmp_path:
     (tmp_path / "may-end").touch()
     assert job.finish() == 0, job.report()
     assert job.output(0) == "answer\n"
+
+
+LOCKED = """
+    import multiprocessing, threading
+    from concurrent.futures import ProcessPoolExecutor
+    import ckpt
+    from tools import die_once
+
+    ckpt.enable()
+    lock = threading.Lock()
+
+    def task(n):
+        with lock:
+            return n * n
+
+    ended = multiprocessing.Pool(1)
+    ended.terminate()
+    process = multiprocessing.Process(target=task, args=(1,))
+    process.start()
+    process.join()
+    executor, idle, pool = ProcessPoolExecutor(1), ProcessPoolExecutor(1), multiprocessing.Pool(1)
+    print(executor.submit(task, 2).result(), pool.apply(task, (3,)))
+    with lock:
+        ckpt.checkpoint()
+        die_once()
+    ended.join()
+    process.join()
+    print(process.exitcode, [each.submit(task, 4).result() for each in (executor, idle)], pool.apply(task, (5,)))
+"""
+
+
+@pytest.mark.rotate(4)
+def test_a_worker_holds_no_lock_of_the_program_and_what_has_ended_can_be_joined(
+    start: Start, tmp_path: Path
+) -> None:
+    """A worker that was started while the program held a lock would have waited for it for ever."""
+    job = start(app_of(tmp_path, LOCKED), ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "4 9\n0 [16, 16] 25\n"
+    assert job.events("restarted")
