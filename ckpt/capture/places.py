@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
     from ckpt.image.frames.stack import Stack
 
-__all__ = ["Places", "inside_library", "is_library"]
+__all__ = ["Places", "inside_library", "is_library", "wake_main_thread"]
 
 _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
@@ -85,17 +85,7 @@ class Places:
         self._ticks += 1
         obstacle = (0, 0) if self._ticks % _WHOLE_EVERY == 0 else self._obstacle
         _frames.look(look, *obstacle, _CHECKS)
-        self._wake()
-
-    def _wake(self) -> None:
-        """Have the main thread make its queued calls, if it is inside of a call that only waits."""
-        from ckpt import image
-        from ckpt.image.frames import _frames
-
-        ident = threading.main_thread().ident
-        number = _frames.wake_signal()
-        if ident is not None and number and image.is_waiting(ident):
-            signal.pthread_kill(ident, number)
+        wake_main_thread()
 
     def spend(self, since_ns: int) -> None:
         """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``)."""
@@ -220,6 +210,17 @@ class Places:
             return "starting"
         code = frame.f_code
         return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
+
+
+def wake_main_thread() -> None:
+    """Have the main thread make its queued calls, if it is inside of a call that only waits. From any thread."""
+    from ckpt import image
+    from ckpt.image.frames import _frames
+
+    ident = threading.main_thread().ident
+    number = _frames.wake_signal()
+    if ident is not None and number and image.is_waiting(ident):
+        signal.pthread_kill(ident, number)
 
 
 def inside_library() -> bool:

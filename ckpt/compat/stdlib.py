@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import itertools
-import os
 import runpy
 import signal
 import sys
@@ -257,16 +256,6 @@ def track_shared_memory(block: Any) -> None:
 def was_started(child: Any) -> bool:
     """Has a ``subprocess.Popen`` started a child process? One whose ``__init__`` has failed has not."""
     return bool(getattr(child, "_child_created", True))
-
-
-def is_child(process: Any) -> bool:
-    """Has that ``multiprocessing.Process`` been started by the program itself?"""
-    return process._popen is not None
-
-
-def adopt(process: Any) -> None:
-    """An ended ``multiprocessing.Process`` of a former process counts as a child of this one: ``join`` asks for that."""
-    process._parent_pid = os.getpid()
 
 
 # ---------------------------------------------------------------------- logging

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "POOL_WAIT",
     "RECEIVE",
     "SEND",
+    "adopt",
     "call_in_children",
     "call_queue_state",
     "close_end",
@@ -36,13 +38,17 @@ __all__ = [
     "fill_wakeup",
     "forget_managers",
     "has_processes",
+    "in_use_by_executor",
+    "in_use_by_pool",
     "is_manager",
     "job_count",
     "make_connection",
+    "is_child",
+    "managers",
     "open_work",
-    "queues_of_executor",
     "pool_threads",
     "pools",
+    "queues_of_executor",
     "queues_of_pool",
     "renew_executor",
     "renew_pool",
@@ -100,6 +106,19 @@ def executor_moments(module: str) -> tuple[tuple[str, str], ...]:
         (f"{module}:_SafeQueue._on_queue_feeder_error", "a task cannot be pickled"),
         *_PROCESSES,
     )
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def is_child(process: Any) -> bool:
+    """Has that ``multiprocessing.Process`` been started by the program itself?"""
+    return process._popen is not None
+
+
+def adopt(process: Any) -> None:
+    """An ended ``multiprocessing.Process`` of a former process counts as a child of this one: ``join`` asks for that."""
+    process._parent_pid = os.getpid()
 
 
 # ---------------------------------------------------------------------- pipes and queues
@@ -191,13 +210,38 @@ def open_work(manager: Any) -> Iterator[tuple[int, Any]]:
             yield number, item
 
 
-def _leave(processes: Iterable[Any]) -> None:
-    """Close the descriptors by which workers are watched: their numbers are not the program's."""
+def _watched_by(processes: Iterable[Any]) -> set[int]:
+    """The descriptors by which workers are watched."""
+    found: set[int] = set()
     for process in processes:
         finalizer = getattr(process._popen, "finalizer", None)  # None: the worker has ended
-        for fd in (finalizer and finalizer._args) or ():
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        found.update((finalizer and finalizer._args) or ())
+    return found
+
+
+def _leave(processes: Iterable[Any]) -> None:
+    """Close these descriptors: their numbers are not the program's."""
+    for fd in _watched_by(processes):
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def _in_use(processes: Iterable[Any], parts: Iterable[Any]) -> tuple[set[int], set[int]]:
+    """The ids of workers, and descriptors: those by which they are watched, and those of these queues."""
+    workers = list(processes)
+    ends = [end for part in parts for end in connections_of(part) if not end.closed]
+    return {worker.pid for worker in workers}, _watched_by(workers) | {end.fileno() for end in ends}
+
+
+def in_use_by_executor(manager: Any) -> tuple[set[int], set[int]]:
+    """Ids of workers, and descriptors."""
+    parts = manager.call_queue, manager.result_queue, manager.thread_wakeup
+    return _in_use(manager.processes.values(), parts)
+
+
+def managers(module: str) -> list[Any]:
+    """The manager threads of the executors of that module that run."""
+    return [thread for thread in threading.enumerate() if is_manager(module, thread)]
 
 
 def take_apart_executor(manager: Any, again: list[int]) -> int:
@@ -285,6 +329,11 @@ def wrap_setup(wrap: Callable[[Any, Any], Any]) -> None:
         self._quick_put, self._quick_get = made.put, made.get
 
     cls._setup_queues = _setup_queues
+
+
+def in_use_by_pool(pool: Any) -> tuple[set[int], set[int]]:
+    """Ids of workers, and descriptors."""
+    return _in_use(pool._pool if has_processes(pool) else (), queues_of_pool(pool))
 
 
 def take_apart_pool(pool: Any) -> None:

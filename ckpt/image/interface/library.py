@@ -22,6 +22,7 @@ attribute or method           when it is read or called                   in whi
 ``reducer_by_base``
 ``note_random``               likewise, and before an explicit image      likewise
 ``in_place``                  by explicit checkpoints (ckpt.replay)       the forked child, and the new process
+``coming_back``               by ``ckpt doctor``                          the rank, and a forked child
 ``shape_of``                  for reports of sizes                        likewise
 ``apply_settings``,           when all objects have been loaded           the new process
 ``apply_random``
@@ -165,6 +166,11 @@ class Library:
     def note_threads(self, threads: Sequence[Any], *, is_disposable: bool) -> None:
         """Before anything is saved: the program's other threads that are in the image, each a
         :class:`ckpt.image.frames.stack.CapturedThread`. ``is_disposable``: as for :meth:`before_saving`."""
+
+    def coming_back(self) -> tuple[set[int], set[int]]:
+        """The child processes, by their ids, and the descriptors that the library starts and opens anew after a restart:
+        `ckpt doctor` does not report them as lost."""
+        return set(), set()
 
     def after_restart(self) -> None:
         """Called in the new process when everything is restored, before the program goes on. If this raises, the restart

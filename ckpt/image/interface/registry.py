@@ -264,6 +264,13 @@ class Registry:
         found = self.find(module.partition(".")[0])
         return None if found is None else found.shape_of(obj)
 
+    def coming_back(self) -> tuple[frozenset[int], frozenset[int]]:
+        """See :meth:`Library.coming_back`; of all libraries."""
+        found = [coming_back() for coming_back in self.implementations(Library.coming_back)]
+        return frozenset().union(*(each[0] for each in found)), frozenset().union(
+            *(each[1] for each in found)
+        )
+
     def before_image(self) -> None:
         """Called in the parent just before an image: libraries write to disk what must be there, and record what a forked
         child could not find."""

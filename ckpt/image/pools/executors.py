@@ -75,6 +75,9 @@ class Executors(Library):
                 plumbing.keep(part)
         return reduce_raw(saver, executor)
 
+    def coming_back(self) -> tuple[set[int], set[int]]:
+        return plumbing.merged(map(worker_pools.in_use_by_executor, worker_pools.managers(self.name)))
+
     def note_settings(self) -> Any:
         return self._running
 

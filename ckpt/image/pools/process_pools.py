@@ -81,6 +81,9 @@ class ProcessPools(Library):
                 plumbing.keep(queue)
         return reduce_raw(saver, pool)
 
+    def coming_back(self) -> tuple[set[int], set[int]]:
+        return plumbing.merged(map(worker_pools.in_use_by_pool, worker_pools.pools()))
+
     def note_settings(self) -> Any:
         return self._running, worker_pools.job_count()
 

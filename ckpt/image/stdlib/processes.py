@@ -11,14 +11,8 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.stdlib import (
-    adopt,
-    is_child,
-    semaphore_of,
-    semaphore_value,
-    times_semaphore_owned,
-    was_started,
-)
+from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned, was_started
+from ckpt.compat.worker_pools import adopt, is_child
 
 __all__ = ["reducers"]
 
