@@ -127,6 +127,11 @@ class Library:
         cls = type(obj)
         return f"a {cls.__module__}.{cls.__qualname__} is in use, which no image can hold"
 
+    def reason_against_leaving_out(self, thread: Any) -> str | None:
+        """Why no image can be taken now without this thread, one of ``left_out_threads`` of any library; ``None``: it can be
+        left out. Called often; it must be quick and change nothing."""
+        return None
+
     def note_settings(self) -> Any:
         """The settings of the library that are in no variable of the program. They become part of the image, and may hold
         any objects. A false value: there are none."""

@@ -91,6 +91,9 @@ BUILT_IN = {
     "filelock": f"{_TOOLS}.filelock:FileLock",
     "fastrlock": f"{_TOOLS}.fastrlock:FastRLock",
     "tqdm": f"{_TOOLS}.tqdm:Tqdm",
+    **dict.fromkeys(
+        ("joblib.externals.loky.process_executor", "loky.process_executor"), f"{_TOOLS}.loky:Loky"
+    ),
     "zmq": f"{_TOOLS}.zmq:Zmq",
     **dict.fromkeys(("pytest", "_pytest", "pluggy"), f"{_TOOLS}.pytest:Pytest"),
     "coverage": f"{_TOOLS}.coverage:Coverage",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from types import CodeType, FrameType
 from typing import Any
 
@@ -64,13 +65,18 @@ def refuse_transient(stack: Stack) -> None:
         _refuse_addresses(stack, addresses)
 
 
-def refuse_running(thread: int, name: str) -> None:
-    """Raise Refused if a function of ``transient_functions`` runs in a thread, given by its identifier and its name."""
-    for frame in _frames.walk((), (), False, thread)[0] or ():
+def refuse_running(thread: threading.Thread) -> None:
+    """Raise Refused if a thread cannot be left out of an image: a function of ``transient_functions`` runs in it, or a
+    library says so."""
+    for reason_against in libraries.implementations(Library.reason_against_leaving_out):
+        reason = reason_against(thread)
+        if reason:
+            raise Refused(f"thread {thread.name!r} cannot be left out: {reason}")
+    for frame in _frames.walk((), (), False, thread.ident or 0)[0] or ():
         if id(frame[1]) in _transient_code:
             reason = _transient_code[id(frame[1])][1]
             raise Refused(
-                f"thread {name!r} cannot be left out: {reason}", location(frame[1], max(0, frame[3]))
+                f"thread {thread.name!r} cannot be left out: {reason}", location(frame[1], max(0, frame[3]))
             )
 
 

@@ -47,12 +47,12 @@ def capture_threads(others: Iterable[threading.Thread]) -> list[CapturedThread]:
 
 
 class LeftOut(NamedTuple):
-    """The threads that stop, but are no part of the image. ``includes(thread)``: is it one? ``refuse(ident, name)`` raises
+    """The threads that stop, but are no part of the image. ``includes(thread)``: is it one? ``refuse(thread)`` raises
     Refused where the thread does what an image would lose. It stops at its next line as all do, and changes nothing
     between two lines."""
 
     includes: Callable[[threading.Thread], bool]
-    refuse: Callable[[int, str], object]
+    refuse: Callable[[threading.Thread], object]
 
 
 class StoppedThreads:
@@ -70,7 +70,7 @@ class StoppedThreads:
         self._stack = stack
         self._find = find
         self._check = check
-        self._left_out = left_out or LeftOut(lambda thread: False, lambda ident, name: None)
+        self._left_out = left_out or LeftOut(lambda thread: False, lambda thread: None)
         self._others: Sequence[threading.Thread] = ()
         self._threads: Sequence[threading.Thread] = ()
         self._places: dict[int, Place] = {}
@@ -126,7 +126,7 @@ class StoppedThreads:
             if not has_only_ended_its_wait(self._places[ident], place_of(ident)):
                 raise _running(thread)
         for thread in self._others:
-            self._left_out.refuse(thread.ident or 0, thread.name)
+            self._left_out.refuse(thread)
         self._stack.threads = capture_threads(self._threads)
         return switches
 

@@ -377,7 +377,7 @@ def test_a_process_forked_by_a_thread_that_is_to_stop_does_not_stop() -> None:
 def test_a_thread_that_is_left_out_stops_and_is_not_captured() -> None:
     totals, stop = [0, 0], threading.Event()
     seen: list[str] = []
-    left_out = LeftOut(lambda thread: thread.name == "other", lambda ident, name: seen.append(name))
+    left_out = LeftOut(lambda thread: thread.name == "other", lambda thread: seen.append(thread.name))
     with running(count, totals, stop, end=stop.set) as thread:
         wait_until(lambda: totals[0] > 1000)
         stack = Stack()
