@@ -171,3 +171,35 @@ def test_a_worker_holds_no_lock_of_the_program_and_what_has_ended_can_be_joined(
     assert job.finish() == 0, job.report()
     assert job.output(0) == "4 9\n0 [16, 16] 25\n"
     assert job.events("restarted")
+
+
+JOBLIB = """
+    from joblib import Parallel, delayed
+    import ckpt
+    from tools import die_once
+
+    def task(n):
+        return n * n
+
+    ckpt.enable()
+    answers = [Parallel(n_jobs=2)(delayed(task)(n) for n in range(6))]
+    ckpt.checkpoint()
+    die_once()
+    answers.append(Parallel(n_jobs=2)(delayed(task)(n) for n in range(6)))
+    print(answers, ckpt.restarts())
+    with Parallel(n_jobs=2) as pool:
+        pool(delayed(task)(n) for n in range(3))
+        ckpt.checkpoint()
+"""
+
+
+@pytest.mark.rotate(4)
+def test_idle_processes_of_joblib_are_no_obstacle_and_are_started_anew(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("joblib")
+    job = start(app_of(tmp_path, JOBLIB), ranks=1)
+    assert job.finish() == 0, job.report()
+    squares = [n * n for n in range(6)]
+    assert job.output(0) == f"{[squares, squares]} 1\n", job.report()
+    assert job.wait_event("failed")["reason"].startswith("a pool of joblib that the program holds"), (
+        job.report()
+    )

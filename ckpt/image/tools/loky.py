@@ -4,6 +4,7 @@ makes a new pool for the next ``Parallel``. A pool at work is refused by name, a
 
 from __future__ import annotations
 
+import sys
 from pickle import PicklingError
 from typing import Any
 
@@ -11,6 +12,9 @@ from ckpt.image.interface.library import Library, Reducer
 
 __all__ = ["Loky"]
 
+_BACKENDS = "joblib._parallel_backends"
+_POOLS = ("_workers", "_pool")
+"""The attributes of a backend in which it keeps its pool while there is one."""
 _AT_WORK = "processes of joblib (loky) are at work, and cannot be part of an image"
 
 
@@ -32,13 +36,23 @@ class Loky(Library):
     def reducer_by_base(self, cls: type) -> Reducer | None:
         if issubclass(cls, getattr(self.module, "ProcessPoolExecutor", ())):
             return refuse_executor
+        if issubclass(cls, getattr(sys.modules.get(_BACKENDS), "ParallelBackendBase", ())):
+            return reduce_backend
         is_tracker = cls.__name__ == "ResourceTracker" and cls.__module__.startswith(self._package)
         return refuse_tracker if is_tracker else None
 
 
+def reduce_backend(saver: Any, backend: Any) -> Any:
+    """A backend of ``Parallel``: its own ``__reduce__`` would leave the pool out in silence."""
+    for name in _POOLS:
+        if vars(backend).get(name) is not None:
+            return refuse_executor(saver, backend)
+    return NotImplemented
+
+
 def refuse_executor(saver: Any, executor: Any) -> Any:
     raise PicklingError(
-        "a pool of joblib (loky) that the program holds cannot be part of an image: call Parallel outside of `with`, use "
+        "a pool of joblib that the program holds cannot be part of an image: call Parallel outside of `with`, use "
         "concurrent.futures.ProcessPoolExecutor, or end the pool before a checkpoint"
     )
 
