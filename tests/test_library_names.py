@@ -20,7 +20,7 @@ ROOMS = (
     "ckpt/image/tools/",
     "ckpt/image/interface/registry.py",
 )
-STANDARD_LIBRARY = ("ckpt.image.stdlib.", "ckpt.image.handles.", "ckpt.image.ipc.", "ckpt.image.loops.")
+STANDARD_LIBRARY = tuple(f"ckpt.image.{room}." for room in ("stdlib", "handles", "ipc", "loops", "pools"))
 NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startswith(STANDARD_LIBRARY)} | {
     *(
         "coverage",

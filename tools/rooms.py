@@ -68,6 +68,7 @@ ORDER = (
         "ckpt.image.compiled",
         "ckpt.image.tools",
         "ckpt.image.process",
+        "ckpt.image.pools",
         "ckpt.image.pickling",
         "ckpt.image",
     ),

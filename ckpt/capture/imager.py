@@ -168,7 +168,7 @@ class Imager:
         ``True``: the interpreter is to call this function again at its next check.
         """
         runtime = self._runtime
-        if not self.is_looking or runtime.in_hook:
+        if not self.is_looking or runtime.in_hook or self._places.is_child():
             return False
         began_ns = time.monotonic_ns()
         # Inside a library call: the call takes the image when it waits, or a check after the call's return takes it.

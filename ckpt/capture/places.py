@@ -20,6 +20,7 @@ Not here: when an image is wanted (:mod:`ckpt.capture.imager`), what is captured
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -29,13 +30,14 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Literal
 
 from ckpt.capture.check_budget import CheckBudget
+from ckpt.capture.threads import is_left_out
 
 if TYPE_CHECKING:
     from ckpt import image
     from ckpt.capture.context import RankContext
     from ckpt.image.frames.stack import Stack
 
-__all__ = ["Places", "inside_library", "is_library"]
+__all__ = ["Places", "inside_library", "is_library", "wake_main_thread"]
 
 _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
@@ -56,11 +58,16 @@ class Places:
         self._runtime = runtime
         self._skipped = (Places.capture.__code__, *frames_to_skip, *runtime.frames_to_skip())
         self._allowance = CheckBudget()
+        self._pid = os.getpid()
         self._obstacle = (0, 0)
         self._ticks = 0
         self._transient_since_ns = (
             0  # every look since then met a transient obstacle; 0: the last one did not
         )
+
+    def is_child(self) -> bool:
+        """Is this process one that the program has forked? It has the calls that were queued, and must make none of them."""
+        return os.getpid() != self._pid
 
     def begin(self) -> None:
         """A search for a place begins."""
@@ -78,21 +85,7 @@ class Places:
         self._ticks += 1
         obstacle = (0, 0) if self._ticks % _WHOLE_EVERY == 0 else self._obstacle
         _frames.look(look, *obstacle, _CHECKS)
-        self._wake()
-
-    def _wake(self) -> None:
-        """Have the main thread make its queued calls, if it is inside of a call that only waits. An event loop is woken by
-        its own means."""
-        from ckpt import image
-
-        ident = threading.main_thread().ident
-        if ident is not None and image.wake_loop(ident):
-            return
-        from ckpt.image.frames import _frames
-
-        number = _frames.wake_signal()
-        if ident is not None and number and image.is_waiting(ident):
-            signal.pthread_kill(ident, number)
+        wake_main_thread()
 
     def spend(self, since_ns: int) -> None:
         """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``)."""
@@ -153,7 +146,8 @@ class Places:
         """The program's other threads, which are to be stopped; ``stack``: of the main thread."""
         from ckpt import image
 
-        return image.StoppedThreads(stack, self._others, image.refuse_transient)
+        left_out = image.LeftOut(is_left_out, image.refuse_running)
+        return image.StoppedThreads(stack, self._others, image.refuse_transient, left_out)
 
     def _try_others(self, stack: Stack) -> None:
         """Stop the other threads for a moment. Raises Refused: one of them cannot be captured."""
@@ -216,6 +210,21 @@ class Places:
             return "starting"
         code = frame.f_code
         return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
+
+
+def wake_main_thread() -> None:
+    """Have the main thread make its queued calls, if it is inside of a call that only waits. An event loop is woken by its
+    own means. From any thread."""
+    from ckpt import image
+
+    ident = threading.main_thread().ident
+    if ident is None or image.wake_loop(ident):
+        return
+    from ckpt.image.frames import _frames
+
+    number = _frames.wake_signal()
+    if number and image.is_waiting(ident):
+        signal.pthread_kill(ident, number)
 
 
 def inside_library() -> bool:

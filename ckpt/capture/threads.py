@@ -29,7 +29,7 @@ from ckpt.errors import ThreadsRunning
 from ckpt.image.interface.registry import libraries
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["HarmlessThreads"]
+__all__ = ["HarmlessThreads", "is_left_out"]
 
 _OWN_NAMES = ("port-helper",)
 _OWN_PREFIXES = ("threading.", "ckpt.")
@@ -82,6 +82,12 @@ class HarmlessThreads:
 
     def _matches(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+def is_left_out(thread: threading.Thread) -> bool:
+    """Is this a thread that a library starts anew after a restart (``left_out_threads``)?"""
+    declared = libraries.left_out_threads()
+    return bool(declared) and _path_of(thread).startswith(declared)
 
 
 def _path_of(thread: threading.Thread) -> str:

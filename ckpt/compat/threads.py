@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from ckpt.compat import stdlib
+from ckpt.compat import accelerators, interpreter, stdlib
 
 __all__ = [
     "CONDITION_WAIT",
@@ -25,6 +25,8 @@ __all__ = [
     "begin_again",
     "done_handle",
     "end",
+    "hands_over",
+    "has_been_woken",
     "is_foreign",
     "is_registry_locked",
     "keep_from_joining",
@@ -160,6 +162,27 @@ def values_of(local: Any, key: Any) -> dict[str, Any] | None:
                 if (found() if is_by_address and callable(found) else found) is dummy:
                     return values  # type: ignore[no-any-return]
     return None
+
+
+# ---------------------------------------------------------------------- queues that hand over
+
+_STACK_BYTES = 1 << 16
+
+
+def hands_over(awaited: Any) -> bool:
+    """Does this object give an item to a thread that waits in its ``get``? Where a ``SimpleQueue`` is a ring, ``put`` does:
+    the item is in no queue any more, but on the C stack of a thread that waits for the interpreter's lock next."""
+    return interpreter.QUEUES_ARE_RINGS and type(awaited) is accelerators.SimpleQueue
+
+
+def has_been_woken(system_call: str) -> bool:
+    """Of a thread in such a ``get``, by :func:`ckpt.image.frames._frames.system_call`. Until it is given an item, it waits
+    in the kernel for a word on its own C stack (``_PyParkingLot_Park``)."""
+    number, *fields = system_call.split()
+    if not number.isdigit() or len(fields) < 3:
+        return True  # it runs
+    word, stack = int(fields[0], 16), int(fields[-2], 16)
+    return not 0 <= word - stack < _STACK_BYTES
 
 
 # ---------------------------------------------------------------------- concurrent.futures

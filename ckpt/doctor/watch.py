@@ -32,13 +32,16 @@ from itertools import takewhile
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ckpt.capture.places import inside_library, is_library
+from ckpt.capture.places import inside_library, is_library, wake_main_thread
+from ckpt.capture.threads import is_left_out
 from ckpt.doctor import surroundings
 from ckpt.doctor.appends import Appends
 from ckpt.image.files.descriptors import our_files
+from ckpt.image.interface.registry import libraries
 from ckpt.transport.wires import owned
 
 if TYPE_CHECKING:
+    from ckpt import image
     from ckpt.image.frames.stack import Stack
     from ckpt.rank.runtime import Runtime
 
@@ -101,6 +104,7 @@ class Watch:
             if not self._is_asked:
                 self._is_asked, self._asked_s = True, now_s
                 _frames.request(self._at_check)
+                wake_main_thread()
             elif now_s - self._asked_s > max(_LATE_S, self._late["longest_s"]):
                 self._late.update(longest_s=now_s - self._asked_s, where=self._runtime.imager.where())
             self._watch_child(now_s)
@@ -142,9 +146,10 @@ class Watch:
         overdue_s = now_s - self._started_s - self._next_s
         if overdue_s < 0 or self._child is not None or key == _IMPORTING:
             return
-        if stack is not None or overdue_s > _PATIENCE_S:
+        others = self._stop_others(stack)
+        if others is not None or overdue_s > _PATIENCE_S:
             self._next_s = next(self._examinations)
-            self._examine(stack)
+            self._examine(stack, others)
 
     def _sample(self) -> tuple[Stack | None, tuple[str, str] | None]:
         from ckpt import image
@@ -173,17 +178,19 @@ class Watch:
 
     # ------------------------------------------------------------------ examinations
 
-    def _examine(self, stack: Stack | None) -> None:
+    def _examine(self, stack: Stack | None, others: image.StoppedThreads | None) -> None:
         """Fork a child that examines the program. The parent stops for about a millisecond, as for an image.
 
-        ``stack``: the captured stack; ``None``: it cannot be captured here.
+        ``stack``: the captured stack; ``None``: it cannot be captured here. ``others``: the program's other threads, which
+        stand; ``None``: one of them cannot be captured here.
         """
         from ckpt import image
         from ckpt.image.frames import _frames
 
         runtime = self._runtime
+        without = runtime.imager.taker.writers | libraries.coming_back()[0]
         found = {
-            "children": surroundings.children(os.getpid(), without=runtime.imager.taker.writers),
+            "children": surroundings.children(os.getpid(), without=without),
             "has_hooks": bool(runtime.hooks.after),
             "types": [f"{cls.__module__}.{cls.__qualname__}" for cls, _, _ in runtime.hooks.types],
             "threads": surroundings.threads(runtime, undeclared=(THREAD_NAME,)),
@@ -192,12 +199,14 @@ class Watch:
             prepared = image.prepare(
                 stack, {"ckpt.registered": runtime.registered, "ckpt.hooks": runtime.hooks}
             )
-            pid = image.fork(prepared.noted)
+            pid = image.fork(prepared.noted, others)
         except Exception as failure:  # for example a file that cannot be flushed, or no memory for a fork
+            pid = -1
             self._write("trouble", text=f"{type(failure).__name__}: {failure}")
-            return
         if pid:
-            self._child = (pid, time.monotonic())
+            if others is not None:
+                others.go_on()
+            self._child = None if pid < 0 else (pid, time.monotonic())
             return
         try:
             gc.disable()
@@ -208,11 +217,31 @@ class Watch:
         finally:
             os._exit(0)
 
+    def _stop_others(self, stack: Stack | None) -> image.StoppedThreads | None:
+        """Stop the program's other threads; None: one of them cannot be captured here, and none stops."""
+        from ckpt import image
+
+        if stack is None:
+            return None
+        others = image.StoppedThreads(
+            stack, self._find_others, image.refuse_transient, image.LeftOut(is_left_out, image.refuse_running)
+        )
+        try:
+            image.refuse_transient(stack)
+            others.stop()
+        except image.ImageError:
+            return None
+        return others
+
+    def _find_others(self) -> list[threading.Thread]:
+        return [each for each in self._runtime.threads.others() if isinstance(each, threading.Thread)]
+
     def _examine_in_child(self, prepared: Any, stack: Stack | None, found: dict[str, Any]) -> None:
         from ckpt.image import trial
 
         runtime = self._runtime
-        ours, now = our_files(), surroundings.descriptors()
+        ours = {*our_files(), *libraries.coming_back()[1]}
+        now = surroundings.descriptors()
         own = {**self._own_descriptors, **{fd: target for fd, target in now.items() if fd in ours}}
         with_sockets = runtime.size == 1
         raw = surroundings.raw_descriptors(own, with_sockets=with_sockets)

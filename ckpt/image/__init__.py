@@ -24,7 +24,7 @@ from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
-from ckpt.image.interface.transient import refuse_transient
+from ckpt.image.interface.transient import refuse_running, refuse_transient
 from ckpt.image.ipc.library import declare_connections
 from ckpt.image.loading import Loaded, Source, load, resume, resume_others
 from ckpt.image.loops.event_loops import wake_loop
@@ -35,10 +35,11 @@ from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
-from ckpt.image.threads.captured import StoppedThreads, is_waiting
+from ckpt.image.threads.captured import LeftOut, StoppedThreads, is_waiting
 
 __all__ = [
     "LOST",
+    "LeftOut",
     "ImageError",
     "ImageReport",
     "Loaded",
@@ -68,6 +69,7 @@ __all__ = [
     "preload",
     "prepare",
     "prepare_program",
+    "refuse_running",
     "refuse_transient",
     "register_reducer",
     "resume",

@@ -26,7 +26,6 @@ from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import Stack
-from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
 from ckpt.image.modules.plain_values import leave_out_not_plain
@@ -211,8 +210,8 @@ def _run_dump(
 ) -> ImageReport:
     references = prepared.references
     is_disposable = os.getpid() != prepared.pid
-    for before_saving in libraries.implementations(Library.before_saving):
-        before_saving(is_disposable=is_disposable)
+    stack = prepared.stack or Stack()
+    libraries.before_saving(stack.threads, is_disposable=is_disposable)
     unsupported.check()
     timing, descriptors = moment.read(prepared.noted)
     noted = _look_at_files(descriptors, is_disposable=is_disposable)
@@ -221,7 +220,6 @@ def _run_dump(
         descriptors, prepared.own_lengths, noted.survey, noted.saved, is_disposable=is_disposable
     )
     early["channels"] = (noted.channels.pipes, noted.channels.pairs) if noted.channels else None
-    stack = prepared.stack or Stack()
     frames, receivers, others = stack.all_frames(), stack.receivers(), _take_local_keys(stack)
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()

@@ -87,7 +87,8 @@ _OBJECTS: _Table = (
     ),
     (
         r"^_?multiprocessing\.",
-        "use ranks (`ckpt run -n N`) instead of a pool of processes, or close the pool before a checkpoint",
+        "use a pool (multiprocessing.Pool, ProcessPoolExecutor), which images hold, or ranks (`ckpt run -n N`); or end the "
+        "processes before a checkpoint",
     ),
     (
         r"^_?ctypes\.|^_?cffi|CDLL|PyCapsule",
@@ -103,7 +104,10 @@ _OBJECTS: _Table = (
 )
 
 _REFUSALS: _Table = (
-    (_POOL_THREADS, "shut the pool of processes down before a checkpoint: its work would be lost with it"),
+    (
+        _POOL_THREADS,
+        "keep the functions short that the pool calls in this process, or shut it down before a checkpoint",
+    ),
     (
         r"\bthread\b",
         "let it come out of C code now and then, end it, or declare it: ckpt.enable(harmless_threads=[NAME])",

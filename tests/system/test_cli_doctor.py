@@ -417,3 +417,23 @@ def test_time_stamps_and_random_numbers_of_the_system_are_no_problem(tmp_path: P
     code, found = lost(tmp_path, "import os", "print(step, time.time_ns(), os.urandom(4).hex())")
     assert code == 0 and found["ok"], found
     assert any("cannot be told" in note for note in found["notes"])
+
+
+POOL = """
+    import multiprocessing, time
+    from concurrent.futures import ProcessPoolExecutor
+
+    def task(n):
+        time.sleep(0.05)
+        return n
+
+    executor, pool = ProcessPoolExecutor(2), multiprocessing.Pool(2)
+    for step in range(40):
+        assert [future.result() for future in [executor.submit(task, n) for n in range(2)]] == [0, 1]
+        assert pool.map(task, range(4)) == [0, 1, 2, 3]
+"""
+
+
+def test_the_processes_and_pipes_of_a_pool_are_no_problem(tmp_path: Path) -> None:
+    code, found = doctor("--seconds", 2, "--images", 1, write_app(tmp_path, POOL), cwd=tmp_path)
+    assert found["problems"] == [] and code == 0, found

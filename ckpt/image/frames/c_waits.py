@@ -15,7 +15,15 @@ A *wait* is a call of a C function that does nothing but wait, and takes what it
 lock (GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with
 the same operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
 
-Nothing here runs code of the program. Not here: C code that has entered another Python frame (`c_calls`).
+A call can also be *answered*: what runs inside of it, in another thread than the main one, is no part of the image; in a
+new process the call returns a value that says "nothing has come". A thread that serves something outside of this process (a
+pool of processes) reads from a pipe, and what it would get does not exist in a new process. The library that has started
+the thread knows a value by which the thread's loop goes on and looks again
+(:attr:`ckpt.image.interface.library.Library.answered_calls`). The thread may be anywhere inside of the call, so what it has
+done there must be without meaning if the call returns that value.
+
+Nothing here runs code of the program. Not here: which calls are answered; C code that has entered another Python frame
+(`c_calls`).
 """
 
 from __future__ import annotations
@@ -34,15 +42,19 @@ from ckpt.image.frames.opcodes import TABLE, CodeMap, Instruction, code_map
 from ckpt.image.frames.suspended import Resumption, describe, location
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["innermost", "waits_for"]
+__all__ = ["Answer", "cut", "declare", "innermost", "is_answered", "take_off", "waits_for"]
 
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
-_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+_BOUND = (
+    types.BuiltinFunctionType,
+    types.MethodWrapperType,
+)  # with a subtype, of methods that know their class
 further: list[Callable[[Any, str], bool]] = []
 """Of other modules: is this method of this object a wait?"""
 
 _FUNCTIONS = (("time", "sleep"), ("select", "select"))
 _POLLS = ("poll", "epoll")
+_CALLS = type(iter(int, 1))
 
 
 class _Call(NamedTuple):
@@ -86,6 +98,8 @@ def _running_call(frame: _frames.Frame) -> _Call | None:
         return _plain_call(address, codes, at, names=int(at.name == TABLE.keyword_call))
     if at.name == "CALL_FUNCTION_EX":
         return _call_ex(address, codes, at)
+    if at.name == "FOR_ITER":
+        return _next_call(address, codes, at)
     return _entered(address, codes, at) if at.name == "BEFORE_WITH" else None
 
 
@@ -134,6 +148,18 @@ def _entered(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
     return _Call(enter, (stack[-1],), stack, at.start)
 
 
+def _next_call(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
+    """``for item in iter(queue.get, None)``: the call that the iterator makes."""
+    depth = codes.depth.get(at.start)
+    if depth is None:
+        return None
+    stack = _frames.slots(address, depth, True)
+    if type(stack[-1]) is not _CALLS:
+        return None
+    state = stack[-1].__reduce__()[1]
+    return _Call(state[0], (), stack, at.start) if len(state) == 2 else None
+
+
 def _is_over(lowest: Any) -> bool:
     """Whether the lowest slot of a call's operands holds its result; see the table in the header."""
     assert TABLE is not None
@@ -159,7 +185,7 @@ def _is_wait(call: _Call) -> bool:
 
 def _owner(call: _Call) -> Any:
     """The object of which a method is called, or the module of a function in C; None: neither."""
-    if type(call.function) in _BOUND:
+    if issubclass(type(call.function), _BOUND):
         return call.function.__self__
     return call.arguments[0] if type(call.function) in _UNBOUND and call.arguments else None
 
@@ -177,3 +203,59 @@ def _methods() -> dict[type, tuple[str, ...]]:
         elif poll is not None:
             found[type(poll())] = ("poll",)
     return found
+
+
+# ---------------------------------------------------------------------------------- calls that are answered
+
+
+class Answer(NamedTuple):
+    """``code``: of the function that is called. ``inside``: code of a function that must have been entered from there; None:
+    the call is answered wherever the thread is in it."""
+
+    code: types.CodeType
+    value: Any
+    inside: types.CodeType | None
+
+
+_answers: dict[int, Answer] = {}  # by the id of the code
+
+
+def declare(answer: Answer) -> None:
+    """From now on, images answer calls of this function."""
+    _answers[id(answer.code)] = answer
+
+
+def cut(frames: Sequence[_frames.Frame]) -> tuple[int, Any]:
+    """``frames``: of one thread, innermost first. How many of the innermost frames belong to a call that is answered, and
+    the value; (0, None): none."""
+    if not _answers:
+        return 0, None
+    entered: set[int] = set()
+    found: tuple[int, Any] = (0, None)
+    for count, frame in enumerate(frames, 1):
+        answer = _answers.get(id(frame[1]))
+        if answer is not None and (answer.inside is None or id(answer.inside) in entered):
+            found = count, answer.value
+        entered.add(id(frame[1]))
+    return found
+
+
+def take_off(
+    frames: list[_frames.Frame], exc: BaseException | None
+) -> tuple[_frames.Frame | None, Any, bool]:
+    """Take the frames of a call that is answered off a list of one thread's frames, innermost first. Returns the frame of
+    the function that is called, the value, and False; (None, None, True): there is no such call. ``exc``: the exception that
+    the thread handles. Raises Refused: it may be the call's."""
+    count, value = cut(frames)
+    if not count:
+        return None, None, True
+    if exc is not None:
+        raise Refused("an exception is being handled", location(frames[0][1], frames[0][3]))
+    called = frames[count - 1]
+    del frames[:count]
+    return called, value, False
+
+
+def is_answered(ident: int) -> bool:
+    """Is this thread inside of a call that is answered?"""
+    return bool(_answers) and bool(cut(_frames.walk((), (), False, ident)[0] or ())[0])

@@ -5,12 +5,15 @@
  *   go_on(), without the interpreter's lock (GIL). A thread that waits in C (c_waits.py) comes to it when its wait is over. So a
  *   thread that has come to the function, or waits in C, changes nothing meanwhile, whoever has the lock.
  *
+ *   A child process of a thread that was to stop does not stop: in a child nothing is to be stopped.
+ *
  * The interpreter's lock is held in all functions here but for that wait.
  */
 #include "frames.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -77,6 +80,7 @@ static Stopped *all_stopped;
 #define MOST_THREADS 4096
 static PyThreadState *to_stop[MOST_THREADS]; /* between stop() and go_on() */
 static Py_ssize_t to_stop_count;
+static int is_watching_forks;
 static PyObject *never_held; /* a reentrant lock: its owner does not stop */
 
 static int is_to_stop(PyThreadState *ts)
@@ -101,6 +105,10 @@ static int is_ours(PyFrameObject *frame)
 
 static int wait_here(PyObject *unused, PyFrameObject *frame, int what, PyObject *argument)
 {
+    if (to_stop_count == 0) { /* a child process, which a thread that was to stop has forked: nobody would have it go on */
+        PyEval_SetTrace(NULL, NULL);
+        return 0;
+    }
     if (what != PyTrace_LINE || !is_to_stop(PyThreadState_Get()) || is_ours(frame))
         return 0;
     PyObject *is_owned = PyObject_CallMethod(never_held, "_is_owned", NULL);
@@ -136,6 +144,12 @@ int thread_is_traced_by_program(PyThreadState *ts)
     return (thread_trace_function(ts) != NULL && thread_trace_function(ts) != wait_here) || thread_profile_function(ts) != NULL;
 }
 
+static void forget_stop(void)
+{
+    to_stop_count = 0;
+    all_stopped = NULL;
+}
+
 PyDoc_STRVAR(stop_doc,
 "stop(idents, never_held, /) -> bool\n\n"
 "Have these threads stop at the next line that each begins, until go_on(); see has_stopped().  None stops while it holds the\n"
@@ -154,6 +168,8 @@ static PyObject *stop(PyObject *module, PyObject *args)
     Py_ssize_t count = PyTuple_GET_SIZE(idents);
     if (count > MOST_THREADS)
         Py_RETURN_FALSE;
+    if (!is_watching_forks) /* the thread may be about to begin a process of its own, by fork(2) */
+        is_watching_forks = pthread_atfork(NULL, NULL, forget_stop) == 0;
     for (PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); ts != NULL; ts = PyThreadState_Next(ts))
         if (TRACES_ALL_THREADS && thread_trace_function(ts) != NULL)
             Py_RETURN_FALSE;
@@ -224,20 +240,33 @@ PyDoc_STRVAR(switches_doc,
 "Of the times that the interpreter's lock has gone to another thread.  While it stays the same, no other thread runs.");
 static PyObject *switches(PyObject *module, PyObject *unused) { return PyLong_FromUnsignedLong(gil_get()->switch_number); }
 
+/* The content of a file that the kernel has for a thread of this process, as a string; the interpreter's lock is not released. */
+static int read_of_thread(PyObject *native_id, const char *name, char *text, size_t size)
+{
+    char path[64];
+    int fd;
+    snprintf(path, sizeof path, "/proc/self/task/%lu/%s", PyLong_AsUnsignedLongMask(native_id), name);
+    if (PyErr_Occurred())
+        return -1;
+    if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    ssize_t n = read(fd, text, size - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    return 0;
+}
+
 PyDoc_STRVAR(blocked_signals_doc,
 "blocked_signals(native_id, /) -> mask\n\n"
 "The signals that a thread of this process holds back: bit n - 1 stands for signal n.  OSError: there is no such thread.  The\n"
 "interpreter's lock is not released meanwhile.");
 static PyObject *blocked_signals(PyObject *module, PyObject *native_id)
 {
-    char path[64], text[4096], *found;
-    int fd;
-    snprintf(path, sizeof path, "/proc/self/task/%lu/status", PyLong_AsUnsignedLongMask(native_id));
-    if (PyErr_Occurred() || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        return PyErr_Occurred() ? NULL : PyErr_SetFromErrno(PyExc_OSError);
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
+    char text[4096], *found;
+    if (read_of_thread(native_id, "status", text, sizeof text) < 0)
+        return NULL;
     if ((found = strstr(text, "\nSigBlk:")) == NULL) {
         errno = ESRCH;
         return PyErr_SetFromErrno(PyExc_OSError);
@@ -245,8 +274,21 @@ static PyObject *blocked_signals(PyObject *module, PyObject *native_id)
     return PyLong_FromUnsignedLongLong(strtoull(found + 8, NULL, 16));
 }
 
+PyDoc_STRVAR(system_call_doc,
+"system_call(native_id, /) -> text\n\n"
+"The system call in which a thread of this process is, as in /proc/PID/syscall.  OSError: there is no such thread, or the kernel\n"
+"does not tell.  The interpreter's lock is not released meanwhile.");
+static PyObject *system_call(PyObject *module, PyObject *native_id)
+{
+    char text[512];
+    if (read_of_thread(native_id, "syscall", text, sizeof text) < 0)
+        return NULL;
+    return PyUnicode_DecodeASCII(text, strlen(text), "replace");
+}
+
 PyMethodDef thread_methods[] = {
     {"blocked_signals", blocked_signals, METH_O, blocked_signals_doc},
+    {"system_call", system_call, METH_O, system_call_doc},
     {"thread_values", thread_values, METH_O, thread_values_doc},
     {"wake_signal", wake_signal, METH_NOARGS, wake_signal_doc},
     {"switches", switches, METH_NOARGS, switches_doc},

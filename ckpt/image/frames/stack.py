@@ -46,7 +46,7 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_stack
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import classify, inlined
-from ckpt.image.frames.c_waits import innermost
+from ckpt.image.frames.c_waits import innermost, take_off
 from ckpt.image.frames.call_paths import CachedCall, ContextRun
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, code_map
 from ckpt.image.frames.running import BASES
@@ -226,7 +226,7 @@ def _capture(
         seen += frames[:1] if frames and traced == 2 else ()
         raise Refused(reason)
     records: list[FrameRecord] = []
-    inner = callee
+    inner, value, at_check = take_off(frames, exc) if thread else (callee, value, at_check)
     for frame in frames:
         seen.append(frame)
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame

@@ -10,15 +10,19 @@ such names out.
 attribute or method           when it is read or called                   in which process
 ============================  ==========================================  =============================================
 ``harmless_threads``          whenever an image could be taken            the rank
+``answered_calls``,           likewise                                    the rank
+``left_out_threads``
 ``transient_…``,              for objects of running functions, whenever  the rank
 ``reason_against``            an image could be taken
+``when_imported``             just after the library has been imported    the rank, and the new process
 ``before_image``              just before each image                      the rank
-``before_saving``, ``refuse`` before anything is saved                    the forked child (the rank without fork)
+``before_saving``,            before anything is saved                    the forked child (the rank without fork)
 ``note_settings``             before anything is saved                    likewise
 ``reducers``,                 while objects are saved                     likewise
 ``reducer_by_base``
 ``note_random``               likewise, and before an explicit image      likewise
 ``in_place``                  by explicit checkpoints (ckpt.replay)       the forked child, and the new process
+``coming_back``               by ``ckpt doctor``                          the rank, and a forked child
 ``shape_of``                  for reports of sizes                        likewise
 ``apply_settings``,           when all objects have been loaded           the new process
 ``apply_random``
@@ -81,6 +85,16 @@ class Library:
     """Pairs of ``"module:function"`` or ``"module:Class.method"``, and what the function does ("a file is being opened"): no
     image is taken while it runs. Only functions written in Python."""
 
+    answered_calls: ClassVar[tuple[tuple[str, object, str], ...]] = ()
+    """``("module:function", value, "module:function" or "")``, of functions written in Python. A thread, not the main one,
+    may be anywhere inside of a call of the first function when an image is taken, once it has entered the second one from
+    there ("" stands for: at once). What it does there is no part of the image: in a new process the call returns the value,
+    by which the thread looks again for what it has waited for."""
+
+    left_out_threads: ClassVar[tuple[str, ...]] = ()
+    """Threads of the library that stand still with the program's while an image is taken, but are no part of it: the library
+    starts them anew. Names as for ``harmless_threads``. None is in a function of ``transient_functions`` meanwhile."""
+
     lock_types: ClassVar[tuple[str, ...]] = ()
     """``"module:Class"``: reentrant locks with ``acquire``, ``release`` and ``_is_owned``. Locks that the program holds are
     acquired again after a restart."""
@@ -113,6 +127,11 @@ class Library:
         cls = type(obj)
         return f"a {cls.__module__}.{cls.__qualname__} is in use, which no image can hold"
 
+    def reason_against_leaving_out(self, thread: Any) -> str | None:
+        """Why no image can be taken now without this thread, one of ``left_out_threads`` of any library; ``None``: it can be
+        left out. Called often; it must be quick and change nothing."""
+        return None
+
     def note_settings(self) -> Any:
         """The settings of the library that are in no variable of the program. They become part of the image, and may hold
         any objects. A false value: there are none."""
@@ -137,6 +156,9 @@ class Library:
         ``None``."""
         return None
 
+    def when_imported(self) -> None:
+        """Called when the library's module has been imported, before the program can use it."""
+
     def before_image(self) -> None:
         """Write to disk what must be there before an image is taken. Called in the program's process while the program
         stands still. If this raises, no image is taken."""
@@ -145,6 +167,15 @@ class Library:
         """Remove what must not be in an image, such as objects that the library has put into all modules. ``is_disposable``:
         this process is a forked child, which ends after the image. Otherwise the program goes on in this process: change
         nothing, or raise :class:`ckpt.image.errors.Unpicklable`."""
+
+    def note_threads(self, threads: Sequence[Any], *, is_disposable: bool) -> None:
+        """Before anything is saved: the program's other threads that are in the image, each a
+        :class:`ckpt.image.frames.stack.CapturedThread`. ``is_disposable``: as for :meth:`before_saving`."""
+
+    def coming_back(self) -> tuple[set[int], set[int]]:
+        """The child processes, by their ids, and the descriptors that the library starts and opens anew after a restart:
+        `ckpt doctor` does not report them as lost."""
+        return set(), set()
 
     def after_restart(self) -> None:
         """Called in the new process when everything is restored, before the program goes on. If this raises, the restart

@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.compat import accelerators
@@ -36,6 +36,7 @@ _IPC = "ckpt.image.ipc.library"
 _REGISTERED = "ckpt.image.stdlib.registered"
 _HANDLES = "ckpt.image.handles"
 _LOOPS = "ckpt.image.loops.library"
+_POOLS = "ckpt.image.pools"
 _DATA = "ckpt.image.libraries"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
@@ -54,6 +55,11 @@ BUILT_IN = {
     "mmap": f"{_STANDARD}:MappedMemory",
     "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
     "multiprocessing.shared_memory": f"{_HANDLES}.shared_memory:SharedMemory",
+    "multiprocessing.connection": f"{_POOLS}.plumbing:Connections",
+    "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",
+    "multiprocessing.context": f"{_POOLS}.plumbing:Contexts",
+    "multiprocessing.pool": f"{_POOLS}.process_pools:ProcessPools",
+    "concurrent.futures.process": f"{_POOLS}.executors:Executors",
     "posix": f"{_HANDLES}.directories:Directories",
     "pyexpat": f"{_STANDARD}:Expat",
     "sqlite3": f"{_STANDARD}:Sqlite",
@@ -88,6 +94,9 @@ BUILT_IN = {
     "fastrlock": f"{_TOOLS}.fastrlock:FastRLock",
     "tqdm": f"{_TOOLS}.tqdm:Tqdm",
     "uvloop": f"{_TOOLS}.uvloop:Uvloop",
+    **dict.fromkeys(
+        ("joblib.externals.loky.process_executor", "loky.process_executor"), f"{_TOOLS}.loky:Loky"
+    ),
     "zmq": f"{_TOOLS}.zmq:Zmq",
     **dict.fromkeys(("pytest", "_pytest", "pluggy"), f"{_TOOLS}.pytest:Pytest"),
     "coverage": f"{_TOOLS}.coverage:Coverage",
@@ -114,7 +123,7 @@ class Registry:
         self._by_name: dict[str, Library | None] = {}
         self._names_seen: set[str] = set()
         self._loaded: tuple[Library, ...] = ()
-        self._thread_names: tuple[tuple[Library, ...], tuple[str, ...]] = ((), ())
+        self._thread_names: dict[str, tuple[tuple[Library, ...], tuple[str, ...]]] = {}
 
     def extend(self, class_paths: Iterable[tuple[str, str]]) -> None:
         """Add (name, class path) pairs to the table, before the entries that it has."""
@@ -190,11 +199,26 @@ class Registry:
 
     def harmless_threads(self) -> tuple[str, ...]:
         """Prefixes of the names of classes and functions of harmless threads; each prefix ends with a dot."""
+        return self._prefixes("harmless_threads")
+
+    def left_out_threads(self) -> tuple[str, ...]:
+        """Likewise, of threads that are left out of images."""
+        return self._prefixes("left_out_threads")
+
+    def _prefixes(self, attribute: str) -> tuple[str, ...]:
         loaded = self.loaded()
-        if loaded is not self._thread_names[0]:
-            prefixes = tuple(f"{name}." for library in loaded for name in library.harmless_threads)
-            self._thread_names = loaded, prefixes
-        return self._thread_names[1]
+        known = self._thread_names.get(attribute)
+        if known is None or loaded is not known[0]:
+            prefixes = tuple(f"{name}." for library in loaded for name in getattr(library, attribute))
+            known = self._thread_names[attribute] = loaded, prefixes
+        return known[1]
+
+    def note_import(self, name: str) -> None:
+        """The module of that name has just been imported."""
+        if name in self._class_paths:
+            library = self.find(name, is_complete=True)
+            if library is not None:
+                library.when_imported()
 
     def implementations(self, method: Callable[..., Any]) -> list[Any]:
         """The bound methods of this name of all loaded libraries whose class overrides ``method``."""
@@ -246,11 +270,25 @@ class Registry:
         found = self.find(module.partition(".")[0])
         return None if found is None else found.shape_of(obj)
 
+    def coming_back(self) -> tuple[frozenset[int], frozenset[int]]:
+        """See :meth:`Library.coming_back`; of all libraries."""
+        found = [coming_back() for coming_back in self.implementations(Library.coming_back)]
+        return frozenset().union(*(each[0] for each in found)), frozenset().union(
+            *(each[1] for each in found)
+        )
+
     def before_image(self) -> None:
         """Called in the parent just before an image: libraries write to disk what must be there, and record what a forked
         child could not find."""
         for before_image in self.implementations(Library.before_image):
             before_image()
+
+    def before_saving(self, threads: Sequence[Any], *, is_disposable: bool) -> None:
+        """Called before anything is saved. ``threads``: see :meth:`Library.note_threads`."""
+        for before_saving in self.implementations(Library.before_saving):
+            before_saving(is_disposable=is_disposable)
+        for note_threads in self.implementations(Library.note_threads):
+            note_threads(threads, is_disposable=is_disposable)
 
     def after_restart(self) -> None:
         for after_restart in self.implementations(Library.after_restart):

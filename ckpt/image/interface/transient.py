@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from types import CodeType, FrameType
 from typing import Any
 
 from ckpt.image.errors import Refused
-from ckpt.image.frames import _frames
+from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.stack import FrameRecord, Stack
 from ckpt.image.frames.suspended import location
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 
-__all__ = ["refuse_transient"]
+__all__ = ["refuse_running", "refuse_transient"]
 
 _MOST_FRAMES = 64
 _NEAR_FRAMES = 8  # so many innermost frames are also searched for variables of their modules that they use
@@ -64,6 +65,21 @@ def refuse_transient(stack: Stack) -> None:
         _refuse_addresses(stack, addresses)
 
 
+def refuse_running(thread: threading.Thread) -> None:
+    """Raise Refused if a thread cannot be left out of an image: a function of ``transient_functions`` runs in it, or a
+    library says so."""
+    for reason_against in libraries.implementations(Library.reason_against_leaving_out):
+        reason = reason_against(thread)
+        if reason:
+            raise Refused(f"thread {thread.name!r} cannot be left out: {reason}")
+    for frame in _frames.walk((), (), False, thread.ident or 0)[0] or ():
+        if id(frame[1]) in _transient_code:
+            reason = _transient_code[id(frame[1])][1]
+            raise Refused(
+                f"thread {thread.name!r} cannot be left out: {reason}", location(frame[1], max(0, frame[3]))
+            )
+
+
 def _look_at_libraries() -> None:
     """Read the transient functions and types of all loaded libraries; again when the number of modules has changed."""
     global _module_count
@@ -82,6 +98,13 @@ def _look_at_libraries() -> None:
                 _transient_code[id(code)] = code, reason
             elif module in sys.modules:
                 _module_count = 0  # it is being imported: look again
+        for name, value, inside in library.answered_calls:
+            codes = [
+                _code_of(sys.modules.get(part.partition(":")[0]), part.partition(":")[2])
+                for part in (name, inside)
+            ]
+            if codes[0] is not None and (codes[1] is not None or not inside):
+                c_waits.declare(c_waits.Answer(codes[0], value, codes[1]))
 
 
 def _code_of(found: Any, path: str) -> CodeType | None:

@@ -166,6 +166,8 @@ class PackageBaseline:
         left_alone = {name for name in names if libraries.is_left_alone(name, is_complete=True)}
         self._packages.update(names - left_alone)
         for imported in pending:
+            libraries.note_import(str(imported.__dict__.get("__name__")))
+        for imported in pending:
             package = package_of(str(imported.__dict__.get("__name__")))
             if package in left_alone:
                 continue

@@ -286,10 +286,16 @@ def call_attribute(owner: Any, name: str) -> Any:
 # ---------------------------------------------------------------------- locks, weak references, context
 
 
+held_locks: list[Any] = []
+"""While an image is loaded: the locks that are held. Processes that are started meanwhile have nobody who would release
+them."""
+
+
 def make_lock(locked: bool) -> Any:
     made = threading.Lock()
     if locked:
         made.acquire()
+        held_locks.append(made)
     return made
 
 

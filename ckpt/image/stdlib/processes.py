@@ -12,6 +12,7 @@ from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned, was_started
+from ckpt.compat.worker_pools import adopt, is_child
 
 __all__ = ["reducers"]
 
@@ -42,6 +43,15 @@ def reduce_child(pickler: Any, child: Any) -> Any:
             "checkpoints wait until it has ended and was waited for"
         )
     return reduce_raw(pickler, child)
+
+
+def reduce_process(pickler: Any, process: Any) -> Any:
+    """One that runs is refused by what it holds (:func:`reduce_child`)."""
+    from ckpt.image.reducers.raw_instances import reduce_raw
+
+    if is_child(process):
+        pickler.defer(adopt, process)
+    return reduce_raw(pickler, process)
 
 
 def reduce_key(pickler: Any, key: bytes) -> Any:

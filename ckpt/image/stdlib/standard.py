@@ -103,6 +103,10 @@ class Processes(Library):
 
         return processes.reducers()
 
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        base = getattr(sys.modules.get("multiprocessing.process"), "BaseProcess", ())
+        return later(f"{_HERE}.processes", "reduce_process") if issubclass(cls, base) else None
+
     def reason_against(self, obj: Any) -> str | None:
         return None if obj.returncode is not None else f"the child process {obj.pid} is running"
 

@@ -1,9 +1,9 @@
 """The stacks of the program's other threads, captured at the instant at which the main thread's stack is.
 
 The thread that captures holds the interpreter's lock (GIL), so no other thread runs Python code while stacks are read. A
-thread can be captured if it stands at a check between two instructions, or is inside of a call that only waits
-(:mod:`ckpt.image.frames.c_waits`). One that is inside of other C code, or of this library, is refused by name, and looked at
-again some milliseconds later.
+thread can be captured if it stands at a check between two instructions, or is inside of a call that only waits or that
+images answer (:mod:`ckpt.image.frames.c_waits`). One that is inside of other C code, or of this library, is refused by
+name, and looked at again some milliseconds later.
 
 ::
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ckpt.compat import threads
 from ckpt.image.errors import Refused
@@ -33,7 +33,7 @@ from ckpt.image.frames.stack import CapturedThread, Stack, capture_thread
 from ckpt.image.threads.contexts import base_context
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 
-__all__ = ["StoppedThreads", "awaited", "capture_threads", "is_waiting"]
+__all__ = ["LeftOut", "StoppedThreads", "awaited", "capture_threads", "is_waiting"]
 
 _SIGNALS = 64
 _NEXT_WITHIN_S = 0.01
@@ -47,6 +47,15 @@ def capture_threads(others: Iterable[threading.Thread]) -> list[CapturedThread]:
     return [_captured(thread) for thread in others]
 
 
+class LeftOut(NamedTuple):
+    """The threads that stop, but are no part of the image. ``includes(thread)``: is it one? ``refuse(thread)`` raises
+    Refused where the thread does what an image would lose. It stops at its next line as all do, and changes nothing
+    between two lines."""
+
+    includes: Callable[[threading.Thread], bool]
+    refuse: Callable[[threading.Thread], object]
+
+
 class StoppedThreads:
     """The program's other threads, from when they have stopped until they go on."""
 
@@ -55,21 +64,26 @@ class StoppedThreads:
         stack: Stack,
         find: Callable[[], Sequence[threading.Thread]],
         check: Callable[[Stack], object] = lambda stack: None,
+        left_out: LeftOut | None = None,
     ) -> None:
         """``stack``: of the main thread; it gets the stacks of the others. ``find()``: the threads that are to be stopped.
         ``check(stack)`` raises Refused if no image can be taken of what the threads do."""
         self._stack = stack
         self._find = find
         self._check = check
+        self._left_out = left_out or LeftOut(lambda thread: False, lambda thread: None)
+        self._others: Sequence[threading.Thread] = ()
         self._threads: Sequence[threading.Thread] = ()
         self._places: dict[int, Place] = {}
 
     def stop(self) -> None:
         """Stop them. Raises :class:`Refused`, and none is stopped: one does not come to its next line in time, or cannot be
         captured there."""
-        self._threads = found = self._find()
+        found = self._find()
         if not found:
             return
+        self._others = [thread for thread in found if self._left_out.includes(thread)]
+        self._threads = [thread for thread in found if thread not in self._others] if self._others else found
         try:
             idents = tuple(thread.ident or 0 for thread in found)
             if not _frames.stop(idents, threads.registry_lock()):
@@ -77,7 +91,7 @@ class StoppedThreads:
             self._wait_until_they_stand()
             if {id(thread) for thread in self._find()} != {id(thread) for thread in found}:
                 raise Refused("a thread has begun or ended meanwhile")
-            self._places = {thread.ident or 0: place_of(thread.ident or 0) for thread in found}
+            self._places = {thread.ident or 0: place_of(thread.ident or 0) for thread in self._threads}
             self.capture()
             self._check(self._stack)
         except BaseException:
@@ -102,7 +116,7 @@ class StoppedThreads:
     @property
     def are_there(self) -> bool:
         """Are there such threads?"""
-        return bool(self._threads)
+        return bool(self._threads or self._others)
 
     def capture(self) -> int:
         """Put their stacks into the main thread's. Returns the number for which they are valid
@@ -112,6 +126,8 @@ class StoppedThreads:
             ident = thread.ident or 0
             if not has_only_ended_its_wait(self._places[ident], place_of(ident)):
                 raise _running(thread)
+        for thread in self._others:
+            self._left_out.refuse(thread)
         self._stack.threads = capture_threads(self._threads)
         return switches
 
@@ -122,7 +138,7 @@ class StoppedThreads:
 
     def go_on(self) -> None:
         """Have them go on; where none is stopped, nothing happens."""
-        self._threads, self._places = (), {}
+        self._threads, self._others, self._places = (), (), {}
         _frames.go_on()
 
 
@@ -135,6 +151,8 @@ def _stands(ident: int) -> bool:
         except Refused:
             _frames.step(ident)
             return False
+        return True
+    if c_waits.is_answered(ident):
         return True
     found = awaited(ident)
     return found is not None and found is not threads.registry_lock()
@@ -159,6 +177,16 @@ def awaited(ident: int) -> Any:
     return c_waits.waits_for(frames[0]) if frames else None
 
 
+def _holds_an_item(thread: threading.Thread) -> bool:
+    ident = thread.ident or 0
+    if _frames.has_stopped(ident) or not threads.hands_over(awaited(ident)):
+        return False
+    try:
+        return threads.has_been_woken(_frames.system_call(thread.native_id or 0))
+    except OSError:  # the kernel does not tell
+        return False
+
+
 def _captured(thread: threading.Thread) -> CapturedThread:
     ident = thread.ident
     if ident is None:
@@ -167,6 +195,8 @@ def _captured(thread: threading.Thread) -> CapturedThread:
         raise _refused(thread, "was started by C code, not by threading")
     try:
         stack = capture_thread(ident)
+        if _holds_an_item(thread):
+            raise Refused("it is being given what it waits for")
         key, context = _frames.thread_values(ident)
         context = base_context(context, stack.context_runs())
         blocked = _signals(_frames.blocked_signals(thread.native_id or 0))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from types import CodeType
 
-from ckpt.image.frames import _frames
+from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.opcodes import CodeMap, Instruction, code_map
 from ckpt.image.frames.unrecordable import STOPPED
 from ckpt.transport.records import NamedTuple
@@ -60,8 +60,10 @@ class Place(NamedTuple):
 def place_of(ident: int) -> Place:
     """Of another thread; without frames: it has ended."""
     found = _frames.walk((), (), False, ident)[0] or []
-    frames = tuple(_At(frame[0], frame[1], frame[3]) for frame in found[:_MOST_FRAMES])
-    return Place(bool(found) and bool(found[0][4] & STOPPED), frames)
+    answered_frames, _ = c_waits.cut(found)  # what the thread does inside of such a call is without meaning
+    left = found[answered_frames : answered_frames + _MOST_FRAMES]
+    frames = tuple(_At(frame[0], frame[1], frame[3]) for frame in left)
+    return Place(bool(left) and bool(left[0][4] & STOPPED), frames)
 
 
 def has_only_ended_its_wait(before: Place, now: Place) -> bool:

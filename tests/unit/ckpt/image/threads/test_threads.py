@@ -15,10 +15,10 @@ import pytest
 
 from ckpt.compat import threads as private
 from ckpt.image.errors import Refused
-from ckpt.image.frames import _frames
+from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Stack, capture, capture_thread
-from ckpt.image.threads.captured import StoppedThreads, awaited, capture_threads, is_waiting
+from ckpt.image.threads.captured import LeftOut, StoppedThreads, awaited, capture_threads, is_waiting
 from ckpt.image.threads.places import has_only_ended_its_wait, place_of
 
 
@@ -268,3 +268,141 @@ def test_the_program_is_not_changed_where_a_thread_of_it_is_traced() -> None:
         others = StoppedThreads(Stack(), lambda: [thread])
         with pytest.raises(Refused):
             others.stop()
+
+
+def from_pipe(reading: int) -> bytes:
+    found = os.read(reading, 1)
+    return found + b""
+
+
+def serve(reading: int, log: list[bytes], stop: threading.Event) -> None:
+    while not stop.is_set():
+        got = from_pipe(reading)
+        log.append(got)
+
+
+def test_a_thread_inside_of_a_call_that_is_answered_has_no_frames_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be anywhere in there, and even have got something: in a new process the call says that nothing has come."""
+    monkeypatch.setattr(c_waits, "_answers", {})
+    log, stop, (reading, writing) = [], threading.Event(), os.pipe()
+
+    def end() -> None:
+        stop.set()
+        os.write(writing, b".")
+
+    with running(serve, reading, log, stop, end=end) as thread:
+        ident = thread.ident or 0
+        wait_until(lambda: _frames.walk((), (), False, ident)[0][0][1] is from_pipe.__code__)
+        with pytest.raises(Refused, match="read"):
+            capture_thread(ident)
+        c_waits.declare(c_waits.Answer(from_pipe.__code__, b"nothing", None))
+        others = StoppedThreads(Stack(), lambda: [thread])
+        others.stop()
+        try:
+            os.write(writing, b"x")
+            wait_until(lambda: _frames.has_stopped(ident))
+            innermost = capture_thread(ident).frames[-1]
+            assert (innermost.code, innermost.mode, innermost.value) == (serve.__code__, "L", b"nothing")
+            assert log == []
+        finally:
+            others.go_on()
+        wait_until(lambda: log)
+    for fd in (reading, writing):
+        os.close(fd)
+
+
+def test_a_call_is_answered_only_after_it_has_entered_what_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_waits, "_answers", {})
+    log, stop, (reading, writing) = [], threading.Event(), os.pipe()
+
+    def end() -> None:
+        stop.set()
+        os.write(writing, b".")
+
+    with running(serve, reading, log, stop, end=end) as thread:
+        ident = thread.ident or 0
+        wait_until(lambda: _frames.walk((), (), False, ident)[0][0][1] is from_pipe.__code__)
+        c_waits.declare(c_waits.Answer(serve.__code__, None, acquire.__code__))
+        assert not c_waits.is_answered(ident)
+        c_waits.declare(c_waits.Answer(serve.__code__, None, from_pipe.__code__))
+        assert c_waits.is_answered(ident)
+    for fd in (reading, writing):
+        os.close(fd)
+
+
+def test_a_loop_over_a_queue_is_a_wait() -> None:
+    """`for task in iter(queue.get, None)`, as pools take their tasks: no image was ever taken of one."""
+    tasks: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    def work() -> None:
+        for task in iter(tasks.get, None):
+            assert task
+
+    with running(work, end=lambda: tasks.put(None)) as thread:
+        wait_until(lambda: is_waiting(thread.ident or 0))
+        innermost = capture_thread(thread.ident or 0).frames[-1]
+        assert innermost.mode == "L" and innermost.code is work.__code__
+
+
+def test_a_process_forked_by_a_thread_that_is_to_stop_does_not_stop() -> None:
+    """The child waited for ever for the parent to have it go on."""
+    gate, stop = threading.Lock(), threading.Event()
+    gate.acquire()
+
+    def fork() -> None:
+        gate.acquire(), child.append(os.fork())  # fmt: skip
+        if not child[0]:
+            os._exit(7)
+        stop.wait()
+
+    child: list[int] = []
+    with running(fork, end=stop.set) as thread:
+        wait_until(lambda: is_waiting(thread.ident or 0))
+        others = StoppedThreads(Stack(), lambda: [thread])
+        others.stop()
+        try:
+            gate.release()
+            wait_until(
+                lambda: child or _frames.step(thread.ident or 0)
+            )  # functions that are called before a fork
+            status = wait_until(lambda: [s for p, s in [os.waitpid(child[0], os.WNOHANG)] if p])[0]
+            assert os.waitstatus_to_exitcode(status) == 7
+            assert _frames.has_stopped(thread.ident or 0)
+        finally:
+            others.go_on()
+
+
+def test_a_thread_that_is_left_out_stops_and_is_not_captured() -> None:
+    totals, stop = [0, 0], threading.Event()
+    seen: list[str] = []
+    left_out = LeftOut(lambda thread: thread.name == "other", lambda thread: seen.append(thread.name))
+    with running(count, totals, stop, end=stop.set) as thread:
+        wait_until(lambda: totals[0] > 1000)
+        stack = Stack()
+        others = StoppedThreads(stack, lambda: [thread], left_out=left_out)
+        others.stop()
+        try:
+            assert others.are_there and stack.threads == [] and seen == ["other"]
+            wait_until(lambda: _frames.has_stopped(thread.ident or 0))
+        finally:
+            others.go_on()
+
+
+def test_a_thread_that_has_been_given_an_item_of_a_queue_is_not_taken_for_one_that_waits() -> None:
+    """From Python 3.13 on, `put` gives the item to the thread that waits: the image had it neither here nor there."""
+    simple: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with running(lambda: simple.get(), end=lambda: simple.put(2)) as thread:
+        wait_until(lambda: is_waiting(thread.ident or 0))
+        wait_until(lambda: _is_captured(thread))
+        simple.put(1)
+        assert not _is_captured(thread) or simple.qsize() == 1
+
+
+def _is_captured(thread: threading.Thread) -> bool:
+    try:
+        capture_threads([thread])
+    except Refused:
+        return False
+    return True

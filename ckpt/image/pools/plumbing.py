@@ -1,0 +1,145 @@
+"""The plumbing of pools in an image: pipes and queues that belong to a pool come back closed, as the objects that they are,
+and are filled anew when the pool is (:mod:`ckpt.compat.worker_pools`). Those of a pool that has no workers (yet, or any
+more) come back as they are. What no pool owns is left to others.
+
+Contexts of ``multiprocessing`` are saved by their names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ckpt.compat import worker_pools
+from ckpt.image.errors import Unpicklable
+from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.process.signals import program_mask
+from ckpt.image.reducers import rebuild
+from ckpt.image.reducers.raw_instances import reduce_raw
+
+__all__ = [
+    "Connections",
+    "Contexts",
+    "Queues",
+    "keep",
+    "merged",
+    "own",
+    "owned",
+    "reduce_bare",
+    "require_copy",
+    "starting_workers",
+]
+
+_owned: dict[int, Any] = {}
+_idle: dict[int, Any] = {}
+
+
+def own(part: Any) -> None:
+    """In a forked copy of the process: a queue, or what wakes a thread, belongs to a pool at work, with its pipe."""
+    _owned[id(part)] = part
+    for end in worker_pools.connections_of(part):
+        worker_pools.close_end(end)
+        _owned[id(end)] = end
+
+
+def keep(part: Any) -> None:
+    """It belongs to a pool without workers: it comes back as it is, and its pipe as every pipe within the program."""
+    _idle[id(part)] = part
+
+
+def owned(part: Any) -> bool:
+    return id(part) in _owned
+
+
+def merged(found: Iterable[tuple[set[int], set[int]]]) -> tuple[set[int], set[int]]:
+    """What several pools use: ids of processes, and descriptors."""
+    processes: set[int] = set()
+    descriptors: set[int] = set()
+    for pids, fds in found:
+        processes |= pids
+        descriptors |= fds
+    return processes, descriptors
+
+
+def require_copy(where: str, *, is_disposable: bool) -> None:
+    """Raise Unpicklable if the image is not written by a forked copy of the process: a pool is taken apart for it."""
+    if not is_disposable:
+        raise Unpicklable(where, "a pool of processes that is at work can be saved with fork only")
+
+
+def _begin_worker(_: object) -> None:
+    worker_pools.forget_managers()
+    for lock in rebuild.held_locks:
+        if lock.locked():
+            lock.release()
+
+
+class _Start:
+    """Is alive while workers are started."""
+
+
+@contextlib.contextmanager
+def starting_workers() -> Iterator[None]:
+    """A context in which a new process starts its workers, before its threads run: with the program's signal mask, and
+    without what a worker would wait for at its end."""
+    start = _Start()
+    worker_pools.call_in_children(start, _begin_worker)
+    with program_mask():
+        yield
+    del start
+
+
+class Connections(Library):
+    """multiprocessing.connection"""
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name(self.name, {"Connection": reduce_connection})
+
+
+def reduce_connection(saver: Any, connection: Any) -> Any:
+    if not owned(connection):
+        return NotImplemented
+    return worker_pools.make_connection, (type(connection), connection.readable, connection.writable)
+
+
+class Queues(Library):
+    """multiprocessing.queues"""
+
+    def before_saving(self, *, is_disposable: bool) -> None:
+        _owned.clear()  # of the image before, where that was written in this process
+        _idle.clear()
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name(self.name, {"SimpleQueue": reduce_queue})
+
+
+def reduce_queue(saver: Any, queue: Any) -> Any:
+    if id(queue) in _idle:
+        return reduce_raw(saver, queue)
+    return reduce_bare(type(queue), worker_pools.ends(queue)) if owned(queue) else NotImplemented
+
+
+def reduce_bare(cls: type, attributes: dict[str, Any]) -> Any:
+    """An instance with these attributes, whatever ways its class has for other processes."""
+    return rebuild.make_instance, (cls,), attributes, None, None, rebuild.fill_instance
+
+
+class Contexts(Library):
+    """multiprocessing.context"""
+
+    def reducers(self) -> dict[type, Reducer]:
+        names = ("ForkContext", "SpawnContext", "ForkServerContext")
+        return by_name(self.name, dict.fromkeys(names, reduce_context))
+
+    # a start method that the program has set is an attribute of an object of the standard library, which images have
+
+
+def reduce_context(saver: Any, context: Any) -> Any:
+    return context_of, (context.get_start_method(),)
+
+
+def context_of(method: str) -> Any:
+    import multiprocessing
+
+    return multiprocessing.get_context(method)
