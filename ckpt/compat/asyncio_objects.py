@@ -336,6 +336,7 @@ def _misfit_of_task(module: Any) -> str:
     known = {"loop": loop, "name": name, "context": context}
     coroutines = await_it(loop), await_it(loop)
     waits, waits_not = (module.Task(each, **known) for each in coroutines)
+    step = loop.caught
     for task in (waits, waits_not):
         module._unregister_task(task)
     is_known = _has(waits, **known, coro=coroutines[0], log_destroy_pending=1)
@@ -345,6 +346,8 @@ def _misfit_of_task(module: Any) -> str:
     is_known = is_known and _has(
         waits_not, **known, coro=coroutines[1], cancel_msg=name, log_destroy_pending=1, must_cancel=1, **count
     )
+    step()  # throws CancelledError into the coroutine of the second one
+    is_known = is_known and _CANCELLED in _numbers_of(waits_not)
     for task, coroutine in zip((waits, waits_not), coroutines, strict=True):
         task._log_destroy_pending = False
         coroutine.close()
