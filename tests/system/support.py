@@ -240,6 +240,25 @@ def long_enough(loops: int, attempt: Callable[[int], T]) -> T:
     raise AssertionError("unreachable")
 
 
+def same_after_kills(start: Callable[..., Job], program: Path, kills: int) -> None:
+    """The program, given the number of its loops, prints the same with so many kills as without. Each goes on from an
+    image."""
+
+    def attempt(scale: int) -> None:
+        plain = [sys.executable, program, str(scale)]
+        expected = subprocess.run(plain, capture_output=True, text=True, check=True, timeout=300).stdout
+        job = start(program, scale, ranks=1, every=0.1, name=f"job-{scale}")
+        for kill in range(kills):
+            job.wait_event("committed", len(job.events("committed")) + 1)
+            job.kill_rank(0)
+            job.wait_event("restarted", kill + 1)
+        assert job.finish() == 0, job.report()
+        assert job.output(0) == expected
+        assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
+
+    long_enough(kills + 1, attempt)
+
+
 def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Body of the `start` fixture: start(app, ranks=…, every=…, …) -> Job; all are ended afterwards."""
     started: list[Job] = []
