@@ -247,7 +247,7 @@ def same_after_kills(start: Callable[..., Job], program: Path, kills: int) -> No
     def attempt(scale: int) -> None:
         plain = [sys.executable, program, str(scale)]
         expected = subprocess.run(plain, capture_output=True, text=True, check=True, timeout=300).stdout
-        job = start(program, scale, ranks=1, every=0.1, name=f"job-{scale}")
+        job = start(program, scale, ranks=1, every=0.1, max_restarts=2 * kills, name=f"job-{scale}")
         for kill in range(kills):
             job.wait_event("committed", len(job.events("committed")) + 1)
             job.kill_rank(0)
