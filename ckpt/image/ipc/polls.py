@@ -31,7 +31,7 @@ def reduce_epoll(saver: Saver, obj: Any) -> Any:
         return make_epoll, (-1,)
     fd = obj.fileno()
     channels = channels_of(saver)
-    text = channels.registered.get(fd, b"")
+    text = channels.registered.get(fd)
     if text is None:
         raise PicklingError(f"what the epoll instance with descriptor {fd} waits for cannot be read")
     targets = [(int(number), int(events, 16)) for number, events, data in _TARGET.findall(text)]
