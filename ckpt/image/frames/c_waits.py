@@ -57,6 +57,10 @@ _POLLS = ("poll", "epoll")
 _CALLS = type(iter(int, 1))
 
 
+_Read = Callable[[int], list[Any]]
+"""Reads so many entries of the evaluation stack. Raises LookupError: the thread has left the frame."""
+
+
 class _Call(NamedTuple):
     """A call instruction with its operands on the stack. ``first``: index of its first code unit."""
 
@@ -66,11 +70,11 @@ class _Call(NamedTuple):
     first: int
 
 
-def innermost(frame: _frames.Frame, traced: int) -> tuple[Resumption, bool]:
+def innermost(frame: _frames.Frame, traced: int, thread: int) -> tuple[Resumption, bool]:
     """How a frame goes on that is the innermost one of its thread, and whether it is in a wait: else it stands at a check.
-    Raises Refused."""
+    ``thread``: as for ``_frames.walk``. Raises Refused; LookupError: the thread has left the frame."""
     address, code, lasti = frame[0], frame[1], frame[3]
-    codes, call = code_map(code), _running_call(frame)
+    codes, call = code_map(code), _running_call(frame, thread)
     if call is not None:
         if not _is_wait(call):
             raise Refused(f"{describe(call.function)} is running", location(code, lasti))
@@ -78,32 +82,40 @@ def innermost(frame: _frames.Frame, traced: int) -> tuple[Resumption, bool]:
     index = codes.after_traced_check(lasti) if traced else codes.after_check(lasti)
     if index is None or index not in codes.depth:
         raise Refused("the check was not between two instructions", location(code, lasti))
-    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False)), False
+    return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False, code, thread)), False
 
 
-def waits_for(frame: _frames.Frame) -> Any:
+def waits_for(frame: _frames.Frame, thread: int) -> Any:
     """The object (a lock, a module) of which the innermost frame of a thread is in a wait; None: it is in none."""
-    call = _running_call(frame)
+    try:
+        call = _running_call(frame, thread)
+    except LookupError:  # the thread has gone on
+        return None
     return None if call is None or not _is_wait(call) else _owner(call)
 
 
-def _running_call(frame: _frames.Frame) -> _Call | None:
+def _running_call(frame: _frames.Frame, thread: int) -> _Call | None:
     """The call that the frame's instruction makes; None: it makes none, or the call is over."""
     assert TABLE is not None
-    address, codes = frame[0], code_map(frame[1])
+    address, code = frame[:2]
+    codes = code_map(code)
+
+    def read(depth: int) -> list[Any]:
+        return _frames.slots(address, depth, True, code, thread)
+
     at = codes.instructions.get(frame[3])
     if at is None:
         return None
     if at.name in (TABLE.call, TABLE.call_prefix, TABLE.keyword_call):
-        return _plain_call(address, codes, at, names=int(at.name == TABLE.keyword_call))
+        return _plain_call(read, codes, at, names=int(at.name == TABLE.keyword_call))
     if at.name == "CALL_FUNCTION_EX":
-        return _call_ex(address, codes, at)
+        return _call_ex(read, codes, at)
     if at.name == "FOR_ITER":
-        return _next_call(address, codes, at)
-    return _entered(address, codes, at) if at.name == "BEFORE_WITH" else None
+        return _next_call(read, codes, at)
+    return _entered(read, codes, at) if at.name == "BEFORE_WITH" else None
 
 
-def _plain_call(address: int, codes: CodeMap, at: Instruction, names: int) -> _Call | None:
+def _plain_call(read: _Read, codes: CodeMap, at: Instruction, names: int) -> _Call | None:
     """``names``: number of entries above the arguments (the names of those given by keyword)."""
     assert TABLE is not None
     instructions = codes.instructions
@@ -111,7 +123,7 @@ def _plain_call(address: int, codes: CodeMap, at: Instruction, names: int) -> _C
     depth = codes.depth.get(prefix.start)
     if depth is None:
         return None
-    stack = _frames.slots(address, depth, True)
+    stack = read(depth)
     base = depth - names - prefix.arg - 2
     if _is_over(stack[base]):
         return None
@@ -122,25 +134,25 @@ def _plain_call(address: int, codes: CodeMap, at: Instruction, names: int) -> _C
     return _Call(function, arguments, stack, first)
 
 
-def _call_ex(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
+def _call_ex(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
     """``f(*args, **kwargs)``: a call that runs is never taken for a wait, because its arguments may have been replaced."""
     assert TABLE is not None
     depth = codes.depth.get(at.start)
     if depth is None:
         return None
-    stack = _frames.slots(address, depth, True)
+    stack = read(depth)
     base = depth - 3 - (at.arg & 1)
     if _is_over(stack[base]):
         return None
     return _Call(stack[base + (not TABLE.callable_first)], (DEAD,), stack, at.start)
 
 
-def _entered(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
+def _entered(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
     """``with lock:``. Some versions have put the bound exit into the place of the lock already."""
     depth = codes.depth.get(at.start)
     if depth is None:
         return None
-    stack = _frames.slots(address, depth, True)
+    stack = read(depth)
     top = stack[-1]
     if type(top) is types.BuiltinFunctionType and top.__name__ == "__exit__":
         stack[-1] = top.__self__
@@ -148,12 +160,12 @@ def _entered(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
     return _Call(enter, (stack[-1],), stack, at.start)
 
 
-def _next_call(address: int, codes: CodeMap, at: Instruction) -> _Call | None:
+def _next_call(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
     """``for item in iter(queue.get, None)``: the call that the iterator makes."""
     depth = codes.depth.get(at.start)
     if depth is None:
         return None
-    stack = _frames.slots(address, depth, True)
+    stack = read(depth)
     if type(stack[-1]) is not _CALLS:
         return None
     state = stack[-1].__reduce__()[1]

@@ -216,19 +216,33 @@ static PyObject *walk(PyObject *module, PyObject *args)
                          thread ? 0 : thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread ? thread_is_traced_by_program(ts) : thread_tracing(ts) > state.pauses ? 2 : thread_is_traced(ts));
 }
 
+/* Is the thread still in the frame? Its memory may be another frame's by now, or nobody's. */
+static int has_frame(unsigned long thread, Frame *f, PyObject *code)
+{
+    PyThreadState *ts = thread_by_ident(thread);
+    Frame *g = ts != NULL ? thread_current_frame(ts) : NULL;
+    while (g != NULL && g != f)
+        g = frame_previous(g);
+    return g != NULL && (PyObject *)frame_code(g) == code;
+}
+
 PyDoc_STRVAR(slots_doc,
-"slots(address, count, safe, /) -> list\n\n"
+"slots(address, count, safe, code, thread, /) -> list\n\n"
 "The first `count` entries of the evaluation stack of a frame that walk() has just listed.  safe: pointers to what is no\n"
-"living object become DEAD.  ValueError: the frame cannot hold so many.");
+"living object become DEAD.  code, thread: of the frame, as for walk(); another thread may have gone on since.  ValueError: the\n"
+"frame cannot hold so many.  LookupError: the frame has been left.");
 static PyObject *slots(PyObject *module, PyObject *args)
 {
-    PyObject *address;
+    PyObject *address, *code;
     int count, safe;
-    if (!PyArg_ParseTuple(args, "O!ip:slots", &PyLong_Type, &address, &count, &safe))
+    unsigned long thread;
+    if (!PyArg_ParseTuple(args, "O!ipOk:slots", &PyLong_Type, &address, &count, &safe, &code, &thread))
         return NULL;
     Frame *f = PyLong_AsVoidPtr(address);
     if (f == NULL)
         return NULL;
+    if (thread && !has_frame(thread, f, code))
+        return PyErr_Format(PyExc_LookupError, "thread %lu has left the frame", thread);
     if (count < 0 || count > frame_code(f)->co_stacksize)
         return PyErr_Format(PyExc_ValueError, "stack of %U cannot hold %d entries", frame_code(f)->co_qualname, count);
     return read_slots(f, frame_code(f)->co_nlocalsplus, count, safe);

@@ -244,7 +244,7 @@ def _capture(
             if inner is not None:
                 resumption = classify(*_pair(frame, inner, thread))
             else:
-                resumption, waits = innermost(frame, traced)
+                resumption, waits = innermost(frame, traced, thread)
                 depth *= not waits  # C code has levels of its own
             mode, lasti, stack, pushed, until, kept = resumption
         elif inner is None:
@@ -313,7 +313,7 @@ def _suspended(frame: _frames.Frame, thread: int) -> Suspended:
         gen_references,
         locals_,
         code_map(code),
-        lambda n: _frames.slots(address, n, True),
+        lambda n: _frames.slots(address, n, True, code, thread),
         lambda cls: _frames.held_by_c(address, thread, cls),
     )
 

@@ -174,7 +174,7 @@ def is_waiting(ident: int) -> bool:
 def awaited(ident: int) -> Any:
     """The object that the thread waits for (see :func:`ckpt.image.frames.c_waits.waits_for`); None: it waits for none."""
     frames = _frames.walk((), (), False, ident)[0]
-    return c_waits.waits_for(frames[0]) if frames else None
+    return c_waits.waits_for(frames[0], ident) if frames else None
 
 
 def _holds_an_item(thread: threading.Thread) -> bool:

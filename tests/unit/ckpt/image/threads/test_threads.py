@@ -128,6 +128,35 @@ def test_a_call_queued_for_the_main_thread_inside_of_a_wait_does_not_take_the_wa
     assert any(entry is lock for entry in innermost.stack) and found[0].recursion_depth == 0
 
 
+def test_a_frame_that_a_thread_has_left_is_not_read() -> None:
+    """The helper thread looks whether the main thread waits. Between two of its looks the main thread may go on: the memory
+    of the frame was read all the same, which ended ranks by SIGSEGV."""
+    lock, left, end = threading.Lock(), threading.Event(), threading.Event()
+    lock.acquire()
+
+    def work() -> None:
+        acquire(lock)
+        left.set()
+        end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    ident = thread.ident or 0
+    wait_until(lambda: awaited(ident) is lock)
+    frames = _frames.walk((), (), False, ident)[0]
+    assert frames is not None
+    address, code = frames[0][:2]
+    assert lock in _frames.slots(address, 3, True, code, ident)
+    lock.release()
+    left.wait()
+    with pytest.raises(LookupError):
+        _frames.slots(address, 3, True, code, ident)
+    end.set()
+    thread.join()
+    with pytest.raises(LookupError):
+        _frames.slots(address, 3, True, code, ident)
+
+
 def count(totals: list[int], stop: threading.Event) -> None:
     while not stop.is_set():
         totals[0] += 1
