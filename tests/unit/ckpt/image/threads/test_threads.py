@@ -139,22 +139,22 @@ def test_a_frame_that_a_thread_has_left_is_not_read() -> None:
         left.set()
         end.wait()
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     ident = thread.ident or 0
     wait_until(lambda: awaited(ident) is lock)
     frames = _frames.walk((), (), False, ident)[0]
     assert frames is not None
     address, code = frames[0][:2]
-    assert lock in _frames.slots(address, 3, True, code, ident)
+    assert lock in _frames.slots(address, code.co_stacksize, True, code, ident)
     lock.release()
     left.wait()
     with pytest.raises(LookupError):
-        _frames.slots(address, 3, True, code, ident)
+        _frames.slots(address, code.co_stacksize, True, code, ident)
     end.set()
     thread.join()
     with pytest.raises(LookupError):
-        _frames.slots(address, 3, True, code, ident)
+        _frames.slots(address, code.co_stacksize, True, code, ident)
 
 
 def count(totals: list[int], stop: threading.Event) -> None:
