@@ -153,15 +153,15 @@ def test_boundaries_are_not_entered() -> None:
     assert found == ""
 
 
-def test_a_future_in_c_has_a_dictionary_that_it_does_not_show() -> None:
+def test_a_future_in_c_has_a_dictionary_that_it_does_not_show(tmp_path: Path) -> None:
     """The search for the path failed with an AttributeError of its own."""
     import asyncio
 
     loop = asyncio.new_event_loop()
-    reading, writing = os.pipe()
+    os.mkfifo(tmp_path / "fifo")
     try:
         future = loop.create_future()
-        with os.fdopen(reading) as pipe, os.fdopen(writing, "w"):
+        with os.fdopen(os.open(tmp_path / "fifo", os.O_RDWR), "wb") as pipe:
             future.set_result(pipe)
             found = found_in(future=[future])
     finally:
