@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.memory import registered_in_poll
 from ckpt.image.errors import RestoreError
-from ckpt.image.files import numbers
+from ckpt.image.ipc import remake
 from ckpt.image.ipc.survey import channels_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["make_epoll", "make_poll", "reduce_epoll", "reduce_poll", "register"]
 
 _TARGET = re.compile(rb"^tfd:\s*(\d+) events:\s*([0-9a-f]+) data:\s*([0-9a-f]+)", re.MULTILINE)
-_DESCRIPTOR = 0xFFFFFFFF
 
 
 def reduce_epoll(saver: Saver, obj: Any) -> Any:
@@ -59,13 +58,8 @@ def make_epoll(number: int) -> Any:
     if number < 0:
         new.close()
         return new
-    placed = numbers.place(os.dup(new.fileno()), number)
+    remake.place(os.dup(new.fileno()), number, what="an epoll instance")
     new.close()
-    if placed != number:
-        os.close(placed)
-        raise RestoreError(
-            f"descriptor {number} of an epoll instance of the program is in use in this process"
-        )
     return select.epoll.fromfd(number)
 
 

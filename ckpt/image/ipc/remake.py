@@ -14,12 +14,11 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
 from ckpt.transport.records import NamedTuple, dataclass
 
-__all__ = ["End", "Pair", "Pipe", "make_channels", "number_of", "place", "sockets"]
+__all__ = ["End", "Pair", "Pipe", "make_channels", "place", "sockets"]
 
 _STATUS_FLAGS = os.O_NONBLOCK | os.O_DIRECT
 _SHUT_READ, _SHUT_WRITE = 1, 2
 
-_made: dict[int, int] = {}  # number in the image → descriptor in this process
 sockets: dict[int, int] = {}
 """Inode in the image → a descriptor of the new socket: the others are its duplicates."""
 
@@ -54,25 +53,17 @@ class Pair:
     options: tuple[tuple[int, int, int], ...]
 
 
-def number_of(number: int) -> int:
-    """The descriptor that the end with this number in the image has now."""
-    return _made.get(number, number)
-
-
-def place(fd: int, number: int, *, is_inheritable: bool) -> int:
+def place(fd: int, number: int, *, is_inheritable: bool = False, what: str = "a pipe or socket") -> int:
     """As :func:`ckpt.image.files.numbers.place`; a number that is in use is an error. Raises RestoreError."""
     placed = numbers.place(fd, number, is_inheritable=is_inheritable)
     if placed != number:
         os.close(placed)
-        raise RestoreError(
-            f"descriptor {number} of a pipe or socket of the program is in use in this process"
-        )
+        raise RestoreError(f"descriptor {number} of {what} of the program is in use in this process")
     return placed
 
 
 def make_channels(pipes: list[Pipe], pairs: list[Pair]) -> None:
     """Raises RestoreError, OSError."""
-    _made.clear()
     sockets.clear()
     for pipe in pipes:
         _make_pipe(pipe)
@@ -108,7 +99,6 @@ def _put(fd: int, ends: tuple[End, ...]) -> None:
     for end in ends:
         copy = place(numbers.duplicate(fd), end.number, is_inheritable=end.is_inheritable)
         fcntl.fcntl(copy, fcntl.F_SETFL, end.flags & _STATUS_FLAGS)
-        _made[end.number] = copy
     os.close(fd)
 
 

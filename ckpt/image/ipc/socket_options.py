@@ -17,6 +17,7 @@ from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.ipc import unix_peers
+from ckpt.image.ipc.unix_peers import UnixSocket
 from ckpt.transport.records import dataclass
 
 __all__ = ["SavedSocket", "make", "read", "reset_connection"]
@@ -57,12 +58,11 @@ _Option = tuple[int, int, int]
 class SavedSocket:
     """One socket in an image, without objects of the program.
 
-    ``number``: its descriptor; ``inode``: the same for duplicates. ``name``: the address that it is bound to; ``peer``: of a
+    ``inode``: the same for duplicates. ``name``: the address that it is bound to; ``peer``: of a
     socket for datagrams, the address that it is connected to; None: there is none. ``backlog``: -1: it does not listen.
     ``is_connection``: it is, or is about to be, connected to a peer.
     """
 
-    number: int
     inode: int
     family: int
     kind: int
@@ -77,16 +77,17 @@ class SavedSocket:
     linger: bytes
 
 
-def read(fd: int) -> SavedSocket:
-    """Of a socket of this process. Raises OSError."""
+def read(fd: int) -> tuple[SavedSocket, UnixSocket | None]:
+    """Of a socket of this process; and, for one of a pair of Unix sockets without names, its peer. Raises OSError."""
     with socket.socket(fileno=os.dup(fd)) as duplicate:
         family, kind, protocol = duplicate.family, duplicate.type, duplicate.proto
         name, peer = _address(duplicate.getsockname), _address(duplicate.getpeername)
         listens = bool(duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-        is_connection, backlog = _connected(duplicate, listens)
+        unix = unix_peers.look_up(os.fstat(fd).st_ino) if family == socket.AF_UNIX else None
+        is_connection, backlog = _connected(duplicate, listens, unix)
+        is_paired = unix is not None and unix.peer is not None and name is None and peer is None
         buffers = _BUFFERS if kind == socket.SOCK_DGRAM else ()
-        return SavedSocket(
-            fd,
+        saved = SavedSocket(
             os.fstat(fd).st_ino,
             int(family),
             int(kind),
@@ -101,8 +102,9 @@ def read(fd: int) -> SavedSocket:
                 *_options(duplicate, _OPTIONS),
                 *((a, b, size // 2) for a, b, size in _options(duplicate, buffers)),
             ),
-            _linger(duplicate),
+            duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.size),
         )
+        return saved, unix if is_paired else None
 
 
 def _address(get: Any) -> Any:
@@ -116,12 +118,10 @@ def _address(get: Any) -> Any:
     return address or None
 
 
-def _connected(duplicate: socket.socket, listens: bool) -> tuple[bool, int]:
-    """Is it a connection, and its backlog."""
-    if duplicate.family == socket.AF_UNIX:
-        found = unix_peers.look_up(os.fstat(duplicate.fileno()).st_ino)
-        is_connection = found.peer is not None and not listens and duplicate.type != socket.SOCK_DGRAM
-        return is_connection, found.backlog
+def _connected(duplicate: socket.socket, listens: bool, unix: UnixSocket | None) -> tuple[bool, int]:
+    """Is it a connection, and its backlog. ``unix``: of a Unix socket."""
+    if unix is not None:
+        return unix.peer is not None and not listens and duplicate.type != socket.SOCK_DGRAM, unix.backlog
     if duplicate.type != socket.SOCK_STREAM:
         return False, 0
     try:
@@ -139,10 +139,6 @@ def _options(duplicate: socket.socket, wanted: tuple[tuple[int, str], ...]) -> t
             with contextlib.suppress(OSError):  # not of this family or protocol
                 found.append((level, option, duplicate.getsockopt(level, option)))
     return tuple(found)
-
-
-def _linger(duplicate: socket.socket) -> bytes:
-    return duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.size)
 
 
 # ---------------------------------------------------------------------- called while loading

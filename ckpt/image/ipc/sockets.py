@@ -59,7 +59,7 @@ def make_closed_socket(cls: Any, kind: tuple[int, int, int]) -> Any:
 
 
 def make_remade_socket(cls: Any, kind: tuple[int, int, int], number: int, timeout: float | None) -> Any:
-    return _over(cls, kind, remake.number_of(number), timeout)
+    return _over(cls, kind, number, timeout)
 
 
 def make_socket(

@@ -17,15 +17,14 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.files.file_notes import FileNote, completed
-from ckpt.image.ipc import socket_options, unix_peers
+from ckpt.image.ipc import socket_options
 from ckpt.image.ipc.remake import End, Pair, Pipe
 from ckpt.image.ipc.socket_options import SavedSocket
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -39,7 +38,6 @@ _ELSEWHERE = (
 _UNREADABLE = (
     "what waits in a {} cannot be read without taking it out: checkpoints wait until the program has taken it"
 )
-_PAIRED = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
 _KEY = "channels"
 
 
@@ -135,41 +133,30 @@ def _add_socket(
     fds: list[int],
 ) -> None:
     try:
-        saved = socket_options.read(fds[0])
-        found = unix_peers.look_up(inode) if saved.family == socket.AF_UNIX else None
+        saved, end = socket_options.read(fds[0])
     except OSError as failure:
         channels.reasons.update(dict.fromkeys(fds, f"a socket that cannot be looked at: {failure.strerror}"))
         return
-    if found is not None and found.peer is not None and saved.kind in _PAIRED and not _has_a_name(fds[0]):
-        if found.peer and found.peer not in sockets:
-            channels.reasons.update(dict.fromkeys(fds, _ELSEWHERE.format("socket connected")))
-        elif not found.peer or inode < found.peer:  # each pair once
-            others = sockets[found.peer] if found.peer else []
-            _add_pair(channels, notes, saved, ((fds, found.shut), (others, 0)))
-        return
-    channels.sockets.update(dict.fromkeys(fds, saved))
+    if end is None:
+        for fd in fds:
+            channels.sockets[fd] = replace(saved, is_inheritable=os.get_inheritable(fd))
+    elif end.peer and end.peer not in sockets:
+        channels.reasons.update(dict.fromkeys(fds, _ELSEWHERE.format("socket connected")))
+    elif not end.peer or inode < end.peer:  # each pair once
+        _add_pair(channels, notes, saved, fds, sockets[end.peer] if end.peer else [], end.shut)
 
 
 def _add_pair(
     channels: Channels,
     notes: Mapping[int, FileNote],
     saved: SavedSocket,
-    sides: tuple[tuple[list[int], int], ...],
+    fds: list[int],
+    others: list[int],
+    shut: int,
 ) -> None:
-    (fds, shut), (others, _) = sides
     if any(notes[fd].offset < 0 for fd in (*fds, *others)):
         channels.reasons.update(dict.fromkeys((*fds, *others), _UNREADABLE.format("pair of sockets")))
         return
     ends: Any = tuple(tuple(map(_end, numbers)) for numbers in (fds, others))
     waiting = notes[fds[0]].content, notes[others[0]].content if others else b""
     channels.pairs.append(Pair(saved.kind, ends, waiting, shut, saved.options))
-
-
-def _has_a_name(fd: int) -> bool:
-    with socket.socket(fileno=os.dup(fd)) as duplicate:
-        if duplicate.getsockname():
-            return True
-        try:
-            return bool(duplicate.getpeername())
-        except OSError:
-            return False

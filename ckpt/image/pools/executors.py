@@ -7,8 +7,7 @@ workers through a queue, and waits for results, for the end of a worker and for 
   (``answered_calls``), and its loop goes on;
 - the thread that feeds the queue is left out, and the queue is empty;
 - a task that is running, or on its way to a worker or back, is the next one to be given to a worker. Its future stays what
-it
-  is: running. A result that the thread has received already is not asked again.
+  it is: running. A result that the thread has received already is not asked again.
 
 After a restart there are as many workers as before, with the same initializer. No image is taken while a task is being
 submitted or put into the queue, or while the workers are being told to end.

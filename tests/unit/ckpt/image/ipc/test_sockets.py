@@ -21,6 +21,7 @@ tcp.bind(("127.0.0.1", 0))
 tcp.listen(7)
 address = tcp.getsockname()
 twin = tcp.dup()
+twin.set_inheritable(True)
 served, accepted = socket.create_connection(address), None
 accepted, _ = tcp.accept()  # its end in TIME_WAIT keeps the port busy
 accepted.close()
@@ -50,7 +51,7 @@ def ask(family, address, server):
     print(connection.recv(10))
 
 print(tcp.getsockname() == address, type(tcp) is Own, tcp.tag, tcp.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
-print(tcp.fileno() != twin.fileno(), twin.getsockname() == address)
+print(tcp.fileno() != twin.fileno(), twin.getsockname() == address, tcp.get_inheritable(), twin.get_inheritable())
 ask(socket.AF_INET, address, tcp)
 ask(socket.AF_INET, address, twin)
 ask(socket.AF_UNIX, unix_path, unix)
