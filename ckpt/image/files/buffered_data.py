@@ -27,7 +27,6 @@ from typing import Any
 from ckpt.image.reducers.raw_instances import attributes_of
 
 __all__ = [
-    "READ_ANSWERS",
     "READ_PROBE",
     "STATELESS_CODECS",
     "TextAhead",
@@ -37,6 +36,7 @@ __all__ = [
     "make_buffer_ahead",
     "make_text_ahead",
     "make_text_writer",
+    "newline_read",
     "put_text_back",
     "text_ahead",
     "unwritten_bytes",
@@ -112,7 +112,7 @@ TextAhead = tuple[str, bool, str | None]
 too; the layer's argument ``newline``."""
 
 READ_PROBE = "a\rb\nc\r\nd"
-READ_ANSWERS: dict[tuple[str, ...], str | None] = {
+_READ_ANSWERS: dict[tuple[str, ...], str | None] = {
     ("a\n", "b\n", "c\n", "d"): None,
     ("a\r", "b\n", "c\r\n", "d"): "",
     ("a\rb\n", "c\r\n", "d"): "\n",
@@ -151,8 +151,13 @@ def text_ahead(text: io.TextIOWrapper) -> TextAhead:
             )
         has_end = True
         parts.append(READ_PROBE.encode(text.encoding))
-        lines = tuple(iter(text.readline, ""))
-    return ahead, len(after) == 2, READ_ANSWERS.get(lines)
+        newline = newline_read(text)
+    return ahead, len(after) == 2, newline
+
+
+def newline_read(text: io.TextIOWrapper) -> str | None:
+    """The layer's argument ``newline``, by the lines in which it reads ``READ_PROBE`` up to the end."""
+    return _READ_ANSWERS.get(tuple(iter(text.readline, "")))
 
 
 def _characters(text: io.TextIOWrapper) -> Iterator[str]:

@@ -18,13 +18,13 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.files.buffered_data import (
-    READ_ANSWERS,
     READ_PROBE,
     STATELESS_CODECS,
     can_be_caught,
     caught_from,
     make_text_ahead,
     make_text_writer,
+    newline_read,
     put_text_back,
     text_ahead,
 )
@@ -296,20 +296,15 @@ def newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
     buffer.truncate()
     buffer.write(probe)
     obj.seek(0)
-    lines: list[str] = []
-    while line := obj.readline():
-        lines.append(line)
+    newline = newline_read(obj)
     obj.seek(0)
-    return READ_ANSWERS.get(tuple(lines))
+    return newline
 
 
 def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
     if obj.readable():
         obj.seek(0)
-        lines: list[str] = []
-        while line := obj.readline():
-            lines.append(line)
-        return READ_ANSWERS.get(tuple(lines))
+        return newline_read(obj)
     os.ftruncate(probe, 0)
     obj.seek(0)
     obj.write("\n")
