@@ -20,8 +20,6 @@ import importlib
 from pickle import PicklingError
 from typing import Any
 
-import numpy
-
 from ckpt.compat.memory import in_place
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import Library, Reducer, by_name
@@ -116,6 +114,8 @@ def reduce_factors(pickler: Any, factors: Any) -> Any:
 
 def _is_known(factors: Any, found: _Factors) -> bool:
     """Does the struct agree with what Python says of the object?"""
+    import numpy
+
     rows, columns = factors.shape
     lower, upper = found.lower, found.upper
     if not isinstance(found.make_matrix, (type, MatrixOf)):  # a function, for matrices of the package sparse
@@ -143,6 +143,8 @@ def _stores(found: _Factors) -> tuple[_Supernodal, _ByColumn]:
 
 def _array(address: int, size: int, value_type: str = "i") -> Any:
     """The array at an address, in place."""
+    import numpy
+
     dtype = numpy.dtype(value_type)
     if not size:
         return numpy.zeros(0, dtype)
@@ -170,6 +172,8 @@ def make_factors(
     counts: tuple[int, int, int],
     arrays: dict[str, Any],
 ) -> Any:
+    import numpy
+
     own = {name: numpy.array(array) for name, array in arrays.items()}  # SuperLU needs whole, aligned arrays
     superlu = importlib.import_module(_PLACE)
     one, place = numpy.ones(1, value_type), numpy.array([0, 1], "i")
