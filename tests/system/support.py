@@ -240,14 +240,16 @@ def long_enough(loops: int, attempt: Callable[[int], T]) -> T:
     raise AssertionError("unreachable")
 
 
-def same_after_kills(start: Callable[..., Job], program: Path, kills: int) -> None:
+def same_after_kills(
+    start: Callable[..., Job], program: Path, kills: int, *, more_loops: int = 1, every: float = 0.1
+) -> None:
     """The program, given the number of its loops, prints the same with so many kills as without. Each goes on from an
-    image."""
+    image. `more_loops`: how many more than kills."""
 
     def attempt(scale: int) -> None:
         plain = [sys.executable, program, str(scale)]
         expected = subprocess.run(plain, capture_output=True, text=True, check=True, timeout=300).stdout
-        job = start(program, scale, ranks=1, every=0.1, max_restarts=2 * kills, name=f"job-{scale}")
+        job = start(program, scale, ranks=1, every=every, max_restarts=2 * kills, name=f"job-{scale}")
         for kill in range(kills):
             job.wait_event("committed", len(job.events("committed")) + 1)
             job.kill_rank(0)
@@ -255,8 +257,9 @@ def same_after_kills(start: Callable[..., Job], program: Path, kills: int) -> No
         assert job.finish() == 0, job.report()
         assert job.output(0) == expected
         assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
+        assert not job.events("line-unusable") and not job.events("starting-over"), job.report()
 
-    long_enough(kills + 1, attempt)
+    long_enough(kills + more_loops, attempt)
 
 
 def jobs_fixture(tmp_path: Path) -> Iterator[Callable[..., Job]]:

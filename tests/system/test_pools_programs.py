@@ -8,15 +8,13 @@ number of kills.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job, long_enough, write_app
+from tests.system.support import Job, same_after_kills, write_app
 from tests.system.test_hooks import app_of
 
 pytestmark = [pytest.mark.system]
@@ -28,34 +26,17 @@ KILLS = int(os.environ.get("POOL_KILLS", "2"))
 MANY_KILLS = 40
 
 
-def same_after_kills(start: Start, program: Path, kills: int, *, every: float = 0.1) -> None:
-    def attempt(scale: int) -> None:
-        plain = [sys.executable, program, str(scale)]
-        expected = subprocess.run(plain, capture_output=True, text=True, check=True, timeout=120).stdout
-        job = start(program, scale, ranks=1, every=every, name=f"job-{scale}")
-        for kill in range(kills):
-            job.wait_event("committed", len(job.events("committed")) + 1)
-            job.kill_rank(0)
-            job.wait_event("restarted", kill + 1)
-        assert job.finish() == 0, job.report()
-        assert job.output(0) == expected
-        assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
-        assert not job.events("line-unusable") and not job.events("starting-over"), job.report()
-
-    long_enough(kills + 2, attempt)
-
-
 @pytest.mark.rotate(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_a_program_with_a_pool_prints_the_same_after_kills(start: Start, program: Path) -> None:
-    same_after_kills(start, program, KILLS)
+    same_after_kills(start, program, KILLS, more_loops=2)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_a_program_with_a_pool_prints_the_same_after_many_kills(start: Start, program: Path) -> None:
-    same_after_kills(start, program, MANY_KILLS, every=0.05)
+    same_after_kills(start, program, MANY_KILLS, more_loops=2, every=0.05)
 
 
 OPEN = """
