@@ -74,7 +74,7 @@ def innermost(frame: _frames.Frame, traced: int, thread: int) -> tuple[Resumptio
     """How a frame goes on that is the innermost one of its thread, and whether it is in a wait: else it stands at a check.
     ``thread``: as for ``_frames.walk``. Raises Refused; LookupError: the thread has left the frame."""
     address, code, lasti = frame[0], frame[1], frame[3]
-    codes, call = code_map(code), _running_call(frame, thread)
+    codes, call = code_map(code), _running_call(address, code, lasti, thread)
     if call is not None:
         if not _is_wait(call):
             raise Refused(f"{describe(call.function)} is running", location(code, lasti))
@@ -85,25 +85,26 @@ def innermost(frame: _frames.Frame, traced: int, thread: int) -> tuple[Resumptio
     return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False, code, thread)), False
 
 
-def waits_for(frame: _frames.Frame, thread: int) -> Any:
-    """The object (a lock, a module) of which the innermost frame of a thread is in a wait; None: it is in none."""
-    try:
-        call = _running_call(frame, thread)
-    except LookupError:  # the thread has gone on
-        return None
-    return None if call is None or not _is_wait(call) else _owner(call)
+def waits_for(thread: int) -> Any:
+    """The object (a lock, a module) for which another thread waits in its innermost frame; None: it is in no wait."""
+    for address, code, lasti, _ in _frames.places(thread, 1):
+        try:
+            call = _running_call(address, code, lasti, thread)
+        except LookupError:  # the thread has gone on
+            return None
+        return None if call is None or not _is_wait(call) else _owner(call)
+    return None
 
 
-def _running_call(frame: _frames.Frame, thread: int) -> _Call | None:
+def _running_call(address: int, code: types.CodeType, lasti: int, thread: int) -> _Call | None:
     """The call that the frame's instruction makes; None: it makes none, or the call is over."""
     assert TABLE is not None
-    address, code = frame[:2]
     codes = code_map(code)
 
     def read(depth: int) -> list[Any]:
         return _frames.slots(address, depth, True, code, thread)
 
-    at = codes.instructions.get(frame[3])
+    at = codes.instructions.get(lasti)
     if at is None:
         return None
     if at.name in (TABLE.call, TABLE.call_prefix, TABLE.keyword_call):
@@ -237,18 +238,18 @@ def declare(answer: Answer) -> None:
     _answers[id(answer.code)] = answer
 
 
-def cut(frames: Sequence[_frames.Frame]) -> tuple[int, Any]:
-    """``frames``: of one thread, innermost first. How many of the innermost frames belong to a call that is answered, and
-    the value; (0, None): none."""
+def cut(codes: Sequence[types.CodeType]) -> tuple[int, Any]:
+    """``codes``: of the frames of one thread, innermost first. How many of the innermost frames belong to a call that is
+    answered, and the value; (0, None): none."""
     if not _answers:
         return 0, None
     entered: set[int] = set()
     found: tuple[int, Any] = (0, None)
-    for count, frame in enumerate(frames, 1):
-        answer = _answers.get(id(frame[1]))
+    for count, code in enumerate(codes, 1):
+        answer = _answers.get(id(code))
         if answer is not None and (answer.inside is None or id(answer.inside) in entered):
             found = count, answer.value
-        entered.add(id(frame[1]))
+        entered.add(id(code))
     return found
 
 
@@ -258,7 +259,7 @@ def take_off(
     """Take the frames of a call that is answered off a list of one thread's frames, innermost first. Returns the frame of
     the function that is called, the value, and False; (None, None, True): there is no such call. ``exc``: the exception that
     the thread handles. Raises Refused: it may be the call's."""
-    count, value = cut(frames)
+    count, value = cut([frame[1] for frame in frames])
     if not count:
         return None, None, True
     if exc is not None:
@@ -270,4 +271,4 @@ def take_off(
 
 def is_answered(ident: int) -> bool:
     """Is this thread inside of a call that is answered?"""
-    return bool(_answers) and bool(cut(_frames.walk((), (), False, ident)[0] or ())[0])
+    return bool(_answers) and bool(cut([place[1] for place in _frames.places(ident, sys.maxsize)])[0])

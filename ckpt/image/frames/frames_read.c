@@ -216,6 +216,34 @@ static PyObject *walk(PyObject *module, PyObject *args)
                          thread ? 0 : thread_recursion_depth(ts) - skipped - DEPTH_OF_C_CALL, thread_recursion_limit(ts), thread ? thread_is_traced_by_program(ts) : thread_tracing(ts) > state.pauses ? 2 : thread_is_traced(ts));
 }
 
+PyDoc_STRVAR(places_doc,
+"places(thread, most, /) -> list of (address, code, lasti, has_stopped)\n\n"
+"Where another thread is: at most so many frames, innermost first; none: it has ended, or\n"
+"a rebuild is under way.  As walk() says it, but nothing that the\n"
+"frames hold is touched: the thread may go on at any time, and its objects must not end in another one.");
+static PyObject *places(PyObject *module, PyObject *args)
+{
+    unsigned long thread;
+    Py_ssize_t most;
+    PyObject *found;
+    if (!PyArg_ParseTuple(args, "kn:places", &thread, &most) || (found = PyList_New(0)) == NULL)
+        return NULL;
+    PyThreadState *ts = state.rebuild == NULL ? thread_by_ident(thread) : NULL;
+    Frame *inner = NULL, *f = ts != NULL ? thread_current_frame(ts) : NULL;
+    for (; f != NULL && PyList_GET_SIZE(found) < most; inner = f, f = frame_previous(f)) {
+        int stopped = inner == NULL && thread_has_stopped(ts);
+        PyObject *place = Py_BuildValue("(NOiN)", PyLong_FromVoidPtr(f), (PyObject *)frame_code(f),
+                                        stopped ? frame_executes(f) : frame_lasti(f, inner), PyBool_FromLong(stopped));
+        int failed = place == NULL || PyList_Append(found, place) < 0;
+        Py_XDECREF(place);
+        if (failed) {
+            Py_DECREF(found);
+            return NULL;
+        }
+    }
+    return found;
+}
+
 /* Is the thread still in the frame? Its memory may be another frame's by now, or nobody's. */
 static int has_frame(unsigned long thread, Frame *f, PyObject *code)
 {
@@ -323,6 +351,7 @@ static PyObject *set_async_generator_marks(PyObject *module, PyObject *args)
 
 PyMethodDef read_methods[] = {
     {"walk", walk, METH_VARARGS, walk_doc},
+    {"places", places, METH_VARARGS, places_doc},
     {"slots", slots, METH_VARARGS, slots_doc},
     {"async_generator_marks", async_generator_marks, METH_O, async_generator_marks_doc},
     {"set_async_generator_marks", set_async_generator_marks, METH_VARARGS, set_async_generator_marks_doc},

@@ -28,18 +28,22 @@ PyThreadState *thread_by_ident(unsigned long ident)
     return ts;
 }
 
+/* The thread with this identifier; NULL: there is none, or, with an exception set, that is no number. */
+static PyThreadState *thread_of(PyObject *ident)
+{
+    unsigned long number = PyLong_AsUnsignedLong(ident);
+    return number == (unsigned long)-1 && PyErr_Occurred() ? NULL : thread_by_ident(number);
+}
+
 PyDoc_STRVAR(thread_values_doc,
 "thread_values(ident, /) -> (key, context)\n\n"
 "The object by which `threading.local` finds the values of a thread (ckpt.compat.threads.values_of), and the thread's context;\n"
 "None for each that it has not.  LookupError: there is no such thread.");
 static PyObject *thread_values(PyObject *module, PyObject *ident)
 {
-    unsigned long number = PyLong_AsUnsignedLong(ident);
-    if (number == (unsigned long)-1 && PyErr_Occurred())
-        return NULL;
-    PyThreadState *ts = thread_by_ident(number);
+    PyThreadState *ts = thread_of(ident);
     if (ts == NULL)
-        return PyErr_Format(PyExc_LookupError, "there is no thread %lu", number);
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_LookupError, "there is no thread %S", ident);
     PyObject *key = thread_local_key(ts);
     if (key == NULL && PyErr_Occurred())
         return NULL;
@@ -187,11 +191,8 @@ static PyObject *stop(PyObject *module, PyObject *args)
 PyDoc_STRVAR(has_stopped_doc, "has_stopped(ident, /) -> bool\n\nWhether the thread waits for go_on().");
 static PyObject *has_stopped(PyObject *module, PyObject *ident)
 {
-    unsigned long number = PyLong_AsUnsignedLong(ident);
-    if (number == (unsigned long)-1 && PyErr_Occurred())
-        return NULL;
-    PyThreadState *ts = thread_by_ident(number);
-    return PyBool_FromLong(ts != NULL && thread_has_stopped(ts));
+    PyThreadState *ts = thread_of(ident);
+    return ts == NULL && PyErr_Occurred() ? NULL : PyBool_FromLong(ts != NULL && thread_has_stopped(ts));
 }
 
 PyDoc_STRVAR(step_doc,
@@ -199,10 +200,9 @@ PyDoc_STRVAR(step_doc,
 "Have a thread that has stopped go on to the next line that it begins, where it stops again; nothing happens if it has not.");
 static PyObject *step(PyObject *module, PyObject *ident)
 {
-    unsigned long number = PyLong_AsUnsignedLong(ident);
-    if (number == (unsigned long)-1 && PyErr_Occurred())
+    PyThreadState *ts = thread_of(ident);
+    if (ts == NULL && PyErr_Occurred())
         return NULL;
-    PyThreadState *ts = thread_by_ident(number);
     for (Stopped **at = &all_stopped; *at != NULL; at = &(*at)->next)
         if ((*at)->thread == ts) {
             PyThread_type_lock gate = (*at)->gate;

@@ -72,11 +72,11 @@ def refuse_running(thread: threading.Thread) -> None:
         reason = reason_against(thread)
         if reason:
             raise Refused(f"thread {thread.name!r} cannot be left out: {reason}")
-    for frame in _frames.walk((), (), False, thread.ident or 0)[0] or ():
-        if id(frame[1]) in _transient_code:
-            reason = _transient_code[id(frame[1])][1]
+    for _, code, lasti, _ in _frames.places(thread.ident or 0, sys.maxsize):
+        if id(code) in _transient_code:
+            reason = _transient_code[id(code)][1]
             raise Refused(
-                f"thread {thread.name!r} cannot be left out: {reason}", location(frame[1], max(0, frame[3]))
+                f"thread {thread.name!r} cannot be left out: {reason}", location(code, max(0, lasti))
             )
 
 

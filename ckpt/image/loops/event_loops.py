@@ -72,10 +72,9 @@ def wake_loop(ident: int) -> bool:
     instruction. Does it wait there?"""
     if "asyncio" not in sys.modules:
         return False
-    frames = _frames.walk((), (), False, ident)[0] or []
-    if not frames or type(c_waits.waits_for(frames[0], ident)) not in _POLLERS:
+    if type(c_waits.waits_for(ident)) not in _POLLERS:
         return False
-    for frame in frames[1:_MOST_FRAMES]:
+    for frame in (_frames.walk((), (), False, ident)[0] or ())[1:_MOST_FRAMES]:
         if frame[1] is asyncio_names.run_once_code():
             _wake(frame[7][0])
             return True

@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ckpt.compat import threads
 from ckpt.image.errors import Refused
@@ -33,7 +33,7 @@ from ckpt.image.frames.stack import CapturedThread, Stack, capture_thread
 from ckpt.image.threads.contexts import base_context
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 
-__all__ = ["LeftOut", "StoppedThreads", "awaited", "capture_threads", "is_waiting"]
+__all__ = ["LeftOut", "StoppedThreads", "capture_threads", "is_waiting"]
 
 _SIGNALS = 64
 _NEXT_WITHIN_S = 0.01
@@ -154,7 +154,7 @@ def _stands(ident: int) -> bool:
         return True
     if c_waits.is_answered(ident):
         return True
-    found = awaited(ident)
+    found = c_waits.waits_for(ident)
     return found is not None and found is not threads.registry_lock()
 
 
@@ -168,18 +168,12 @@ def _running(thread: threading.Thread) -> Refused:
 
 def is_waiting(ident: int) -> bool:
     """Is this thread, another one, inside of a call that only waits?"""
-    return awaited(ident) is not None
-
-
-def awaited(ident: int) -> Any:
-    """The object that the thread waits for (see :func:`ckpt.image.frames.c_waits.waits_for`); None: it waits for none."""
-    frames = _frames.walk((), (), False, ident)[0]
-    return c_waits.waits_for(frames[0], ident) if frames else None
+    return c_waits.waits_for(ident) is not None
 
 
 def _holds_an_item(thread: threading.Thread) -> bool:
     ident = thread.ident or 0
-    if _frames.has_stopped(ident) or not threads.hands_over(awaited(ident)):
+    if _frames.has_stopped(ident) or not threads.hands_over(c_waits.waits_for(ident)):
         return False
     try:
         return threads.has_been_woken(_frames.system_call(thread.native_id or 0))

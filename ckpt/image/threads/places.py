@@ -10,11 +10,11 @@ Pure, but for :func:`place_of`.
 
 from __future__ import annotations
 
+import sys
 from types import CodeType
 
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.opcodes import CodeMap, Instruction, code_map
-from ckpt.image.frames.unrecordable import STOPPED
 from ckpt.transport.records import NamedTuple
 
 __all__ = ["Place", "has_only_ended_its_wait", "place_of"]
@@ -59,11 +59,11 @@ class Place(NamedTuple):
 
 def place_of(ident: int) -> Place:
     """Of another thread; without frames: it has ended."""
-    found = _frames.walk((), (), False, ident)[0] or []
-    answered_frames, _ = c_waits.cut(found)  # what the thread does inside of such a call is without meaning
+    found = _frames.places(ident, sys.maxsize)
+    # What the thread does inside of a call that is answered is without meaning.
+    answered_frames, _ = c_waits.cut([code for _, code, _, _ in found])
     left = found[answered_frames : answered_frames + _MOST_FRAMES]
-    frames = tuple(_At(frame[0], frame[1], frame[3]) for frame in left)
-    return Place(bool(left) and bool(left[0][4] & STOPPED), frames)
+    return Place(bool(left) and left[0][3], tuple(_At(*place[:3]) for place in left))
 
 
 def has_only_ended_its_wait(before: Place, now: Place) -> bool:

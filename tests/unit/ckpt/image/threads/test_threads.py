@@ -18,7 +18,7 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Stack, capture, capture_thread
-from ckpt.image.threads.captured import LeftOut, StoppedThreads, awaited, capture_threads, is_waiting
+from ckpt.image.threads.captured import LeftOut, StoppedThreads, capture_threads, is_waiting
 from ckpt.image.threads.places import has_only_ended_its_wait, place_of
 
 
@@ -112,7 +112,7 @@ def test_a_call_queued_for_the_main_thread_inside_of_a_wait_does_not_take_the_wa
     def wake() -> None:
         begun.wait()
         ident = threading.main_thread().ident or 0
-        wait_until(lambda: awaited(ident) is lock)  # not the lock inside of the event
+        wait_until(lambda: c_waits.waits_for(ident) is lock)  # not the lock inside of the event
         _frames.request(look)
         while (
             not found
@@ -142,7 +142,7 @@ def test_a_frame_that_a_thread_has_left_is_not_read() -> None:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     ident = thread.ident or 0
-    wait_until(lambda: awaited(ident) is lock)
+    wait_until(lambda: c_waits.waits_for(ident) is lock)
     frames = _frames.walk((), (), False, ident)[0]
     assert frames is not None
     address, code = frames[0][:2]
@@ -310,20 +310,30 @@ def serve(reading: int, log: list[bytes], stop: threading.Event) -> None:
         log.append(got)
 
 
-def test_a_thread_inside_of_a_call_that_is_answered_has_no_frames_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It may be anywhere in there, and even have got something: in a new process the call says that nothing has come."""
-    monkeypatch.setattr(c_waits, "_answers", {})
-    log, stop, (reading, writing) = [], threading.Event(), os.pipe()
+@contextmanager
+def serving() -> Iterator[tuple[threading.Thread, int, list[bytes]]]:
+    """A thread that waits in `from_pipe` of `serve`, the end of the pipe to write to, and its log."""
+    log: list[bytes] = []
+    stop, (reading, writing) = threading.Event(), os.pipe()
 
     def end() -> None:
         stop.set()
         os.write(writing, b".")
 
     with running(serve, reading, log, stop, end=end) as thread:
+        wait_until(lambda: _frames.walk((), (), False, thread.ident or 0)[0][0][1] is from_pipe.__code__)
+        yield thread, writing, log
+    for fd in (reading, writing):
+        os.close(fd)
+
+
+def test_a_thread_inside_of_a_call_that_is_answered_has_no_frames_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be anywhere in there, and even have got something: in a new process the call says that nothing has come."""
+    monkeypatch.setattr(c_waits, "_answers", {})
+    with serving() as (thread, writing, log):
         ident = thread.ident or 0
-        wait_until(lambda: _frames.walk((), (), False, ident)[0][0][1] is from_pipe.__code__)
         with pytest.raises(Refused, match="read"):
             capture_thread(ident)
         c_waits.declare(c_waits.Answer(from_pipe.__code__, b"nothing", None))
@@ -338,27 +348,16 @@ def test_a_thread_inside_of_a_call_that_is_answered_has_no_frames_of_it(
         finally:
             others.go_on()
         wait_until(lambda: log)
-    for fd in (reading, writing):
-        os.close(fd)
 
 
 def test_a_call_is_answered_only_after_it_has_entered_what_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_waits, "_answers", {})
-    log, stop, (reading, writing) = [], threading.Event(), os.pipe()
-
-    def end() -> None:
-        stop.set()
-        os.write(writing, b".")
-
-    with running(serve, reading, log, stop, end=end) as thread:
+    with serving() as (thread, _, _):
         ident = thread.ident or 0
-        wait_until(lambda: _frames.walk((), (), False, ident)[0][0][1] is from_pipe.__code__)
         c_waits.declare(c_waits.Answer(serve.__code__, None, acquire.__code__))
         assert not c_waits.is_answered(ident)
         c_waits.declare(c_waits.Answer(serve.__code__, None, from_pipe.__code__))
         assert c_waits.is_answered(ident)
-    for fd in (reading, writing):
-        os.close(fd)
 
 
 def test_a_loop_over_a_queue_is_a_wait() -> None:
