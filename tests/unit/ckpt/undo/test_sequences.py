@@ -426,6 +426,24 @@ def check_two_ranks(where: str, seed: int) -> bool:
         return not problems
 
 
+@contextlib.contextmanager
+def two_ranks(where: str) -> Iterator[tuple[Rank, Rank]]:
+    """Two ranks in one directory, which is not there yet."""
+    with program(where, 0) as (first, _, _):
+        shutil.rmtree(first.root)
+        second = Rank(first.root, first.job + "-second", 0)
+        os.mkdir(second.job)
+        yield first, second
+        shutil.rmtree(second.job)
+
+
+def line_of(first: Rank, second: Rank) -> Tree:
+    """Both take a checkpoint. Returns what is there now."""
+    first.checkpoint()
+    second.checkpoint()
+    return tree_of(first.root)
+
+
 def both_put_back(first: Rank, second: Rank, tree: Tree, seed: int, done: list[str]) -> list[Problem]:
     """A restart, killed now and then, after which what differs from the tree is named. Returns what is named."""
     logs = []
@@ -455,83 +473,60 @@ def test_two_ranks_in_one_directory(where: str) -> None:
 
 def test_a_file_that_may_get_a_false_name_below_a_directory_of_another_rank_is_named(where: str) -> None:
     """Found by seed 113076: the file came back with a second name, and only that name was told."""
-    with program(where, 0) as (first, _, _):
-        shutil.rmtree(first.root)
+    with two_ranks(where) as (first, second):
         a, c = (os.path.join(first.root, name) for name in ("a", "c"))
         os.makedirs(a)
         os.mkdir(c)
         Path(a, "a").write_text("moves")
         Path(a, "b").write_text("is replaced")
-        second = Rank(first.root, first.job + "-second", 0)
-        os.mkdir(second.job)
-        first.checkpoint()
-        second.checkpoint()
-        tree = tree_of(first.root)
+        tree = line_of(first, second)
         first.rename(os.path.join(a, "a"), os.path.join(a, "b"))
         first.rename(a, c)
         with contextlib.suppress(FileExistsError):
             second.mkdir(os.path.join(c, "b"), "")  # it had another name at the checkpoint
         named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
         assert named == {f"{a}/a", f"{a}/b", f"{c}/b"}
-        shutil.rmtree(second.job)
 
 
 def test_a_directory_that_one_rank_renames_after_another_one_is_named_by_its_first_name(where: str) -> None:
     """Found by seed 2003683: what was removed below it was told by its second name only."""
-    with program(where, 0) as (first, _, _):
-        shutil.rmtree(first.root)
+    with two_ranks(where) as (first, second):
         a, b, c = (os.path.join(first.root, name) for name in ("a", "b", "c"))
         os.makedirs(a)
         Path(a, "x").write_text("then")
-        second = Rank(first.root, first.job + "-second", 0)
-        os.mkdir(second.job)
-        first.checkpoint()
-        second.checkpoint()
-        tree = tree_of(first.root)
+        tree = line_of(first, second)
         second.rename(a, b)
         first.rename(b, c)
         second.remove(os.path.join(c, "x"), "")
         named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
         assert f"{a}/x" in named
-        shutil.rmtree(second.job)
 
 
 def test_a_file_that_keeps_a_name_below_a_directory_of_another_rank_is_named_by_its_own_name(
     where: str,
 ) -> None:
     """Found by seed 114135: the file came back, and kept its second name; only that name was told."""
-    with program(where, 0) as (first, _, _):
-        shutil.rmtree(first.root)
+    with two_ranks(where) as (first, second):
         a, b, c = (os.path.join(first.root, name) for name in ("a", "b", "c"))
         os.makedirs(a)
         os.mkdir(b)
         Path(a, "x").write_text("is replaced")
         Path(b, "y").write_text("moves")
-        second = Rank(first.root, first.job + "-second", 0)
-        os.mkdir(second.job)
-        first.checkpoint()
-        second.checkpoint()
-        tree = tree_of(first.root)
+        tree = line_of(first, second)
         first.rename(a, c)
         second.rename(os.path.join(b, "y"), os.path.join(c, "x"))
         named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
         assert named == {f"{a}/x", f"{c}/x", f"{b}/y"}
         assert Path(b, "y").read_text() == "moves"
-        shutil.rmtree(second.job)
 
 
 def test_what_is_below_a_directory_that_another_rank_has_replaced_is_named(where: str) -> None:
     """Found by seed 121858: the second rank takes the new directory for the old one, and tries to remove what is in it."""
     for is_renamed in (True, False):
-        with program(where, 0) as (first, _, _):
-            shutil.rmtree(first.root)
+        with two_ranks(where) as (first, second):
             a, b = os.path.join(first.root, "a"), os.path.join(first.root, "b")
             os.makedirs(a)
-            second = Rank(first.root, first.job + "-second", 0)
-            os.mkdir(second.job)
-            first.checkpoint()
-            second.checkpoint()
-            tree = tree_of(first.root)
+            tree = line_of(first, second)
             if is_renamed:
                 first.mkdir(b, "")
                 first.rename(b, a)
@@ -542,70 +537,51 @@ def test_what_is_below_a_directory_that_another_rank_has_replaced_is_named(where
             second.rmdir(os.path.join(a, "x"), "")
             named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
             assert named == {os.path.join(a, "x")}
-            shutil.rmtree(second.job)
 
 
 def test_a_name_that_may_never_have_been_there_does_not_stop_the_restart(where: str) -> None:
     """Found by seed 401954: the directory of a doubtful name was not there, and the restart was refused for ever."""
-    with program(where, 0) as (first, _, _):
-        shutil.rmtree(first.root)
+    with two_ranks(where) as (first, second):
         a, b = os.path.join(first.root, "a"), os.path.join(first.root, "b")
         os.makedirs(os.path.join(a, "d"))
         os.mkdir(b)
         Path(a, "d", "x").write_text("then")
-        second = Rank(first.root, first.job + "-second", 0)
-        os.mkdir(second.job)
-        first.checkpoint()
-        second.checkpoint()
-        tree = tree_of(first.root)
+        tree = line_of(first, second)
         first.rename(a, b)
         with contextlib.suppress(FileExistsError):
             second.mkdir(os.path.join(b, "d", "x"), "")
         named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
         assert named >= {f"{b}/d/x", f"{a}/d/x"}
-        shutil.rmtree(second.job)
 
 
 def test_a_directory_that_another_rank_has_taken_on_with_the_one_above_it_comes_back(where: str) -> None:
     """Found by seed 401954: the rank took its own renaming for failed, and what was in the directory was lost."""
-    with program(where, 0) as (first, _, _):
-        shutil.rmtree(first.root)
+    with two_ranks(where) as (first, second):
         a, b, c = (os.path.join(first.root, name) for name in ("a", "b", "c"))
         os.makedirs(os.path.join(a, "d"))
         os.mkdir(b)
         Path(a, "d", "x").write_text("then")
-        second = Rank(first.root, first.job + "-second", 0)
-        os.mkdir(second.job)
-        first.checkpoint()
-        second.checkpoint()
-        tree = tree_of(first.root)
+        tree = line_of(first, second)
         second.rename(os.path.join(a, "d"), os.path.join(b, "e"))
         first.rename(b, c)
         second.new(os.path.join(first.root, "y"), "")
         both_put_back(first, second, tree, 0, [])
         assert tree_of(first.root) == tree
-        shutil.rmtree(second.job)
 
 
 def test_a_removal_of_another_rank_that_has_failed_is_believed_by_nobody(where: str) -> None:
     """Found by seed 305203, in an attempt at the one above: what was below the directory did not come back."""
-    with program(where, 0) as (first, _, _):
-        shutil.rmtree(first.root)
+    with two_ranks(where) as (first, second):
         a = os.path.join(first.root, "a")
         os.makedirs(a)
         Path(a, "x").write_text("then")
-        second = Rank(first.root, first.job + "-second", 0)
-        os.mkdir(second.job)
-        first.checkpoint()
-        second.checkpoint()
-        tree = tree_of(first.root)
+        tree = line_of(first, second)
         with contextlib.suppress(OSError):
             first.rmdir(a, "")
         second.remove(os.path.join(a, "x"), "")
         second.rmdir(a, "")
         both_put_back(first, second, tree, 0, [])
         assert tree_of(first.root) == tree
-        shutil.rmtree(second.job)
 
 
 def test_a_restart_that_is_killed_at_any_step_can_be_done_again(where: str) -> None:
