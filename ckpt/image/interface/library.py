@@ -36,12 +36,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["InPlace", "Library", "Reducer", "by_name", "later"]
+__all__ = ["InPlace", "Library", "Reducer", "by_name", "later", "merged"]
 
 Reducer = Callable[[Any, Any], Any]
 """``reduce(saver, obj)``: what ``obj.__reduce_ex__(5)`` should return, or ``NotImplemented`` for pickle's own way;
@@ -183,6 +183,16 @@ class Library:
 
     def refuse(self) -> None:
         """Raise :class:`ckpt.image.errors.Unpicklable` if an image would lose state of the library without an error."""
+
+
+def merged(found: Iterable[tuple[set[int], set[int]]]) -> tuple[set[int], set[int]]:
+    """Several results of :meth:`Library.coming_back` as one."""
+    processes: set[int] = set()
+    descriptors: set[int] = set()
+    for pids, fds in found:
+        processes |= pids
+        descriptors |= fds
+    return processes, descriptors
 
 
 def by_name(module: str, reducers: Mapping[str, Reducer]) -> dict[type, Reducer]:

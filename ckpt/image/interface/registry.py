@@ -25,7 +25,7 @@ from typing import Any
 from ckpt.compat import accelerators
 from ckpt.compat.stdlib import is_initializing
 from ckpt.image.errors import RestoreError
-from ckpt.image.interface.library import InPlace, Library, Reducer
+from ckpt.image.interface.library import InPlace, Library, Reducer, merged
 
 __all__ = ["GROUP", "Registry", "libraries", "look_for_extensions"]
 
@@ -270,12 +270,9 @@ class Registry:
         found = self.find(module.partition(".")[0])
         return None if found is None else found.shape_of(obj)
 
-    def coming_back(self) -> tuple[frozenset[int], frozenset[int]]:
+    def coming_back(self) -> tuple[set[int], set[int]]:
         """See :meth:`Library.coming_back`; of all libraries."""
-        found = [coming_back() for coming_back in self.implementations(Library.coming_back)]
-        return frozenset().union(*(each[0] for each in found)), frozenset().union(
-            *(each[1] for each in found)
-        )
+        return merged(coming_back() for coming_back in self.implementations(Library.coming_back))
 
     def before_image(self) -> None:
         """Called in the parent just before an image: libraries write to disk what must be there, and record what a forked

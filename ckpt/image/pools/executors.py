@@ -20,7 +20,7 @@ from typing import Any
 
 from ckpt.compat import worker_pools
 from ckpt.image.errors import Unpicklable
-from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.interface.library import Library, Reducer, by_name, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.reducers.raw_instances import reduce_raw
 
@@ -75,7 +75,7 @@ class Executors(Library):
         return reduce_raw(saver, executor)
 
     def coming_back(self) -> tuple[set[int], set[int]]:
-        return plumbing.merged(map(worker_pools.in_use_by_executor, worker_pools.managers(self.name)))
+        return merged(map(worker_pools.in_use_by_executor, worker_pools.managers(self.name)))
 
     def note_settings(self) -> Any:
         return self._running

@@ -8,7 +8,7 @@ Contexts of ``multiprocessing`` are saved by their names.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ckpt.compat import worker_pools
@@ -23,7 +23,6 @@ __all__ = [
     "Contexts",
     "Queues",
     "keep",
-    "merged",
     "own",
     "owned",
     "reduce_bare",
@@ -50,16 +49,6 @@ def keep(part: Any) -> None:
 
 def owned(part: Any) -> bool:
     return id(part) in _owned
-
-
-def merged(found: Iterable[tuple[set[int], set[int]]]) -> tuple[set[int], set[int]]:
-    """What several pools use: ids of processes, and descriptors."""
-    processes: set[int] = set()
-    descriptors: set[int] = set()
-    for pids, fds in found:
-        processes |= pids
-        descriptors |= fds
-    return processes, descriptors
 
 
 def require_copy(where: str, *, is_disposable: bool) -> None:

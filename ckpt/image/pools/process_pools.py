@@ -16,7 +16,7 @@ from typing import Any
 
 from ckpt.compat import worker_pools
 from ckpt.image.errors import Unpicklable
-from ckpt.image.interface.library import Library, Reducer
+from ckpt.image.interface.library import Library, Reducer, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.pools.recording import NOTHING, Tasks
 from ckpt.image.reducers.raw_instances import reduce_raw
@@ -82,7 +82,7 @@ class ProcessPools(Library):
         return reduce_raw(saver, pool)
 
     def coming_back(self) -> tuple[set[int], set[int]]:
-        return plumbing.merged(map(worker_pools.in_use_by_pool, worker_pools.pools()))
+        return merged(map(worker_pools.in_use_by_pool, worker_pools.pools()))
 
     def note_settings(self) -> Any:
         return self._running, worker_pools.job_count()
