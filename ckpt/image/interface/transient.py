@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -51,6 +52,7 @@ def refuse_transient(stack: Stack) -> None:
     addresses: list[tuple[int, FrameRecord]] = []
     _look_at_libraries()
     frames = stack.frames[-_MOST_FRAMES:]
+    _ask_libraries(frames)
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if id(record.code) in _transient_code:
             raise _refused(_transient_code[id(record.code)][1], record)
@@ -63,6 +65,23 @@ def refuse_transient(stack: Stack) -> None:
                 raise _refused(reason, record)
     if addresses:
         _refuse_addresses(stack, addresses)
+
+
+def _ask_libraries(frames: list[FrameRecord]) -> None:
+    """Raise Refused if a library has a reason that no image is taken at this moment."""
+    for reason_now in libraries.implementations(Library.reason_now):
+        values = (value for record in frames for held in _held_by(record) for value in held)
+        reason = _asked(reason_now.__self__, reason_now, values)
+        if reason:
+            refused = _refused(reason, frames[-1])
+            refused.limit_ns = int(reason_now.__self__.transient_limit_s * 1e9)
+            raise refused
+
+
+def _held_by(record: FrameRecord) -> list[Iterable[Any]]:
+    """The objects of a frame, those in the variables of module-level code included."""
+    variables = record.locals if record.func is not None else dict.values(record.globals_ or {})
+    return [list(variables), record.stack]
 
 
 def refuse_running(thread: threading.Thread) -> None:
@@ -126,8 +145,12 @@ def _reason(value: Any) -> str | None:
     library, names = _transient_types.get(module, _NO_LIBRARY)
     if library is None or ("" not in names and _name_of(cls) not in names):
         return None
+    return _asked(library, library.reason_against, value)
+
+
+def _asked(library: Library, why: Callable[[Any], str | None], value: Any) -> str | None:
     try:
-        return library.reason_against(value)
+        return why(value)
     except Exception as failure:  # an author's mistake must not reach the program
         return f"the class that serves {library.name} has failed: {type(failure).__name__}: {failure}"
 
