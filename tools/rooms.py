@@ -70,6 +70,7 @@ ORDER = (
         "ckpt.image.process",
         "ckpt.image.pools",
         "ckpt.image.pytorch",
+        "ckpt.image.joblib",
         "ckpt.image.pickling",
         "ckpt.image",
     ),
