@@ -294,8 +294,10 @@ class Keeper:
             if record.copy:
                 # Not otherwise: another process or thread may write by the same descriptor, whose offset is moved.
                 fd = keep.open.fd if keep.open is not None and keep.open.is_locked else -1
-                if not copy_file(keep.path, self._path(record.copy), fd, self._allowance):
+                copied = copy_file(keep.path, self._path(record.copy), fd, self._allowance)
+                if copied is None:
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
+                record = record._replace(digest=copied.digest, clone=copied.clone)
             elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record

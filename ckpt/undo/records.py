@@ -94,7 +94,9 @@ class Content(NamedTuple):
     0: only bytes behind ``status.nbytes`` are new. ``tail``: digest of the bytes before that, as far as
     :mod:`ckpt.undo.keeping` reads them; "": not known. ``written``: the end, as an offset in bytes, of what this rank had
     last written to the file before the interval began; 0: not known, or nothing. ``is_unsure``: 1 if the file may have been
-    made in the interval.
+    made in the interval. ``digest``: of the copy (:func:`ckpt.undo.copying.content_digest`); "": the copy shares its blocks
+    with the file, and was not read. ``clone``: what such a copy was when it had been made; by that it is known again.
+    (Logs of earlier versions have neither.)
     """
 
     path: str
@@ -104,6 +106,8 @@ class Content(NamedTuple):
     written: int
     is_unsure: int
     time_ns: int
+    digest: str = ""
+    clone: Binding = None
 
 
 class Attributes(NamedTuple):
@@ -163,6 +167,8 @@ _KINDS: dict[str, type[Any]] = {
     "uncovered": Uncovered,
     "kept": Kept,
 }
+_ADDED: dict[type[Any], int] = {Content: 2}
+"""The last fields of a record that logs of earlier versions do not have."""
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
 
@@ -195,9 +201,9 @@ def from_plain(plain: Any) -> Record:
         word, *values = plain
         kind = _KINDS[word]
         names = kind._fields
-        if len(values) != len(names):
+        if not len(names) - _ADDED.get(kind, 0) <= len(values) <= len(names):
             raise ValueError(f"{len(values)} values")
-        return kind(*(_READ[name](value) for name, value in zip(names, values, strict=True)))  # type: ignore[no-any-return]
+        return kind(*(_READ[name](value) for name, value in zip(names, values, strict=False)))  # type: ignore[no-any-return]
     except (KeyError, TypeError, ValueError) as failure:
         raise ValueError(f"no record of an undo log: {failure}") from failure
 
@@ -234,8 +240,9 @@ def _binding(value: Any) -> Binding:
 
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns"), _whole),
-    **dict.fromkeys(("path", "tail", "source", "target", "reason"), _text),
+    **dict.fromkeys(("path", "tail", "source", "target", "reason", "digest"), _text),
     "file": _file,
     "status": _status,
     "binding": _binding,
+    "clone": _binding,
 }

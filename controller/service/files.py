@@ -24,10 +24,10 @@ from ckpt.controller.errors import (
     FilesNotPutBack,
 )
 from ckpt.controller.service.unrecorded import UnrecordedChanges
-from ckpt.controller.supervision.events import Launch
+from ckpt.controller.supervision.events import FilesDamaged, Launch
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
 from ckpt.undo import DIRECTORY, restart
-from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
+from ckpt.undo.errors import CopyDamaged, LogDamaged, NotRecorded, UndoError
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
@@ -83,9 +83,12 @@ class JobFiles:
             except UndoError as failure:
                 self._say(f"what others change from now on may be overwritten by a restart: {failure}")
 
-    def put_back(self, launch: Launch, highest: int) -> dict[str, Any]:
-        """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. Returns options for
-        the ranks. Raises FilesNotPutBack.
+    def put_back(
+        self, launch: Launch, highest: int, *, has_older: bool = False
+    ) -> dict[str, Any] | FilesDamaged:
+        """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. ``has_older``: is
+        there an older line? Returns options for the ranks; or that this line needs a copy that is damaged, and nothing was
+        changed. Raises FilesNotPutBack.
         """
         moved, self._moved = self._moved, None  # what this controller's ranks change is there
         if launch.incarnation == 0 and not _has_chain(self._job):
@@ -105,7 +108,10 @@ class JobFiles:
                 self._unrecorded.begin(launch.epoch or 0)
             return found
         except UndoError as failure:
-            raise _refusal(self._job, failure) from failure
+            refusal = _refusal(self._job, failure)
+            if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
+                return FilesDamaged(str(failure))
+            raise refusal from failure
 
     def _give_up(self) -> None:
         if not from_start(self._job) and not _has_chain(self._job):
@@ -272,6 +278,12 @@ def _refusal(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:
             return FilesNotPutBack(
                 f"files cannot be put back: {where}{failure.what}; {_WITHOUT}", EXIT_INCOMPATIBLE
             )
+        case CopyDamaged():
+            text = (
+                f"files are not put back, and none was changed: {failure}. Restore that file from a backup, or go on from "
+                f"another checkpoint (`ckpt verify` says from which); {_WITHOUT}"
+            )
+            return FilesNotPutBack(text, EXIT_DAMAGED)
         case LogDamaged():
             text = f"files are not put back, and none was changed: {failure}. Restore that file from a backup; {_WITHOUT}"
             return FilesNotPutBack(text, EXIT_DAMAGED)

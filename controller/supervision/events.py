@@ -132,6 +132,13 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesDamaged:
+    """No rank was started: what was kept of the program's files for the line is damaged. There is an older line."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentLost:
     """The agent died, and its ranks with it."""
 
@@ -188,7 +195,7 @@ class Tick:
 
 Event = (
     Begin | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
-    | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
+    | FilesDamaged | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
 RoundEvent = (

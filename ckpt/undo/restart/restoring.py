@@ -27,6 +27,7 @@ from ckpt.undo.keeping import look
 from ckpt.undo.records import Content, FileId, Name, Uncovered
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
 from ckpt.undo.restart.intervals import Interval, intervals, log_directories, logs_of
+from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.plan import Log, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, undo_path
@@ -95,7 +96,8 @@ def undo(
     covered at first, and which will be. Can be done again after it was killed, or has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
-    directory is gone. LogDamaged: nothing has been changed. NotUndone: the file system refuses a step.
+    directory is gone. LogDamaged, CopyDamaged (another line may do without that copy): nothing has been changed. NotUndone:
+    the file system refuses a step.
     """
     job = os.path.realpath(job)  # files are reached through no symbolic link
     with _named(job):
@@ -117,9 +119,11 @@ def undo(
         plans = list(map(make_plan, logs))
         if moved is not None:
             _refuse_copies(plans, state)
+        state.foreign += changed_since(job, key, moved)
+        foreign = {file for _, file in state.foreign}
+        restored.problems += check_kept(list(zip(due, plans, strict=True)), state.renumbered, foreign)
         if highest > line:
             state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
-        state.foreign += changed_since(job, key, moved)
         if highest > line or moved is not None or state.foreign:
             save(job, key, state)
         forget_end(job)
