@@ -9,6 +9,8 @@
 
        reserve(fd, nbytes)    the file system keeps space for the first `nbytes` bytes of the file, whose length stays
 
+       sync_file_system(fd)   all that was changed in the file system of an open file is durable (syncfs(2))
+
        inotify_open() -> fd, which does not block; inotify_add(fd, path, mask) -> watch descriptor: see inotify(7)
 
    A symbolic link is not followed. `born_ns` is 0 where the file system does not say. Raises OSError for other failures.
@@ -131,6 +133,23 @@ static PyObject *reserve(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(sync_file_system_doc,
+             "sync_file_system(fd, /) -> None\n\n"
+             "What was changed in the file system of this open file is durable. Raises OSError.");
+
+static PyObject *sync_file_system(PyObject *module, PyObject *fd)
+{
+    int number = PyObject_AsFileDescriptor(fd), failed;
+    if (number < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = syncfs(number);
+    Py_END_ALLOW_THREADS
+    if (failed)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(inotify_open_doc, "inotify_open() -> int\n\nA descriptor that does not block. Raises OSError.");
 
 static PyObject *inotify_open(PyObject *module, PyObject *unused)
@@ -159,6 +178,7 @@ static PyMethodDef methods[] = {
     {"look_at", look_at, METH_VARARGS, look_at_doc},
     {"open_directory", open_directory, METH_O, open_directory_doc},
     {"reserve", reserve, METH_VARARGS, reserve_doc},
+    {"sync_file_system", sync_file_system, METH_O, sync_file_system_doc},
     {"inotify_open", inotify_open, METH_NOARGS, inotify_open_doc},
     {"inotify_add", inotify_add, METH_VARARGS, inotify_add_doc},
     {NULL, NULL, 0, NULL}};

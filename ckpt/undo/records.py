@@ -23,17 +23,21 @@ from typing import Any
 from ckpt.transport.records import NamedTuple
 
 __all__ = [
+    "AnyRecord",
     "Attributes",
+    "Began",
     "Binding",
     "Content",
     "FileId",
     "Kept",
     "Moved",
     "Name",
+    "Noted",
     "Outcome",
     "Record",
     "Status",
     "Uncovered",
+    "Whole",
     "below_another",
     "from_plain",
     "renamed",
@@ -156,7 +160,29 @@ class Kept(NamedTuple):
     time_ns: int
 
 
+class Began(NamedTuple):
+    """The first line of a log: the boot of the machine (boot_id of the kernel) in which it was begun. It is no change."""
+
+    boot: str
+    time_ns: int
+
+
+class Noted(NamedTuple):
+    """What a path was bound to when a checkpoint had been taken: of each path that the rank had changed in the interval
+    before. In a file of its own (:mod:`ckpt.undo.sealing`)."""
+
+    path: str
+    binding: Binding
+
+
+class Whole(NamedTuple):
+    """The last line of such a file. ``records``: the number of lines before it."""
+
+    records: int
+
+
 Record = Name | Content | Attributes | Moved | Outcome | Uncovered | Kept
+AnyRecord = Record | Began | Noted | Whole
 
 _KINDS: dict[str, type[Any]] = {
     "name": Name,
@@ -166,6 +192,9 @@ _KINDS: dict[str, type[Any]] = {
     "outcome": Outcome,
     "uncovered": Uncovered,
     "kept": Kept,
+    "began": Began,
+    "noted": Noted,
+    "whole": Whole,
 }
 _ADDED: dict[type[Any], int] = {Content: 2}
 """The last fields of a record that logs of earlier versions do not have."""
@@ -190,12 +219,12 @@ def below_another(record: Record, source: str, target: str) -> Record:
     return record._replace(**paths)  # type: ignore[arg-type]
 
 
-def to_plain(record: Record) -> list[Any]:
+def to_plain(record: AnyRecord) -> list[Any]:
     """The record as JSON values."""
     return [_WORDS[type(record)], *record]
 
 
-def from_plain(plain: Any) -> Record:
+def from_plain(plain: Any) -> AnyRecord:
     """The inverse of :func:`to_plain`. Raises ValueError: this is no record."""
     try:
         word, *values = plain
@@ -239,8 +268,10 @@ def _binding(value: Any) -> Binding:
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns"), _whole),
-    **dict.fromkeys(("path", "tail", "source", "target", "reason", "digest"), _text),
+    **dict.fromkeys(
+        ("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns", "records"), _whole
+    ),
+    **dict.fromkeys(("path", "tail", "source", "target", "reason", "digest", "boot"), _text),
     "file": _file,
     "status": _status,
     "binding": _binding,

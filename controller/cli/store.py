@@ -81,9 +81,10 @@ class _FilesOf:
     """What is wrong with what was kept of the program's files: by lines."""
 
     def __init__(self, job: JobDirectory) -> None:
+        from ckpt.controller.service.files import notes_of_lines
         from ckpt.undo.restart.verifying import Verifier
 
-        self._verifier = Verifier(job.path, job.key)
+        self._verifier = Verifier(job.path, job.key, notes_of_lines(job, 0))
 
     def __call__(self, epoch: int) -> list[Finding]:
         from ckpt.store import Finding

@@ -31,7 +31,7 @@ from ckpt.undo.errors import CopyDamaged, LogDamaged, NotRecorded, UndoError
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
-__all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files"]
+__all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_of_lines"]
 
 _SHOWN = 5
 _SHOWN_OF_AN_INTERVAL = 3
@@ -133,7 +133,7 @@ class JobFiles:
             directory=moved.target if moved is not None else self._job.cwd,
             moved=moved,
             told=told,
-            ends=_ends_of_logs(self._job, line),
+            lines=notes_of_lines(self._job, line),
             first=self._first,
             now=self._now,
         )
@@ -206,15 +206,18 @@ class JobFiles:
             self._say("more files are not covered (files-not-covered in the event log)")
 
 
-def _ends_of_logs(job: JobDirectory, line: int) -> list[tuple[str, int, str]]:
-    """Where undo logs end, as the images of later lines say. One that cannot be read says nothing."""
+def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.LineNote]:
+    """What this line and later ones say of files, all ranks' of each. A manifest that cannot be read says nothing."""
     found = []
-    for epoch in list_epochs(job):
+    for epoch in (each for each in list_epochs(job) if each >= first):
         with contextlib.suppress(StoreError):
-            for entry in load_control(job, epoch).ranks if epoch > line else ():
-                end = load_manifest(job, entry).meta.get("undo_log")
-                if end is not None:
-                    found.append((str(end["log"]), int(end["bytes"]), str(end["mac"])))
+            for entry in load_control(job, epoch).ranks:
+                with contextlib.suppress(StoreError):
+                    said = load_manifest(job, entry).files
+                    if said is not None:
+                        fields = (said["log"], said["bytes"], said["mac"], said["boot"])
+                        rows = [tuple(row) for row in said["uncovered"]]
+                        found.append(restart.restoring.LineNote(epoch, *fields, rows))
     return found
 
 

@@ -41,7 +41,8 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Voted:
-    """The image of `rank` is durable. `vectors`: peer -> (tx, base, rx) at the moment of the image."""
+    """The image of `rank` is durable. `vectors`: peer -> (tx, base, rx) at the moment of the image. `not_covered`: the
+    number of changes of files that a restart cannot put back."""
 
     rank: int
     incarnation: int
@@ -52,6 +53,7 @@ class Voted:
     vectors: Mapping[int, tuple[int, int, int]] = field(hash=False)
     bytes_raw: int = 0
     bytes_written: int = 0
+    not_covered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,14 @@ Not here: what is wrong with one copy or link (:mod:`ckpt.undo.restart.kept_file
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from ckpt.undo.errors import UndoError
 from ckpt.undo.records import Content
-from ckpt.undo.restart.intervals import Interval, intervals, logs_of
+from ckpt.undo.restart.checking import whole_logs
+from ckpt.undo.restart.intervals import Interval, intervals
 from ckpt.undo.restart.kept_files import check_kept, what_is_wrong
+from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.plan import make_plan
 from ckpt.undo.restart.restoring import can_put_back
 from ckpt.undo.restart.state import load
@@ -19,10 +22,10 @@ __all__ = ["Verifier"]
 
 
 class Verifier:
-    """For the lines of one job. Each copy is read once."""
+    """For the lines of one job. ``lines``: what they say of files. Each copy is read once."""
 
-    def __init__(self, job: str, key: bytes) -> None:
-        self._job, self._key = os.path.realpath(job), key
+    def __init__(self, job: str, key: bytes, lines: Sequence[LineNote] = ()) -> None:
+        self._job, self._key, self._lines = os.path.realpath(job), key, lines
         self._read: dict[str, str] = {}
 
     def failure(self, line: int) -> UndoError | None:
@@ -30,11 +33,13 @@ class Verifier:
         Raises OSError."""
         due = self._due(line)
         try:
-            if not due or can_put_back(self._job, self._key, line, from_start=True):
+            if can_put_back(self._job, self._key, line, from_start=True):
                 return None
             state = load(self._job, self._key, from_start=True)
-            chain = [(interval, make_plan(logs_of(interval, self._key, state.moved))) for interval in due]
-            check_kept(chain, state.renumbered, wrong_copy=self._what_is_wrong)
+            if state.since is not None:
+                logs = whole_logs(self._job, self._key, line, state, self._lines)
+                chain = [(interval, make_plan(of_ranks)) for interval, of_ranks in logs]
+                check_kept(chain, state.renumbered, wrong_copy=self._what_is_wrong)
         except (FileNotFoundError, UndoError) as failure:
             if due != self._due(line):
                 return None  # it has been pruned, or gone back from, meanwhile
