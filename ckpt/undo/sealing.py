@@ -28,7 +28,7 @@ from ckpt.undo import _status
 from ckpt.undo._watch import mac
 from ckpt.undo.keeping import Keeper, look
 from ckpt.undo.logs import boot_id, epoch_of, line_key, name_of, read_lines
-from ckpt.undo.records import AnyRecord, Noted, Uncovered, Whole, to_plain
+from ckpt.undo.records import Noted, Uncovered, Whole, to_plain
 
 __all__ = ["make_durable", "note", "read_notes", "seal", "Told"]
 
@@ -79,24 +79,33 @@ def note(directory: str, key_of_lines: bytes, paths: Iterable[str]) -> None:
     fd = os.open(os.path.join(directory, _NOTED), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         before, lines = f"{name_of(directory)}/{_NOTED}", bytearray()
-        for record in _records(paths):
-            text = json.dumps(to_plain(record), separators=(",", ":")).encode("ascii")
+        for text in _texts(paths):
             before = mac(key_of_lines, before, text)
             lines += b"%b %b\n" % (before.encode("ascii"), text)
-            if len(lines) >= _WRITE_BYTES or isinstance(record, Whole):
-                while lines:
-                    del lines[: os.write(fd, lines)]
+            if len(lines) >= _WRITE_BYTES:
+                _write_all(fd, lines)
+        _write_all(fd, lines)
     finally:
         os.close(fd)
 
 
-def _records(paths: Iterable[str]) -> Iterator[AnyRecord]:
+def _texts(paths: Iterable[str]) -> Iterator[bytes]:
+    """The records as JSON."""
     count = 0
     for path in paths:
         with contextlib.suppress(OSError):  # of this path nothing is known, then
-            yield Noted(path, look(path))
+            yield _status.noted(path) or _text(Noted(path, look(path)))
             count += 1
-    yield Whole(count)
+    yield _text(Whole(count))
+
+
+def _text(record: Noted | Whole) -> bytes:
+    return json.dumps(to_plain(record), separators=(",", ":")).encode("ascii")
+
+
+def _write_all(fd: int, lines: bytearray) -> None:
+    while lines:
+        del lines[: os.write(fd, lines)]
 
 
 def read_notes(directory: str, key: bytes) -> list[Noted] | None:

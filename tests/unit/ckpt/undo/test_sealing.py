@@ -201,3 +201,30 @@ def test_a_log_says_in_which_boot_it_was_begun(work: Watched) -> None:
     assert boot_of(directory, line_key(KEY)) == boot_id() != ""
     assert not any(isinstance(record, Noted) for record in work.log(0).records)
     assert boot_of(f"{directory}-another", line_key(KEY)) == ""
+
+
+def test_paths_of_all_kinds_are_noted_alike(tmp_path: Path) -> None:
+    """Those of plain ASCII in C."""
+    names = [
+        "plain",
+        "with space",
+        'qu"ote',
+        "back\\slash",
+        "\u00e4",
+        os.fsdecode(b"\xff"),
+        "tab\t",
+        "missing",
+        "link",
+        "d",
+    ]
+    for name in names[:7]:
+        (tmp_path / name).write_text(name.encode("ascii", "replace").decode())
+    os.symlink("plain", tmp_path / "link")
+    os.mkdir(tmp_path / "d")
+    paths = [str(tmp_path / name) for name in names]
+    directory = tmp_path / "epoch-00000001-00001" / "rank-00000"
+    directory.mkdir(parents=True)
+    sealing.note(str(directory), line_key(KEY), paths)
+    assert read_notes(str(directory), KEY) == [Noted(path, keeping.look(path)) for path in paths]
+    assert _status.noted(paths[0]) is not None
+    assert _status.noted(paths[2]) is None
