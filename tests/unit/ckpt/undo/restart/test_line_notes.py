@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from ckpt.undo.restart.intervals import intervals
 from ckpt.undo.restart.others import Touched, differing
 from ckpt.undo.restart.restoring import Restored, give_up
 from ckpt.undo.restart.verifying import Verifier
-from ckpt.undo.sealing import read_notes
+from ckpt.undo.sealing import Told, read_notes, seal
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.restart.test_restoring import Job, job_of, raise_killed
 from tests.unit.ckpt.undo.test_sequences import KEY, Killed, tree_of
@@ -231,57 +233,41 @@ def test_in_random_programs_what_is_changed_is_left_or_was_never_changed_by_a_ra
     assert told > 5
 
 
-class Case:
-    """Two ranks and one file in one directory; one after the other takes its image."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.one, self.other = job.ranks
-        self.path = Path(self.one.root, "x")
-
-    def write(self, rank: sequences.Rank, text: str) -> None:
-        rank.tell("rewrite", str(self.path))
-        self.path.write_text(text)
+@contextlib.contextmanager
+def one_file(where: str) -> Iterator[tuple[Job, Path]]:
+    """Two ranks have written the same file since the checkpoint."""
+    with job_of(where, 3, lines=0) as job:
+        path = Path(job.ranks[0].root, "x")
+        path.write_text("at first")
+        job.checkpoint()
+        for rank in job.ranks:
+            rank.tell("rewrite", str(path))
+            path.write_text(f"of a rank in {rank.root}")
+        yield job, path
+        assert not job.undo(0).problems
+        assert path.read_text() == "at first"
 
 
 def test_a_rank_that_has_not_taken_its_image_yet_may_change_what_another_one_has_noted(where: str) -> None:
     """Its own note says what the file is then."""
-    with job_of(where, 3, lines=0) as job:
-        case = Case(job)
-        case.path.write_text("at first")
-        job.checkpoint()
-        case.write(case.one, "one")
-        case.write(case.other, "other")
-        keepers = [rank.keeper for rank in job.ranks]
-        assert all(keepers)
-        from ckpt.undo.sealing import Told, seal
-
-        keepers[0].close()  # type: ignore[union-attr]
-        seal(keepers[0], Told())  # type: ignore[arg-type]
-        case.path.write_text("other, later")
-        keepers[1].close()  # type: ignore[union-attr]
-        seal(keepers[1], Told())  # type: ignore[arg-type]
+    with one_file(where) as (job, path):
         for rank in job.ranks:
+            assert rank.keeper is not None
+            rank.keeper.close()
+            seal(rank.keeper, Told())
+            if rank is job.ranks[0]:
+                path.write_text("of the other rank, later")
             rank.keeper = None
         job.epoch += 1
-        assert not job.undo(0).problems
-        assert case.path.read_text() == "at first"
 
 
 def test_where_one_rank_has_no_note_nothing_is_told(where: str) -> None:
     """Its image was not taken: what it has changed after the others' notes nobody knows."""
-    with job_of(where, 3, lines=0) as job:
-        case = Case(job)
-        case.path.write_text("at first")
-        job.checkpoint()
-        case.write(case.one, "one")
-        case.write(case.other, "other")
+    with one_file(where) as (job, path):
         job.checkpoint()
         job.close()
         os.unlink(os.path.join(directory_of(job.path, 0, 0, 1), "noted"))
-        case.path.write_text("the other rank, or somebody else")
-        assert not job.undo(0).problems
-        assert case.path.read_text() == "at first"
+        path.write_text("of the other rank, or of somebody else")
 
 
 @pytest.mark.parametrize("rewrite", ["as it was", "another target"])
