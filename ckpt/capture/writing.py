@@ -90,6 +90,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
             else:
                 report = image.dump(job.prepared, live=runtime.live, sink=writer)
             pickled_ns = time.perf_counter_ns()
+            files = runtime.files.seal()
             receipt = writer.finish(
                 {
                     "image": report.as_dict(),
@@ -99,8 +100,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                     "pid": os.getpid(),
                     "finished": runtime.finished_code,
-                    "undo_log": runtime.files.ended(),
-                }
+                },
+                files,
             )
     except image.Unpicklable as failure:
         report_failure(runtime, epoch, failure.reason, failure.path)
@@ -121,6 +122,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
             "bytes_raw": receipt.bytes_raw,
             "bytes_written": receipt.bytes_written,
             "vectors": vectors,
+            "not_covered": 0 if files is None else len(files["uncovered"]) + files["more"],
             "memory_bytes": max(0, memory.peak_bytes() - resident_bytes),
             "timings": {"pickle_ns": pickled_ns - begun_ns, **receipt.timings_ns},
         }

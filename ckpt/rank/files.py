@@ -57,7 +57,7 @@ class NoFiles:
     def status(self) -> dict[str, int] | None:
         return None
 
-    def ended(self) -> dict[str, Any] | None:
+    def seal(self) -> dict[str, Any] | None:
         return None
 
 
@@ -122,9 +122,9 @@ class Files:
         """For `ckpt status`: the number of ``records`` since the last checkpoint."""
         return {"records": self._watch.records}
 
-    def ended(self) -> dict[str, Any] | None:
-        """Where the log ends that has ended with the last cut."""
-        return self._watch.ended
+    def seal(self) -> dict[str, Any] | None:
+        """For the manifest of the image of the last cut."""
+        return self._watch.seal()
 
     def _on_uncovered(self, epoch: int, each: Uncovered) -> None:
         self._runtime.control.send(

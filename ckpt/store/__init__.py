@@ -54,7 +54,7 @@ from ckpt.store.upkeep.pruning import PruneReport, prune
 if TYPE_CHECKING:
     from ckpt.store.images.reader import ImageReader
     from ckpt.store.images.writer import ImageReceipt, ImageWriter
-    from ckpt.store.upkeep.verification import VerifyReport, verify
+    from ckpt.store.upkeep.verification import Finding, VerifyReport, verify
 
 __all__ = [
     "BlockDamaged",
@@ -64,6 +64,7 @@ __all__ = [
     "EventLog",
     "EventPage",
     "FileSystem",
+    "Finding",
     "ImageReader",
     "ImageReceipt",
     "ImageWriter",
@@ -98,6 +99,7 @@ __all__ = [
 
 
 _LATER = {
+    "Finding": "upkeep.verification",
     "ImageReader": "images.reader",
     "ImageReceipt": "images.writer",
     "ImageWriter": "images.writer",

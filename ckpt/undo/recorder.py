@@ -186,6 +186,10 @@ class Recorder:
         """For who answers common operations without this object (fast_path.c); until the next interval begins."""
         return Tables(self._began_ns, self._names, self._contents, self._old, self._linked, self._written_as)
 
+    def changed_paths(self) -> set[str]:
+        """The names that this rank has changed, or whose files, as they were when the interval began."""
+        return self._names.keys() | {name for _, name in self._written_as}
+
     def standing(self, directory: str) -> Literal["plain", "new", "moved"]:
         """Of a directory: it has the name that it had when the interval began; it has been made since; neither."""
         if self._is_in_new(directory):

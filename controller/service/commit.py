@@ -56,6 +56,7 @@ def commit_line(
         generation=lock.generation,
         ranks=entries,
         committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        meta={"not_covered": sum(vote.not_covered for vote in line.votes)},
     )
     try:
         write_control(job, control, lock=lock)

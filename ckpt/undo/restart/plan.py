@@ -51,17 +51,20 @@ class Log(NamedTuple):
 @dataclass(slots=True)
 class FilePlan:
     """A file of the checkpoint. ``status``: at the checkpoint. ``path``: a name that it had; ``names``: all that are known.
-    ``link``: a hard link to it, ``copy``: a copy of its contents; "": none. ``nbytes``: its length; None: its contents have
-    not changed. ``tail``: digest of the file up to ``nbytes`` or, where ranks have appended to it between their
-    checkpoints, up to ``tail_nbytes``; "": not known. ``has_attributes``: they are put back, too. ``is_unsure``: no record
-    says for sure that the file was there at the checkpoint. ``has_no_name``: other ranks say that its names were bound to
-    something else at theirs: it was removed, or replaced, while the checkpoint was taken.
+    ``link``: a hard link to it, ``copy``: a copy of its contents; "": none. ``linked``, ``copied``: what their records say,
+    by which they are known again. ``nbytes``: its length; None: its contents have not changed. ``tail``: digest of the file
+    up to ``nbytes`` or, where ranks have appended to it between their checkpoints, up to ``tail_nbytes``; "": not known.
+    ``has_attributes``: they are put back, too. ``is_unsure``: no record says for sure that the file was there at the
+    checkpoint. ``has_no_name``: other ranks say that its names were bound to something else at theirs: it was removed, or
+    replaced, while the checkpoint was taken.
     """
 
     status: Status
     path: str
     link: str = ""
     copy: str = ""
+    linked: Status | None = None
+    copied: Content | None = None
     nbytes: int | None = None
     tail: str = ""
     tail_nbytes: int = 0
@@ -112,6 +115,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                 names.setdefault(path, binding)
                 if binding is not None and binding.is_file:
                     file = _file(plan, binding, path)
+                    file.linked = file.linked if file.link or not kept else binding
                     file.link = file.link or log.kept(kept)
                     file.is_unsure = False
             case Content(path, status, copy, tail, end):
@@ -119,6 +123,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                 if file.nbytes is None:
                     file.nbytes = file.tail_nbytes = file.status.nbytes
                     file.tail = tail
+                file.copied = file.copied if file.copy or not copy else record
                 file.copy = file.copy or log.kept(copy)
                 written[status.file] = max(written.get(status.file, 0), end)
             case Attributes():
