@@ -7,8 +7,9 @@
    Rules
    - A place counts only while its directory part still leads to the same inode. The watch forgets all places (`forget`) before
      it handles anything that could change the name or the standing of a directory, and when the working directory changes.
-     Without a symbolic link in it, it can lead elsewhere only if another process exchanges a directory for a link; then it is
-     looked at once in a millisecond (`STEADY_NS`), else each time.
+     Without a symbolic link in it, it can lead elsewhere only if another process puts something else there; then it is
+     looked at once in a millisecond (`STEADY_NS`), else each time. Each time, too, in a new directory: in its place another
+     rank may put one of the checkpoint, in which all has to be recorded.
    - A path may be relative to a descriptor if it is a plain name: the place is then found by its inode.
    - Paths that are not plain text in ASCII, or whose last part is a link, are left to the recorder. */
 
@@ -81,7 +82,7 @@ void note_place(struct places *places, const char *path, const char *canonical, 
     place->device = found.st_dev;
     place->inode = found.st_ino;
     place->standing = standing;
-    place->seen_ns = has_links ? 0 : now_ns();
+    place->seen_ns = has_links || standing == NEW ? 0 : now_ns();
     places->noted++;
 }
 

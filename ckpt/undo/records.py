@@ -23,6 +23,7 @@ from typing import Any
 from ckpt.transport.records import NamedTuple
 
 __all__ = [
+    "CLOCK_NS",
     "Attributes",
     "Binding",
     "Content",
@@ -39,6 +40,10 @@ __all__ = [
     "renamed",
     "to_plain",
 ]
+
+
+CLOCK_NS = 10_000_000
+"""File systems stamp files with the time of the last tick of the kernel's clock, which is not older than this."""
 
 
 class FileId(NamedTuple):

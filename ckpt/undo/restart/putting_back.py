@@ -139,7 +139,7 @@ class _PuttingBack:
             places = [*places, path]
             places += [os.path.join(above, aside) for above in dict.fromkeys(_above(places))]
             place = next((each for each in places if self._is(self._places.look(each), binding.file)), None)
-            if place is not None and place != path:
+            if place is not None and (place != path or self._is_in_another(path)):
                 found[path] = (place, aside)
         unsteady = self._unsteady(found)
         for path, (place, aside) in sorted(found.items(), key=lambda item: -item[1][0].count(os.sep)):
@@ -149,6 +149,17 @@ class _PuttingBack:
             with _named(path):
                 self._places.rename(place, os.path.join(above, aside))
             self._aside[path] = os.path.join(above, aside)
+
+    def _is_in_another(self, path: str) -> bool:
+        """Is the path below a directory that will make room for the one of the checkpoint? A restart that was killed has
+        made it."""
+        for above in _above([path]):
+            binding = self._plan.names.get(above)
+            if binding is not None and binding.is_directory:
+                now = self._places.look(above)
+                if now is None or self._is_another(above, binding, now):
+                    return True
+        return False
 
     def _unsteady(self, found: dict[str, tuple[str, str]]) -> set[str]:
         """Names that will be bound to something else."""

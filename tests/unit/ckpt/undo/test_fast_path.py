@@ -19,6 +19,7 @@ from ckpt.undo.logs import read_log
 from ckpt.undo.records import Content, Name, Record, Status, to_plain
 from ckpt.undo.selection.covering import covering
 from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of
+from tests.unit.ckpt.undo.test_two_ranks import until_the_clock_has_gone_on
 from tests.unit.ckpt.undo.test_watching import KEY, SEQUENCES, Program, Watched, watched
 
 FILES = [
@@ -193,6 +194,32 @@ def test_files_that_are_left_alone_are_replaced_without_the_recorder(
         os.replace(directory / "a.tmp", directory / "a")
     os.remove(directory / "a")
     assert not seen
+
+
+def test_a_directory_of_another_process_in_the_place_of_a_new_one_is_met_anew(work: Watched) -> None:
+    """At once, not a millisecond later: what is made in it would not be recorded."""
+    os.mkdir("old")
+    work.start()
+    until_the_clock_has_gone_on(str(work.root))
+    (go_on, going), (done, doing) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(go_on, 1)
+        os.rename("old", "new")
+        os.write(doing, b"d")
+        os._exit(0)
+    os.mkdir("new")
+    for _ in range(2):
+        Path("new/a").touch()
+        os.remove("new/a")
+    os.write(going, b"g")
+    os.read(done, 1)
+    Path("new/x").touch()
+    os.waitpid(child, 0)
+    for fd in (go_on, going, done, doing):
+        os.close(fd)
+    names = [record.path for record in work.log(0).records if isinstance(record, Name)]
+    assert f"{work.root}/new/x" in names and f"{work.root}/new/a" not in names
 
 
 def test_in_a_forked_process_nothing_is_settled(work: Watched) -> None:

@@ -35,7 +35,7 @@ MUTANTS = [
     (recorder, "return self._moves[at] + tail", "return directory", 145),
     (recorder, "            return kept  # it fails", "            pass  # it fails", 145),
     (recorder, "if binding.is_file else self._original(path)", "", 746),
-    (recorder, "            if directory in self._moves:", "            if False:", None),
+    (recorder, " and directory not in self._moves and", " and", None),
     (plan, "key=lambda item: item[0].count", "key=lambda item: -item[0].count", 12),
     (plan, "open_from = len(found)", "pass", 145),
     (plan, "file.link = file.link or log.kept(kept)", "pass", 1),
