@@ -133,8 +133,8 @@ class _PuttingBack:
         found = {}
         for path, places in self._plan.directories.items():
             binding = self._plan.names.get(path)
-            if binding is None:
-                continue
+            if binding is None or not binding.is_directory:
+                continue  # another rank has made the directory
             aside = f"{_ASIDE}{binding.file.inode}"
             places = [*places, path]
             places += [os.path.join(above, aside) for above in dict.fromkeys(_above(places))]
