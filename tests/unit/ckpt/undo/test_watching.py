@@ -261,7 +261,9 @@ def test_a_copy_does_not_take_the_process_its_locks(work: Watched) -> None:
 
 
 def test_what_is_left_alone(work: Watched) -> None:
+    os.makedirs("package/__pycache__")
     work.start()
+    Path("package/__pycache__/x.pyc").write_text("x")
     os.mkdir("__pycache__")
     Path("__pycache__/x.pyc").write_text("x")
     Path("/dev/null").write_text("x")
