@@ -7,6 +7,7 @@ replaced.
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import subprocess
 import sys
@@ -59,6 +60,25 @@ WRITERS = {
     def write(n):
         numpy.save(f"array-{n % 5}.npy", numpy.arange(n))
         numpy.savetxt("table.txt", numpy.full((3, 3), n))
+    """,
+    "h5py": """
+    import h5py, numpy
+    def write(n):
+        with h5py.File(f"fields-{n % 5}.h5", "w") as file:
+            file["n"] = numpy.arange(n % 50)
+        with h5py.File("steps.h5", "a") as file:
+            steps = file.require_dataset("steps", (1000,), "f8", chunks=(50,))
+            steps[n % 1000] = n / 3
+            file.attrs["n"] = n
+    """,
+    "h5py, held open": """
+    import h5py, numpy
+    file = h5py.File("open.h5", "w")
+    steps = file.create_dataset("steps", (0,), "f8", maxshape=(None,), chunks=(50,))
+    def write(n):
+        steps.resize((n + 1,))
+        steps[n] = n / 3
+        file.flush()
     """,
     "sqlite3": """
     import contextlib, sqlite3
@@ -121,16 +141,30 @@ WRITERS = {
         with dbm.dumb.open("names", "c") as database:
             database[f"{n % 40}"] = b"x" * n
     """,
+    "dbm.gnu": """
+    import dbm.gnu
+    def write(n):
+        with dbm.gnu.open("names", "c") as database:
+            database[f"{n % 40}"] = b"x" * n
+    """,
+    "dbm.ndbm": """
+    import dbm.ndbm
+    def write(n):
+        with dbm.ndbm.open("names", "c") as database:
+            database[f"{n % 40}"] = b"x" * (n % 500)
+    """,
 }
 MODULES = {
     "pandas.to_csv": ("pandas",),
     "pandas.to_parquet": ("pandas", "pyarrow"),
     "numpy.save": ("numpy",),
+    "h5py": ("h5py",),
+    "h5py, held open": ("h5py",),
     "matplotlib": ("matplotlib",),
     "joblib.dump": ("joblib",),
     "torch.save": ("torch",),
 }
-
+BUILT_IN = {"dbm.gnu": "_gdbm", "dbm.ndbm": "_dbm"}  # modules that Python is built with, or not
 
 SLOW = {"matplotlib": 5}  # how many times longer a step takes
 
@@ -167,7 +201,12 @@ def each_writer() -> Iterator[object]:
         modules = MODULES.get(name, ())
         # What only `make nightly` installs
         marks = [pytest.mark.nightly] * bool({"pyarrow", "joblib", "torch"}.intersection(modules))
-        yield pytest.param(name, marks=[needs(*modules), *marks], id=name)
+        built_in = BUILT_IN.get(name, "zlib")
+        has_it = importlib.util.find_spec(built_in) is not None
+        built = pytest.mark.skipif(
+            not has_it, reason=f"another Python: this one was built without {built_in}"
+        )
+        yield pytest.param(name, marks=[needs(*modules), built, *marks], id=name)
 
 
 def killed_so_often(start: Start, tmp_path: Path, writer: str, kills: int) -> None:
@@ -178,13 +217,13 @@ def killed_so_often(start: Start, tmp_path: Path, writer: str, kills: int) -> No
 
 
 @pytest.mark.rotate(8)
-@pytest.mark.parametrize("writer", each_writer())
+@pytest.mark.parametrize("writer", list(each_writer()))
 def test_files_are_those_of_an_undisturbed_run(start: Start, tmp_path: Path, writer: str) -> None:
     killed_so_often(start, tmp_path, writer, 2)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("writer", each_writer())
+@pytest.mark.parametrize("writer", list(each_writer()))
 def test_twenty_kills(start: Start, tmp_path: Path, writer: str) -> None:
     killed_so_often(start, tmp_path, writer, 20)
