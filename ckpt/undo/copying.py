@@ -99,7 +99,8 @@ def copy_extents(reading: int, writing: int, nbytes: int) -> int:
             if not count:
                 break
             start, copied = start + count, copied + count
-    os.ftruncate(writing, nbytes)
+    if os.fstat(writing).st_size != nbytes:  # a hole up to the end: not all file systems can make one (FAT)
+        os.ftruncate(writing, nbytes)
     return copied
 
 
