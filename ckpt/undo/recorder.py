@@ -3,7 +3,7 @@
 An event is an operation that is about to begin, with what its paths are bound to at this moment; the answer is what must be
 kept before the operation may go on. The recorder knows, for the interval since the last checkpoint:
 
-names       recorded already: the first record counts
+names       recorded already: the first record counts; again, if another rank has put another directory above it
 files       whose contents, or attributes, are recorded already
 moves       directories of the checkpoint that have another name now; a path below one is recorded with its old name
 made        directories that this rank has made since, and when. Nothing below one is recorded: it goes with it. A directory
@@ -102,6 +102,9 @@ class Recorder:
         """A checkpoint has been taken: an interval begins. What to keep at once."""
         self._began_ns = now_ns
         self._names: dict[str, Binding] = {}
+        self._directories: dict[
+            str, FileId
+        ] = {}  # their first names -> what they were when they were seen last
         self._contents: dict[FileId, bool] = {}  # True: complete; False: the length only
         self._attributes: set[FileId] = set()
         self._linked: set[FileId] = set()
@@ -155,6 +158,7 @@ class Recorder:
             return kept  # it fails; and the path may be the old name of something that has moved
         for each in (path, operation.target) if operation.target else (path,):
             self._tell_apart(each, seen)
+            self._recognize(posixpath.dirname(each), seen)
         match operation.kind:
             case "append" | "rewrite":
                 kept += self._before_writing(path, binding, operation.kind == "append", now_ns)
@@ -309,6 +313,17 @@ class Recorder:
             self._moves, self._made = self._as_before
 
     # ------------------------------------------------------------------ what is known
+
+    def _recognize(self, directory: str, seen: Mapping[str, Binding]) -> None:
+        """Another rank may have put another directory there: names in it are others than those recorded."""
+        binding = seen[directory]
+        if binding is None or self._is_in_new(directory):
+            return
+        name = self._original(directory)
+        if self._directories.setdefault(name, binding.file) != binding.file:
+            self._directories[name] = binding.file
+            for each in [each for each in self._names if each.startswith(name + posixpath.sep)]:
+                del self._names[each]
 
     def _age(self, path: str, status: Status) -> Literal["old", "new", "unsure"]:
         """Was the file there when the interval began? Another rank may have put an old one under a new name."""

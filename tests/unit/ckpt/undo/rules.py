@@ -96,6 +96,13 @@ MUTANTS = [
         "test_two_ranks.py::test_a_directory_that_another_rank_has_put_in_the_place_of_a_new_one",
     ),
     Mutant(
+        "in another directory of the same name, names are recorded again",
+        "recorder",
+        "if self._directories.setdefault(name, binding.file) != binding.file:",
+        "if False:",
+        Two(205904),
+    ),
+    Mutant(
         "a path has the name of the checkpoint, however often a directory above it has moved",
         "recorder",
         "self._moves = {renamed(path, source, target): original",

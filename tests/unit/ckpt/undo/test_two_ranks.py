@@ -135,3 +135,19 @@ def test_a_file_whose_name_a_directory_of_another_rank_has_had_is_not_put_aside(
             second.rmdir(a, "")
             both_put_back(first, second, tree, seed, [])
             assert tree_of(first.root) == tree, seed
+
+
+def test_a_name_is_recorded_again_in_a_directory_that_another_rank_has_put_there(where: str) -> None:
+    """Found by seed 205904: the rank had recorded that name, of the directory before, and so it was not recorded."""
+    with two_ranks(where) as (first, second):
+        a, b = (os.path.join(first.root, name) for name in ("a", "b"))
+        os.makedirs(a)
+        os.makedirs(b)
+        Path(b, "x").write_text("then")
+        tree = line_of(first, second)
+        first.rename(os.path.join(b, "x"), os.path.join(first.root, "x"))
+        second.rename(a, b)
+        first.new(os.path.join(b, "x"), "")
+        named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+        assert named == {f"{a}/x", f"{b}/x"}
+        assert Path(b, "x").read_text() == "then"
