@@ -18,9 +18,12 @@ from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.logs import read_log
 from ckpt.undo.records import Content, Name, Record, Status, to_plain
 from ckpt.undo.selection.covering import covering
+from tests.unit.ckpt.undo import test_watching
 from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of
 from tests.unit.ckpt.undo.test_two_ranks import until_the_clock_has_gone_on
 from tests.unit.ckpt.undo.test_watching import KEY, SEQUENCES, Program, Watched, watched
+
+in_memory = test_watching.in_memory
 
 FILES = [
     "new",
@@ -78,13 +81,13 @@ def records_of(where: Path, seed: int, begins: Callable[[Any], None]) -> list[li
     return found
 
 
-def test_the_log_is_the_same_without_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_the_same_without_the_fast_path(in_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         keeping.time, "time_ns", lambda: 0
     )  # else it depends on a tick which files are surely new
     for seed in range(SEQUENCES):
-        fast = records_of(tmp_path / f"fast-{seed}", seed, lambda watch: None)
-        slow = records_of(tmp_path / f"slow-{seed}", seed, without_fast_path)
+        fast = records_of(in_memory / f"fast-{seed}", seed, lambda watch: None)
+        slow = records_of(in_memory / f"slow-{seed}", seed, without_fast_path)
         assert fast == slow, seed
 
 
