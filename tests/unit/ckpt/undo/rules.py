@@ -234,7 +234,7 @@ MUTANTS = [
         "restart.plan",
         "mistaken = [move.path for each, move in found if self._may_be_taken_for_new(each, move)]",
         "mistaken = []",
-        Two(301109),
+        "test_two_ranks.py::test_a_directory_that_another_rank_has_put_in_the_place_of_a_new_one",
     ),
     Mutant(
         "a directory that two ranks have renamed is known to none",

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.undo import recorder
 from ckpt.undo.keeping import look
 from ckpt.undo.records import CLOCK_NS
+from ckpt.undo.restart import plan
 from tests.unit.ckpt.undo import test_sequences
 from tests.unit.ckpt.undo.test_sequences import Rank, both_put_back, line_of, tree_of, two_ranks
 
@@ -55,7 +57,7 @@ CHANGES = {make: "x", remove: "old", make_below: "below/x", nothing: ""}
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("is_older", [True, False])
 def test_a_directory_that_another_rank_has_put_in_the_place_of_a_new_one(
-    where: str, change: Change, is_older: bool
+    where: str, change: Change, is_older: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by seed 301109: what the rank made in it, for a directory of its own, was neither removed nor named.
 
@@ -68,6 +70,9 @@ def test_a_directory_that_another_rank_has_put_in_the_place_of_a_new_one(
         tree = line_of(first, second)
         if is_older:
             until_the_clock_has_gone_on(where)
+        else:
+            for module in (recorder, plan):  # a clock that stands still for long
+                monkeypatch.setattr(module, "CLOCK_NS", 10**12)
         first.mkdir(new, "")
         second.rename(old, new)
         change(first, new)
