@@ -139,7 +139,8 @@ class _PuttingBack:
             places = [*places, path]
             places += [os.path.join(above, aside) for above in dict.fromkeys(_above(places))]
             place = next((each for each in places if self._is(self._places.look(each), binding.file)), None)
-            if place is not None and (place != path or self._is_in_another(path)):
+            stays = path in self._plan.doubtful or not self._is_in_another(path)
+            if place is not None and not (place == path and stays):
                 found[path] = (place, aside)
         unsteady = self._unsteady(found)
         for path, (place, aside) in sorted(found.items(), key=lambda item: -item[1][0].count(os.sep)):
@@ -178,6 +179,10 @@ class _PuttingBack:
         if self._is_gone(path, parent):
             if binding is not None:
                 self._problems.append(Problem(path, f"the directory {parent} is gone"))
+            if path in self._aside:
+                self._problems.append(
+                    Problem(self._aside[path], f"it may have been {path}, whose directory is gone")
+                )
             return
         now = self._places.look(path)
         if binding is None:

@@ -148,6 +148,28 @@ def test_a_file_whose_contents_are_kept_is_settled(work: Watched, monkeypatch: p
     assert tree_of(str(work.root)) == tree
 
 
+def test_a_file_that_can_only_be_new_in_a_new_directory_is_settled(
+    work: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old file that has been moved there is not opened."""
+    Path("old").write_text("then")
+    work.start()
+    tree = tree_of(str(work.root))
+    os.mkdir("d")
+    os.rename("old", "d/old")
+    Path("d/first").touch()
+    seen = slow_events(work, monkeypatch)
+    for number in range(3):
+        open(f"d/{number}", "x").close()
+    with pytest.raises(FileExistsError):
+        open("d/old", "x").close()
+    assert not seen
+    Path("d/old").write_text("now")
+    assert "open" in seen
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
 def test_a_tree_that_is_removed_is_settled(work: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """shutil.rmtree names files by the descriptor of their directory."""
     os.makedirs("old")
@@ -199,30 +221,31 @@ def test_files_that_are_left_alone_are_replaced_without_the_recorder(
     assert not seen
 
 
-def test_a_directory_of_another_process_in_the_place_of_a_new_one_is_met_anew(work: Watched) -> None:
+def test_a_directory_of_another_process_in_the_place_of_a_new_one_is_met_anew(tmp_path: Path) -> None:
     """At once, not a millisecond later: what is made in it would not be recorded."""
-    os.mkdir("old")
-    work.start()
-    until_the_clock_has_gone_on(str(work.root))
-    (go_on, going), (done, doing) = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.read(go_on, 1)
-        os.rename("old", "new")
-        os.write(doing, b"d")
-        os._exit(0)
-    os.mkdir("new")
-    for _ in range(2):
-        Path("new/a").touch()
-        os.remove("new/a")
-    os.write(going, b"g")
-    os.read(done, 1)
-    Path("new/x").touch()
-    os.waitpid(child, 0)
-    for fd in (go_on, going, done, doing):
-        os.close(fd)
-    names = [record.path for record in work.log(0).records if isinstance(record, Name)]
-    assert f"{work.root}/new/x" in names and f"{work.root}/new/a" not in names
+    with watched(tmp_path, ranks=2) as work:
+        os.mkdir("old")
+        work.start()
+        until_the_clock_has_gone_on(str(work.root))
+        (go_on, going), (done, doing) = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(go_on, 1)
+            os.rename("old", "new")
+            os.write(doing, b"d")
+            os._exit(0)
+        os.mkdir("new")
+        for _ in range(2):
+            Path("new/a").touch()
+            os.remove("new/a")
+        os.write(going, b"g")
+        os.read(done, 1)
+        Path("new/x").touch()
+        os.waitpid(child, 0)
+        for fd in (go_on, going, done, doing):
+            os.close(fd)
+        names = [record.path for record in work.log(0).records if isinstance(record, Name)]
+        assert f"{work.root}/new/x" in names and f"{work.root}/new/a" not in names
 
 
 def test_in_a_forked_process_nothing_is_settled(work: Watched) -> None:

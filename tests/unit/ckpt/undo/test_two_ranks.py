@@ -156,3 +156,18 @@ def test_a_name_is_recorded_again_in_a_directory_that_another_rank_has_put_there
         named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
         assert named == {f"{a}/x", f"{b}/x"}
         assert Path(b, "x").read_text() == "then"
+
+
+def test_a_directory_with_a_doubtful_name_goes_back_with_the_one_above_it(where: str) -> None:
+    """Found by seed 523325: it was put aside, and stayed there."""
+    with two_ranks(where) as (first, second):
+        a, b = (os.path.join(first.root, name) for name in ("a", "b"))
+        os.makedirs(os.path.join(a, "d", "e"))
+        os.mkdir(b)
+        Path(a, "d", "x").write_text("then")
+        tree = line_of(first, second)
+        second.rename(a, b)
+        with contextlib.suppress(OSError):
+            first.rename(os.path.join(b, "d", "e"), os.path.join(b, "d", "x"))  # a file
+        named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+        assert tree_of(first.root) == tree and f"{a}/d/e" in named
