@@ -140,8 +140,7 @@ class Recorder:
     def paths(self, operation: Operation | None = None) -> tuple[str, ...]:
         """The paths whose bindings :meth:`before` wants, or (no operation) :meth:`end`."""
         named = () if operation is None else (operation.path, operation.target)[: 1 + bool(operation.target)]
-        moved = self._unconfirmed
-        shown_by = () if moved is None else (_shown_by(moved),)
+        shown_by = () if self._unconfirmed is None else (_shown_by(self._unconfirmed),)
         above = [*map(posixpath.dirname, named)]
         return (*named, *above, *(each for path in above for each in self._new_above(path)), *shown_by)
 
@@ -156,7 +155,7 @@ class Recorder:
         path, binding = operation.path, seen[operation.path]
         if not all(_is_directory(seen[posixpath.dirname(each)]) for each in (path, operation.target or path)):
             return kept  # it fails; and the path may be the old name of something that has moved
-        for each in (path, operation.target) if operation.target else (path,):
+        for each in filter(None, (path, operation.target)):
             self._tell_apart(each, seen)
             self._recognize(posixpath.dirname(each), seen)
         match operation.kind:
