@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 import mfusepy
-from failing_disk import FailingDisk  # type: ignore[import-not-found]  # beside this program
+from failing_disk import FailingDisk, serve  # type: ignore[import-not-found]  # beside this program
 
 _NS = 2_000_000_000
 
@@ -52,13 +52,4 @@ class DosDisk(FailingDisk):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    mfusepy.FUSE(
-        DosDisk(sys.argv[1]),
-        sys.argv[2],
-        foreground=True,
-        nothreads=True,
-        direct_io=True,
-        attr_timeout=0,
-        entry_timeout=0,
-        negative_timeout=0,
-    )
+    serve(DosDisk(sys.argv[1]), sys.argv[2])
