@@ -96,6 +96,21 @@ def test_unwritten_text_over_memory_that_would_be_written_differently_is_refused
         copy_of(text)
 
 
+def test_unwritten_bytes_of_a_random_buffer_over_memory_are_refused() -> None:
+    """They were zeros after a restart."""
+    memory = io.BytesIO()
+    buffer: Any = io.BufferedRandom(memory)  # type: ignore[arg-type, unused-ignore]
+    buffer.write(b"one ")
+    with pytest.raises(pickle.PicklingError, match="flush it"):
+        copy_of([memory, buffer])
+    buffer.flush()
+    copied_memory, copied = copy_of([memory, buffer])
+    for each in (buffer, copied):
+        each.write(b"two")
+        each.flush()
+    assert memory.getvalue() == copied_memory.getvalue() == b"one two"
+
+
 def test_a_text_layer_over_a_gzip_file() -> None:
     """In the order in which they are met: the memory, the compressed file, the text over it."""
     memory = io.BytesIO()
