@@ -177,7 +177,8 @@ def copy_extents(reading: int, writing: int, nbytes: int) -> None:
             if not count:
                 break
             start += count
-    os.ftruncate(writing, nbytes)
+    if os.fstat(writing).st_size != nbytes:  # a hole up to the end: not all file systems can make one (FAT)
+        os.ftruncate(writing, nbytes)
 
 
 def _copy_range(reading: int, writing: int, offset: int, nbytes: int) -> int:

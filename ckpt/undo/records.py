@@ -24,6 +24,7 @@ from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "AnyRecord",
+    "CLOCK_NS",
     "Attributes",
     "Began",
     "Binding",
@@ -43,6 +44,10 @@ __all__ = [
     "renamed",
     "to_plain",
 ]
+
+
+CLOCK_NS = 10_000_000
+"""File systems stamp files with the time of the last tick of the kernel's clock, which is not older than this."""
 
 
 class FileId(NamedTuple):

@@ -302,7 +302,8 @@ class FileWatch:
         if standing is not None:
             above = os.path.dirname(path)
             has_links = os.path.join(os.getcwd(), above) != directory if above else os.getcwd() != directory
-            self._fast_path.note(path, directory, standing, has_links)
+            is_unsteady = has_links or (standing == _NEW and self._ranks > 1)
+            self._fast_path.note(path, directory, standing, is_unsteady)
 
     def _on_nested(self, event: str, arguments: tuple[Any, ...]) -> None:
         """The callback's own operations are in the job directory; others cannot be recorded now."""
