@@ -46,7 +46,7 @@ PURE = {
     "ckpt.undo": "errors records recorder",
     "ckpt.undo.selection": "patterns",
     "ckpt.undo.restart": "plan",
-    "ckpt.transport": "errors jsontext records",
+    "ckpt.transport": "errors jsontext namedtuples records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units window",
 }

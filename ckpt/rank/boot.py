@@ -89,7 +89,10 @@ def _move_to_lowest(fd: int) -> int:
 
 
 def preload() -> None:
-    """Import what every rank needs; called once by the agent, before it forks ranks. Starts no thread, opens no socket."""
+    """Import what every rank needs; called once by the agent, before it forks ranks. Starts no thread, opens no socket.
+
+    The search of the imported modules comes last: what changes a module after it makes every rank search that module again.
+    """
     import ckpt.image
     import ckpt.mpi.comm.communicator
     import ckpt.mpi.engine.engine
@@ -98,8 +101,8 @@ def preload() -> None:
     import ckpt.store.images.writer
     from ckpt.transport.driver import originals
 
-    ckpt.image.preload()
     originals.keep()
+    ckpt.image.preload()
 
 
 # ---------------------------------------------------------------------- preparing the process

@@ -19,6 +19,7 @@ from enum import EnumMeta
 from typing import Any
 
 from ckpt.compat.typeobjects import is_heap
+from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, namespace_of, package_of
 from ckpt.image.modules.origins import is_standard
 from ckpt.transport.records import NamedTuple, dataclass, field
@@ -50,13 +51,16 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class StandardBaseline:
-    """``notes``: module's name → notes of it, of its classes and of its objects."""
+    """``notes``: module's name → notes of it, of its classes and of its objects. ``seen``: the modules that
+    :meth:`note_all` has looked at."""
 
     notes: dict[str, list[Note]] = field(default_factory=dict)
+    seen: _lookup.ModuleStates = field(default_factory=_lookup.ModuleStates)
 
     def note_all(self) -> None:
         """Note the modules that have been imported and have no note yet."""
-        for name, module in list(sys.modules.items()):
+        for name in self.seen.changed(sys.modules):
+            module = sys.modules[name]
             if (
                 type(module) is types.ModuleType
                 and module.__dict__.get("__name__") == name
