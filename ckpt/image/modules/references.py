@@ -139,16 +139,17 @@ class References:
                 self._values[name] = origin = (id(module), is_by_value(name, module))
                 self._ids[id(module)] = ("module", name)
                 self._ids[id(attributes)] = ("dict", name)
+                self.by_value.pop(name, None)
+                if origin[1]:
+                    self.by_value[name] = module
             if not origin[1]:
                 self._changed_modules[name] = module
                 self._search(name, attributes)
-        if are_changed:  # only then: this uses all modules
-            values = self._values
+        if are_changed:
+            # the other modules are not touched: a forked process gets a copy of each page that it touches
+            present = {name: modules.get(name) for name in self.by_value}
             self.by_value = {
-                name: module
-                for name, module in list(modules.items())
-                # a module that another thread imports meanwhile is searched by the next refresh
-                if isinstance(module, types.ModuleType) and values.get(name, (0, False))[1]
+                name: module for name, module in present.items() if isinstance(module, types.ModuleType)
             }
 
     def _search(self, name: str, attributes: Mapping[str, Any]) -> None:

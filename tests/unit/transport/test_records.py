@@ -482,7 +482,7 @@ def test_the_methods_of_a_named_tuple(base: Any) -> None:
 
 
 def test_named_tuples_of_as_many_fields_have_their_own_names() -> None:
-    meta = type(records.NamedTuple)
+    meta: Any = type(records.NamedTuple)
     made: list[Any] = [meta(f"T{x}", (), {"__annotations__": {x: "int", "y": "int"}}) for x in "abc"]
     assert [each(1, 2)._asdict() for each in made] == [{x: 1, "y": 2} for x in "abc"]
     assert [each(y=2, **{x: 1}) for x, each in zip("abc", made, strict=True)] == [(1, 2)] * 3
