@@ -34,7 +34,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 import types
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -249,6 +248,8 @@ def _print_exception(failure: BaseException) -> int | None:
 
 def text_of(failure: BaseException) -> str:
     try:
+        import traceback
+
         return "".join(traceback.format_exception(failure))
     except Exception:  # for example, the program has replaced linecache or traceback
         return f"{type(failure).__name__}: {failure}\n"

@@ -21,7 +21,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import stat
 import threading
 import time
@@ -151,7 +150,9 @@ class Keeper:
         if not self._is_made:
             return []
         try:
-            shutil.rmtree(self._directory)
+            from shutil import rmtree  # imports the modules of three archive formats
+
+            rmtree(self._directory)
         except OSError as failure:
             # The log must not be taken for that of a later checkpoint of this number.
             self._is_lost = False
