@@ -13,6 +13,7 @@ which passes through the agent's frames of the stack. The steps, in order:
 from __future__ import annotations
 
 import faulthandler
+import gc
 import io
 import os
 import signal
@@ -100,10 +101,13 @@ def preload() -> None:
     import ckpt.rank.network
     import ckpt.store.images.reader
     import ckpt.store.images.writer
+    from ckpt.image.lowlevel import _lookup
     from ckpt.transport.driver import originals
 
     originals.keep()
     ckpt.image.preload()
+    # At its end each rank collects garbage several times, with all these objects. The agent itself never does.
+    _lookup.untrack_constants(gc.get_objects())
 
 
 # ---------------------------------------------------------------------- preparing the process

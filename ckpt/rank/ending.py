@@ -34,8 +34,8 @@ import os
 import signal
 import sys
 import threading
-import types
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from ckpt.compat import stdlib
@@ -50,7 +50,6 @@ from ckpt.rank.runtime import Runtime
 
 __all__ = ["Ending", "exit_code_of", "has_user_text", "text_of"]
 
-_MODULES = sys.modules
 _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
 _EXIT_INTERRUPTED = 130
@@ -89,7 +88,7 @@ class Ending:
         self.close()  # in case the program has emptied the table of exit functions
         package_baseline.forget()
         references.forget_process_references()
-        _unfreeze_later()
+        gc.unfreeze()  # objects made before the fork are collected like the others, and in the same order
         raise SystemExit(self._code)
 
     def _run(self, run: Callable[[], object]) -> None:
@@ -121,7 +120,7 @@ class Ending:
         except BaseException as failure:  # an interrupt: reported, and the end goes on
             hook: Any = sys.unraisablehook
             hook(
-                types.SimpleNamespace(
+                SimpleNamespace(
                     exc_type=type(failure),
                     exc_value=failure,
                     exc_traceback=failure.__traceback__,
@@ -156,25 +155,6 @@ class Ending:
                 self._fail(failure)
                 _flush()
         self._runtime.close(self._code, self._traceback)
-
-
-class _Unfreezing(types.ModuleType):
-    """An entry of ``sys.modules``; when the interpreter removes it, the objects made before the fork are unfrozen."""
-
-    def __del__(self, unfreeze: Callable[[], None] = gc.unfreeze) -> None:
-        unfreeze()
-
-
-def _unfreeze_later() -> None:
-    """Have objects made before the fork collected like the others, once all modules have been removed.
-
-    The interpreter collects garbage before it removes the modules, and again after that. While the modules are there, they
-    hold nearly all objects made before the fork: the first collection would find none of them, and look at them all.
-    """
-    if sys.modules is _MODULES:
-        _MODULES[_Unfreezing.__module__ + ".unfreezing"] = _Unfreezing("unfreezing")
-    else:
-        gc.unfreeze()  # the program has put another table in the place of the interpreter's
 
 
 def _look_up_codecs() -> None:

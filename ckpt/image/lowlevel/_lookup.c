@@ -18,7 +18,8 @@
 
    ModuleStates().changed(sys.modules) lists the modules that are new or have changed since its last call.
    same(noted, owner) compares a copy of a dictionary with the dictionary, by identity. owners(attributes, name, only_functions)
-   lists the classes, functions and objects of a module with dictionaries to copy.
+   lists the classes, functions and objects of a module with dictionaries to copy. untrack_constants(objects) spares collections
+   of garbage the tuples of strings and numbers, half of all objects of modules.
 
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
 
@@ -514,6 +515,22 @@ static PyObject *owners(PyObject *self, PyObject *args)
     return found;
 }
 
+PyDoc_STRVAR(untrack_constants_doc, "untrack_constants(objects, /)\n\n"
+                                    "Untrack each tuple of the list that can be part of no cycle, as a collection of garbage does.");
+
+static PyObject *untrack_constants(PyObject *self, PyObject *objects)
+{
+    if (!PyList_Check(objects)) return PyErr_Format(PyExc_TypeError, "a list is needed");
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        PyObject *tuple = PyList_GET_ITEM(objects, i);
+        if (!PyTuple_CheckExact(tuple)) continue;
+        Py_ssize_t j = 0, size = PyTuple_GET_SIZE(tuple);
+        while (j < size && PyTuple_GET_ITEM(tuple, j) && !PyObject_IS_GC(PyTuple_GET_ITEM(tuple, j))) j++;
+        if (j == size) PyObject_GC_UnTrack(tuple);
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---------------------------------------------------------------- layout and restore */
 
 static int need_set(PyObject *obj)
@@ -659,6 +676,7 @@ static PyMethodDef methods[] = {
     {"restore", restore, METH_VARARGS, restore_doc},
     {"same", same, METH_VARARGS, same_doc},
     {"owners", owners, METH_VARARGS, owners_doc},
+    {"untrack_constants", untrack_constants, METH_O, untrack_constants_doc},
     {"patches", patches, METH_VARARGS, patches_doc},
     {"new_frozenset", new_frozenset, METH_NOARGS, new_frozenset_doc},
     {NULL},
