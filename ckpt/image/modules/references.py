@@ -128,6 +128,7 @@ class References:
         are_changed = len(modules) != self._module_count
         self._module_count = len(modules)
         look_at_links_again()
+        checked: set[int] = set()
         for name in changed:
             if name in SECOND_NAMES:
                 continue  # another name of __main__
@@ -144,7 +145,7 @@ class References:
                     self.by_value[name] = module
             if not origin[1]:
                 self._changed_modules[name] = module
-                self._search(name, attributes)
+                self._search(name, attributes, checked)
         if are_changed:
             # the other modules are not touched: a forked process gets a copy of each page that it touches
             present = {name: modules.get(name) for name in self.by_value}
@@ -152,7 +153,8 @@ class References:
                 name: module for name, module in present.items() if isinstance(module, types.ModuleType)
             }
 
-    def _search(self, name: str, attributes: Mapping[str, Any]) -> None:
+    def _search(self, name: str, attributes: Mapping[str, Any], checked: set[int]) -> None:
+        """``checked``: addresses of objects with a persistent id that is known to be valid: modules share many objects."""
         ids, own_names = self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
@@ -173,8 +175,12 @@ class References:
                 continue
             if name == "sys" and key in STREAMS:
                 continue  # may be an object of the program; the original streams are in std_objects()
+            if id(value) in checked:
+                continue
             pid = ids.get(id(value))
-            if pid is None or self._valid_pid(pid, value) is None:
+            if pid is not None and self._valid_pid(pid, value) is not None:
+                checked.add(id(value))
+            else:
                 # A string constant may be the same object as its name or its module's name. Copies in the persistent id
                 # keep the pickler from treating a part of the id as a reference too.
                 ids[id(value)] = ("attr", _copy(name), _copy(key)) if cls is str else ("attr", name, key)
