@@ -1,4 +1,4 @@
-"""Code for one package is in one class (`ckpt/image/libraries`, `compiled`, `tools`), and nowhere else.
+"""Code for one package is in one class (`ckpt/image/libraries`, `compiled`, `pytorch`, `tools`), and nowhere else.
 
 So no other module imports such a package or names it in a string, except for the cases listed below.
 """
@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     "ckpt/image/compiled/",
     "ckpt/image/libraries/",
+    "ckpt/image/pytorch/",
     "ckpt/image/tools/",
     "ckpt/image/interface/registry.py",
 )
@@ -104,7 +105,9 @@ def test_packages_are_named_in_their_rooms_only() -> None:
         for line, name in _named(ast.parse(path.read_text(encoding="utf-8")))
         if name not in _exempt(relative)
     ]
-    assert wrong == [], "say it in a class of ckpt/image/libraries, compiled or tools:\n" + "\n".join(wrong)
+    assert wrong == [], (
+        "say it in a class of ckpt/image/libraries, compiled, pytorch or tools:\n" + "\n".join(wrong)
+    )
 
 
 def test_every_exemption_is_needed() -> None:

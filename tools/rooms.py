@@ -69,6 +69,7 @@ ORDER = (
         "ckpt.image.tools",
         "ckpt.image.process",
         "ckpt.image.pools",
+        "ckpt.image.pytorch",
         "ckpt.image.pickling",
         "ckpt.image",
     ),

@@ -43,8 +43,6 @@ _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
-_TRANSIENT_NS = 2_000_000_000
-"""If every look for this time meets a transient obstacle, the obstacle is no longer taken for a transient one."""
 
 
 class Places:
@@ -61,9 +59,9 @@ class Places:
         self._pid = os.getpid()
         self._obstacle = (0, 0)
         self._ticks = 0
-        self._transient_since_ns = (
-            0  # every look since then met a transient obstacle; 0: the last one did not
-        )
+        # Every look since then has met a transient obstacle that lasts so long at most; 0: the last one did not.
+        self._transient_since_ns = 0
+        self._transient_limit_ns = 0
 
     def is_child(self) -> bool:
         """Is this process one that the program has forked? It has the calls that were queued, and must make none of them."""
@@ -168,15 +166,17 @@ class Places:
         moment.note()
 
     def _refuse_transient(self, stack: Stack) -> None:
-        """Raise Refused for a transient obstacle, unless every look for `_TRANSIENT_NS` has met one."""
+        """Raise Refused for a transient obstacle, unless every look for as long as such an obstacle lasts has met one."""
         from ckpt import image
 
         now_ns = time.monotonic_ns()
-        if self._transient_since_ns and now_ns - self._transient_since_ns > _TRANSIENT_NS:
-            return
         try:
             image.refuse_transient(stack)
         except image.Refused as refused:
+            if refused.limit_ns != self._transient_limit_ns:
+                self._transient_since_ns, self._transient_limit_ns = 0, refused.limit_ns
+            if self._transient_since_ns and now_ns - self._transient_since_ns > refused.limit_ns:
+                return
             refused.is_transient = True
             self._transient_since_ns = self._transient_since_ns or now_ns
             raise

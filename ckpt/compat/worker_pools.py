@@ -10,6 +10,7 @@ here, and do their threads loop as before (:mod:`ckpt.image.pools`)?
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import sys
@@ -38,6 +39,8 @@ __all__ = [
     "fill_wakeup",
     "forget_managers",
     "has_processes",
+    "in_use_by",
+    "instances_of",
     "in_use_by_executor",
     "in_use_by_pool",
     "is_manager",
@@ -119,6 +122,11 @@ def is_child(process: Any) -> bool:
 def adopt(process: Any) -> None:
     """An ended ``multiprocessing.Process`` of a former process counts as a child of this one: ``join`` asks for that."""
     process._parent_pid = os.getpid()
+
+
+def instances_of(cls: type) -> list[Any]:
+    """The objects of this class that the collector of garbage knows."""
+    return [obj for obj in gc.get_objects() if type(obj) is cls]
 
 
 # ---------------------------------------------------------------------- pipes and queues
@@ -226,7 +234,7 @@ def _leave(processes: Iterable[Any]) -> None:
             os.close(fd)
 
 
-def _in_use(processes: Iterable[Any], parts: Iterable[Any]) -> tuple[set[int], set[int]]:
+def in_use_by(processes: Iterable[Any], parts: Iterable[Any]) -> tuple[set[int], set[int]]:
     """The ids of workers, and descriptors: those by which they are watched, and those of these queues."""
     workers = list(processes)
     ends = [end for part in parts for end in connections_of(part) if not end.closed]
@@ -236,7 +244,7 @@ def _in_use(processes: Iterable[Any], parts: Iterable[Any]) -> tuple[set[int], s
 def in_use_by_executor(manager: Any) -> tuple[set[int], set[int]]:
     """Ids of workers, and descriptors."""
     parts = manager.call_queue, manager.result_queue, manager.thread_wakeup
-    return _in_use(manager.processes.values(), parts)
+    return in_use_by(manager.processes.values(), parts)
 
 
 def managers(module: str) -> list[Any]:
@@ -333,7 +341,7 @@ def wrap_setup(wrap: Callable[[Any, Any], Any]) -> None:
 
 def in_use_by_pool(pool: Any) -> tuple[set[int], set[int]]:
     """Ids of workers, and descriptors."""
-    return _in_use(pool._pool if has_processes(pool) else (), queues_of_pool(pool))
+    return in_use_by(pool._pool if has_processes(pool) else (), queues_of_pool(pool))
 
 
 def take_apart_pool(pool: Any) -> None:

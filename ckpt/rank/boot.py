@@ -323,7 +323,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     del loaded, extras, state, reader, engine  # else these references would keep objects of the program alive
 
     def go_on() -> object:
-        if runtime.hooks.after or runtime.commits.is_due:
+        if runtime.hooks.are_due or runtime.commits.is_due:
             with image.program_mask():
                 runtime.hooks.call_after(spec["resume"])
                 runtime.commits.call()

@@ -150,6 +150,24 @@ torch.manual_seed(1); it = iter(torch.utils.data.DataLoader(list(range(10)), bat
 ---
 print([b.tolist() for b in it])
 """),
+    Library("torch (DataLoader, workers)", "torch", "an iterator with two processes, half-way", """
+import random, torch
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self): return 24
+    def __getitem__(self, i): return i + random.random() + torch.rand(1).item()
+torch.manual_seed(1); it = iter(torch.utils.data.DataLoader(Numbers(), batch_size=2, shuffle=True, num_workers=2)); next(it)
+---
+print([b.tolist() for b in it])
+"""),
+    Library("torch (hooks)", "torch", "hooks of modules, tensors and optimizers, settings", """
+import torch
+seen = []; m = torch.nn.Linear(2, 1); o = torch.optim.SGD(m.parameters(), 0.1)
+o.register_step_post_hook(lambda *_: seen.append("step")); m.register_forward_hook(lambda *_: seen.append("forward"))
+torch.use_deterministic_algorithms(True); torch.set_default_device("cpu")
+---
+m.register_forward_hook(lambda *_: seen.append("second")); m(torch.ones(1, 2)).sum().backward(); o.step()
+print(seen, torch.are_deterministic_algorithms_enabled(), torch.get_default_device())
+"""),
     Library("xgboost", "xgboost", "a booster", """
 import numpy as np, xgboost as xgb
 X = np.random.default_rng(1).random((50, 3)); d = xgb.DMatrix(X, label=X.sum(1))

@@ -232,7 +232,10 @@ def unowned(notes: Mapping[int, FileNote], known: Collection[int], owned: Collec
 
 def _can_be_opened(fd: int, note: FileNote) -> bool:
     if note.kind == "device":
-        note = completed(fd, note)
+        try:
+            note = completed(fd, note)
+        except OSError:  # an object that nobody needs any more has closed it meanwhile
+            return False
         return note.path == _NULL and not note.flags & os.O_PATH
     return note.kind in (*_FILES, "directory") and not note.path.startswith(_IN_MEMORY)
 

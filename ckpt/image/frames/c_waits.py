@@ -15,12 +15,11 @@ A *wait* is a call of a C function that does nothing but wait, and takes what it
 lock (GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with
 the same operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
 
-A call can also be *answered*: what runs inside of it, in another thread than the main one, is no part of the image; in a
-new process the call returns a value that says "nothing has come". A thread that serves something outside of this process (a
-pool of processes) reads from a pipe, and what it would get does not exist in a new process. The library that has started
-the thread knows a value by which the thread's loop goes on and looks again
-(:attr:`ckpt.image.interface.library.Library.answered_calls`). The thread may be anywhere inside of the call, so what it has
-done there must be without meaning if the call returns that value.
+A call can also be *answered*: what runs inside of it is no part of the image; in a new process the call returns a value
+that says "nothing has come". A thread that serves something outside of this process (a pool of processes) reads from a
+pipe, and what it would get does not exist in a new process. The library that has made the pipe knows a value by which
+the thread's loop goes on and looks again (:attr:`ckpt.image.interface.library.Library.answered_calls`). The thread may
+be anywhere inside of the call, so what it has done there must be without meaning if the call returns that value.
 
 Nothing here runs code of the program. Not here: which calls are answered; C code that has entered another Python frame
 (`c_calls`).

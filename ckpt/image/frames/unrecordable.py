@@ -32,6 +32,7 @@ __all__ = [
     "check_frame",
     "check_hash",
     "check_library",
+    "declare_stand_in",
     "is_of_library",
 ]
 
@@ -72,11 +73,19 @@ def is_of_library(code: CodeType) -> bool:
     return code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS
 
 
+_stand_ins: dict[int, CodeType] = {}
+
+
+def declare_stand_in(function: Any) -> None:
+    """A function of ckpt that takes the place of one of a library, and can be captured in any thread as that one can."""
+    _stand_ins[id(function.__code__)] = function.__code__
+
+
 def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: bool = False) -> None:
     """Raise Refused for a frame of the import system, or of a function that keeps objects by their addresses; in another
     thread than the main one also for a frame of ckpt."""
     name = getattr(func, "__globals__", {}).get("__name__") or "" if is_other_thread else ""
-    if name == "ckpt" or name.startswith("ckpt."):
+    if (name == "ckpt" or name.startswith("ckpt.")) and id(code) not in _stand_ins:
         raise Refused("it is inside of a call of ckpt", location(code, lasti))
     if is_other_thread and not is_of_library(code):
         return

@@ -13,7 +13,8 @@ attribute or method           when it is read or called                   in whi
 ``answered_calls``,           likewise                                    the rank
 ``left_out_threads``
 ``transient_…``,              for objects of running functions, whenever  the rank
-``reason_against``            an image could be taken
+``reason_against``,           an image could be taken
+``reason_now``
 ``when_imported``             just after the library has been imported    the rank, and the new process
 ``before_image``              just before each image                      the rank
 ``before_saving``,            before anything is saved                    the forked child (the rank without fork)
@@ -85,11 +86,16 @@ class Library:
     """Pairs of ``"module:function"`` or ``"module:Class.method"``, and what the function does ("a file is being opened"): no
     image is taken while it runs. Only functions written in Python."""
 
+    transient_limit_s: ClassVar[float] = 2.0
+    """If at every look for so many seconds an image has been refused because of one of ``transient_functions`` or for a
+    reason of :meth:`reason_now`, it is tried all the same: a failure then names the object by its path. Objects of
+    ``transient_types`` are waited for two seconds."""
+
     answered_calls: ClassVar[tuple[tuple[str, object, str], ...]] = ()
-    """``("module:function", value, "module:function" or "")``, of functions written in Python. A thread, not the main one,
-    may be anywhere inside of a call of the first function when an image is taken, once it has entered the second one from
-    there ("" stands for: at once). What it does there is no part of the image: in a new process the call returns the value,
-    by which the thread looks again for what it has waited for."""
+    """``("module:function", value, "module:function" or "")``, of functions written in Python. A thread may
+    be anywhere inside of a call of the first function when an image is taken, once it has entered the second one from there
+    ("" stands for: at once). What it does there is no part of the image: in a new process the call returns the value, by
+    which the thread looks again for what it has waited for."""
 
     left_out_threads: ClassVar[tuple[str, ...]] = ()
     """Threads of the library that stand still with the program's while an image is taken, but are no part of it: the library
@@ -98,6 +104,10 @@ class Library:
     lock_types: ClassVar[tuple[str, ...]] = ()
     """``"module:Class"``: reentrant locks with ``acquire``, ``release`` and ``_is_owned``. Locks that the program holds are
     acquired again after a restart."""
+
+    rebound_variables: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """``(module, variable)``: variables that the library binds to other objects while a program runs. Images hold these
+    objects themselves, where they would name the variable, in which a new process has another object."""
 
     id_tables: ClassVar[tuple[str, ...]] = ()
     """Modules whose functions (in their variables) and objects (in their attributes) keep dictionaries, sets and lists of
@@ -126,6 +136,12 @@ class Library:
         image can be taken. Called often; it must be quick and change nothing."""
         cls = type(obj)
         return f"a {cls.__module__}.{cls.__qualname__} is in use, which no image can hold"
+
+    def reason_now(self, values: Iterable[Any]) -> str | None:
+        """Why no image can be taken at this moment; ``None``: one can. ``values``: the objects in the variables and on the
+        evaluation stacks of the main thread's running functions. Called often; it must be quick, change nothing, and call no
+        code of the program."""
+        return None
 
     def reason_against_leaving_out(self, thread: Any) -> str | None:
         """Why no image can be taken now without this thread, one of ``left_out_threads`` of any library; ``None``: it can be

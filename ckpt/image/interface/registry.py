@@ -38,6 +38,7 @@ _HANDLES = "ckpt.image.handles"
 _LOOPS = "ckpt.image.loops.library"
 _POOLS = "ckpt.image.pools"
 _DATA = "ckpt.image.libraries"
+_PYTORCH = "ckpt.image.pytorch"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
 BUILT_IN = {
@@ -75,7 +76,9 @@ BUILT_IN = {
     "pandas": f"{_DATA}.pandas:Pandas",
     "matplotlib": f"{_DATA}.matplotlib:Matplotlib",
     "numba": f"{_DATA}.numba:Numba",
-    "torch": f"{_DATA}.torch:Torch",
+    "torch": f"{_PYTORCH}.library:Torch",
+    "torch.utils.data.dataloader": f"{_PYTORCH}.loaders:Loaders",
+    "torch.distributed.distributed_c10d": f"{_PYTORCH}.distributed:Distributed",
     "h5py": f"{_DATA}.h5py:H5py",
     "netCDF4": f"{_DATA}.netCDF4:NetCDF4",
     "PIL": f"{_DATA}.pillow:Pillow",
@@ -212,6 +215,11 @@ class Registry:
             prefixes = tuple(f"{name}." for library in loaded for name in getattr(library, attribute))
             known = self._thread_names[attribute] = loaded, prefixes
         return known[1]
+
+    def is_rebound(self, module: str, variable: str) -> bool:
+        """See :attr:`Library.rebound_variables`; of the library to which the module belongs."""
+        library = self._by_name.get(module.partition(".")[0])
+        return library is not None and (module, variable) in library.rebound_variables
 
     def note_import(self, name: str) -> None:
         """The module of that name has just been imported."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -38,7 +39,7 @@ _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metacla
 _name_of = type.__dict__["__qualname__"].__get__
 _NO_LIBRARY: tuple[None, set[str]] = None, set()
 _lru_cache = type(functools.lru_cache(lambda: None))
-_transient_code: dict[int, tuple[CodeType, str]] = {}  # by the id of the code
+_transient_code: dict[int, tuple[CodeType, str, Library]] = {}  # by the id of the code
 _transient_types: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, "" for all
 _module_count = 0
 
@@ -51,18 +52,34 @@ def refuse_transient(stack: Stack) -> None:
     addresses: list[tuple[int, FrameRecord]] = []
     _look_at_libraries()
     frames = stack.frames[-_MOST_FRAMES:]
+    _ask_libraries(frames)
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if id(record.code) in _transient_code:
-            raise _refused(_transient_code[id(record.code)][1], record)
+            raise _refused(*_transient_code[id(record.code)][1:], record)
         for value in _candidates(record, is_near=left <= _NEAR_FRAMES):
             if type(value) is int:
                 addresses.append((value, record))
                 continue
             reason = _reason(value)
             if reason:
-                raise _refused(reason, record)
+                raise _refused(reason, None, record)
     if addresses:
         _refuse_addresses(stack, addresses)
+
+
+def _ask_libraries(frames: list[FrameRecord]) -> None:
+    """Raise Refused if a library has a reason that no image is taken at this moment."""
+    for reason_now in libraries.implementations(Library.reason_now):
+        values = (value for record in frames for held in _held_by(record) for value in held)
+        reason = _asked(reason_now.__self__, reason_now, values)
+        if reason:
+            raise _refused(reason, reason_now.__self__, frames[-1])
+
+
+def _held_by(record: FrameRecord) -> list[Iterable[Any]]:
+    """The objects of a frame, those in the variables of module-level code included."""
+    variables = record.locals if record.func is not None else dict.values(record.globals_ or {})
+    return [list(variables), record.stack]
 
 
 def refuse_running(thread: threading.Thread) -> None:
@@ -95,7 +112,7 @@ def _look_at_libraries() -> None:
             module, _, path = name.partition(":")
             code = _code_of(sys.modules.get(module), path)
             if code is not None:
-                _transient_code[id(code)] = code, reason
+                _transient_code[id(code)] = code, reason, library
             elif module in sys.modules:
                 _module_count = 0  # it is being imported: look again
         for name, value, inside in library.answered_calls:
@@ -126,8 +143,12 @@ def _reason(value: Any) -> str | None:
     library, names = _transient_types.get(module, _NO_LIBRARY)
     if library is None or ("" not in names and _name_of(cls) not in names):
         return None
+    return _asked(library, library.reason_against, value)
+
+
+def _asked(library: Library, why: Callable[[Any], str | None], value: Any) -> str | None:
     try:
-        return library.reason_against(value)
+        return why(value)
     except Exception as failure:  # an author's mistake must not reach the program
         return f"the class that serves {library.name} has failed: {type(failure).__name__}: {failure}"
 
@@ -154,9 +175,13 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
     for number, record in numbers:
         if number in addresses:
             raise _refused(
-                "the address of an object is in use, which will be another after a restart", record
+                "the address of an object is in use, which will be another after a restart", None, record
             )
 
 
-def _refused(reason: str, record: FrameRecord) -> Refused:
-    return Refused(reason, location(record.code, max(0, record.lasti)))
+def _refused(reason: str, library: Library | None, record: FrameRecord) -> Refused:
+    """``library``: the one that says how long such a reason lasts at most; None: for as long as an object does."""
+    refused = Refused(reason, location(record.code, max(0, record.lasti)))
+    if library is not None:
+        refused.limit_ns = int(library.transient_limit_s * 1e9)
+    return refused

@@ -129,7 +129,7 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
     if "torch" in sys.modules:
         known = _tensor_memory(pickler, array, start)
         if known is not None:
-            from ckpt.image.libraries.torch import array_over
+            from ckpt.image.libraries.tensors import array_over
 
             storage, begin = known
             place = (dtype, array.shape, array.strides, start - begin, array.flags.writeable)
@@ -174,7 +174,7 @@ def _owner(array: Any) -> Any:
 
 def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | None:
     """The storage of a tensor whose memory this array uses, and its address. ``None``: the array is noted as the owner."""
-    from ckpt.image.libraries.torch import Storage, storage_of
+    from ckpt.image.libraries.tensors import Storage, storage_of
 
     torch: Any = sys.modules["torch"]
     if type(array.base) is torch.Tensor:  # the array of a whole storage

@@ -382,5 +382,4 @@ def _is_installed(module: Any) -> bool:
     file = module.__dict__.get("__file__")
     if type(file) is not str or not ("site-packages" in file or "dist-packages" in file):
         return False
-    package = package_of(module.__name__)
-    return package not in NO_LIBRARIES and not libraries.is_left_alone(package)
+    return package_of(module.__name__) not in NO_LIBRARIES

@@ -29,6 +29,7 @@ from typing import Any
 
 from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
 from ckpt.image.errors import RestoreError
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import follow, package_of
 from ckpt.image.modules import held_locks, lazy, package_changes
@@ -237,7 +238,7 @@ class References:
             module = sys.modules.get(pid[1])
             if module is None or module.__dict__.get(pid[2]) is not obj or pid[1:] in self.changed.rebound:
                 return None
-            return None if self.is_user_type(type(obj)) else pid
+            return None if self.is_user_type(type(obj)) or libraries.is_rebound(*pid[1:]) else pid
         if tag == "module":
             return pid if sys.modules.get(pid[1]) is obj else None
         if tag == "dict":

@@ -15,11 +15,15 @@ SECOND_NS = 1_000_000_000
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def refuse(stack: object) -> None:
-        raise image.Refused("a hash object is in use")
-
     made: Any = Places.__new__(Places)
-    made._transient_since_ns = 0
+
+    def refuse(stack: object) -> None:
+        refused = image.Refused("a hash object is in use")
+        refused.limit_ns = made.limit_ns
+        raise refused
+
+    made.limit_ns = image.Refused.limit_ns
+    made._transient_since_ns = made._transient_limit_ns = 0
     made.now_ns = 100 * SECOND_NS
     monkeypatch.setattr(places.time, "monotonic_ns", lambda: made.now_ns)
     monkeypatch.setattr(image, "refuse_transient", refuse)
@@ -40,6 +44,18 @@ def test_what_is_there_at_every_place_for_some_seconds_stays(looks: Any) -> None
         looks.now_ns += SECOND_NS
     looks.now_ns += SECOND_NS
     looks._refuse_transient(None)
+
+
+def test_what_lasts_longer_is_waited_for_longer_and_counts_for_itself(looks: Any) -> None:
+    """A step of a training takes seconds, and the hash object of a moment afterwards is no reason to try an image."""
+    looks.limit_ns = 60 * SECOND_NS
+    for _ in range(2):
+        with pytest.raises(image.Refused):
+            looks._refuse_transient(None)
+        looks.now_ns += 50 * SECOND_NS
+    looks.limit_ns = image.Refused.limit_ns
+    with pytest.raises(image.Refused):
+        looks._refuse_transient(None)
 
 
 def test_a_frame_that_the_program_has_left_is_no_obstacle_any_more() -> None:

@@ -23,14 +23,13 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ckpt.errors import StateError
-from ckpt.image.interface.library import InPlace, Library, Reducer
+from ckpt.image.libraries import autograd
 from ckpt.image.libraries.numpy import OUT_OF_BAND_BYTES
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["Storage", "Torch"]
+__all__ = ["Storage", "array_over", "reduce_storage", "reduce_tensor", "reduce_untyped_storage", "storage_of"]
 
 
 class Storage:
@@ -42,67 +41,12 @@ class Storage:
         self.kept = kept
 
 
-class Torch(Library):
-    is_left_alone = True
-    is_left_to_pickle = True
-
-    def reducers(self) -> dict[type, Reducer]:
-        if getattr(self.module, "UntypedStorage", None) is None:
-            return {}
-        return {Storage: reduce_storage, self.module.UntypedStorage: reduce_untyped_storage}
-
-    def reducer_by_base(self, cls: type) -> Reducer | None:
-        """The reducer for tensors and all of their subclasses."""
-        tensor_type = getattr(self.module, "Tensor", None)
-        return reduce_tensor if tensor_type is not None and issubclass(cls, tensor_type) else None
-
-    def note_settings(self) -> dict[str, Any]:
-        torch = self.module
-        return {
-            "default": torch.get_default_dtype(),
-            "threads": torch.get_num_threads(),
-            "gradients": torch.is_grad_enabled(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-        }
-
-    def apply_settings(self, saved: dict[str, Any]) -> None:
-        torch = self.module
-        torch.set_default_dtype(saved["default"])
-        torch.set_num_threads(saved["threads"])
-        torch.set_grad_enabled(saved["gradients"])
-        torch.use_deterministic_algorithms(saved["deterministic"])
-
-    def note_random(self) -> Any:
-        return self.module.get_rng_state()
-
-    def apply_random(self, saved: Any) -> None:
-        self.module.set_rng_state(saved)
-
-    def in_place(self) -> list[InPlace]:
-        tensor_type = getattr(self.module, "Tensor", None)
-        if tensor_type is None:
-            return []
-        return [InPlace("tensor", (tensor_type,), lambda obj: obj.detach(), _put_tensor)]
-
-    def shape_of(self, obj: Any) -> str | None:
-        is_tensor = isinstance(obj, getattr(self.module, "Tensor", ()))
-        return f"{obj.dtype} {tuple(obj.shape)}" if is_tensor else None
-
-
-def _put_tensor(obj: Any, value: Any) -> None:
-    if obj.shape != value.shape or obj.dtype != value.dtype:
-        raise StateError(
-            f"a tensor {tuple(obj.shape)} of {obj.dtype}; the checkpoint has {tuple(value.shape)} of {value.dtype}"
-        )
-    obj.data.copy_(value)
-
-
 def reduce_tensor(pickler: Saver, tensor: Any) -> Any:
     torch: Any = sys.modules["torch"]
     if not _is_plain(torch, tensor):
         return tensor.__reduce_ex__(5)
     requires_grad = tensor.requires_grad
-    if tensor.grad_fn is not None and not _is_used_up(tensor.grad_fn):
+    if tensor.grad_fn is not None and not autograd.is_used_up(tensor.grad_fn):
         raise pickle.PicklingError(
             f"a tensor in the middle of a graph of gradients (grad_fn {type(tensor.grad_fn).__name__}) cannot be saved; "
             "it can be when backward() has run: the next image is tried later, or call ckpt.checkpoint() between two steps"
@@ -134,27 +78,6 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
         and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         and not type(tensor).__name__.startswith("Uninitialized")
     )
-
-
-def _is_used_up(node: Any) -> bool:
-    """Has ``backward()`` freed the saved tensors of a node of this graph? Then the graph cannot be used again."""
-    waiting, seen = [node], {id(node)}
-    kept_alive = [node]  # so that no id is used twice
-    while waiting:
-        current = waiting.pop()
-        for name in dir(current):
-            if not name.startswith("_saved_"):
-                continue
-            try:
-                getattr(current, name)
-            except RuntimeError:
-                return True
-        for previous, _ in current.next_functions:
-            if previous is not None and id(previous) not in seen:
-                seen.add(id(previous))
-                kept_alive.append(previous)
-                waiting.append(previous)
-    return False
 
 
 def storage_of(pickler: Saver, untyped: Any) -> Storage:
