@@ -55,14 +55,15 @@ def refuse_transient(stack: Stack) -> None:
     _ask_libraries(frames)
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if id(record.code) in _transient_code:
-            raise _refused(*_transient_code[id(record.code)][1:], record)
+            _, moment, library = _transient_code[id(record.code)]
+            raise _refused(moment, library.moment_limit_s, record)
         for value in _candidates(record, is_near=left <= _NEAR_FRAMES):
             if type(value) is int:
                 addresses.append((value, record))
                 continue
-            reason = _reason(value)
+            reason, limit_s = _reason(value)
             if reason:
-                raise _refused(reason, None, record)
+                raise _refused(reason, limit_s, record)
     if addresses:
         _refuse_addresses(stack, addresses)
 
@@ -73,7 +74,7 @@ def _ask_libraries(frames: list[FrameRecord]) -> None:
         values = (value for record in frames for held in _held_by(record) for value in held)
         reason = _asked(reason_now.__self__, reason_now, values)
         if reason:
-            raise _refused(reason, reason_now.__self__, frames[-1])
+            raise _refused(reason, reason_now.__self__.moment_limit_s, frames[-1])
 
 
 def _held_by(record: FrameRecord) -> list[Iterable[Any]]:
@@ -130,20 +131,21 @@ def _code_of(found: Any, path: str) -> CodeType | None:
     return getattr(found, "__code__", None)
 
 
-def _reason(value: Any) -> str | None:
-    """Why an image cannot hold this object, which is of no built-in type; ``None``: an image may hold it."""
+def _reason(value: Any) -> tuple[str | None, float]:
+    """Why an image cannot hold this object, which is of no built-in type (``None``: an image may hold it), and how long that
+    lasts at most, in seconds."""
     cls = type(value)
     if cls is _lru_cache and "cache_parameters" not in value.__dict__:
-        return "functools.lru_cache is wrapping a function"
+        return "functools.lru_cache is wrapping a function", Library.object_limit_s
     if cls is FrameType:
-        return "a frame object is in use, which no image can hold"
+        return "a frame object is in use, which no image can hold", Library.object_limit_s
     module = _module_of(cls)
     if type(module) is not str:
-        return None
+        return None, 0
     library, names = _transient_types.get(module, _NO_LIBRARY)
     if library is None or ("" not in names and _name_of(cls) not in names):
-        return None
-    return _asked(library, library.reason_against, value)
+        return None, 0
+    return _asked(library, library.reason_against, value), library.object_limit_s
 
 
 def _asked(library: Library, why: Callable[[Any], str | None], value: Any) -> str | None:
@@ -175,13 +177,13 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
     for number, record in numbers:
         if number in addresses:
             raise _refused(
-                "the address of an object is in use, which will be another after a restart", None, record
+                "the address of an object is in use, which will be another after a restart",
+                Library.object_limit_s,
+                record,
             )
 
 
-def _refused(reason: str, library: Library | None, record: FrameRecord) -> Refused:
-    """``library``: the one that says how long such a reason lasts at most; None: for as long as an object does."""
+def _refused(reason: str, limit_s: float, record: FrameRecord) -> Refused:
     refused = Refused(reason, location(record.code, max(0, record.lasti)))
-    if library is not None:
-        refused.limit_ns = int(library.transient_limit_s * 1e9)
+    refused.limit_ns = int(limit_s * 1e9)
     return refused

@@ -105,7 +105,7 @@ class Processes(Library):
             for name in CHILD_WAITS
         ),
     )
-    transient_limit_s = 100.0
+    moment_limit_s = 100.0
 
     def reducers(self) -> dict[type, Reducer]:
         from ckpt.image.stdlib import processes
@@ -127,6 +127,7 @@ class Sqlite(Library):
     end of a transaction."""
 
     transient_types = ("sqlite3:Connection",)
+    object_limit_s = 60.0
 
     def reason_against(self, obj: Any) -> str | None:
         try:
