@@ -70,7 +70,11 @@ VALUE_TYPES = {
 }
 IMPURE_CALLS = {"open", "input", "print", "breakpoint", "eval", "exec", "compile", "__import__"}
 # One module makes methods of classes, when these are defined, and looks up what the text of an annotation names.
-ALLOWED = {("ckpt.transport.records", "exec"), ("ckpt.transport.records", "modules")}
+ALLOWED = {
+    ("ckpt.transport.namedtuples", "exec"),
+    ("ckpt.transport.records", "exec"),
+    ("ckpt.transport.records", "modules"),
+}
 IMPURE_SYS = {
     "argv",
     "stdin",

@@ -21,7 +21,7 @@ __all__ = ["NamedTuple"]
 
 _TupleGetter: Any = type(namedtuple("_TupleGetter", "field").__dict__["field"])
 _new_codes: dict[int, types.CodeType] = {}
-_NEW_GLOBALS = {"__name__": __name__, "_new": tuple.__new__}
+_NEW_GLOBALS = {"__name__": __name__, "__tuple_new__": tuple.__new__}
 
 
 class _NamedTuple(type):
@@ -60,10 +60,11 @@ def _namespace(name: str, fields: tuple[str, ...], space: Mapping[str, Any]) -> 
 def _make_new(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> types.FunctionType:
     code = _new_codes.get(len(fields))
     if code is None:
-        some = "".join(f"_{index}, " for index in range(len(fields)))
-        new: types.FunctionType = eval(f"lambda _cls, {some}: _new(_cls, ({some}))", {})
-        code = _new_codes[len(fields)] = new.__code__
-    code = code.replace(co_varnames=("_cls", *fields))
+        some = "".join(f"__{index}__, " for index in range(len(fields)))
+        scope: dict[str, Any] = {}
+        exec(f"def new(__cls__, {some}):\n return __tuple_new__(__cls__, ({some}))", scope)
+        code = _new_codes[len(fields)] = scope["new"].__code__
+    code = code.replace(co_varnames=("__cls__", *fields))
     new = types.FunctionType(code, _NEW_GLOBALS, "__new__", defaults)
     new.__qualname__ = f"{name}.__new__"
     return new

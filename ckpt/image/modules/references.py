@@ -148,14 +148,11 @@ class References:
                 self._changed_modules[name] = module
                 self._search(name, attributes, checked)
         if are_changed:
-            # the other modules are not touched: a forked process gets a copy of each page that it touches
-            present = {name: modules.get(name) for name in self.by_value}
-            self.by_value = {
-                name: module for name, module in present.items() if isinstance(module, types.ModuleType)
-            }
+            found = [(name, modules.get(name)) for name in self.by_value]  # no other module's page is touched, and copied
+            self.by_value = {name: each for name, each in found if isinstance(each, types.ModuleType)}
 
     def _search(self, name: str, attributes: Mapping[str, Any], checked: set[int]) -> None:
-        """``checked``: addresses of objects with a persistent id that is known to be valid: modules share many objects."""
+        # checked: addresses of objects with a persistent id that is known to be valid; modules share many objects
         ids, own_names = self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
