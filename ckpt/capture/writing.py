@@ -15,7 +15,6 @@ import gc
 import os
 import signal
 import time
-import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -133,6 +132,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
 def _failure_text(failure: BaseException) -> str:
     """A text for an unexpected exception: its type and message, and where it was raised unless the message names a file."""
     text = f"{type(failure).__name__}: {failure}"
+    import traceback
+
     frames = traceback.extract_tb(failure.__traceback__)
     if not frames or getattr(failure, "filename", None) is not None:
         return text

@@ -146,14 +146,11 @@ class Files:
         )
 
 
-def files_of(runtime: RankContext, options: dict[str, Any]) -> Files | NoFiles:
-    """The undo log of this rank."""
-    from ckpt.store import JobDirectory
-
+def files_of(runtime: RankContext, key: bytes, options: dict[str, Any]) -> Files | NoFiles:
+    """The undo log of this rank. ``key``: of the job."""
     choice = options.get("files") or OFF
     if not is_recorded(choice):
         return NoFiles()
-    key = JobDirectory.open(runtime.spec["job_dir"]).key
     covers = covering(choice, options["files_directory"])
     return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES), covers)
 

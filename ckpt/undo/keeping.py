@@ -21,7 +21,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import stat
 import threading
 import time
@@ -152,7 +151,9 @@ class Keeper:
         if not self.is_made:
             return []
         try:
-            shutil.rmtree(self.directory)
+            from shutil import rmtree  # imports the modules of three archive formats
+
+            rmtree(self.directory)
         except OSError as failure:
             # The log must not be taken for that of a later checkpoint of this number.
             self._is_lost = False

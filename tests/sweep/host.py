@@ -218,8 +218,8 @@ class Refusals:
 def _watched(make: Any, watch: Any) -> Any:
     """``ckpt.rank.boot``'s maker of the function that runs the program, with ``watch`` started just before it."""
 
-    def maker(runtime: Runtime) -> Any:
-        run = make(runtime)
+    def maker(runtime: Runtime, job: Any) -> Any:
+        run = make(runtime, job)
         if watch is None:
             return run
         watcher = watch(runtime)

@@ -129,6 +129,7 @@ class References:
         are_changed = len(modules) != self._module_count
         self._module_count = len(modules)
         look_at_links_again()
+        checked: set[int] = set()
         for name in changed:
             if name in SECOND_NAMES:
                 continue  # another name of __main__
@@ -140,19 +141,20 @@ class References:
                 self._values[name] = origin = (id(module), is_by_value(name, module))
                 self._ids[id(module)] = ("module", name)
                 self._ids[id(attributes)] = ("dict", name)
+                self.by_value.pop(name, None)
+                if origin[1]:
+                    self.by_value[name] = module
             if not origin[1]:
                 self._changed_modules[name] = module
-                self._search(name, attributes)
-        if are_changed:  # only then: this uses all modules
-            values = self._values
-            self.by_value = {
-                name: module
-                for name, module in list(modules.items())
-                # a module that another thread imports meanwhile is searched by the next refresh
-                if isinstance(module, types.ModuleType) and values.get(name, (0, False))[1]
-            }
+                self._search(name, attributes, checked)
+        if are_changed:
+            found = [
+                (name, modules.get(name)) for name in self.by_value
+            ]  # no other module's page is touched, and copied
+            self.by_value = {name: each for name, each in found if isinstance(each, types.ModuleType)}
 
-    def _search(self, name: str, attributes: Mapping[str, Any]) -> None:
+    def _search(self, name: str, attributes: Mapping[str, Any], checked: set[int]) -> None:
+        # checked: addresses of objects with a persistent id that is known to be valid; modules share many objects
         ids, own_names = self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
@@ -173,8 +175,12 @@ class References:
                 continue
             if name == "sys" and key in STREAMS:
                 continue  # may be an object of the program; the original streams are in std_objects()
+            if id(value) in checked:
+                continue
             pid = ids.get(id(value))
-            if pid is None or self._valid_pid(pid, value) is None:
+            if pid is not None and self._valid_pid(pid, value) is not None:
+                checked.add(id(value))
+            else:
                 # A string constant may be the same object as its name or its module's name. Copies in the persistent id
                 # keep the pickler from treating a part of the id as a reference too.
                 ids[id(value)] = ("attr", _copy(name), _copy(key)) if cls is str else ("attr", name, key)
