@@ -6,11 +6,11 @@ kept before the operation may go on. The recorder knows, for the interval since 
 names       recorded already: the first record counts; again, if another rank has put another directory above it
 files       whose contents, or attributes, are recorded already
 moves       directories of the checkpoint that have another name now; a path below one is recorded with its old name
-made        directories that this rank has made since, and when. Nothing below one is recorded: it goes with it. A directory
-            that is older, and was not moved there by this rank, is another rank's: all below that one is recorded
-unconfirmed the last renaming or removal of a directory. An operation is seen before it begins, and it may fail; so the next
-            event brings what the path is bound to now, and a record says whether it has happened. An event of another
-            thread may come between the operation's own event and its beginning: then it is not yet known
+made        directories that this rank has made since, and when. Nothing below one is recorded: it goes with it. An older one
+            there, which this rank has not moved there, is another rank's: all below that one is recorded
+unconfirmed the last renaming or removal of a directory. It is seen before it begins, and may fail; so the next event brings
+            what the path is bound to now, and a record says whether it has happened. An event of another thread may come
+            between the operation's own event and its beginning: then it is not yet known
 
 A file that is about to be appended to needs its length only, any other change a copy of its contents; an appended file that
 is then changed otherwise gets its copy, too. A file that is open for writing when the interval begins may change unseen from
@@ -153,7 +153,8 @@ class Recorder:
         kept = list(self._confirmed(seen, now_ns, may_wait=may_wait))
         self._thread = self._thread if self._unconfirmed is not None else thread
         path, binding = operation.path, seen[operation.path]
-        if not all(_is_directory(seen[posixpath.dirname(each)]) for each in (path, operation.target or path)):
+        above = [seen[posixpath.dirname(each)] for each in (path, operation.target or path)]
+        if not all(each is not None and each.is_directory for each in above):
             return kept  # it fails; and the path may be the old name of something that has moved
         for each in filter(None, (path, operation.target)):
             self._tell_apart(each, seen)
@@ -354,13 +355,12 @@ class Recorder:
 
     def _tell_apart(self, path: str, seen: Mapping[str, Binding]) -> None:
         """A directory that is older than the new one that it should be, or be in, has been put there by another rank."""
-        found = self._new_above(path)
-        for directory in reversed(found):
+        for directory in reversed(found := self._new_above(path)):
             binding = seen[directory]
             born_ns = binding.file.born_ns if binding is not None and binding.is_directory else 0
             if born_ns and born_ns <= self._made[found[-1]] - CLOCK_NS:
                 self._moves[directory] = directory  # what name it had is not known
-                return
+                break
 
     def _link(self, status: Status) -> int:
         """The number of a hard link to be made to a file that leaves its name; 0: there is one."""
@@ -382,23 +382,17 @@ class Recorder:
         return self._moves[at] + tail
 
     def _original_name(self, path: str) -> str:
-        directory, _, name = path.rpartition(posixpath.sep)
-        return f"{self._original(directory)}{posixpath.sep}{name}"
+        directory, slash, name = path.rpartition(posixpath.sep)
+        return self._original(directory) + slash + name
 
     def _number(self) -> int:
         self._last += 1
         return self._last
 
 
-def _is_directory(binding: Binding) -> bool:
-    return binding is not None and binding.is_directory
-
-
-def _shown_by(moved: Moved) -> str:
-    """The path that shows whether it has happened."""
+def _shown_by(moved: Moved) -> str:  # the path that shows whether it has happened
     return moved.target or moved.source
 
 
 def _has_happened(moved: Moved, binding: Binding) -> bool:
-    is_there = binding is not None and binding.file == moved.file
-    return is_there if moved.target else not is_there
+    return (binding is not None and binding.file == moved.file) == bool(moved.target)

@@ -128,7 +128,7 @@ class Registry:
         self._by_name: dict[str, Library | None] = {}
         self._names_seen: set[str] = set()
         self._loaded: tuple[Library, ...] = ()
-        self._rebound: tuple[tuple[Library, ...], set[tuple[str, str]]] = (), set()
+        self._rebound: set[tuple[str, str]] = set()
         self._thread_names: dict[str, tuple[tuple[Library, ...], tuple[str, ...]]] = {}
 
     def extend(self, class_paths: Iterable[tuple[str, str]]) -> None:
@@ -179,15 +179,16 @@ class Registry:
                 )
         return self._instances[class_path]
 
-    @staticmethod
-    def _imported(name: str, class_path: str) -> Library:
+    def _imported(self, name: str, class_path: str) -> Library:
         module, _, attribute = class_path.partition(":")
         cls: Any = importlib.import_module(module)
         for part in attribute.split("."):
             cls = getattr(cls, part)
         if not (isinstance(cls, type) and issubclass(cls, Library)):
             raise TypeError("it is no subclass of ckpt.libraries.Library")
-        return cls(name)
+        library = cls(name)
+        self._rebound.update(library.rebound_variables)
+        return library
 
     def loaded(self) -> tuple[Library, ...]:
         """The instances for the libraries that the program has imported, in the order of the table."""
@@ -221,10 +222,7 @@ class Registry:
 
     def is_rebound(self, module: str, variable: str) -> bool:
         """See :attr:`Library.rebound_variables`."""
-        loaded = self.loaded()
-        if loaded is not self._rebound[0]:
-            self._rebound = loaded, {found for library in loaded for found in library.rebound_variables}
-        return (module, variable) in self._rebound[1]
+        return (module, variable) in self._rebound
 
     def note_import(self, name: str) -> None:
         """The module of that name has just been imported."""

@@ -116,8 +116,7 @@ class References:
                 self._own_names[name] = frozenset(module.__dict__)
         self._changed_modules.clear()
 
-    def is_outdated(self) -> bool:
-        """Have modules been imported since the last :meth:`refresh`?"""
+    def is_outdated(self) -> bool:  # have modules been imported since the last refresh?
         return len(sys.modules) != self._module_count
 
     def refresh(self) -> None:
@@ -148,13 +147,15 @@ class References:
                 self._changed_modules[name] = module
                 self._search(name, attributes, checked)
         if are_changed:
+            names = sorted(self.by_value, key="__main__".__ne__)  # it comes first, also if it was replaced
             found = [
-                (name, modules.get(name)) for name in self.by_value
-            ]  # no other module's page is touched, and copied
+                (name, modules.get(name)) for name in names
+            ]  # no page of another module is touched, and copied
             self.by_value = {name: each for name, each in found if isinstance(each, types.ModuleType)}
 
-    def _search(self, name: str, attributes: Mapping[str, Any], checked: set[int]) -> None:
-        # checked: addresses of objects with a persistent id that is known to be valid; modules share many objects
+    def _search(
+        self, name: str, attributes: Mapping[str, Any], checked: set[int]
+    ) -> None:  # valid, by address
         ids, own_names = self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
@@ -173,10 +174,8 @@ class References:
                 continue
             if own_names is not None and key not in own_names and cls in _SETTING_TYPES:
                 continue
-            if name == "sys" and key in STREAMS:
-                continue  # may be an object of the program; the original streams are in std_objects()
-            if id(value) in checked:
-                continue
+            if (name == "sys" and key in STREAMS) or id(value) in checked:
+                continue  # a stream may be an object of the program; the original ones are in std_objects()
             pid = ids.get(id(value))
             if pid is not None and self._valid_pid(pid, value) is not None:
                 checked.add(id(value))
@@ -238,11 +237,9 @@ class References:
             if module is None or module.__dict__.get(pid[2]) is not obj or pid[1:] in self.changed.rebound:
                 return None
             return None if self.is_user_type(type(obj)) or libraries.is_rebound(*pid[1:]) else pid
-        if tag == "module":
-            return pid if sys.modules.get(pid[1]) is obj else None
-        if tag == "dict":
+        if tag in ("module", "dict"):
             module = sys.modules.get(pid[1])
-            return pid if module is not None and module.__dict__ is obj else None
+            return pid if (module if tag == "module" else getattr(module, "__dict__", None)) is obj else None
         return pid if tag != "lib" or self.changed.is_whole(obj) else None
 
     def imported(self) -> list[str]:
