@@ -10,11 +10,11 @@ In an application::
 Nothing else is needed: checkpoints are taken where the program is, and after a ``kill -9`` it goes on from the last
 committed one.
 
-Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`;
-for programs with state that an image does not hold by itself :func:`register_type`, :func:`keep_package`,
-:func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for effects that stay
-:func:`keep_file`, :func:`when_committed`; for programs that save themselves :func:`register` and :func:`loop`. Larger
-modules are imported when they are first used.
+Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`; for
+programs with state that an image does not hold by itself :func:`register_type`, :func:`register_child`,
+:func:`keep_package`, :func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for
+effects that stay :func:`keep_file`, :func:`when_committed`; for programs that save themselves :func:`register` and
+:func:`loop`. Larger modules are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
     from os import PathLike
+    from subprocess import Popen
     from typing import Any, TypeVar
 
     from ckpt.mpi.comm.communicator import Communicator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     comm: Communicator
     T = TypeVar("T")
     H = TypeVar("H", bound=Callable[[int], object])
+    P = TypeVar("P", bound=Popen[Any])
 
 __all__ = [
     "CkptError",
@@ -48,6 +50,7 @@ __all__ = [
     "on_checkpoint",
     "on_restart",
     "register",
+    "register_child",
     "register_type",
     "remove_hook",
     "restarts",
@@ -128,6 +131,22 @@ def register_type(cls: type, save: Callable[[Any], object], load: Callable[[Any]
     included. The state must not contain the object itself.
     """
     _runtime().hooks.register_type(cls, save, load)
+
+
+def register_child(process: P, start: Callable[[], P]) -> P:
+    """Say how a child process is started again after a restart; returns ``process``.
+
+    ``process``: a ``subprocess.Popen`` that runs beside the program, such as a server or a solver behind pipes, which
+    an image cannot hold. From now on it is no obstacle to checkpoints. After a restart, before the ``on_restart``
+    hooks, ``start()`` is called, and the object ``process`` stands for the process that ``start`` has started, with
+    its pipes: use ``process.stdin`` and ``process.stdout`` where they are needed, and keep them in no other variable.
+    What the child has done and knows is lost: ``start`` brings it to where it has to be. A child that has ended is
+    not started again. A request that waits for its answer must be asked again by ``start`` too.
+
+    Raises :class:`ckpt.errors.RegistrationError` for what is no ``subprocess.Popen`` or no function.
+    """
+    _runtime().hooks.register_child(process, start)
+    return process
 
 
 def keep_package(name: str) -> None:

@@ -67,8 +67,8 @@ class LaunchFailed(ControllerError):
 
 
 class FilesNotPutBack(ControllerError):
-    """The restart has not begun. Exit code 1: the file system refuses; 3: a log is damaged; 13: what the files were is not
-    known."""
+    """The restart has not begun. Exit code 1: the file system refuses; 3: a log or a copy is damaged; 13: what the files
+    were is not known."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)

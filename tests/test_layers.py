@@ -46,7 +46,7 @@ PURE = {
     "ckpt.undo": "errors records recorder",
     "ckpt.undo.selection": "patterns",
     "ckpt.undo.restart": "plan",
-    "ckpt.transport": "errors jsontext records",
+    "ckpt.transport": "errors jsontext namedtuples records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units window",
 }
@@ -70,7 +70,11 @@ VALUE_TYPES = {
 }
 IMPURE_CALLS = {"open", "input", "print", "breakpoint", "eval", "exec", "compile", "__import__"}
 # One module makes methods of classes, when these are defined, and looks up what the text of an annotation names.
-ALLOWED = {("ckpt.transport.records", "exec"), ("ckpt.transport.records", "modules")}
+ALLOWED = {
+    ("ckpt.transport.namedtuples", "exec"),
+    ("ckpt.transport.records", "exec"),
+    ("ckpt.transport.records", "modules"),
+}
 IMPURE_SYS = {
     "argv",
     "stdin",

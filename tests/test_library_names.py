@@ -1,4 +1,4 @@
-"""Code for one package is in one class (`ckpt/image/libraries`, `compiled`, `pytorch`, `tools`), and nowhere else.
+"""Code for one package is in one class (`ckpt/image/libraries`, `compiled`, `joblib`, `pytorch`, `tools`), and nowhere else.
 
 So no other module imports such a package or names it in a string, except for the cases listed below.
 """
@@ -16,6 +16,7 @@ from ckpt.image.interface.registry import BUILT_IN
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     "ckpt/image/compiled/",
+    "ckpt/image/joblib/",
     "ckpt/image/libraries/",
     "ckpt/image/pytorch/",
     "ckpt/image/tools/",
@@ -106,7 +107,7 @@ def test_packages_are_named_in_their_rooms_only() -> None:
         if name not in _exempt(relative)
     ]
     assert wrong == [], (
-        "say it in a class of ckpt/image/libraries, compiled, pytorch or tools:\n" + "\n".join(wrong)
+        "say it in a class of ckpt/image/libraries, compiled, joblib, pytorch or tools:\n" + "\n".join(wrong)
     )
 
 

@@ -98,9 +98,15 @@ def test_the_places_exist() -> None:
 # ---- Python ----------------------------------------------------------------------------------------------
 
 COMPAT = "ckpt.compat"
-LIBRARY_ROOMS = {"ckpt.image.compiled", "ckpt.image.libraries", "ckpt.image.pytorch", "ckpt.image.tools"}
+LIBRARY_ROOMS = {
+    "ckpt.image.compiled",
+    "ckpt.image.libraries",
+    "ckpt.image.joblib",
+    "ckpt.image.pytorch",
+    "ckpt.image.tools",
+}
 DOCUMENTED = {"os._exit", "sys._getframe", "sys._current_frames"}
-DOCUMENTED_ATTRIBUTES = {"_replace", "_asdict", "_fields", "_make"}  # of named tuples
+DOCUMENTED_ATTRIBUTES = {"_replace", "_asdict", "_fields", "_field_defaults", "_make"}  # of named tuples
 PRIVATE_MODULES = {name for name in sys.stdlib_module_names if re.match("_[^_]", name)} - {"_thread"}
 VERSIONS = {"sys.version_info", "sys.hexversion", "sys.api_version", "platform.python_version_tuple"}
 PYTHON_API = {"ctypes.pythonapi", "ctypes.PyDLL"}

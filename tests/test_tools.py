@@ -135,7 +135,7 @@ def test_what_is_skipped_for_want_of_something_is_told_from_what_belongs_elsewhe
     printed = capsys.readouterr().out
     assert "the 50 slowest of 60" in printed and printed.index("test_59") < printed.index("test_10")
     assert "test_9\n" not in printed
-    tests[0]["skipped"] = f"{run_tests.OTHER_VERSION}has sys.monitoring"
+    tests[0]["skipped"] = f"{run_tests.ELSEWHERE[0]}has sys.monitoring"
     assert run_tests.tell(tests)
     tests[1]["skipped"] = "needs root"
     assert not run_tests.tell(tests)

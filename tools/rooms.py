@@ -29,7 +29,7 @@ PACKAGES = {"ckpt": "ckpt", "ckpt.transport": "transport", "ckpt.controller": "c
 FLOOR = frozenset(
     [
         *("ckpt.errors", "ckpt.version", "ckpt.image.errors", "ckpt.store.errors", "ckpt.undo.errors"),
-        *("ckpt.transport", "ckpt.transport.errors", "ckpt.transport.records"),
+        *("ckpt.transport", "ckpt.transport.errors", "ckpt.transport.namedtuples", "ckpt.transport.records"),
         "ckpt.transport.jsontext",
         *("ckpt.controller", "ckpt.controller.errors"),
     ]
@@ -70,6 +70,7 @@ ORDER = (
         "ckpt.image.process",
         "ckpt.image.pools",
         "ckpt.image.pytorch",
+        "ckpt.image.joblib",
         "ckpt.image.pickling",
         "ckpt.image",
     ),

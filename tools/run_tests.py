@@ -32,7 +32,10 @@ from bound import Moment, verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOWEST = 50
-OTHER_VERSION = "another Python: "  # how the reason begins when a test belongs to another version
+ELSEWHERE = (
+    "another Python: ",
+    "another kernel: ",
+)  # how the reason begins when a test belongs to another version
 NOTHING_SELECTED = 5  # pytest's exit code
 TIMES_AT_NIGHT = 100
 
@@ -79,7 +82,7 @@ def read(reports: list[Path]) -> list[dict[str, Any]]:
 
 
 def tell(tests: list[dict[str, Any]]) -> bool:
-    """Print the slowest and the skipped tests. Returns: do all skipped tests belong to another version of Python?"""
+    """Print the slowest and the skipped tests. Returns: do all skipped tests belong to another Python or kernel?"""
     slowest = sorted(tests, key=lambda test: -test["seconds"])[:SLOWEST]
     print(f"\nthe {len(slowest)} slowest of {len(tests)} tests, seconds of the wall:")
     for test in slowest:
@@ -87,7 +90,7 @@ def tell(tests: list[dict[str, Any]]) -> bool:
     missing = False
     for test in tests:
         if test["skipped"]:
-            elsewhere = test["skipped"].startswith(OTHER_VERSION)
+            elsewhere = test["skipped"].startswith(ELSEWHERE)
             missing = missing or not elsewhere
             print(f"skipped: {test['name']}: {test['skipped']}")
     return not missing

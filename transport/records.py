@@ -6,8 +6,7 @@ compiles `__init__` only, and all classes share the other methods.
 
     @dataclass(frozen=…, slots=…)   fields, defaults, `field(default_factory=…, repr=…, compare=…, hash=…)`, `__post_init__`,
                                     inheritance, `__match_args__`; equality, order of fields and pickles as in `dataclasses`
-    NamedTuple                      as `typing.NamedTuple` in a class statement; the class gets no `__annotations__`, because
-                                    `typing` compiles each annotation
+    NamedTuple                      as `typing.NamedTuple` in a class statement: see `ckpt.transport.namedtuples`
     replace, asdict                 as in `dataclasses`; `asdict` also copies lists, tuples and dicts
 
 A class that `dataclasses` refuses is refused here with the same words: a mutable default, a field without a default after
@@ -25,15 +24,15 @@ import re
 import sys
 import types
 import typing
-from collections import namedtuple
 from collections.abc import Mapping
-from itertools import pairwise
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:  # a type checker sees the standard library's
     from dataclasses import asdict, dataclass, field, replace
     from typing import NamedTuple
+else:
+    from ckpt.transport.namedtuples import NamedTuple
 
 __all__ = ["NamedTuple", "asdict", "dataclass", "field", "names", "replace"]
 
@@ -45,7 +44,6 @@ _ANNOTATED = "__record_annotated__"
 """The fields and, as `_VARIABLE`, each `ClassVar`: a subclass may turn it into a field, at this place of the order."""
 _MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<factory>", "__slots__": ()})()
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type, range, type(...), property})
-_OF_CLASS_STATEMENT = frozenset({"__module__", "__annotations__"})
 _FIRST_NAME = re.compile(r"(?:\s*(\w+)\s*\.)?\s*(\w+)")
 
 
@@ -87,25 +85,6 @@ if not TYPE_CHECKING:
     def asdict(obj):
         """Return the fields of `obj` as a dict; values that have fields become dicts too."""
         return {name: _plain(getattr(obj, name)) for name in names(obj)}
-
-    class _NamedTuple(type):
-        """The metaclass of `NamedTuple`, whose "subclasses" are subclasses of `tuple` only."""
-
-        def __new__(mcs, name, bases, space):
-            fields = tuple(space.get("__annotations__", ()))
-            for before, field_ in pairwise(fields):
-                if before in space and field_ not in space:
-                    raise TypeError(
-                        f"Non-default namedtuple field {field_} cannot follow default field {before}"
-                    )
-            defaults = [space[field_] for field_ in fields if field_ in space]
-            made = namedtuple(name, fields, defaults=defaults, module=space["__module__"])
-            for key, value in space.items():
-                if key not in fields and key not in _OF_CLASS_STATEMENT:
-                    setattr(made, key, value)
-            return made
-
-    NamedTuple = type.__new__(_NamedTuple, "NamedTuple", (), {})
 
 
 def names(obj: object) -> tuple[str, ...]:

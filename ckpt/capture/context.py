@@ -73,8 +73,9 @@ class RecordedFiles(Protocol):
     def status(self) -> dict[str, int] | None:
         """Numbers for `ckpt status`; None: nothing is recorded."""
 
-    def ended(self) -> dict[str, Any] | None:
-        """For the manifest of an image: ``log``, ``bytes``, ``mac`` of the undo log that the last :meth:`cut` has ended."""
+    def seal(self) -> dict[str, Any] | None:
+        """The image of the last :meth:`cut` is written: make durable what was kept before it. Returns what the manifest says
+        of files (``formats.FILES`` of :mod:`ckpt.store.records`)."""
 
 
 class AwaitedCommits(Protocol):

@@ -21,12 +21,17 @@ Packages
 Files
     ``keep_file(pattern)``: what is done to these files stays at a restart (:mod:`ckpt.undo.selection.kept`).
 
+Child processes
+    ``register_child(process, start)``: a child that runs beside the program is no part of images. After a restart, before
+    the ``on_restart`` hooks, ``start()`` starts another one, and the object of the first one becomes that of the second.
+
 Not here: the ready-made registrations for well-known libraries (:mod:`ckpt.ready`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from os import PathLike, fsdecode
 from pickle import PicklingError
 from typing import Any, TypeVar
@@ -50,6 +55,7 @@ class Hooks:
         self.types: list[tuple[type, Callable[[Any], object], Callable[[Any], object]]] = []
         self.packages: list[str] = []
         self.files: list[str] = []
+        self.children: list[tuple[Any, Callable[[], Any]]] = []
 
     def on_checkpoint(self, hook: F) -> F:
         self.before.append(_checked(hook))
@@ -103,6 +109,26 @@ class Hooks:
         self.files += [text for text in added if text not in self.files]
         return added
 
+    def register_child(self, process: Any, start: Callable[[], Any]) -> None:
+        """Raises :class:`RegistrationError` for what is no ``subprocess.Popen`` or no function."""
+        from subprocess import Popen
+
+        from ckpt.image.stdlib.registered_children import expect_child
+
+        if not isinstance(process, Popen) or not callable(start):
+            raise RegistrationError(
+                "register_child takes a subprocess.Popen and a function that starts it again"
+            )
+        self._forget_child(process)
+        self.children.append((process, start))
+        expect_child(process)
+
+    def _forget_child(self, process: Any) -> None:
+        """Also those that have ended."""
+        self.children = [
+            each for each in self.children if each[0] is not process and each[0].returncode is None
+        ]
+
     def use_again(self) -> None:
         """Register types, packages and files again, in the process that has loaded this object from an image."""
         from ckpt.image import keep_package
@@ -136,16 +162,32 @@ class Hooks:
                     f"the on_checkpoint hook {name_of(hook)} raised {type(failure).__name__}: {failure}"
                 ) from failure
 
+    @property
+    def are_due(self) -> bool:
+        """Is there something to call after a restart?"""
+        return bool(self.after or self.children)
+
     def call_after(self, epoch: int) -> None:
-        """Call the ``on_restart`` hooks. An exception of a hook passes through; a note (PEP 678) in it names the hook."""
+        """Start the registered children, and call the ``on_restart`` hooks. An exception of these functions passes through;
+        a note (PEP 678) in it names the function."""
+        for process, start in self.children:
+            if process.returncode is None:
+                from ckpt.image.stdlib.registered_children import take_place
+
+                with _named(start, "function that starts a child", epoch):
+                    take_place(process, start())
         for hook in list(self.after):
-            try:
+            with _named(hook, "on_restart hook", epoch):
                 hook(epoch)
-            except BaseException as failure:
-                failure.add_note(
-                    f"in the on_restart hook {name_of(hook)}, after the restart from checkpoint {epoch}"
-                )
-                raise
+
+
+@contextlib.contextmanager
+def _named(function: Callable[..., Any], what: str, epoch: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as failure:
+        failure.add_note(f"in the {what} {name_of(function)}, after the restart from checkpoint {epoch}")
+        raise
 
 
 def _reducer(save: Callable[[Any], object], load: Callable[[Any], object]) -> Callable[[Any], Any]:

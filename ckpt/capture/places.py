@@ -218,8 +218,13 @@ def wake_main_thread() -> None:
     from ckpt import image
 
     ident = threading.main_thread().ident
-    if ident is None or image.wake_loop(ident):
+    if ident is None:
         return
+    if "asyncio" in sys.modules:
+        from ckpt.image.loops.event_loops import wake_loop
+
+        if wake_loop(ident):
+            return
     from ckpt.image.frames import _frames
 
     number = _frames.wake_signal()

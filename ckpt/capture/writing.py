@@ -15,7 +15,6 @@ import gc
 import os
 import signal
 import time
-import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -90,6 +89,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
             else:
                 report = image.dump(job.prepared, live=runtime.live, sink=writer)
             pickled_ns = time.perf_counter_ns()
+            files = runtime.files.seal()
             receipt = writer.finish(
                 {
                     "image": report.as_dict(),
@@ -99,8 +99,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                     "pid": os.getpid(),
                     "finished": runtime.finished_code,
-                    "undo_log": runtime.files.ended(),
-                }
+                },
+                files,
             )
     except image.Unpicklable as failure:
         report_failure(runtime, epoch, failure.reason, failure.path)
@@ -121,6 +121,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
             "bytes_raw": receipt.bytes_raw,
             "bytes_written": receipt.bytes_written,
             "vectors": vectors,
+            "not_covered": 0 if files is None else len(files["uncovered"]) + files["more"],
             "memory_bytes": max(0, memory.peak_bytes() - resident_bytes),
             "timings": {"pickle_ns": pickled_ns - begun_ns, **receipt.timings_ns},
         }
@@ -131,6 +132,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
 def _failure_text(failure: BaseException) -> str:
     """A text for an unexpected exception: its type and message, and where it was raised unless the message names a file."""
     text = f"{type(failure).__name__}: {failure}"
+    import traceback
+
     frames = traceback.extract_tb(failure.__traceback__)
     if not frames or getattr(failure, "filename", None) is not None:
         return text

@@ -30,6 +30,7 @@ __all__ = [
     "self_pipe",
     "set_next_numbers",
     "set_running_loop",
+    "socket_transports",
     "task_tables",
     "tracking_depth",
 ]
@@ -170,3 +171,18 @@ def _numbered(module: Any) -> tuple[Any, str]:
     module._unregister_task(task)
     task._log_destroy_pending = False
     return task, task.get_name()
+
+
+def socket_transports() -> tuple[type, ...]:
+    """The classes of transports over sockets, and of servers, of loops over a selector: what they are is in their
+    attributes, and the descriptors in the selector."""
+    found = []
+    for module, name in (
+        ("asyncio.selector_events", "_SelectorTransport"),
+        ("asyncio.base_events", "Server"),
+        ("asyncio.trsock", "TransportSocket"),
+    ):
+        cls = getattr(sys.modules.get(module), name, None)
+        if cls is not None:
+            found.append(cls)
+    return tuple(found)

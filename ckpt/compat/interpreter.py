@@ -75,8 +75,7 @@ def inline_cache_entries() -> dict[str, int]:
 
 
 def opcodes_with_argument() -> frozenset[int]:
-    """``dis.hasarg`` (since 3.12), or all from ``opcode.HAVE_ARGUMENT`` on."""
-    import dis
+    """``opcode.hasarg`` (since 3.12), or all from ``opcode.HAVE_ARGUMENT`` on."""
     import opcode
 
-    return frozenset(getattr(dis, "hasarg", range(opcode.HAVE_ARGUMENT, 256)))
+    return frozenset(getattr(opcode, "hasarg", range(opcode.HAVE_ARGUMENT, 256)))

@@ -253,11 +253,6 @@ def track_shared_memory(block: Any) -> None:
         resource_tracker.register(block._name, "shared_memory")
 
 
-def was_started(child: Any) -> bool:
-    """Has a ``subprocess.Popen`` started a child process? One whose ``__init__`` has failed has not."""
-    return bool(getattr(child, "_child_created", True))
-
-
 # ---------------------------------------------------------------------- logging
 
 LOGGER_CACHE = "_cache"

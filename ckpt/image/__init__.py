@@ -27,7 +27,6 @@ from ckpt.image.frames.stack import Stack, capture
 from ckpt.image.interface.transient import refuse_running, refuse_transient
 from ckpt.image.ipc.library import declare_connections
 from ckpt.image.loading import Loaded, Source, load, resume, resume_others
-from ckpt.image.loops.event_loops import wake_loop
 from ckpt.image.modules.package_changes import LOST
 from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
@@ -76,5 +75,4 @@ __all__ = [
     "resume_others",
     "run_base",
     "run_program",
-    "wake_loop",
 ]

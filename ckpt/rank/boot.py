@@ -13,6 +13,7 @@ which passes through the agent's frames of the stack. The steps, in order:
 from __future__ import annotations
 
 import faulthandler
+import gc
 import io
 import os
 import signal
@@ -31,7 +32,7 @@ from ckpt.rank.files import files_of, is_put_back
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
-    from ckpt.store import ImageReader
+    from ckpt.store import ImageReader, JobDirectory
 
 __all__ = ["preload", "run_rank"]
 
@@ -60,12 +61,13 @@ def run_rank(
             from ckpt.image import declare_connections
 
             declare_connections("reset")
+        job = _job(spec)
         run: Callable[[], object]
         if spec.get("resume") is None:
-            run = _fresh(runtime)
+            run = _fresh(runtime, job)
         else:
-            run = _resumed(runtime)
-        runtime.files = files_of(runtime, runtime.options)
+            run = _resumed(runtime, job)
+        runtime.files = files_of(runtime, job.key, runtime.options)
         runtime.files.start()
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
@@ -89,17 +91,23 @@ def _move_to_lowest(fd: int) -> int:
 
 
 def preload() -> None:
-    """Import what every rank needs; called once by the agent, before it forks ranks. Starts no thread, opens no socket."""
+    """Import what every rank needs; called once by the agent, before it forks ranks. Starts no thread, opens no socket.
+
+    The search of the imported modules comes last: what changes a module after it makes every rank search that module again.
+    """
     import ckpt.image
     import ckpt.mpi.comm.communicator
     import ckpt.mpi.engine.engine
     import ckpt.rank.network
     import ckpt.store.images.reader
     import ckpt.store.images.writer
+    from ckpt.image.lowlevel import _lookup
     from ckpt.transport.driver import originals
 
-    ckpt.image.preload()
     originals.keep()
+    ckpt.image.preload()
+    # At its end each rank collects garbage several times, with all these objects. The agent itself never does.
+    _lookup.untrack_constants(gc.get_objects())
 
 
 # ---------------------------------------------------------------------- preparing the process
@@ -239,19 +247,26 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
 # ---------------------------------------------------------------------- the program
 
 
-def _fresh(runtime: Runtime) -> Callable[[], object]:
+def _job(spec: Mapping[str, Any]) -> JobDirectory:
+    """The job's directory, opened and verified once. Raises StoreError."""
+    from ckpt.store import JobDirectory
+
+    return JobDirectory.open(spec["job_dir"])
+
+
+def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     """A function that runs the program from its start. Opens and binds the port."""
     from ckpt.image import prepare_program
     from ckpt.mpi import make_world
     from ckpt.rank.network import open_port
 
     engine, world = make_world(runtime)
-    port = open_port(runtime.spec, runtime.lock, on_refused=runtime.on_refused_connections)
+    port = open_port(runtime.spec, job.key, runtime.lock, on_refused=runtime.on_refused_connections)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])
 
 
-def _resumed(runtime: Runtime) -> Callable[[], object]:
+def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     """A function that resumes the program from the image of epoch ``spec["resume"]``. Loads the image and binds the port.
 
     Raises IncompatibleImage, and the errors of :mod:`ckpt.store` and :mod:`ckpt.image`.
@@ -260,15 +275,14 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     from ckpt.mpi import make_world
     from ckpt.mpi.comm.communicator import self_of, world_of
     from ckpt.rank.network import open_port
-    from ckpt.store import ImageReader, JobDirectory
+    from ckpt.store import ImageReader
 
     spec = runtime.spec
-    job = JobDirectory.open(spec["job_dir"])
     reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
     if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
         raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")
     if runtime.explicit is not None:
-        return _replayed(runtime, reader)
+        return _replayed(runtime, job, reader)
     image.check_compatible(reader.meta["image"])
     runtime.engine, runtime.world = make_world(runtime)  # for imports while the image is loaded
     assert self_of(runtime.engine)
@@ -297,7 +311,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     state = extras["ckpt.port"]
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
-    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_refused_connections)
+    port = open_port(runtime.spec, job.key, runtime.lock, state, on_refused=runtime.on_refused_connections)
     engine = extras["ckpt.engine"]
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
     runtime.bind(port, engine, world_of(engine))
@@ -309,7 +323,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     del loaded, extras, state, reader, engine  # else these references would keep objects of the program alive
 
     def go_on() -> object:
-        if runtime.hooks.after or runtime.commits.is_due:
+        if runtime.hooks.are_due or runtime.commits.is_due:
             with image.program_mask():
                 runtime.hooks.call_after(spec["resume"])
                 runtime.commits.call()
@@ -323,7 +337,7 @@ def _resumed(runtime: Runtime) -> Callable[[], object]:
     return go_on
 
 
-def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
+def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Callable[[], object]:
     """A function that runs an explicit program from its start, with the port's state from the image.
 
     ``source``: the image. The program restores its registered objects while it runs (:mod:`ckpt.replay.program`).
@@ -342,7 +356,7 @@ def _replayed(runtime: Runtime, source: ImageReader) -> Callable[[], object]:
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)
     engine, world = make_world(runtime)
-    port = open_port(runtime.spec, runtime.lock, state, on_refused=runtime.on_refused_connections)
+    port = open_port(runtime.spec, job.key, runtime.lock, state, on_refused=runtime.on_refused_connections)
     runtime.bind(port, engine, world)
     if runtime.finished_code is not None:
         return _no_program

@@ -34,7 +34,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -89,7 +88,7 @@ class Ending:
         self.close()  # in case the program has emptied the table of exit functions
         package_baseline.forget()
         references.forget_process_references()
-        gc.unfreeze()  # objects made before the fork are collected like the others
+        gc.unfreeze()  # objects made before the fork are collected like the others, and in the same order
         raise SystemExit(self._code)
 
     def _run(self, run: Callable[[], object]) -> None:
@@ -229,6 +228,8 @@ def _print_exception(failure: BaseException) -> int | None:
 
 def text_of(failure: BaseException) -> str:
     try:
+        import traceback
+
         return "".join(traceback.format_exception(failure))
     except Exception:  # for example, the program has replaced linecache or traceback
         return f"{type(failure).__name__}: {failure}\n"

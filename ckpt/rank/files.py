@@ -57,7 +57,7 @@ class NoFiles:
     def status(self) -> dict[str, int] | None:
         return None
 
-    def ended(self) -> dict[str, Any] | None:
+    def seal(self) -> dict[str, Any] | None:
         return None
 
 
@@ -122,9 +122,9 @@ class Files:
         """For `ckpt status`: the number of ``records`` since the last checkpoint."""
         return {"records": self._watch.records}
 
-    def ended(self) -> dict[str, Any] | None:
-        """Where the log ends that has ended with the last cut."""
-        return self._watch.ended
+    def seal(self) -> dict[str, Any] | None:
+        """For the manifest of the image of the last cut."""
+        return self._watch.seal()
 
     def _on_uncovered(self, epoch: int, each: Uncovered) -> None:
         self._runtime.control.send(
@@ -146,14 +146,11 @@ class Files:
         )
 
 
-def files_of(runtime: RankContext, options: dict[str, Any]) -> Files | NoFiles:
-    """The undo log of this rank."""
-    from ckpt.store import JobDirectory
-
+def files_of(runtime: RankContext, key: bytes, options: dict[str, Any]) -> Files | NoFiles:
+    """The undo log of this rank. ``key``: of the job."""
     choice = options.get("files") or OFF
     if not is_recorded(choice):
         return NoFiles()
-    key = JobDirectory.open(runtime.spec["job_dir"]).key
     covers = covering(choice, options["files_directory"])
     return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES), covers)
 

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ckpt.store import JobDirectory
 from ckpt.transport.driver.port import Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
@@ -32,6 +31,7 @@ __all__ = ["open_port"]
 
 def open_port(
     spec: Mapping[str, Any],
+    key: bytes,
     lock: threading.Lock,
     state: PortState | None = None,
     *,
@@ -39,9 +39,9 @@ def open_port(
 ) -> Port:
     """The port of the rank that ``spec`` describes. The port listens, and is not connected to any peer yet.
 
-    ``state``: the port's state from an image; ``None``: a fresh port. ``on_refused``: called with the number of connections
-    that were refused so far because they did not have the job's key. Raises StoreError when the job's key cannot be read,
-    WireError when the socket cannot be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
+    ``key``: of the job. ``state``: the port's state from an image; ``None``: a fresh port. ``on_refused``: called with the
+    number of connections that were refused so far because they did not have the job's key. Raises WireError when the socket
+    cannot be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
     """
     plan = _faults()
     config = EndpointConfig(
@@ -53,7 +53,7 @@ def open_port(
         checksum_payload=plan is not None,  # a local socket does not corrupt; injected faults do
     )
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
-    keys = CurveKeys.from_secret(JobDirectory.open(spec["job_dir"]).key)
+    keys = CurveKeys.from_secret(key)
     wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, on_refused=on_refused)
     if plan is not None:
         from ckpt.transport.wires.faultinject import FaultyWire

@@ -37,24 +37,24 @@ from ckpt.store.errors import (
 )
 from ckpt.store.job.directory import JobDirectory
 from ckpt.store.job.eventlog import EventLog, EventPage
-from ckpt.store.job.lines import (
-    Line,
-    latest_committed,
-    list_epochs,
-    list_lines,
-    load_control,
-    load_manifest,
-    write_control,
-)
 from ckpt.store.job.lock import LockHandle
 from ckpt.store.records.control import ControlFile, RankEntry
-from ckpt.store.records.manifest import Manifest
-from ckpt.store.upkeep.pruning import PruneReport, prune
 
 if TYPE_CHECKING:
     from ckpt.store.images.reader import ImageReader
     from ckpt.store.images.writer import ImageReceipt, ImageWriter
-    from ckpt.store.upkeep.verification import VerifyReport, verify
+    from ckpt.store.job.lines import (
+        Line,
+        latest_committed,
+        list_epochs,
+        list_lines,
+        load_control,
+        load_manifest,
+        write_control,
+    )
+    from ckpt.store.records.manifest import Manifest
+    from ckpt.store.upkeep.pruning import PruneReport, prune
+    from ckpt.store.upkeep.verification import Finding, VerifyReport, verify
 
 __all__ = [
     "BlockDamaged",
@@ -64,6 +64,7 @@ __all__ = [
     "EventLog",
     "EventPage",
     "FileSystem",
+    "Finding",
     "ImageReader",
     "ImageReceipt",
     "ImageWriter",
@@ -98,14 +99,26 @@ __all__ = [
 
 
 _LATER = {
+    "Finding": "upkeep.verification",
     "ImageReader": "images.reader",
     "ImageReceipt": "images.writer",
     "ImageWriter": "images.writer",
+    "Line": "job.lines",
+    "Manifest": "records.manifest",
+    "PruneReport": "upkeep.pruning",
     "VerifyReport": "upkeep.verification",
+    "latest_committed": "job.lines",
+    "list_epochs": "job.lines",
+    "list_lines": "job.lines",
+    "load_control": "job.lines",
+    "load_manifest": "job.lines",
+    "prune": "upkeep.pruning",
     "verify": "upkeep.verification",
+    "write_control": "job.lines",
 }
-"""Imported on first use: what reads and writes images, because the command that runs a job does neither; and `verify`, which
-needs pydantic, whose import takes longer than the commit of a small image."""
+"""Imported on first use: what reads and writes images, because the command that runs a job does neither; what reads and
+commits lines, because ranks do neither; and `verify`, which needs pydantic, whose import takes longer than the commit of a
+small image."""
 
 
 def __getattr__(name: str) -> Any:

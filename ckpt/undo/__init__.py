@@ -7,6 +7,7 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 :mod:`ckpt.undo.recorder`     which before-images an operation needs; pure
 :mod:`ckpt.undo.watching`     sees what the process is about to do with files
 :mod:`ckpt.undo.keeping`      looks at files, keeps them, writes the log
+:mod:`ckpt.undo.sealing`      what a checkpoint does with the log that ends
 :mod:`ckpt.undo.allowance`    how many bytes of copies a job may keep
 :mod:`ckpt.undo.unrecorded`   notices what no rank has recorded
 :mod:`ckpt.undo.selection`    which files are covered

@@ -3,11 +3,16 @@
 
        look(path) -> (device, inode, born_ns, mode, links, nbytes, mtime_ns, user, group), or None: the path does not exist
 
+       noted(path) -> bytes   look() as the text of a record `noted` (ckpt.undo.records): ten thousands of them are written at a
+                              checkpoint. None: it is a symbolic link, or the path is no plain ASCII
+
        look_at(fd, name)      the same of a name in the directory that is open as `fd`; "": of what is open
 
        open_directory(path)   a descriptor of a directory; no component of the path may be a symbolic link
 
        reserve(fd, nbytes)    the file system keeps space for the first `nbytes` bytes of the file, whose length stays
+
+       sync_file_system(fd)   all that was changed in the file system of an open file is durable (syncfs(2))
 
        inotify_open() -> fd, which does not block; inotify_add(fd, path, mask) -> watch descriptor: see inotify(7)
 
@@ -59,6 +64,42 @@ static PyObject *found_at(int fd, PyObject *path, int flags)
 }
 
 static PyObject *look(PyObject *module, PyObject *path) { return found_at(AT_FDCWD, path, 0); }
+
+PyDoc_STRVAR(noted_doc, "noted(path, /) -> bytes | None\n\nThe record `noted` of this path, as JSON. Raises OSError.");
+
+static int is_plain(const char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~' || *text == '"' || *text == '\\')
+            return 0;
+    return 1;
+}
+
+static PyObject *noted(PyObject *module, PyObject *path)
+{
+    if (!PyUnicode_Check(path) || !PyUnicode_IS_ASCII(path) || !is_plain((const char *)PyUnicode_1BYTE_DATA(path)))
+        Py_RETURN_NONE;
+    const char *text = (const char *)PyUnicode_1BYTE_DATA(path);
+    struct statx found;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS
+    failed = statx(AT_FDCWD, text, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &found);
+    Py_END_ALLOW_THREADS
+    if (failed) {
+        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+            return PyBytes_FromFormat("[\"noted\",\"%s\",null]", text);
+        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
+    }
+    if (S_ISLNK(found.stx_mode))
+        Py_RETURN_NONE;
+    char status[256];
+    snprintf(status, sizeof status, "[[%llu,%llu,%lld],%u,%u,%llu,%lld,%u,%u,\"\"]",
+             (unsigned long long)makedev(found.stx_dev_major, found.stx_dev_minor), (unsigned long long)found.stx_ino,
+             found.stx_mask & STATX_BTIME ? nanoseconds(found.stx_btime) : 0LL, (unsigned)found.stx_mode,
+             (unsigned)found.stx_nlink, (unsigned long long)found.stx_size, nanoseconds(found.stx_mtime),
+             (unsigned)found.stx_uid, (unsigned)found.stx_gid);
+    return PyBytes_FromFormat("[\"noted\",\"%s\",%s]", text, status);
+}
 
 PyDoc_STRVAR(look_at_doc, "look_at(fd, name, /) -> tuple[int, ...] | None\n\nlook() of a name in an open directory; \"\": of what is open.");
 
@@ -131,6 +172,23 @@ static PyObject *reserve(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(sync_file_system_doc,
+             "sync_file_system(fd, /) -> None\n\n"
+             "What was changed in the file system of this open file is durable. Raises OSError.");
+
+static PyObject *sync_file_system(PyObject *module, PyObject *fd)
+{
+    int number = PyObject_AsFileDescriptor(fd), failed;
+    if (number < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = syncfs(number);
+    Py_END_ALLOW_THREADS
+    if (failed)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(inotify_open_doc, "inotify_open() -> int\n\nA descriptor that does not block. Raises OSError.");
 
 static PyObject *inotify_open(PyObject *module, PyObject *unused)
@@ -156,9 +214,11 @@ static PyObject *inotify_add(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"look", look, METH_O, look_doc},
+    {"noted", noted, METH_O, noted_doc},
     {"look_at", look_at, METH_VARARGS, look_at_doc},
     {"open_directory", open_directory, METH_O, open_directory_doc},
     {"reserve", reserve, METH_VARARGS, reserve_doc},
+    {"sync_file_system", sync_file_system, METH_O, sync_file_system_doc},
     {"inotify_open", inotify_open, METH_NOARGS, inotify_open_doc},
     {"inotify_add", inotify_add, METH_VARARGS, inotify_add_doc},
     {NULL, NULL, 0, NULL}};

@@ -1,6 +1,7 @@
 """Copies of the contents of files, and digests by which contents are known again.
 
-Copies share their blocks with the file where the file system can do that (FICLONE), and have its holes.
+Copies share their blocks with the file where the file system can do that (FICLONE); then nothing is read, and the copy is
+known again by its inode, length and time. All others have a digest, which is computed of what is written.
 
 Not here: which files are copied (:mod:`ckpt.undo.recorder`).
 """
@@ -11,16 +12,29 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 
 from blake3 import blake3
 
+from ckpt.transport.records import NamedTuple
+from ckpt.undo import _status
 from ckpt.undo.allowance import Allowance
+from ckpt.undo.records import Binding, FileId, Status
 
-__all__ = ["copy_extents", "copy_file", "tail_digest", "tail_digest_of"]
+__all__ = ["Copied", "content_digest", "copy_extents", "copy_file", "tail_digest", "tail_digest_of"]
 
 _TAIL_BYTES = 4096
+_BLOCK_BYTES = 1 << 18
+_ZEROS = bytes(_BLOCK_BYTES)
 _FICLONE = 0x40049409  # linux/fs.h
 _NO_CLONES = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
+
+
+class Copied(NamedTuple):
+    """By what a copy is known again: see :class:`ckpt.undo.records.Content`."""
+
+    digest: str
+    clone: Binding
 
 
 def tail_digest(path: str, nbytes: int) -> str:
@@ -41,11 +55,11 @@ def tail_digest_of(fd: int, nbytes: int) -> str:
     return blake3(head + os.pread(fd, nbytes - start, start)).hexdigest(length=16)
 
 
-def copy_file(source: str, target: str, fd: int = -1, allowance: Allowance | None = None) -> bool:
+def copy_file(source: str, target: str, fd: int = -1, allowance: Allowance | None = None) -> Copied | None:
     """Copy the contents into a new file; holes stay holes, and blocks are shared where the file system can do that.
 
     ``fd``: a descriptor of the source, if there is one. Closing another descriptor would take the process its POSIX locks on
-    the file (fcntl(2)), on which SQLite relies. ``allowance``: of bytes that are not shared. Returns False, and there is no
+    the file (fcntl(2)), on which SQLite relies. ``allowance``: of bytes that are not shared. Returns None, and there is no
     copy: it does not suffice. Raises OSError.
     """
     if fd >= 0:
@@ -61,11 +75,12 @@ def copy_file(source: str, target: str, fd: int = -1, allowance: Allowance | Non
         os.close(reading)
 
 
-def _copy(reading: int, target: str, allowance: Allowance | None) -> bool:
+def _copy(reading: int, target: str, allowance: Allowance | None) -> Copied | None:
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
-        return True
+        found = _status.look_at(writing, "")
+        return Copied("", None if found is None else Status(FileId(*found[:3]), *found[3:]))
     except OSError as failure:
         if failure.errno not in _NO_CLONES:
             raise
@@ -73,34 +88,97 @@ def _copy(reading: int, target: str, allowance: Allowance | None) -> bool:
         needed = min(status.st_size, status.st_blocks * 512)
         if allowance is not None and not allowance.take(needed):
             os.unlink(target)
-            return False
-        copied = copy_extents(reading, writing, status.st_size)
+            return None
+        copied, digest = _copy_blocks(reading, writing, status.st_size)
         if allowance is not None:
-            allowance.give_back(needed - copied)
-        return True
+            allowance.give_back(max(0, needed - copied))
+        return Copied(digest, None)
     finally:
         os.close(writing)
 
 
-def copy_extents(reading: int, writing: int, nbytes: int) -> int:
-    """Make the first ``nbytes`` of a file those of another one; its holes stay holes. Returns the bytes of data."""
+def _copy_blocks(reading: int, writing: int, nbytes: int) -> tuple[int, str]:
+    """The bytes that were written, and the digest of the copy."""
+    digest, copied = _digest_begun(nbytes), 0
+    for offset, block in _blocks(reading, nbytes):
+        digest.update(offset.to_bytes(8, "little"))
+        digest.update(block)
+        copied += len(block)
+        while block:
+            count = os.pwrite(writing, block, offset)
+            block, offset = block[count:], offset + count
+    os.ftruncate(writing, nbytes)
+    return copied, digest.hexdigest()
+
+
+def content_digest(fd: int) -> str:
+    """The digest of the contents of an open file: BLAKE3 of its length, and of each block of 256 KiB that is not all zeros,
+    behind the block's offset. So holes need not be read, and it does not matter which zeros are holes. Raises OSError.
+    """
+    nbytes = os.fstat(fd).st_size
+    digest = _digest_begun(nbytes)
+    for offset, block in _blocks(fd, nbytes):
+        digest.update(offset.to_bytes(8, "little"))
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _digest_begun(nbytes: int) -> blake3:
+    return blake3(nbytes.to_bytes(8, "little"))
+
+
+def _blocks(fd: int, nbytes: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and contents of each block that is not all zeros, within the first ``nbytes`` of a file."""
+    for start, end in ((0, nbytes),) if nbytes <= _BLOCK_BYTES else _data(fd, nbytes):
+        for offset in range(start, end, _BLOCK_BYTES):
+            size = min(_BLOCK_BYTES, nbytes - offset)
+            block = _read(fd, size, offset)
+            if block != _ZEROS[:size]:
+                yield offset, block
+
+
+def _read(fd: int, nbytes: int, offset: int) -> bytes:
+    """What is missing, because the file has just been cut, are zeros: so much the copy has, too."""
+    block = os.pread(fd, nbytes, offset)
+    while len(block) < nbytes and (more := os.pread(fd, nbytes - len(block), offset + len(block))):
+        block += more
+    return block.ljust(nbytes, b"\0")
+
+
+def _data(fd: int, nbytes: int) -> Iterator[tuple[int, int]]:
+    """Where whole blocks with data begin and end; none twice."""
+    at = 0
+    while at < nbytes and (start := _seek(fd, at, os.SEEK_DATA)) is not None and start < nbytes:
+        hole = _seek(fd, start, os.SEEK_HOLE)
+        begin, at = max(at, start - start % _BLOCK_BYTES), nbytes if hole is None else min(hole, nbytes)
+        at = min(at + -at % _BLOCK_BYTES, nbytes)
+        yield begin, at
+
+
+def _seek(fd: int, offset: int, whence: int) -> int | None:
+    """None: there is nothing of that kind behind it."""
+    try:
+        return os.lseek(fd, offset, whence)
+    except OSError as failure:
+        if failure.errno == errno.ENXIO:
+            return None
+        raise
+
+
+def copy_extents(reading: int, writing: int, nbytes: int) -> None:
+    """Make the first ``nbytes`` of a file those of another one; its holes stay holes."""
     os.ftruncate(writing, 0)
-    at = copied = 0
-    while at < nbytes:
-        try:
-            start = os.lseek(reading, at, os.SEEK_DATA)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # a hole up to the end
-                break
-            raise
-        at = min(os.lseek(reading, start, os.SEEK_HOLE), nbytes)
+    at = 0
+    while at < nbytes and (start := _seek(reading, at, os.SEEK_DATA)) is not None:
+        hole = _seek(reading, start, os.SEEK_HOLE)
+        at = nbytes if hole is None else min(hole, nbytes)
         while start < at:
             count = _copy_range(reading, writing, start, at - start)
             if not count:
                 break
-            start, copied = start + count, copied + count
-    os.ftruncate(writing, nbytes)
-    return copied
+            start += count
+    if os.fstat(writing).st_size != nbytes:  # a hole up to the end: not all file systems can make one (FAT)
+        os.ftruncate(writing, nbytes)
 
 
 def _copy_range(reading: int, writing: int, offset: int, nbytes: int) -> int:

@@ -4,13 +4,14 @@
 
     UndoError
     ├── LogDamaged    a log does not verify
+    ├── CopyDamaged   what was kept of a file is gone, or is not what was kept
     ├── NotRecorded   the files of the line that a restart goes back to are not known
     └── NotUndone     the file system refuses what a restart has to put back
 """
 
 from __future__ import annotations
 
-__all__ = ["LogDamaged", "NotRecorded", "NotUndone", "UndoError"]
+__all__ = ["CopyDamaged", "LogDamaged", "NotRecorded", "NotUndone", "UndoError"]
 
 
 class UndoError(Exception):
@@ -24,6 +25,11 @@ class UndoError(Exception):
 
 class LogDamaged(UndoError):
     """The log has been changed, or is of another job."""
+
+
+class CopyDamaged(UndoError):
+    """A copy of a file, or a hard link to it, is gone, or is not what was kept. ``path``: of the copy. Another line may not
+    need it."""
 
 
 class NotRecorded(UndoError):

@@ -102,20 +102,20 @@ static PyObject *path_forget(FastPath *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(note_doc, "note(path, canonical, standing, has_links, /) -> None\n\n"
+PyDoc_STRVAR(note_doc, "note(path, canonical, standing, is_unsteady, /) -> None\n\n"
                        "A program has given ``path``, whose directory has the canonical name ``canonical``. ``standing``: 0, plain; 1,\n"
-                       "new; 2, left alone. ``has_links``: the path may lead through symbolic links.");
+                       "new; 2, left alone. ``is_unsteady``: the path may lead elsewhere at any time.");
 
 static PyObject *path_note(FastPath *self, PyObject *args)
 {
     PyObject *given, *canonical;
-    int standing, has_links;
-    if (!PyArg_ParseTuple(args, "OUip", &given, &canonical, &standing, &has_links))
+    int standing, is_unsteady;
+    if (!PyArg_ParseTuple(args, "OUip", &given, &canonical, &standing, &is_unsteady))
         return NULL;
     const char *path = plain_path(given), *name = PyUnicode_AsUTF8(canonical);
     PyErr_Clear(); /* not UTF-8 */
     if (path != NULL && name != NULL)
-        note_place(&self->places, path, name, standing, has_links);
+        note_place(&self->places, path, name, standing, is_unsteady);
     Py_RETURN_NONE;
 }
 
@@ -216,6 +216,8 @@ static int open_is_settled(FastPath *self, PyObject *args)
         return 0;
     if (place->standing == LEFT_ALONE)
         return 1;
+    if (place->standing == NEW && flags & O_CREAT && flags & O_EXCL)
+        return 1; /* new, or nothing happens */
     struct statx found;
     int type = look(-1, path, &found);
     if (!(type == S_IFREG || (type == -1 && flags & O_CREAT)))

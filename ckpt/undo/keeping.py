@@ -21,21 +21,20 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ckpt.undo import DIRECTORY, _status
 from ckpt.undo._watch import LogEnd, mac
 from ckpt.undo.allowance import Allowance
 from ckpt.undo.copying import copy_file, tail_digest
 from ckpt.undo.errors import LogDamaged
-from ckpt.undo.logs import LOG, line_key, name_of, read_records
+from ckpt.undo.logs import LOG, boot_id, line_key, name_of, read_records
 from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
+    Began,
     Binding,
     Content,
     FileId,
@@ -78,7 +77,7 @@ class Keeper:
     ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies that the job
     of so many ``ranks`` keeps; a change that would need more is recorded as uncovered. ``covers``: is there to be a record
     of this path? ``on_log``: called with the descriptor of the log when it is opened. ``end``: where the log ends; the fast
-    path writes lines, too.
+    path writes lines, too. ``is_made``: there is a directory.
     """
 
     def __init__(
@@ -92,17 +91,17 @@ class Keeper:
         covers: Callable[[str], bool] = lambda path: True,
         on_log: Callable[[int], None] = lambda fd: None,
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._recorder = recorder
-        self._key = line_key(key)
-        self.end = LogEnd(self._key, _RESERVED_BYTES)
+        self.key_of_lines = line_key(key)
+        self.end = LogEnd(self.key_of_lines, _RESERVED_BYTES)
         self.end.mac = name_of(directory)
         self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
         self._covers = covers
         self._is_leaving = False  # a name that is not covered is given to a file
         self._on_log = on_log
         self._is_lost = False  # the log cannot be written any more
-        self._is_made = False
+        self.is_made = False
         self._begun = 0
 
     def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
@@ -116,7 +115,7 @@ class Keeper:
         if self.end.records <= self._begun:
             return []
         try:
-            records = list(read_records(self._directory, self._key))[self._begun :]
+            records = list(read_records(self.directory, self.key_of_lines))[self._begun :]
         except (LogDamaged, OSError):
             return [""]
         return sorted({str(getattr(record, "path", "")) for record in records})
@@ -141,17 +140,20 @@ class Keeper:
             uncovered += [Uncovered("", f"the undo log may not be whole: {failure.strerror}", time.time_ns())]
         return uncovered
 
-    def ended(self) -> dict[str, Any]:
-        """Which log this is, and where it ends: for an image (:data:`ckpt.undo.logs.Ends`)."""
-        return {"log": name_of(self._directory), "bytes": self.end.nbytes, "mac": self.end.mac}
+    @property
+    def changed_paths(self) -> set[str]:
+        """See :meth:`ckpt.undo.recorder.Recorder.changed_paths`."""
+        return self._recorder.changed_paths()
 
     def discard(self) -> list[Uncovered]:
         """There is no checkpoint at which this interval begins: remove what was kept. Returns what cannot be undone."""
         self.close()
-        if not self._is_made:
+        if not self.is_made:
             return []
         try:
-            shutil.rmtree(self._directory)
+            from shutil import rmtree  # imports the modules of three archive formats
+
+            rmtree(self.directory)
         except OSError as failure:
             # The log must not be taken for that of a later checkpoint of this number.
             self._is_lost = False
@@ -165,7 +167,7 @@ class Keeper:
     def lose(self, reason: str) -> list[Uncovered]:
         """Nothing can be recorded from here on."""
         lost = Uncovered("", reason, time.time_ns())
-        if self._is_made:
+        if self.is_made:
             self._write([Keep(lost)])
         self._is_lost = True
         return [lost]
@@ -209,13 +211,13 @@ class Keeper:
         if not keeps or self._is_lost:
             return []
         uncovered: list[Uncovered] = []
-        lines, last = bytearray(), self.end.mac
         due = list(keeps)
         try:
             self._open()
         except OSError as failure:
             self._is_lost = True
             return [Uncovered("", f"the undo log cannot be made: {failure.strerror}", time.time_ns())]
+        lines, last = bytearray(), self.end.mac
         while due:
             keep = due.pop(0)
             try:
@@ -235,13 +237,17 @@ class Keeper:
         if self.end.fd >= 0:
             return
         flags = os.O_WRONLY | os.O_CLOEXEC
-        if not self._is_made:
-            os.makedirs(self._directory, mode=0o700)
+        if not self.is_made:
+            os.makedirs(self.directory, mode=0o700)
             flags |= os.O_CREAT | os.O_EXCL
-        self._is_made = True
-        self.end.fd = _out_of_the_way(os.open(os.path.join(self._directory, LOG), flags, 0o600))
+        self.is_made = True
+        self.end.fd = _out_of_the_way(os.open(os.path.join(self.directory, LOG), flags, 0o600))
         self._on_log(self.end.fd)
         self._reserve(_RESERVED_BYTES)
+        if not self.end.nbytes:
+            first, line = self._line(self.end.mac, Began(boot_id(), time.time_ns()))
+            _write_all(self.end.fd, line, 0)
+            self.end.mac, self.end.nbytes = first, len(line)
 
     def _append(self, lines: bytes | bytearray, last: str) -> list[Uncovered]:
         """Write whole lines, or, where the disk is full, the one that says so. ``last``: the MAC of the last line."""
@@ -294,19 +300,21 @@ class Keeper:
             if record.copy:
                 # Not otherwise: another process or thread may write by the same descriptor, whose offset is moved.
                 fd = keep.open.fd if keep.open is not None and keep.open.is_locked else -1
-                if not copy_file(keep.path, self._path(record.copy), fd, self._allowance):
+                copied = copy_file(keep.path, self._path(record.copy), fd, self._allowance)
+                if copied is None:
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
+                record = record._replace(digest=copied.digest, clone=copied.clone)
             elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record
 
     def _path(self, number: int) -> str:
-        return os.path.join(self._directory, str(number))
+        return os.path.join(self.directory, str(number))
 
-    def _line(self, before: str, record: Record) -> tuple[str, bytes]:
+    def _line(self, before: str, record: Record | Began) -> tuple[str, bytes]:
         """MAC and line. ``before``: the MAC of the line before."""
         text = json.dumps(to_plain(record), separators=(",", ":"))
-        made = mac(self._key, before, text.encode("ascii"))
+        made = mac(self.key_of_lines, before, text.encode("ascii"))
         return made, f"{made} {text}\n".encode("ascii")
 
 

@@ -4,7 +4,8 @@ A log is a file of lines: MAC, space, JSON of a record. The MAC of a line covers
 covers which log it is. So no line can be changed or left out in the middle unseen, but lines could be missing at the end.
 Therefore others note where a log ends, once nothing is added any more (:data:`Ends`): the image that is taken when the
 interval ends, and the controller when the job ends. Of an interval in which all processes were killed together with the
-controller, nobody has noted the end.
+controller, nobody has noted the end. The first line says in which boot of the machine the log was begun: where that is
+another one now, and nobody has noted the end, lines may be missing.
 
 Not here: how logs are written (:mod:`ckpt.undo.keeping`).
 """
@@ -19,9 +20,21 @@ from blake3 import blake3
 from ckpt.transport import jsontext
 from ckpt.undo._watch import mac
 from ckpt.undo.errors import LogDamaged
-from ckpt.undo.records import Record, from_plain
+from ckpt.undo.records import AnyRecord, Began, Noted, Record, Whole, from_plain
 
-__all__ = ["LOG", "Ends", "end_of", "line_key", "name_of", "read_log", "read_records"]
+__all__ = [
+    "LOG",
+    "Ends",
+    "boot_id",
+    "boot_of",
+    "end_of",
+    "epoch_of",
+    "line_key",
+    "name_of",
+    "read_lines",
+    "read_log",
+    "read_records",
+]
 
 LOG = "log"
 _MAC_DIGITS = 32
@@ -45,8 +58,17 @@ def read_records(
     directory: str, key_of_lines: bytes, ends: set[tuple[int, str]] | None = None
 ) -> Iterator[Record]:
     """The same with the key that :func:`line_key` makes. ``ends``: of this log."""
-    path = os.path.join(directory, LOG)
-    before, nbytes, missing = name_of(directory), 0, {end for end in ends or () if end[0]}
+    for record in read_lines(directory, LOG, key_of_lines, ends):
+        if not isinstance(record, (Began, Noted, Whole)):
+            yield record
+
+
+def read_lines(
+    directory: str, file: str, key_of_lines: bytes, ends: set[tuple[int, str]] | None = None
+) -> Iterator[AnyRecord]:
+    """The same of all lines, of the log or of another file that is written in this way."""
+    path = os.path.join(directory, file)
+    before, nbytes, missing = _first(directory, file), 0, {end for end in ends or () if end[0]}
     for number, line in enumerate(_lines(path), 1):
         text = line[_MAC_DIGITS + 1 :]
         before = mac(key_of_lines, before, text)
@@ -63,6 +85,27 @@ def read_records(
         raise LogDamaged(
             f"lines are missing at its end: it had {expected} bytes, and has {nbytes}", path=path
         )
+
+
+def _first(directory: str, file: str) -> str:
+    """What stands for the line before the first."""
+    return name_of(directory) if file == LOG else f"{name_of(directory)}/{file}"
+
+
+def boot_of(directory: str, key_of_lines: bytes) -> str:
+    """The boot in which the log was begun; "": there is no log, or it is of an earlier version. Raises as
+    :func:`read_lines`."""
+    first = next(read_lines(directory, LOG, key_of_lines), None)
+    return first.boot if isinstance(first, Began) else ""
+
+
+def boot_id() -> str:
+    """The present boot of the machine; "": the kernel does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _lines(path: str) -> list[bytes]:
@@ -86,6 +129,11 @@ def name_of(directory: str) -> str:
     """Interval and rank. It stands for the line before the first."""
     above, rank = os.path.split(directory)
     return f"{os.path.basename(above)}/{rank}"
+
+
+def epoch_of(directory: str) -> int:
+    """The epoch of the checkpoint with which the interval of this log began."""
+    return int(name_of(directory).split("-")[1])
 
 
 def line_key(key: bytes) -> bytes:

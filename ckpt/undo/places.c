@@ -7,8 +7,8 @@
    Rules
    - A place counts only while its directory part still leads to the same inode. The watch forgets all places (`forget`) before
      it handles anything that could change the name or the standing of a directory, and when the working directory changes.
-     Without a symbolic link in it, it can lead elsewhere only if another process exchanges a directory for a link; then it is
-     looked at once in a millisecond (`STEADY_NS`), else each time.
+     What can lead elsewhere is looked at each time: through a symbolic link, or to a new directory, in whose place another rank
+     may put one of the checkpoint, in which all has to be recorded. Else, once in a millisecond (`STEADY_NS`).
    - A path may be relative to a descriptor if it is a plain name: the place is then found by its inode.
    - Paths that are not plain text in ASCII, or whose last part is a link, are left to the recorder. */
 
@@ -67,7 +67,7 @@ const char *plain_path(PyObject *path)
     return !*base || !strcmp(base, ".") || !strcmp(base, "..") ? NULL : text;
 }
 
-void note_place(struct places *places, const char *path, const char *canonical, int standing, int has_links)
+void note_place(struct places *places, const char *path, const char *canonical, int standing, int is_unsteady)
 {
     struct place *place = &places->at[places->noted % PLACES];
     struct stat found;
@@ -81,7 +81,7 @@ void note_place(struct places *places, const char *path, const char *canonical, 
     place->device = found.st_dev;
     place->inode = found.st_ino;
     place->standing = standing;
-    place->seen_ns = has_links ? 0 : now_ns();
+    place->seen_ns = is_unsteady ? 0 : now_ns();
     places->noted++;
 }
 

@@ -32,7 +32,7 @@ const char *plain_path(PyObject *path);
 const char *base_of(const char *path);
 
 /* A program has given the path, whose directory has this canonical name. */
-void note_place(struct places *places, const char *path, const char *canonical, int standing, int has_links);
+void note_place(struct places *places, const char *path, const char *canonical, int standing, int is_unsteady);
 
 /* The place that the path's directory part leads to, or (a plain name) the descriptor, if it is not -1; NULL: it is not known. */
 struct place *place_of(struct places *places, const char *path, int fd);

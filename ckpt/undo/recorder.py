@@ -3,13 +3,14 @@
 An event is an operation that is about to begin, with what its paths are bound to at this moment; the answer is what must be
 kept before the operation may go on. The recorder knows, for the interval since the last checkpoint:
 
-names       recorded already: the first record counts
+names       recorded already: the first record counts; again, if another rank has put another directory above it
 files       whose contents, or attributes, are recorded already
 moves       directories of the checkpoint that have another name now; a path below one is recorded with its old name
-made        directories that this rank has made since. Nothing below one is recorded: it goes with it
-unconfirmed the last renaming or removal of a directory. An operation is seen before it begins, and it may fail; so the next
-            event brings what the path is bound to now, and a record says whether it has happened. An event of another
-            thread may come between the operation's own event and its beginning: then it is not yet known
+made        directories that this rank has made since, and when. Nothing below one is recorded: it goes with it. An older one
+            there, which this rank has not moved there, is another rank's: all below that one is recorded
+unconfirmed the last renaming or removal of a directory. It is seen before it begins, and may fail; so the next event brings
+            what the path is bound to now, and a record says whether it has happened. An event of another thread may come
+            between the operation's own event and its beginning: then it is not yet known
 
 A file that is about to be appended to needs its length only, any other change a copy of its contents; an appended file that
 is then changed otherwise gets its copy, too. A file that is open for writing when the interval begins may change unseen from
@@ -26,6 +27,7 @@ from typing import Literal
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo.records import (
+    CLOCK_NS,
     Attributes,
     Binding,
     Content,
@@ -100,6 +102,9 @@ class Recorder:
         """A checkpoint has been taken: an interval begins. What to keep at once."""
         self._began_ns = now_ns
         self._names: dict[str, Binding] = {}
+        self._directories: dict[
+            str, FileId
+        ] = {}  # their first names -> what they were when they were seen last
         self._contents: dict[FileId, bool] = {}  # True: complete; False: the length only
         self._attributes: set[FileId] = set()
         self._linked: set[FileId] = set()
@@ -107,10 +112,10 @@ class Recorder:
         self._old: set[FileId] = set()  # files with recorded names
         self._linked_from: dict[FileId, str] = {}  # files with a new name -> the name that they had
         self._moves: dict[str, str] = {}  # name now -> name at the beginning of the interval
-        self._made: set[str] = set()  # new directories, by their names now
+        self._made: dict[str, int] = {}  # new directories, by their names now -> when they were made
         self._unconfirmed: Moved | None = None
         self._thread = 0  # the one that has told of it
-        self._as_before: tuple[dict[str, str], set[str]] = ({}, set())
+        self._as_before: tuple[dict[str, str], dict[str, int]] = ({}, {})
         appended = {file.status.file for file in open_files} - {
             file.status.file for file in open_files if not file.appends
         }
@@ -135,9 +140,9 @@ class Recorder:
     def paths(self, operation: Operation | None = None) -> tuple[str, ...]:
         """The paths whose bindings :meth:`before` wants, or (no operation) :meth:`end`."""
         named = () if operation is None else (operation.path, operation.target)[: 1 + bool(operation.target)]
-        moved = self._unconfirmed
-        shown_by = () if moved is None else (_shown_by(moved),)
-        return (*named, *map(posixpath.dirname, named), *shown_by)
+        shown_by = () if self._unconfirmed is None else (_shown_by(self._unconfirmed),)
+        above = [*map(posixpath.dirname, named)]
+        return (*named, *above, *(each for path in above for each in self._new_above(path)), *shown_by)
 
     def before(
         self, operation: Operation, seen: Mapping[str, Binding], now_ns: int, thread: int = 0
@@ -148,15 +153,19 @@ class Recorder:
         kept = list(self._confirmed(seen, now_ns, may_wait=may_wait))
         self._thread = self._thread if self._unconfirmed is not None else thread
         path, binding = operation.path, seen[operation.path]
-        if not all(_is_directory(seen[posixpath.dirname(each)]) for each in (path, operation.target or path)):
+        above = [seen[posixpath.dirname(each)] for each in (path, operation.target or path)]
+        if not all(each is not None and each.is_directory for each in above):
             return kept  # it fails; and the path may be the old name of something that has moved
+        for each in filter(None, (path, operation.target)):
+            self._tell_apart(each, seen)
+            self._recognize(posixpath.dirname(each), seen)
         match operation.kind:
             case "append" | "rewrite":
                 kept += self._before_writing(path, binding, operation.kind == "append", now_ns)
             case "directory" | "link":
                 kept += self._name(path, binding, now_ns)
                 if binding is None and operation.kind == "directory":
-                    self._made.add(path)
+                    self._made[path] = now_ns
                 if operation.target and (linked := seen[operation.target]) is not None and linked.is_file:
                     self._before_linking(operation.target, linked)
             case "remove":
@@ -185,6 +194,10 @@ class Recorder:
     def tables(self) -> Tables:
         """For who answers common operations without this object (fast_path.c); until the next interval begins."""
         return Tables(self._began_ns, self._names, self._contents, self._old, self._linked, self._written_as)
+
+    def changed_paths(self) -> set[str]:
+        """The names that this rank has changed, or whose files, as they were when the interval began."""
+        return self._names.keys() | {name for _, name in self._written_as}
 
     def standing(self, directory: str) -> Literal["plain", "new", "moved"]:
         """Of a directory: it has the name that it had when the interval began; it has been made since; neither."""
@@ -280,10 +293,10 @@ class Recorder:
         self._unconfirmed = moved
         if not target:
             self._moves = {path: original for path, original in self._moves.items() if path != source}
-            self._made = self._made - {source}
+            self._made = {path: made_ns for path, made_ns in self._made.items() if path != source}
             return
         self._moves = {renamed(path, source, target): original for path, original in self._moves.items()}
-        self._made = {renamed(path, source, target) for path in self._made}
+        self._made = {renamed(path, source, target): made_ns for path, made_ns in self._made.items()}
         if not is_new and moved.path != target:
             self._moves[target] = moved.path
 
@@ -305,6 +318,17 @@ class Recorder:
 
     # ------------------------------------------------------------------ what is known
 
+    def _recognize(self, directory: str, seen: Mapping[str, Binding]) -> None:
+        """Another rank may have put another directory there: names in it are others than those recorded."""
+        binding = seen[directory]
+        if binding is None or self._is_in_new(directory):
+            return
+        name = self._original(directory)
+        if self._directories.setdefault(name, binding.file) != binding.file:
+            self._directories[name] = binding.file
+            for each in [each for each in self._names if each.startswith(name + posixpath.sep)]:
+                del self._names[each]
+
     def _age(self, path: str, status: Status) -> Literal["old", "new", "unsure"]:
         """Was the file there when the interval began? Another rank may have put an old one under a new name."""
         file = status.file
@@ -317,13 +341,26 @@ class Recorder:
 
     def _is_in_new(self, directory: str) -> bool:
         """Is this a directory that this rank has made, or below one?"""
-        while directory != posixpath.dirname(directory):
-            if directory in self._moves:
-                return False
+        return bool(self._new_above(directory))
+
+    def _new_above(self, directory: str) -> list[str]:
+        """The directory, if it is new or below a new one, and those above it, up to one that this rank has made."""
+        found: list[str] = []
+        while self._made and directory not in self._moves and directory != posixpath.dirname(directory):
+            found.append(directory)
             if directory in self._made:
-                return True
+                return found
             directory = posixpath.dirname(directory)
-        return False
+        return []
+
+    def _tell_apart(self, path: str, seen: Mapping[str, Binding]) -> None:
+        """A directory that is older than the new one that it should be, or be in, has been put there by another rank."""
+        for directory in reversed(found := self._new_above(path)):
+            binding = seen[directory]
+            born_ns = binding.file.born_ns if binding is not None and binding.is_directory else 0
+            if born_ns and born_ns <= self._made[found[-1]] - CLOCK_NS:
+                self._moves[directory] = directory  # what name it had is not known
+                break
 
     def _link(self, status: Status) -> int:
         """The number of a hard link to be made to a file that leaves its name; 0: there is one."""
@@ -345,23 +382,17 @@ class Recorder:
         return self._moves[at] + tail
 
     def _original_name(self, path: str) -> str:
-        directory, _, name = path.rpartition(posixpath.sep)
-        return f"{self._original(directory)}{posixpath.sep}{name}"
+        directory, slash, name = path.rpartition(posixpath.sep)
+        return self._original(directory) + slash + name
 
     def _number(self) -> int:
         self._last += 1
         return self._last
 
 
-def _is_directory(binding: Binding) -> bool:
-    return binding is not None and binding.is_directory
-
-
-def _shown_by(moved: Moved) -> str:
-    """The path that shows whether it has happened."""
+def _shown_by(moved: Moved) -> str:  # the path that shows whether it has happened
     return moved.target or moved.source
 
 
 def _has_happened(moved: Moved, binding: Binding) -> bool:
-    is_there = binding is not None and binding.file == moved.file
-    return is_there if moved.target else not is_there
+    return (binding is not None and binding.file == moved.file) == bool(moved.target)

@@ -23,22 +23,31 @@ from typing import Any
 from ckpt.transport.records import NamedTuple
 
 __all__ = [
+    "AnyRecord",
+    "CLOCK_NS",
     "Attributes",
+    "Began",
     "Binding",
     "Content",
     "FileId",
     "Kept",
     "Moved",
     "Name",
+    "Noted",
     "Outcome",
     "Record",
     "Status",
     "Uncovered",
+    "Whole",
     "below_another",
     "from_plain",
     "renamed",
     "to_plain",
 ]
+
+
+CLOCK_NS = 10_000_000
+"""File systems stamp files with the time of the last tick of the kernel's clock, which is not older than this."""
 
 
 class FileId(NamedTuple):
@@ -94,7 +103,9 @@ class Content(NamedTuple):
     0: only bytes behind ``status.nbytes`` are new. ``tail``: digest of the bytes before that, as far as
     :mod:`ckpt.undo.keeping` reads them; "": not known. ``written``: the end, as an offset in bytes, of what this rank had
     last written to the file before the interval began; 0: not known, or nothing. ``is_unsure``: 1 if the file may have been
-    made in the interval.
+    made in the interval. ``digest``: of the copy (:func:`ckpt.undo.copying.content_digest`); "": the copy shares its blocks
+    with the file, and was not read. ``clone``: what such a copy was when it had been made; by that it is known again.
+    (Logs of earlier versions have neither.)
     """
 
     path: str
@@ -104,6 +115,8 @@ class Content(NamedTuple):
     written: int
     is_unsure: int
     time_ns: int
+    digest: str = ""
+    clone: Binding = None
 
 
 class Attributes(NamedTuple):
@@ -152,7 +165,29 @@ class Kept(NamedTuple):
     time_ns: int
 
 
+class Began(NamedTuple):
+    """The first line of a log: the boot of the machine (boot_id of the kernel) in which it was begun. It is no change."""
+
+    boot: str
+    time_ns: int
+
+
+class Noted(NamedTuple):
+    """What a path was bound to when a checkpoint had been taken: of each path that the rank had changed in the interval
+    before. In a file of its own (:mod:`ckpt.undo.sealing`)."""
+
+    path: str
+    binding: Binding
+
+
+class Whole(NamedTuple):
+    """The last line of such a file. ``records``: the number of lines before it."""
+
+    records: int
+
+
 Record = Name | Content | Attributes | Moved | Outcome | Uncovered | Kept
+AnyRecord = Record | Began | Noted | Whole
 
 _KINDS: dict[str, type[Any]] = {
     "name": Name,
@@ -162,7 +197,12 @@ _KINDS: dict[str, type[Any]] = {
     "outcome": Outcome,
     "uncovered": Uncovered,
     "kept": Kept,
+    "began": Began,
+    "noted": Noted,
+    "whole": Whole,
 }
+_ADDED: dict[type[Any], int] = {Content: 2}
+"""The last fields of a record that logs of earlier versions do not have."""
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
 
@@ -184,20 +224,20 @@ def below_another(record: Record, source: str, target: str) -> Record:
     return record._replace(**paths)  # type: ignore[arg-type]
 
 
-def to_plain(record: Record) -> list[Any]:
+def to_plain(record: AnyRecord) -> list[Any]:
     """The record as JSON values."""
     return [_WORDS[type(record)], *record]
 
 
-def from_plain(plain: Any) -> Record:
+def from_plain(plain: Any) -> AnyRecord:
     """The inverse of :func:`to_plain`. Raises ValueError: this is no record."""
     try:
         word, *values = plain
         kind = _KINDS[word]
         names = kind._fields
-        if len(values) != len(names):
+        if not len(names) - _ADDED.get(kind, 0) <= len(values) <= len(names):
             raise ValueError(f"{len(values)} values")
-        return kind(*(_READ[name](value) for name, value in zip(names, values, strict=True)))  # type: ignore[no-any-return]
+        return kind(*(_READ[name](value) for name, value in zip(names, values, strict=False)))  # type: ignore[no-any-return]
     except (KeyError, TypeError, ValueError) as failure:
         raise ValueError(f"no record of an undo log: {failure}") from failure
 
@@ -233,9 +273,12 @@ def _binding(value: Any) -> Binding:
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns"), _whole),
-    **dict.fromkeys(("path", "tail", "source", "target", "reason"), _text),
+    **dict.fromkeys(
+        ("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns", "records"), _whole
+    ),
+    **dict.fromkeys(("path", "tail", "source", "target", "reason", "digest", "boot"), _text),
     "file": _file,
     "status": _status,
     "binding": _binding,
+    "clone": _binding,
 }

@@ -38,6 +38,7 @@ from ckpt.undo.keeping import Keeper, directory_of
 from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of
 from ckpt.undo.recorder import OpenFile, Operation, Recorder
 from ckpt.undo.records import Uncovered
+from ckpt.undo.sealing import Told, seal
 
 __all__ = ["FileWatch"]
 
@@ -104,6 +105,7 @@ class FileWatch:
         self._nested: list[Uncovered] = []  # told already; not yet in the log, which is just being written
         self._recorder = Recorder()
         self._interval_before: _Interval | None = None
+        self._told = Told()
         self._fast_path = _watch.FastPath()
         self._keeper: Keeper | None = None
         self._epoch = 0
@@ -131,10 +133,10 @@ class FileWatch:
         """The number of records in the present interval."""
         return self._keeper.end.records if self._keeper is not None else 0
 
-    @property
-    def ended(self) -> dict[str, Any] | None:
-        """Of the log that has ended with the last :meth:`cut`: which it is, and where it ends. None: there was no cut."""
-        return None if self._interval_before is None else self._interval_before.keeper.ended()
+    def seal(self) -> dict[str, Any] | None:
+        """An image of the last :meth:`cut` is written, perhaps by a child: see :mod:`ckpt.undo.sealing`. None: there was no
+        cut."""
+        return None if self._interval_before is None else seal(self._interval_before.keeper, self._told)
 
     def stop(self) -> None:
         """Nothing is told any more."""
@@ -300,7 +302,8 @@ class FileWatch:
         if standing is not None:
             above = os.path.dirname(path)
             has_links = os.path.join(os.getcwd(), above) != directory if above else os.getcwd() != directory
-            self._fast_path.note(path, directory, standing, has_links)
+            is_unsteady = has_links or (standing == _NEW and self._ranks > 1)
+            self._fast_path.note(path, directory, standing, is_unsteady)
 
     def _on_nested(self, event: str, arguments: tuple[Any, ...]) -> None:
         """The callback's own operations are in the job directory; others cannot be recorded now."""
@@ -344,6 +347,7 @@ class FileWatch:
 
     def _tell(self, uncovered: list[Uncovered]) -> None:
         for each in uncovered:
+            self._told.add(self._epoch, each)
             self._on_uncovered(self._epoch, each)
 
     def is_left_alone(self, path: str) -> bool:

@@ -26,6 +26,7 @@ _FRAMES_OUTSIDE, _FRAMES_INSIDE = 10, 30
 _SMALLEST_SHOWN = 64
 _SMALLEST_OPERANDS_SHOWN = 1024
 _PACKAGES_SHOWN = 12
+_NOT_COVERED_SHOWN = 5
 
 
 def inspect(arguments: argparse.Namespace) -> int:
@@ -96,6 +97,20 @@ def _render_files(files: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _render_not_covered(ranks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the images themselves say: also of what a log on a full disk could not say."""
+    out = []
+    for rank in ranks:
+        for epoch, path, reason in rank.get("not_covered", ())[:_NOT_COVERED_SHOWN]:
+            out.append(
+                f"           rank {rank['rank']}: not covered since epoch {epoch}: {path or 'files'}: {reason}"
+            )
+        more = len(rank.get("not_covered", ())[_NOT_COVERED_SHOWN:]) + rank.get("not_covered_more", 0)
+        if more:
+            out.append(f"           rank {rank['rank']}: {more} more not covered (--json)")
+    return out
+
+
 def _key(fields: Mapping[str, Any]) -> str:
     """The value as text: in a damaged log it may be no number."""
     return f"{fields.get('rank')} {fields.get('epoch')} {fields.get('incarnation')}"
@@ -113,6 +128,7 @@ def render(found: Mapping[str, Any]) -> str:
         f"{size_text(found['bytes'])}, {size_text(found['bytes_written'])} written",
     ]
     out += _render_files(found["files"])
+    out += _render_not_covered(found["ranks"])
     if len(found["ranks"]) > 1:
         out += ["", *_table(_overview(found["ranks"])), ""]
         out += [

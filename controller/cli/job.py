@@ -173,7 +173,18 @@ def _files(job: JobDirectory, history: History, live: dict[str, Any] | None) -> 
         "copied_bytes": copied,
         "records": sum(known) if known else None,
         "not_covered": sum(history.uncovered.values()),
+        "not_covered_of_line": _not_covered_of_line(job),
     }
+
+
+def _not_covered_of_line(job: JobDirectory) -> int | None:
+    """How many changes the newest line itself says not to be covered; None: it cannot be read."""
+    from ckpt.store import StoreError, list_epochs, load_control
+
+    try:
+        return int(load_control(job).meta.get("not_covered", 0)) if list_epochs(job) else 0
+    except (StoreError, TypeError, ValueError):
+        return None
 
 
 def _median(values: list[float]) -> float | None:
@@ -233,6 +244,8 @@ def _render_files(files: dict[str, Any]) -> list[str]:
         parts.append(f"{files['records']} changes recorded since the last checkpoint")
     if files["not_covered"]:
         parts.append(f"{files['not_covered']} not covered (files-not-covered in the event log)")
+    elif files["not_covered_of_line"]:
+        parts.append(f"{files['not_covered_of_line']} not covered until the last checkpoint (`ckpt inspect`)")
     return ["files      " + "; ".join(parts)]
 
 

@@ -12,7 +12,7 @@ from ckpt.controller.cli.common import find_job, show, size_text, split_epoch
 from ckpt.controller.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from ckpt.store import Line
+    from ckpt.store import Finding, JobDirectory, Line
 
 
 def ls(arguments: argparse.Namespace) -> int:
@@ -61,7 +61,8 @@ def verify(arguments: argparse.Namespace) -> int:
     from ckpt.store import verify as verify_lines
 
     path, epoch = split_epoch(arguments.job)
-    report = verify_lines(JobDirectory.open(path), epoch)
+    job = JobDirectory.open(path)
+    report = verify_lines(job, epoch, _FilesOf(job))
     rows = []
     for line in report.lines:
         state = "whole" if line.good else "DAMAGED"
@@ -74,6 +75,22 @@ def verify(arguments: argparse.Namespace) -> int:
     fields = {"ok": report.good, "exit_code": report.exit_code, **report.to_json()}
     show(fields, "\n".join(rows), as_json=arguments.json)
     return report.exit_code
+
+
+class _FilesOf:
+    """What is wrong with what was kept of the program's files: by lines."""
+
+    def __init__(self, job: JobDirectory) -> None:
+        from ckpt.controller.service.files import notes_of_lines
+        from ckpt.undo.restart.verifying import Verifier
+
+        self._verifier = Verifier(job.path, job.key, notes_of_lines(job, 0))
+
+    def __call__(self, epoch: int) -> list[Finding]:
+        from ckpt.store import Finding
+
+        failure = self._verifier.failure(epoch)
+        return [] if failure is None else [Finding(type(failure).__name__, None, failure.path, str(failure))]
 
 
 def prune(arguments: argparse.Namespace) -> int:

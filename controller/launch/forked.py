@@ -18,7 +18,6 @@ import importlib
 import os
 import signal
 import socket
-import traceback
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -142,6 +141,8 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
         except SystemExit:
             raise  # the rank has ended in good order; its interpreter finalizes
         except BaseException:
+            import traceback
+
             traceback.print_exc()
         os._exit(_EXIT_NEVER_BECAME_A_RANK)
     theirs.close()

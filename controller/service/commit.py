@@ -8,8 +8,8 @@ round. LockLost is raised: another controller has the job, and this one must end
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from ckpt.controller.supervision.events import ControlFailed, ControlWritten, WriteControl
 from ckpt.store import (
@@ -27,6 +27,7 @@ from ckpt.store import (
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX
 from ckpt.store.job.branch import Branch, new_branch
 from ckpt.store.job.directory import epoch_of_image
+from ckpt.store.job.eventlog import iso_time
 
 
 def commit_line(
@@ -55,7 +56,8 @@ def commit_line(
         incarnation=line.incarnation,
         generation=lock.generation,
         ranks=entries,
-        committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        committed_at=iso_time(time.time_ns(), "milliseconds"),
+        meta={"not_covered": sum(vote.not_covered for vote in line.votes)},
     )
     try:
         write_control(job, control, lock=lock)

@@ -24,14 +24,14 @@ from ckpt.controller.errors import (
     FilesNotPutBack,
 )
 from ckpt.controller.service.unrecorded import UnrecordedChanges
-from ckpt.controller.supervision.events import Launch
+from ckpt.controller.supervision.events import FilesDamaged, Launch
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
 from ckpt.undo import DIRECTORY, restart
-from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
+from ckpt.undo.errors import CopyDamaged, LogDamaged, NotRecorded, UndoError
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
-__all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files"]
+__all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_of_lines"]
 
 _SHOWN = 5
 _SHOWN_OF_AN_INTERVAL = 3
@@ -83,9 +83,12 @@ class JobFiles:
             except UndoError as failure:
                 self._say(f"what others change from now on may be overwritten by a restart: {failure}")
 
-    def put_back(self, launch: Launch, highest: int) -> dict[str, Any]:
-        """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. Returns options for
-        the ranks. Raises FilesNotPutBack.
+    def put_back(
+        self, launch: Launch, highest: int, *, has_older: bool = False
+    ) -> dict[str, Any] | FilesDamaged:
+        """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. ``has_older``: is
+        there an older line? Returns options for the ranks; or that this line needs a copy that is damaged, and nothing was
+        changed. Raises FilesNotPutBack.
         """
         moved, self._moved = self._moved, None  # what this controller's ranks change is there
         if launch.incarnation == 0 and not _has_chain(self._job):
@@ -105,7 +108,10 @@ class JobFiles:
                 self._unrecorded.begin(launch.epoch or 0)
             return found
         except UndoError as failure:
-            raise _refusal(self._job, failure) from failure
+            refusal = _refusal(self._job, failure)
+            if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
+                return FilesDamaged(str(failure))
+            raise refusal from failure
 
     def _give_up(self) -> None:
         if not from_start(self._job) and not _has_chain(self._job):
@@ -127,7 +133,7 @@ class JobFiles:
             directory=moved.target if moved is not None else self._job.cwd,
             moved=moved,
             told=told,
-            ends=_ends_of_logs(self._job, line),
+            lines=notes_of_lines(self._job, line),
             first=self._first,
             now=self._now,
         )
@@ -200,15 +206,18 @@ class JobFiles:
             self._say("more files are not covered (files-not-covered in the event log)")
 
 
-def _ends_of_logs(job: JobDirectory, line: int) -> list[tuple[str, int, str]]:
-    """Where undo logs end, as the images of later lines say. One that cannot be read says nothing."""
+def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.LineNote]:
+    """What this line and later ones say of files, all ranks' of each. A manifest that cannot be read says nothing."""
     found = []
-    for epoch in list_epochs(job):
+    for epoch in (each for each in list_epochs(job) if each >= first):
         with contextlib.suppress(StoreError):
-            for entry in load_control(job, epoch).ranks if epoch > line else ():
-                end = load_manifest(job, entry).meta.get("undo_log")
-                if end is not None:
-                    found.append((str(end["log"]), int(end["bytes"]), str(end["mac"])))
+            for entry in load_control(job, epoch).ranks:
+                with contextlib.suppress(StoreError):
+                    said = load_manifest(job, entry).files
+                    if said is not None:
+                        fields = (said["log"], said["bytes"], said["mac"], said["boot"])
+                        rows = [tuple(row) for row in said["uncovered"]]
+                        found.append(restart.restoring.LineNote(epoch, *fields, rows))
     return found
 
 
@@ -272,6 +281,12 @@ def _refusal(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:
             return FilesNotPutBack(
                 f"files cannot be put back: {where}{failure.what}; {_WITHOUT}", EXIT_INCOMPATIBLE
             )
+        case CopyDamaged():
+            text = (
+                f"files are not put back, and none was changed: {failure}. Restore that file from a backup, or go on from "
+                f"another checkpoint (`ckpt verify` says from which); {_WITHOUT}"
+            )
+            return FilesNotPutBack(text, EXIT_DAMAGED)
         case LogDamaged():
             text = f"files are not put back, and none was changed: {failure}. Restore that file from a backup; {_WITHOUT}"
             return FilesNotPutBack(text, EXIT_DAMAGED)

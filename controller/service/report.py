@@ -8,11 +8,12 @@ output, one per line: every line of the event log, ``{"event": "output", "rank",
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 from ckpt.controller.service.passthrough import Outlet, with_prefix
 from ckpt.controller.supervision.messages import encode_line
+from ckpt.store.job.eventlog import iso_time
 
 
 class Reporter:
@@ -44,7 +45,7 @@ class Reporter:
     def event(self, name: str, fields: dict[str, Any]) -> None:
         """Print a line of the event log, if `--json` is on."""
         if self._json:
-            self._line({"t": datetime.now(UTC).isoformat(), "event": name, **fields})
+            self._line({"t": iso_time(time.time_ns()), "event": name, **fields})
 
     def _line(self, fields: dict[str, Any]) -> None:
         self._out.put(encode_line(fields))

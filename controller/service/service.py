@@ -44,6 +44,7 @@ from ckpt.controller.supervision.events import (
     End,
     Event,
     Fence,
+    FilesDamaged,
     Launch,
     Log,
     Reply,
@@ -238,11 +239,15 @@ class Service:
                 self.end = action
 
     def _launch(self, action: Launch) -> None:
-        nodes = [plan.Node("localhost", self.job.size)]
-        files = self.files.put_back(action, self.supervisor.coordinator.highest)
+        lines, highest = self.supervisor.lines, self.supervisor.coordinator.highest
+        files = self.files.put_back(action, highest, has_older=lines.has_older)
+        if isinstance(files, FilesDamaged):
+            self.events.append(files)
+            self._watch_agent()  # it answers that no rank is alive
+            return
         specs = plan.specs(
             program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files}),
-            plan.place(self.job.size, nodes),
+            plan.place(self.job.size, [plan.Node("localhost", self.job.size)]),
             incarnation=action.incarnation,
             epoch=action.epoch,
         )
@@ -356,14 +361,8 @@ class Service:
             self.clients.answer(token, {"ok": True})
         waiting = token if wait else None
         if stop:
-            self._feed(
-                _stop(
-                    "stopped by `ckpt checkpoint --stop`",
-                    checkpoint=True,
-                    only_if_committed=True,
-                    token=waiting,
-                )
-            )
+            how = "stopped by `ckpt checkpoint --stop`"
+            self._feed(_stop(how, checkpoint=True, only_if_committed=True, token=waiting))
         else:
             self._feed(CheckpointRequested(token=waiting))
 

@@ -41,7 +41,8 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Voted:
-    """The image of `rank` is durable. `vectors`: peer -> (tx, base, rx) at the moment of the image."""
+    """The image of `rank` is durable. `vectors`: peer -> (tx, base, rx) at the moment of the image. `not_covered`: the
+    number of changes of files that a restart cannot put back."""
 
     rank: int
     incarnation: int
@@ -52,6 +53,7 @@ class Voted:
     vectors: Mapping[int, tuple[int, int, int]] = field(hash=False)
     bytes_raw: int = 0
     bytes_written: int = 0
+    not_covered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,13 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesDamaged:
+    """No rank was started: what was kept of the program's files for the line is damaged. There is an older line."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentLost:
     """The agent died, and its ranks with it."""
 
@@ -188,7 +197,7 @@ class Tick:
 
 Event = (
     Begin | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
-    | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
+    | FilesDamaged | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
 RoundEvent = (

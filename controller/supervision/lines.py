@@ -4,9 +4,10 @@
     needs_branch   newer lines are on disk, and the job's record does not yet say that they do not count any more: a
                    `SetBranch` has to come before ranks go on from an older line
 
-If a rank cannot go on from a line, whatever the reason (a damaged block, a disk error, a missing module), the line is
-excluded and the next older one is tried; a message names each such line. The line stays on disk, because the cause may be
-removed later. If a rank is killed while it loads a line, the line is tried again, until this has happened `DEATHS` times.
+If a rank cannot go on from a line, whatever the reason (a damaged block, a disk error, a missing module), or a copy of the
+program's files that the line needs is damaged, the line is excluded and the next older one is tried; a message names each
+such line. The line stays on disk, because the cause may be removed later. If a rank is killed while it loads a line, the
+line is tried again, until this has happened `DEATHS` times.
 
 If no line is left, the rule is that of a job that never committed anything: with `start_over` (`ckpt run`) the program
 starts from its beginning, and a message says so; otherwise (`ckpt restart`) the job ends with code 12: the user decides.
@@ -58,17 +59,26 @@ class Lines:
             else "the start (nothing was committed)"
         )
 
+    @property
+    def has_older(self) -> bool:
+        """Is there a line besides the newest one?"""
+        return len(self.epochs) > 1
+
     def died_loading(self) -> bool:
         """A rank was killed while it loaded the newest line. True: this happened too often, and there is an older line."""
         self._deaths += 1
-        return self._deaths >= DEATHS and len(self.epochs) > 1
+        return self._deaths >= DEATHS and self.has_older
 
-    def exclude(self, rank: int, why: str) -> tuple[list[Action], End | None]:
-        """Exclude the newest line, which `rank` cannot use. Returns (log lines and messages, the job's end or None)."""
+    def exclude(self, rank: int | None, why: str) -> tuple[list[Action], End | None]:
+        """Exclude the newest line, which `rank` cannot use (None: to which files cannot be put back).
+
+        Returns (log lines and messages, the job's end or None).
+        """
         bad = self.epochs.pop()
         self.needs_branch, self._deaths = True, 0
         actions: list[Action] = [Log("line-unusable", {"epoch": bad, "rank": rank, "reason": why})]
-        trouble = f"rank {rank} cannot go on from epoch {bad}"
+        who = "the job" if rank is None else f"rank {rank}"
+        trouble = f"{who} cannot go on from epoch {bad}"
         if self.epochs:
             actions.append(Say(f"{trouble}, trying epoch {self.epochs[-1]}: {why}"))
             return actions, None

@@ -61,6 +61,7 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
 
 def _vote(rank: int, incarnation: int, packet: messages.Packet) -> Voted:
     previous, epoch = packet["label"]
+    not_covered = packet.get("not_covered", 0)
     return Voted(
         rank=rank,
         incarnation=incarnation,
@@ -71,6 +72,7 @@ def _vote(rank: int, incarnation: int, packet: messages.Packet) -> Voted:
         vectors={int(peer): (tx, base, rx) for peer, (tx, base, rx) in packet["vectors"].items()},
         bytes_raw=packet.get("bytes_raw", 0),
         bytes_written=packet.get("bytes_written", 0),
+        not_covered=not_covered if isinstance(not_covered, int) else 0,
     )
 
 

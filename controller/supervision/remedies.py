@@ -75,7 +75,7 @@ _OBJECTS: _Table = (
     (
         r"subprocess\.Popen|an open pipe|an open socket",
         "let the other process end before a checkpoint (subprocess.run); or "
-        "ckpt.register_type(subprocess.Popen, save, load), where load starts it anew",
+        "ckpt.register_child(process, start), where start() starts it anew",
     ),
     (
         r"^_?asyncio\.",

@@ -67,6 +67,7 @@ from ckpt.controller.supervision.events import (
     Event,
     Fence,
     Fenced,
+    FilesDamaged,
     Finished,
     Hello,
     Launch,
@@ -180,6 +181,8 @@ class Supervisor:
                 return self._launch(reason, now_ns)
             case Fenced():
                 return self._fenced(event, now_ns)
+            case FilesDamaged(reason=reason):
+                return self._set_line_aside(None, reason, now_ns) if self.phase == "starting" else []
             case AgentLost():
                 return self._agent_lost(event, now_ns)
             case StopRequested():
@@ -291,7 +294,7 @@ class Supervisor:
     def _is_loading(self, rank: int) -> bool:
         return self.phase == "starting" and self.resumed is not None and rank not in self.addresses
 
-    def _set_line_aside(self, rank: int, why: str, now_ns: int) -> list[Action]:
+    def _set_line_aside(self, rank: int | None, why: str, now_ns: int) -> list[Action]:
         actions, end = self.lines.exclude(rank, why)
         if end is not None:
             return actions + self._stop_now(end, now_ns)

@@ -23,7 +23,7 @@ from tests.sweep.fetch import Unavailable, fetched
 def again(program: Program, directory: Path, epoch: int) -> int:
     """Resume a kept image; 0 when its output is what was expected."""
     code, out, err = json.loads((directory / "expected.json").read_text())
-    with Bench(program, fetched(), directory) as bench:
+    with Bench(program, fetched(), directory, puts_back=True) as bench:
         differs = bench.difference(bench.resume(epoch), (code, ast.literal_eval(out), ast.literal_eval(err)))
     print(differs or "equal")
     return bool(differs)

@@ -108,7 +108,6 @@ _IS_FIRST_TO_IMPORT = (
 )
 _LIMITS = {
     **({"regex_compile": _IS_FIRST_TO_IMPORT} if sys.version_info >= (3, 13) else {}),
-    "xml_etree": "it removes temporary files that an image needs",
 }
 
 SCENARIOS = tuple(

@@ -51,9 +51,22 @@ class HostDied(Exception):
 
 
 class Bench:
-    """One program in one directory: `work` is its working directory, `job` the job of its images."""
+    """One program in one directory: `work` is its working directory, `job` the job of its images.
 
-    def __init__(self, program: Program, place: Place, directory: Path, python: str = sys.executable) -> None:
+    puts_back: what the program has done with files since an image is undone before it is resumed, wherever they are. Then
+    the images of a run are resumed from the newest to the oldest. Else the working directory is as the program has left it.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        place: Place,
+        directory: Path,
+        python: str = sys.executable,
+        *,
+        puts_back: bool = False,
+    ) -> None:
+        self.puts_back, self.highest = puts_back, 0
         self.program, self.place, self.directory, self.python = program, place, directory, python
         self.work, self.left, self.job = directory / "work", directory / "left", directory / "job"
         self.work.mkdir(parents=True, exist_ok=True)
@@ -104,8 +117,9 @@ class Bench:
         shutil.rmtree(self.left, ignore_errors=True)
         self.clear_work()
         self.attempt = 0
-        result = self.ask(verb="images", argv=self.argv, **when)
-        if any(self.work.iterdir()):
+        result = self.ask(verb="images", argv=self.argv, puts_back=self.puts_back, **when)
+        self.highest = max([image["epoch"] for image in result["images"]], default=0)
+        if any(self.work.iterdir()) and not self.puts_back:
             shutil.copytree(self.work, self.left)
         return result
 
@@ -116,12 +130,13 @@ class Bench:
         return self.ask(verb="refusals", argv=self.argv, **when)
 
     def resume(self, epoch: int, **when: Any) -> dict[str, Any]:
-        """Go on from an image in a fresh process, with files and output as the original left them."""
+        """Go on from an image in a fresh process, with output as the original left it."""
         if self.left.is_dir():
             self.clear_work()
             shutil.copytree(self.left, self.work, dirs_exist_ok=True)
         self.attempt += 1
-        return self.ask(verb="resume", argv=self.argv, epoch=epoch, attempt=self.attempt, **when)
+        files = {"puts_back": self.puts_back, "highest": max(self.highest, epoch)}
+        return self.ask(verb="resume", argv=self.argv, epoch=epoch, attempt=self.attempt, **files, **when)
 
     def output(self) -> tuple[bytes, bytes]:
         return tuple((self.job / "output" / f"rank-0.{kind}").read_bytes() for kind in ("out", "err"))  # type: ignore[return-value]
@@ -195,7 +210,7 @@ def _sweep(
     rng = random.Random(f"{program.name} {seed}")
     options = f"--seed {seed} --restores {restores}{' --exact' if exact else ''}"
     again = f"python -m tests.sweep {program.name} {options} --keep {directory}"
-    with Bench(program, place, directory) as bench:
+    with Bench(program, place, directory, puts_back=True) as bench:
         expected = bench.undisturbed()
         if expected[0] != program.code:
             outcome.failures.append(f"{program.name} does not run here: {expected[2].decode()[-600:]}")
@@ -242,7 +257,7 @@ def _one_run(
     if differs:
         outcome.failures.append(f"{program.name}: an image changed the program: {differs}\n    {again}")
     printed = bench.output()
-    for image in taken["images"]:
+    for image in reversed(taken["images"]):
         outcome.images += 1
         bench.printed_afresh(printed)
         differs = bench.difference(bench.resume(image["epoch"]), expected)
@@ -252,5 +267,5 @@ def _one_run(
                 f"{program.name}: image {image['epoch']} (check {check}): {differs}\n    {again}\n"
                 f"    python -m tests.sweep {program.name} --again {directory} {image['epoch']}"
             )
-        else:
-            outcome.equal += 1
+            return  # the files are left as they are for that command
+        outcome.equal += 1

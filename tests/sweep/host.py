@@ -10,11 +10,12 @@ take many images of one run and resume every one of them.
 
 Everything below is the product's: the rank is forked by the agent's own function from a process that has preloaded what
 ranks need; ``ckpt.rank.boot.run_rank`` makes it a rank; :class:`ckpt.capture.imager.Imager` takes images into the store in
-forked children, each committed here by the store's own functions; a resumed rank goes through ``run_rank`` again. Only
-*when* images are taken is ours. ``moments`` are seconds from the rank's start, when a checkpoint is commanded as a
-controller does it. ``places`` are numbers of checks of the interpreter (the moments between two instructions at which it
-looks for pending calls), counted from the program's start; slower, but the same every time. An image that is refused
-there is tried again at the checks that follow, as in the product.
+forked children, each committed here by the store's own functions; a resumed rank goes through ``run_rank`` again, after the
+files have been put back with ``puts_back`` (then images are resumed the newest first). Only *when* images are taken is ours.
+``moments`` are seconds from the rank's start, when a checkpoint is commanded as a controller does it. ``places`` are numbers
+of checks of the interpreter (the moments between two instructions at which it looks for pending calls), counted from the
+program's start; slower, but the same every time. An image that is refused there is tried again at the checks that follow, as
+in the product.
 
 In the rank nothing of this module is left in ``sys.modules``: whatever a user's process has there would be part of an image.
 """
@@ -41,6 +42,8 @@ from ckpt.rank import boot
 from ckpt.rank.runtime import Runtime
 from ckpt.store import ControlFile, JobDirectory, RankEntry, write_control
 from ckpt.store.disk.privacy import make_runtime_directory
+from ckpt.undo.restart.restoring import undo
+from ckpt.undo.selection.patterns import AUTO
 
 try:
     import ticks  # built by tests.sweep.fetch for this interpreter
@@ -215,8 +218,8 @@ class Refusals:
 def _watched(make: Any, watch: Any) -> Any:
     """``ckpt.rank.boot``'s maker of the function that runs the program, with ``watch`` started just before it."""
 
-    def maker(runtime: Runtime) -> Any:
-        run = make(runtime)
+    def maker(runtime: Runtime, job: Any) -> Any:
+        run = make(runtime, job)
         if watch is None:
             return run
         watcher = watch(runtime)
@@ -279,7 +282,7 @@ class Host:
             "restarts": attempt,
             "resume": resume,
             "epoch": resume or 0,
-            "options": {"mpi4py": False},
+            "options": {"mpi4py": False, **self.files(job, resume)},
         }
         rank = fork_rank(spec, _entry(watch), lambda: None)
         try:
@@ -287,6 +290,23 @@ class Host:
         finally:
             rank.close()
             shutil.rmtree(spec["runtime_dir"], ignore_errors=True)
+
+    def files(self, job: JobDirectory, resume: int | None) -> dict[str, Any]:
+        """Options of a rank whose changes of files are recorded, and that finds them as they were at its image."""
+        if not self.task.get("puts_back"):
+            return {}
+        recorded = {"files": AUTO, "files_directory": os.getcwd()}
+        if resume is None:
+            return recorded
+        restored = undo(job.path, job.key, resume, highest=self.task["highest"], from_start=True)
+        paths = [problem.path for problem in restored.problems]
+        chosen = [list(each) for each in restored.chosen]
+        return {
+            **recorded,
+            "files_put_back": "" not in paths,
+            "files_problems": paths,
+            "files_recorded": chosen,
+        }
 
     def attend(self, job: JobDirectory, rank: ForkedRank) -> dict[str, Any]:
         """Do an agent's and a controller's part until the rank has ended."""

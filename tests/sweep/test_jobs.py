@@ -13,7 +13,14 @@ from tests.system.support import Job, long_enough
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-PROGRAMS = {"go": 8, "pyflate": 3, "raytrace": 4, "xdsl": 8, "yaml": 70}  # the number of loops to begin with
+PROGRAMS = {
+    "go": 8,
+    "pyflate": 3,
+    "raytrace": 4,
+    "xdsl": 8,
+    "xml_etree": 2,
+    "yaml": 70,
+}  # the number of loops to begin with
 
 
 @pytest.mark.rotate(3)

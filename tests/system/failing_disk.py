@@ -153,10 +153,11 @@ class FailingDisk(mfusepy.Operations):
         return 0
 
 
-if __name__ == "__main__":
+def serve(disk: mfusepy.Operations, mount: str) -> None:
+    """Until it is unmounted. The kernel keeps nothing of it."""
     mfusepy.FUSE(
-        FailingDisk(sys.argv[1]),
-        sys.argv[2],
+        disk,
+        mount,
         foreground=True,
         nothreads=True,
         direct_io=True,
@@ -164,3 +165,7 @@ if __name__ == "__main__":
         entry_timeout=0,
         negative_timeout=0,
     )
+
+
+if __name__ == "__main__":
+    serve(FailingDisk(sys.argv[1]), sys.argv[2])

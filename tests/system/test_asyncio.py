@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -127,29 +130,78 @@ def test_a_coroutine_may_wait_for_a_message(start: Start, tmp_path: Path) -> Non
     assert (job.output(0), job.output(1)) == ("(0, 10660)\n", "(1, 780)\n")
 
 
-def test_a_connection_of_asyncio_is_refused_by_name(start: Start, tmp_path: Path) -> None:
+SERVER = """
+    import asyncio, sys
+
+    total, ends = 0, []
+
+    async def serve(reader, writer):
+        global total
+        try:
+            while line := await reader.readline():
+                if line == b"stop\\n":
+                    stop.set()
+                    break
+                total += int(line)
+                writer.write(b"%d\\n" % total)
+                await writer.drain()
+        except ConnectionResetError:
+            ends.append("reset")
+        finally:
+            writer.close()
+
+    async def main():
+        global stop
+        stop = asyncio.Event()
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            print(server.sockets[0].getsockname()[1], flush=True)
+            await stop.wait()
+
+    asyncio.run(main())
+    print(total, ends)
+"""
+
+
+def test_a_server_goes_on_at_its_port_and_its_connections_are_reset(start: Start, tmp_path: Path) -> None:
+    job = start(app_of(tmp_path, SERVER), ranks=1, every=0.1, connections="reset")
+    port = int(job.wait_for(lambda: job.output(0), "the port"))
+    with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rw") as lines:
+        assert [_ask(lines, 1) for _ in range(3)] == [1, 2, 3]
+        job.wait_event("committed", len(job.events("committed")) + 2)
+        job.kill_rank(0)
+        with contextlib.suppress(ConnectionResetError):
+            assert not lines.readline()
+    job.wait_event("restarted")
+    with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rw") as lines:
+        assert [_ask(lines, 10) for _ in range(2)] == [13, 23]
+        lines.write("stop\n")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == f"{port}\n23 ['reset']\n"
+
+
+def _ask(lines: TextIO, number: int) -> int:
+    lines.write(f"{number}\n")
+    lines.flush()
+    return int(lines.readline())
+
+
+def test_a_pipe_of_asyncio_is_refused_by_name(start: Start, tmp_path: Path) -> None:
     app = app_of(
         tmp_path,
         """
-        import asyncio
+        import asyncio, os
 
         async def main():
-            server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-            failed = 0
-            while failed == 0:
+            reading, writing = os.pipe()
+            transport, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, os.fdopen(reading, "rb"))
+            while '"failed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
                 await asyncio.sleep(0.01)
-                with open(__import__("os").environ["CKPT_JOB"] + "/events.jsonl") as events:
-                    failed = events.read().count('"round-aborted"')
-            server.close()
-            await server.wait_closed()
-            print("closed")
+            transport.close()
 
         asyncio.run(main())
         """,
     )
     job = start(app, ranks=1, every=0.2)
     assert job.finish() == 0, job.report()
-    reasons = [event["reason"] for event in job.events("round-aborted")]
-    assert any("asyncio.base_events.Server" in reason and "on_restart" in reason for reason in reasons), (
-        reasons
-    )
+    reasons = [event["reason"] for event in job.events("failed")]
+    assert any("_UnixReadPipeTransport" in reason and "on_restart" in reason for reason in reasons), reasons

@@ -189,6 +189,50 @@ def test_a_registered_type_comes_back_once_and_shared(start: Start, tmp_path: Pa
     assert job.output(0) == "tty7 True ['a', 'b'] 2\n"
 
 
+def test_a_registered_child_is_started_again_and_its_object_stands_for_it(
+    start: Start, tmp_path: Path
+) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import subprocess, sys
+        import ckpt
+        from tools import die_once
+
+        SQUARES = "for line in open(0): print(int(line) ** 2, flush=True)"
+        started = []
+
+        def begin():
+            started.append(subprocess.Popen(
+                [sys.executable, "-c", SQUARES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            ))
+            if asked:
+                started[-1].stdin.write(asked)
+            return started[-1]
+
+        ckpt.enable()
+        asked = ""
+        solver = ckpt.register_child(begin(), begin)
+        held = [solver]
+        solver.stdin.write("7\\n")
+        print(solver.stdout.readline().strip())
+        asked = "8\\n"
+        if ckpt.restarts() == 0:
+            solver.stdin.write(asked)
+        ckpt.checkpoint()
+        die_once()
+        print(held[0].stdout.readline().strip(), held[0] is solver, solver.pid == started[-1].pid, len(started))
+        solver.stdin.close()
+        print(solver.wait(), subprocess.run(["sh", "-c", "exit 3"]).returncode)
+        ckpt.checkpoint()
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "49\n64 True True 2\n0 3\n"
+    assert job.events("restarted")
+
+
 def test_a_save_function_that_raises_is_named(start: Start, tmp_path: Path) -> None:
     app = app_of(
         tmp_path,

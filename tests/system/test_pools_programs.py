@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,13 @@ pytestmark = [pytest.mark.system]
 
 Start = Callable[..., Job]
 
-PROGRAMS = sorted((Path(__file__).parent / "programs" / "pools").glob("*.py"))
+PROGRAMS = [
+    pytest.param(
+        path,
+        marks=pytest.mark.skipif(path.stem == "parallel" and not find_spec("joblib"), reason="no joblib"),
+    )
+    for path in sorted((Path(__file__).parent / "programs" / "pools").glob("*.py"))
+]
 KILLS = int(os.environ.get("POOL_KILLS", "2"))
 MANY_KILLS = 40
 
@@ -154,33 +161,22 @@ def test_a_worker_holds_no_lock_of_the_program_and_what_has_ended_can_be_joined(
     assert job.events("restarted")
 
 
-JOBLIB = """
-    from joblib import Parallel, delayed
+LOKY = """
     import ckpt
-    from tools import die_once
+    from joblib.externals.loky import ProcessPoolExecutor
 
-    def task(n):
-        return n * n
-
-    ckpt.enable()
-    answers = [Parallel(n_jobs=2)(delayed(task)(n) for n in range(6))]
-    ckpt.checkpoint()
-    die_once()
-    answers.append(Parallel(n_jobs=2)(delayed(task)(n) for n in range(6)))
-    print(answers, ckpt.restarts())
-    with Parallel(n_jobs=2) as pool:
-        pool(delayed(task)(n) for n in range(3))
-        ckpt.checkpoint()
+    pool = ProcessPoolExecutor(1)
+    answer = pool.submit(sum, range(10))
+    print(ckpt.checkpoint(wait=False), answer.result(), flush=True)
+    while not ckpt.restarts():
+        pass
 """
 
 
 @pytest.mark.rotate(4)
-def test_idle_processes_of_joblib_are_no_obstacle_and_are_started_anew(start: Start, tmp_path: Path) -> None:
+def test_a_pool_of_loky_that_joblib_has_not_made_is_refused_by_name(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("joblib")
-    job = start(app_of(tmp_path, JOBLIB), ranks=1)
-    assert job.finish() == 0, job.report()
-    squares = [n * n for n in range(6)]
-    assert job.output(0) == f"{[squares, squares]} 1\n", job.report()
-    assert job.wait_event("failed")["reason"].startswith("a pool of joblib that the program holds"), (
+    job = start(write_app(tmp_path, LOKY), ranks=1, every=0.1)
+    assert job.wait_event("failed")["reason"].startswith("a pool of loky that the program holds"), (
         job.report()
     )

@@ -5,6 +5,7 @@ The same is shown exhaustively on a simulated disk in `tests/unit/ckpt/store`; h
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -218,6 +219,13 @@ class Disk:
 
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[Disk]:
+    with served(tmp_path, "failing_disk.py") as mount:
+        yield Disk(mount)
+
+
+@contextlib.contextmanager
+def served(tmp_path: Path, name: str) -> Iterator[Path]:
+    """The mount point of a file system that a program of this directory serves."""
     if not os.path.exists("/dev/fuse"):
         pytest.skip("no /dev/fuse")
     try:
@@ -227,7 +235,7 @@ def failing(tmp_path: Path) -> Iterator[Disk]:
     root, mount = tmp_path / "root", tmp_path / "mount"
     root.mkdir(mode=0o700)
     mount.mkdir()
-    program = Path(__file__).with_name("failing_disk.py")
+    program = Path(__file__).with_name(name)
     server = subprocess.Popen(
         [sys.executable, program, root, mount], stderr=subprocess.PIPE, start_new_session=True
     )
@@ -238,14 +246,16 @@ def failing(tmp_path: Path) -> Iterator[Disk]:
             pytest.skip(f"cannot mount: {server.stderr.read().decode()[-200:]}")
         assert time.monotonic() < deadline, "not mounted"
         time.sleep(0.01)
-    yield Disk(mount)
-    subprocess.run(["umount", "-l", mount], check=False)
-    server.send_signal(signal.SIGTERM)
     try:
-        server.wait(10)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", mount], check=False)
+        server.send_signal(signal.SIGTERM)
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def rounds_with_a_fault(

@@ -113,6 +113,7 @@ class Positions:
                     self.pending[id(obj)] = unwritten_bytes(obj, is_disposable=self.is_disposable)
                 return None
             if obj.seekable():
+                _refuse_unwritten(obj)
                 return int(obj.tell())
             if type(obj) is io.BufferedReader:
                 self.ahead[id(obj)] = self._bytes_ahead(obj)
@@ -183,3 +184,13 @@ def memory_file(content: bytes) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _refuse_unwritten(obj: Any) -> None:
+    """What a BufferedRandom has not written to a BytesIO, which may have been saved before, would be lost."""
+    raw: Any = obj.raw if type(obj) is io.BufferedRandom else None
+    if type(raw) is io.BytesIO:
+        before = raw.getvalue()
+        obj.flush()
+        if raw.getvalue() != before:
+            raise PicklingError("a BufferedRandom over BytesIO holds unwritten bytes: flush it")

@@ -166,9 +166,12 @@ class TextSaver:
         return make_text_ahead, (buffer, settings, ahead, has_carriage_return, attributes)
 
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
-        """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position."""
+        """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position. Unwritten text is
+        saved with the layer, and not written: the BytesIO may have been saved before.
+        """
+        before = buffer.getvalue(), buffer.tell()
         if not _is_iterated(obj):
-            position: int | None = obj.tell()  # tell() also writes the pending text
+            position: int | None = obj.tell()  # tell() also writes the unwritten text
         elif self._is_disposable and codecs.lookup(obj.encoding).name in STATELESS_CODECS:
             position = None
         else:
@@ -182,14 +185,18 @@ class TextSaver:
             position = _start_of(pending, content, obj.encoding, obj.errors or "strict", newline)
             if position is None:
                 raise PicklingError("the position in a text layer over memory cannot be worked out")
+        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        unwritten = _unwritten(settings, *before, content, at)
+        if unwritten:
+            (content, at), position = before, before[1]
         buffer.seek(0)
         buffer.truncate()
         buffer.write(content)
         buffer.seek(at)
         if not self._is_disposable:
             obj.seek(position)
-        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
-        return make_text, (buffer, settings, position, attributes)
+            obj.write(unwritten)
+        return make_text, (buffer, settings, position, attributes, unwritten)
 
     def _reduce_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
         """A text layer in a ``for`` loop over a buffer that is no file of the kernel (gzip): the remaining text is read, and
@@ -286,6 +293,29 @@ def _is_iterated(obj: io.TextIOWrapper) -> bool:
     except OSError:
         return True
     return False
+
+
+def _unwritten(settings: tuple[Any, ...], before: bytes, at: int, after: bytes, end: int) -> str:
+    """The text that a layer with these settings has written to a BytesIO, which was ``before``, with the position ``at``.
+    Raises PicklingError: written once more, it would be something else."""
+    if (before, at) == (after, end):
+        return ""
+    encoding, errors, newline = settings[:3]
+    try:
+        text = str(after[at:end], encoding, errors).replace(newline or "\n", "\n")
+        again = io.BytesIO(before)
+        again.seek(at)
+        layer = io.TextIOWrapper(again, *settings)
+        layer.write(text)
+        layer.flush()
+        is_same = again.getvalue() == after
+    except (UnicodeError, TypeError):
+        is_same = False
+    if not is_same:
+        raise PicklingError(
+            f"a text layer over memory ({encoding}) holds unwritten text that cannot be saved: flush it"
+        )
+    return text
 
 
 def newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:

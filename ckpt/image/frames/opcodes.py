@@ -1,7 +1,7 @@
 """What the bytecode says about a frame: its instructions, and the depth of its evaluation stack at each of them.
 
 While a frame waits for a C function or stands at a check, the interpreter keeps no valid stack pointer for it. But the depth
-follows from the code alone: from the effect of every instruction (`dis.stack_effect`) along all paths, and from the
+follows from the code alone: from the effect of every instruction (`opcode.stack_effect`) along all paths, and from the
 exception table for handlers. What differs between versions of the interpreter is in `tables`.
 
 Indices count code units (two bytes), like the interpreter's "last instruction". An instruction is named by the index of its
@@ -12,7 +12,6 @@ Pure: depends on code objects alone. The cache of `code_map` is bounded.
 
 from __future__ import annotations
 
-import dis
 import opcode
 from types import CodeType
 
@@ -34,11 +33,8 @@ __all__ = [
 
 CO_OPTIMIZED = 1
 """Flag of the code of functions (inspect.CO_OPTIMIZED): code of modules and class bodies has it not."""
-GENERATOR_FLAGS = sum(
-    flag
-    for flag, name in dis.COMPILER_FLAG_NAMES.items()
-    if name in ("GENERATOR", "COROUTINE", "ASYNC_GENERATOR")
-)
+GENERATOR_FLAGS = 0x20 | 0x80 | 0x200
+"""inspect.CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR."""
 _CACHE_LIMIT = 20_000
 _LONGEST_INSTRUCTION = 16  # code units, caches included
 _CACHES = inline_cache_entries()
@@ -132,7 +128,7 @@ class CodeMap:
     def _follow(self, code: CodeType, handlers: list[Handler], starts: dict[int, int]) -> None:
         """Fill `depth` along all paths."""
         assert TABLE is not None
-        effect, opmap, depths, ends = dis.stack_effect, opcode.opmap, self.depth, TABLE.ends
+        effect, opmap, depths, ends = opcode.stack_effect, opcode.opmap, self.depth, TABLE.ends
         todo = [(0, TABLE.generator_depth if code.co_flags & GENERATOR_FLAGS else 0)]
         todo += [(h.target, h.depth + 1 + h.lasti) for h in handlers]
         while todo:

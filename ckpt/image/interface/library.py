@@ -86,9 +86,11 @@ class Library:
     """Pairs of ``"module:function"`` or ``"module:Class.method"``, and what the function does ("a file is being opened"): no
     image is taken while it runs. Only functions written in Python."""
 
-    transient_limit_s: ClassVar[float] = 2.0
-    """If at every look for so many seconds an image has been refused for such a reason, it is tried all the same: the
-    failure then names the object by its path."""
+    object_limit_s: ClassVar[float] = 2.0
+    moment_limit_s: ClassVar[float] = 2.0
+    """If at every look for so many seconds an image has been refused because of an object of ``transient_types``, or because
+    of one of ``transient_functions`` or for a reason of :meth:`reason_now`, it is tried all the same: a failure then names
+    the object by its path."""
 
     answered_calls: ClassVar[tuple[tuple[str, object, str], ...]] = ()
     """``("module:function", value, "module:function" or "")``, of functions written in Python. A thread may

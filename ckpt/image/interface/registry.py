@@ -39,6 +39,7 @@ _LOOPS = "ckpt.image.loops.library"
 _POOLS = "ckpt.image.pools"
 _DATA = "ckpt.image.libraries"
 _PYTORCH = "ckpt.image.pytorch"
+_JOBLIB = "ckpt.image.joblib"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
 BUILT_IN = {
@@ -107,8 +108,9 @@ BUILT_IN = {
     "tqdm": f"{_TOOLS}.tqdm:Tqdm",
     "uvloop": f"{_TOOLS}.uvloop:Uvloop",
     **dict.fromkeys(
-        ("joblib.externals.loky.process_executor", "loky.process_executor"), f"{_TOOLS}.loky:Loky"
+        ("joblib.externals.loky.process_executor", "loky.process_executor"), f"{_JOBLIB}.loky:Loky"
     ),
+    "joblib.executor": f"{_JOBLIB}.loky:Joblib",
     "zmq": f"{_TOOLS}.zmq:Zmq",
     **dict.fromkeys(("pytest", "_pytest", "pluggy"), f"{_TOOLS}.pytest:Pytest"),
     "coverage": f"{_TOOLS}.coverage:Coverage",
@@ -136,6 +138,7 @@ class Registry:
         self._by_name: dict[str, Library | None] = {}
         self._names_seen: set[str] = set()
         self._loaded: tuple[Library, ...] = ()
+        self._rebound: set[tuple[str, str]] = set()
         self._thread_names: dict[str, tuple[tuple[Library, ...], tuple[str, ...]]] = {}
 
     def extend(self, class_paths: Iterable[tuple[str, str]]) -> None:
@@ -186,15 +189,16 @@ class Registry:
                 )
         return self._instances[class_path]
 
-    @staticmethod
-    def _imported(name: str, class_path: str) -> Library:
+    def _imported(self, name: str, class_path: str) -> Library:
         module, _, attribute = class_path.partition(":")
         cls: Any = importlib.import_module(module)
         for part in attribute.split("."):
             cls = getattr(cls, part)
         if not (isinstance(cls, type) and issubclass(cls, Library)):
             raise TypeError("it is no subclass of ckpt.libraries.Library")
-        return cls(name)
+        library = cls(name)
+        self._rebound.update(library.rebound_variables)
+        return library
 
     def loaded(self) -> tuple[Library, ...]:
         """The instances for the libraries that the program has imported, in the order of the table."""
@@ -227,9 +231,8 @@ class Registry:
         return known[1]
 
     def is_rebound(self, module: str, variable: str) -> bool:
-        """See :attr:`Library.rebound_variables`; of the library to which the module belongs."""
-        library = self._by_name.get(module.partition(".")[0])
-        return library is not None and (module, variable) in library.rebound_variables
+        """See :attr:`Library.rebound_variables`."""
+        return (module, variable) in self._rebound
 
     def note_import(self, name: str) -> None:
         """The module of that name has just been imported."""

@@ -39,7 +39,7 @@ _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metacla
 _name_of = type.__dict__["__qualname__"].__get__
 _NO_LIBRARY: tuple[None, set[str]] = None, set()
 _lru_cache = type(functools.lru_cache(lambda: None))
-_transient_code: dict[int, tuple[CodeType, str]] = {}  # by the id of the code
+_transient_code: dict[int, tuple[CodeType, str, Library]] = {}  # by the id of the code
 _transient_types: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, "" for all
 _module_count = 0
 
@@ -55,14 +55,15 @@ def refuse_transient(stack: Stack) -> None:
     _ask_libraries(frames)
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
         if id(record.code) in _transient_code:
-            raise _refused(_transient_code[id(record.code)][1], record)
+            _, moment, library = _transient_code[id(record.code)]
+            raise _refused(moment, library.moment_limit_s, record)
         for value in _candidates(record, is_near=left <= _NEAR_FRAMES):
             if type(value) is int:
                 addresses.append((value, record))
                 continue
-            reason = _reason(value)
+            reason, limit_s = _reason(value)
             if reason:
-                raise _refused(reason, record)
+                raise _refused(reason, limit_s, record)
     if addresses:
         _refuse_addresses(stack, addresses)
 
@@ -73,9 +74,7 @@ def _ask_libraries(frames: list[FrameRecord]) -> None:
         values = (value for record in frames for held in _held_by(record) for value in held)
         reason = _asked(reason_now.__self__, reason_now, values)
         if reason:
-            refused = _refused(reason, frames[-1])
-            refused.limit_ns = int(reason_now.__self__.transient_limit_s * 1e9)
-            raise refused
+            raise _refused(reason, reason_now.__self__.moment_limit_s, frames[-1])
 
 
 def _held_by(record: FrameRecord) -> list[Iterable[Any]]:
@@ -114,7 +113,7 @@ def _look_at_libraries() -> None:
             module, _, path = name.partition(":")
             code = _code_of(sys.modules.get(module), path)
             if code is not None:
-                _transient_code[id(code)] = code, reason
+                _transient_code[id(code)] = code, reason, library
             elif module in sys.modules:
                 _module_count = 0  # it is being imported: look again
         for name, value, inside in library.answered_calls:
@@ -132,20 +131,21 @@ def _code_of(found: Any, path: str) -> CodeType | None:
     return getattr(found, "__code__", None)
 
 
-def _reason(value: Any) -> str | None:
-    """Why an image cannot hold this object, which is of no built-in type; ``None``: an image may hold it."""
+def _reason(value: Any) -> tuple[str | None, float]:
+    """Why an image cannot hold this object, which is of no built-in type (``None``: an image may hold it), and how long that
+    lasts at most, in seconds."""
     cls = type(value)
     if cls is _lru_cache and "cache_parameters" not in value.__dict__:
-        return "functools.lru_cache is wrapping a function"
+        return "functools.lru_cache is wrapping a function", Library.object_limit_s
     if cls is FrameType:
-        return "a frame object is in use, which no image can hold"
+        return "a frame object is in use, which no image can hold", Library.object_limit_s
     module = _module_of(cls)
     if type(module) is not str:
-        return None
+        return None, 0
     library, names = _transient_types.get(module, _NO_LIBRARY)
     if library is None or ("" not in names and _name_of(cls) not in names):
-        return None
-    return _asked(library, library.reason_against, value)
+        return None, 0
+    return _asked(library, library.reason_against, value), library.object_limit_s
 
 
 def _asked(library: Library, why: Callable[[Any], str | None], value: Any) -> str | None:
@@ -177,9 +177,13 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
     for number, record in numbers:
         if number in addresses:
             raise _refused(
-                "the address of an object is in use, which will be another after a restart", record
+                "the address of an object is in use, which will be another after a restart",
+                Library.object_limit_s,
+                record,
             )
 
 
-def _refused(reason: str, record: FrameRecord) -> Refused:
-    return Refused(reason, location(record.code, max(0, record.lasti)))
+def _refused(reason: str, limit_s: float, record: FrameRecord) -> Refused:
+    refused = Refused(reason, location(record.code, max(0, record.lasti)))
+    refused.limit_ns = int(limit_s * 1e9)
+    return refused

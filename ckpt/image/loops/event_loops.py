@@ -22,13 +22,14 @@ import select
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ckpt.compat import asyncio_names
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 from ckpt.image.threads.restart import call_at_last, call_later_in, set_ident_later
+from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -70,8 +71,6 @@ def note_moment() -> Moment:
 def wake_loop(ident: int) -> bool:
     """From another thread: if this thread waits in the selector of its event loop, wake it, so that it comes to an
     instruction. Does it wait there?"""
-    if "asyncio" not in sys.modules:
-        return False
     if type(c_waits.waits_for(ident)) not in _POLLERS:
         return False
     for frame in (_frames.walk((), (), False, ident)[0] or ())[1:_MOST_FRAMES]:

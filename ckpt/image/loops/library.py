@@ -10,6 +10,7 @@ from typing import Any
 from ckpt.compat import asyncio_names, asyncio_objects
 from ckpt.image.interface.library import Library, Reducer
 from ckpt.image.loops import async_generators, event_loops, tasks
+from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = ["AsyncIO"]
 
@@ -52,6 +53,8 @@ class AsyncIO(Library):
             return self._reduce_loop
         transport = getattr(sys.modules.get("asyncio.transports"), "BaseTransport", ())
         server = getattr(sys.modules.get("asyncio.events"), "AbstractServer", ())
+        if issubclass(cls, asyncio_names.socket_transports()):
+            return reduce_raw
         return _refuse_transport if issubclass(cls, (transport, server)) else None
 
     def _reduce_loop(self, saver: Any, loop: Any) -> Any:
@@ -86,6 +89,6 @@ def _reduce_hooks(saver: Any, obj: Any) -> Any:
 def _refuse_transport(saver: Any, obj: Any) -> Any:
     cls = type(obj)
     raise PicklingError(
-        f"{cls.__module__}.{cls.__qualname__}: a connection, server or child process of asyncio cannot be saved; close it "
-        "before a checkpoint, and open it again in on_restart"
+        f"{cls.__module__}.{cls.__qualname__}: a transport of asyncio over TLS, a pipe or a child process cannot be saved; "
+        "close it before a checkpoint, and open it again in on_restart"
     )

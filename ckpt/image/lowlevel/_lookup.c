@@ -17,7 +17,9 @@
    dict itself (the memo of copy.deepcopy).
 
    ModuleStates().changed(sys.modules) lists the modules that are new or have changed since its last call.
-   same(noted, owner) compares a copy of a dictionary with the dictionary, by identity.
+   same(noted, owner) compares a copy of a dictionary with the dictionary, by identity. owners(attributes, name, only_functions)
+   lists the classes, functions and objects of a module with dictionaries to copy. untrack_constants(objects) spares collections
+   of garbage the tuples of strings and numbers, half of all objects of modules.
 
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
 
@@ -468,6 +470,67 @@ static PyObject *same(PyObject *self, PyObject *args)
     Py_RETURN_TRUE;
 }
 
+static int is_named(PyObject *found, PyObject *name) { return found && PyUnicode_Check(found) && PyUnicode_Compare(found, name) == 0; }
+
+static int is_function_with_attributes(PyObject *value, PyObject *name)
+{
+    if (!Py_IS_TYPE(value, &PyFunction_Type) || !is_named(PyFunction_GetModule(value), name)) return 0;
+    PyObject *attributes = ((PyFunctionObject *)value)->func_dict;
+    return attributes && PyDict_GET_SIZE(attributes);
+}
+
+static int may_have_attributes(PyObject *value, PyObject *name)
+{
+    if (PyType_Check(value)) {
+        PyObject *namespace = class_namespace((PyTypeObject *)value);
+        return namespace && is_named(PyDict_GetItemWithError(namespace, module_name), name);
+    }
+    if (Py_IS_TYPE(value, &PyFunction_Type)) return is_function_with_attributes(value, name);
+    return !PyModule_Check(value) && Py_TYPE(value)->tp_dictoffset != 0;
+}
+
+PyDoc_STRVAR(owners_doc, "owners(attributes, name, only_functions, /) -> list of (variable, value, copy)\n\n"
+                         "Of the variables of the module of that name, those whose values have attributes that programs may change: classes\n"
+                         "of the module that are written in Python, functions of the module that have attributes now, and, unless\n"
+                         "only_functions, instances that may have a dictionary. copy: of the namespace of a class, else None. attributes: a copy of\n"
+                         "the module's, which nobody changes meanwhile.");
+
+static PyObject *owners(PyObject *self, PyObject *args)
+{
+    PyObject *attributes, *name, *key, *value, *found;
+    Py_ssize_t position = 0;
+    int only_functions;
+    if (!PyArg_ParseTuple(args, "O!Up", &PyDict_Type, &attributes, &name, &only_functions)) return NULL;
+    found = PyList_New(0);
+    while (found && PyDict_Next(attributes, &position, &key, &value)) {
+        if (!PyUnicode_Check(key)) continue;
+        if (PyUnicode_GET_LENGTH(key) > 1 && PyUnicode_READ_CHAR(key, 0) == '_' && PyUnicode_READ_CHAR(key, 1) == '_') continue;
+        if (!(only_functions ? is_function_with_attributes : may_have_attributes)(value, name)) continue;
+        PyObject *copy = PyType_Check(value) ? PyDict_Copy(class_namespace((PyTypeObject *)value)) : Py_NewRef(Py_None);
+        PyObject *row = copy ? PyTuple_Pack(3, key, value, copy) : NULL;
+        Py_XDECREF(copy);
+        if (!row || PyList_Append(found, row)) Py_CLEAR(found);
+        Py_XDECREF(row);
+    }
+    return found;
+}
+
+PyDoc_STRVAR(untrack_constants_doc, "untrack_constants(objects, /)\n\n"
+                                    "Untrack each tuple of the list that can be part of no cycle, as a collection of garbage does.");
+
+static PyObject *untrack_constants(PyObject *self, PyObject *objects)
+{
+    if (!PyList_Check(objects)) return PyErr_Format(PyExc_TypeError, "a list is needed");
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        PyObject *tuple = PyList_GET_ITEM(objects, i);
+        if (!PyTuple_CheckExact(tuple)) continue;
+        Py_ssize_t j = 0, size = PyTuple_GET_SIZE(tuple);
+        while (j < size && PyTuple_GET_ITEM(tuple, j) && !PyObject_IS_GC(PyTuple_GET_ITEM(tuple, j))) j++;
+        if (j == size) PyObject_GC_UnTrack(tuple);
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---------------------------------------------------------------- layout and restore */
 
 static int need_set(PyObject *obj)
@@ -612,6 +675,8 @@ static PyMethodDef methods[] = {
     {"layout", layout, METH_O, layout_doc},
     {"restore", restore, METH_VARARGS, restore_doc},
     {"same", same, METH_VARARGS, same_doc},
+    {"owners", owners, METH_VARARGS, owners_doc},
+    {"untrack_constants", untrack_constants, METH_O, untrack_constants_doc},
     {"patches", patches, METH_VARARGS, patches_doc},
     {"new_frozenset", new_frozenset, METH_NOARGS, new_frozenset_doc},
     {NULL},

@@ -15,8 +15,8 @@ A lazy variable to which nothing in the image refers is not saved: the next call
 
 from __future__ import annotations
 
-import dis
 import functools
+import opcode
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bind", "is_bound_by_functions", "is_lazy", "save"]
 
-_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
+_STORE_GLOBAL = opcode.opmap["STORE_GLOBAL"]
 _IGNORED_OPCODES = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
 
 
@@ -58,6 +58,8 @@ def is_bound_by_functions(module: types.ModuleType, name: str) -> bool:
 
 def _bound_globally(code: CodeType) -> Iterator[str]:
     if _STORE_GLOBAL in code.co_code[::2]:
+        import dis  # takes longer to import than this room
+
         yield from (
             instruction.argval
             for instruction in dis.get_instructions(code)
@@ -67,6 +69,8 @@ def _bound_globally(code: CodeType) -> Iterator[str]:
 
 def _is_none_at_first(module: types.ModuleType, name: str) -> bool:
     """Does the module's own code bind ``None`` to the name? The code is read from the module's file."""
+    import dis
+
     loader = getattr(module.__dict__.get("__spec__"), "loader", None)
     try:
         code = loader.get_code(module.__dict__["__spec__"].name)  # type: ignore[union-attr]

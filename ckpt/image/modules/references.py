@@ -116,8 +116,7 @@ class References:
                 self._own_names[name] = frozenset(module.__dict__)
         self._changed_modules.clear()
 
-    def is_outdated(self) -> bool:
-        """Have modules been imported since the last :meth:`refresh`?"""
+    def is_outdated(self) -> bool:  # have modules been imported since the last refresh?
         return len(sys.modules) != self._module_count
 
     def refresh(self) -> None:
@@ -129,6 +128,7 @@ class References:
         are_changed = len(modules) != self._module_count
         self._module_count = len(modules)
         look_at_links_again()
+        checked: set[int] = set()
         for name in changed:
             if name in SECOND_NAMES:
                 continue  # another name of __main__
@@ -140,19 +140,22 @@ class References:
                 self._values[name] = origin = (id(module), is_by_value(name, module))
                 self._ids[id(module)] = ("module", name)
                 self._ids[id(attributes)] = ("dict", name)
+                self.by_value.pop(name, None)
+                if origin[1]:
+                    self.by_value[name] = module
             if not origin[1]:
                 self._changed_modules[name] = module
-                self._search(name, attributes)
-        if are_changed:  # only then: this uses all modules
-            values = self._values
-            self.by_value = {
-                name: module
-                for name, module in list(modules.items())
-                # a module that another thread imports meanwhile is searched by the next refresh
-                if isinstance(module, types.ModuleType) and values.get(name, (0, False))[1]
-            }
+                self._search(name, attributes, checked)
+        if are_changed:
+            names = sorted(self.by_value, key="__main__".__ne__)  # it comes first, also if it was replaced
+            found = [
+                (name, modules.get(name)) for name in names
+            ]  # no page of another module is touched, and copied
+            self.by_value = {name: each for name, each in found if isinstance(each, types.ModuleType)}
 
-    def _search(self, name: str, attributes: Mapping[str, Any]) -> None:
+    def _search(
+        self, name: str, attributes: Mapping[str, Any], checked: set[int]
+    ) -> None:  # valid, by address
         ids, own_names = self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
@@ -171,10 +174,12 @@ class References:
                 continue
             if own_names is not None and key not in own_names and cls in _SETTING_TYPES:
                 continue
-            if name == "sys" and key in STREAMS:
-                continue  # may be an object of the program; the original streams are in std_objects()
+            if (name == "sys" and key in STREAMS) or id(value) in checked:
+                continue  # a stream may be an object of the program; the original ones are in std_objects()
             pid = ids.get(id(value))
-            if pid is None or self._valid_pid(pid, value) is None:
+            if pid is not None and self._valid_pid(pid, value) is not None:
+                checked.add(id(value))
+            else:
                 # A string constant may be the same object as its name or its module's name. Copies in the persistent id
                 # keep the pickler from treating a part of the id as a reference too.
                 ids[id(value)] = ("attr", _copy(name), _copy(key)) if cls is str else ("attr", name, key)
@@ -232,11 +237,9 @@ class References:
             if module is None or module.__dict__.get(pid[2]) is not obj or pid[1:] in self.changed.rebound:
                 return None
             return None if self.is_user_type(type(obj)) or libraries.is_rebound(*pid[1:]) else pid
-        if tag == "module":
-            return pid if sys.modules.get(pid[1]) is obj else None
-        if tag == "dict":
+        if tag in ("module", "dict"):
             module = sys.modules.get(pid[1])
-            return pid if module is not None and module.__dict__ is obj else None
+            return pid if (module if tag == "module" else getattr(module, "__dict__", None)) is obj else None
         return pid if tag != "lib" or self.changed.is_whole(obj) else None
 
     def imported(self) -> list[str]:

@@ -2,9 +2,9 @@
 :mod:`ckpt.image.modules.standard_changes` compares with.
 
 A *note* is a copy of the dictionary of one owner: a module, a class that is written in Python, or a function or object that
-a variable of the module holds. Copies of dictionaries only, so that the modules that ranks need themselves take 2 ms, once,
-before ranks are forked. Those that a program imports are noted after their import
-(:func:`ckpt.image.modules.package_baseline.watch`).
+a variable of the module holds. A function that has no attributes has no note: any that it has later are new. Copies of
+dictionaries only, so that the modules that ranks need themselves take 2 ms, once, before ranks are forked. Those that a
+program imports are noted after their import (:func:`ckpt.image.modules.package_baseline.watch`).
 
 No code of the library runs.
 """
@@ -18,22 +18,18 @@ import types
 from enum import EnumMeta
 from typing import Any
 
-from ckpt.compat.typeobjects import is_heap
-from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, is_a, namespace_of, package_of
+from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, package_of
 from ckpt.image.modules.origins import is_standard
 from ckpt.transport.records import NamedTuple, dataclass, field
 
-__all__ = ["Note", "StandardBaseline", "is_from_standard"]
+__all__ = ["NO_OBJECTS", "Note", "StandardBaseline", "is_from_standard"]
 
 _NOT_NOTED = frozenset({"weakref", "ctypes", "importlib", "multiprocessing.resource_tracker"})
 """Libraries and modules whose objects belong to one process: finalizers, libraries in C, the import system, the process that
 removes shared memory."""
-_NO_OBJECTS = frozenset({"sys", "threading"})
+NO_OBJECTS = frozenset({"sys", "threading"})
 """Modules whose objects describe this process and its threads."""
-_WITHOUT_ATTRIBUTES = frozenset(
-    (int, bool, float, str, bytes, tuple, frozenset, dict, list, set, type(None), types.BuiltinFunctionType)
-)
-"""Exact types of most values of modules; no objects of theirs have attributes that programs could change."""
 _DIRECTORY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -50,13 +46,16 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class StandardBaseline:
-    """``notes``: module's name → notes of it, of its classes and of its objects."""
+    """``notes``: module's name → notes of it, of its classes and of its objects. ``seen``: the modules that
+    :meth:`note_all` has looked at."""
 
     notes: dict[str, list[Note]] = field(default_factory=dict)
+    seen: _lookup.ModuleStates = field(default_factory=_lookup.ModuleStates)
 
     def note_all(self) -> None:
         """Note the modules that have been imported and have no note yet."""
-        for name, module in list(sys.modules.items()):
+        for name in self.seen.changed(sys.modules):
+            module = sys.modules[name]
             if (
                 type(module) is types.ModuleType
                 and module.__dict__.get("__name__") == name
@@ -72,14 +71,13 @@ class StandardBaseline:
         # what sys holds must not live longer: the streams of the program, its exceptions
         noted = dict.fromkeys(attributes) if name == "sys" else dict(attributes)
         notes = self.notes[name] = [Note((name,), "module", module, attributes, noted)]
-        for key, value in list(attributes.items()):
-            if type(value) in _WITHOUT_ATTRIBUTES or key.startswith("__"):
-                continue
-            if is_a(value, type):
-                if namespace_of(value).get("__module__") == name and is_heap(value):
-                    notes.append(Note((name, key), "class", value, value, dict(namespace_of(value))))
-            elif name not in _NO_OBJECTS:
-                live = _attributes_of(value, name)
+        for key, value, namespace in _lookup.owners(
+            dict(attributes) if name == "sys" else noted, name, False
+        ):
+            if namespace is not None:
+                notes.append(Note((name, key), "class", value, value, namespace))
+            elif name not in NO_OBJECTS:
+                live = _attributes_of(value)
                 if live is not None:
                     notes.append(Note((name, key), "attributes", value, live, dict(live)))
 
@@ -92,11 +90,12 @@ def is_from_standard(module: types.ModuleType) -> bool:
     return type(file) is not str or (file.startswith(_DIRECTORY) and "site-packages" not in file)
 
 
-def _attributes_of(obj: Any, module: str) -> dict[str, Any] | None:
-    """The dictionary of a function of that module, or of an instance; None: it has none that programs would change."""
+def _attributes_of(obj: Any) -> dict[str, Any] | None:
+    """The dictionary of a function or of an instance; None: it has none that programs would change."""
     cls = type(obj)
     if cls is types.FunctionType:
-        return obj.__dict__ if obj.__module__ == module else None
-    if issubclass(cls, (types.ModuleType, threading.local)) or type(cls) is EnumMeta:
+        found: dict[str, Any] = obj.__dict__
+        return found
+    if issubclass(cls, threading.local) or type(cls) is EnumMeta:
         return None
     return dictionary_of(obj)

@@ -36,7 +36,7 @@ from ckpt.image.lowlevel.inspect_raw import is_a, namespace_of, package_of
 from ckpt.image.modules.lazy import is_bound_by_functions
 from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.modules.package_changes import Change, Changed
-from ckpt.image.modules.standard_baseline import Note, StandardBaseline
+from ckpt.image.modules.standard_baseline import NO_OBJECTS, Note, StandardBaseline
 
 __all__ = ["find_changes"]
 
@@ -56,7 +56,8 @@ def find_changes(
     for name, notes in list(baseline.notes.items()):
         if sys.modules.get(name) is not notes[0].owner or name in by_value:
             continue
-        for note in [note for note in notes if not _lookup.same(note.noted, note.live)]:
+        changed = [note for note in notes if not _lookup.same(note.noted, note.live)]
+        for note in changed + _functions_with_new_attributes(name, notes):
             for change in _differences(note):
                 if note.part == "module":
                     key = next(iter([*change.value[0], *change.value[1]]))
@@ -64,6 +65,19 @@ def find_changes(
                         continue
                     found.rebound.add((name, key))
                 found.changes.setdefault(change.where, []).append(change)
+
+
+def _functions_with_new_attributes(name: str, notes: list[Note]) -> list[Note]:
+    """A note, with no attributes, of each function that had none when the module was noted, and has some now."""
+    if name in NO_OBJECTS:
+        return []
+    found = _lookup.owners(notes[0].noted, name, True)
+    known = {id(note.owner) for note in notes} if found else ()
+    return [
+        Note((name, key), "attributes", function, function.__dict__, {})
+        for key, function, _ in found
+        if id(function) not in known
+    ]
 
 
 def _differences(note: Note) -> Iterator[Change]:

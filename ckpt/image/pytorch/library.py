@@ -35,7 +35,7 @@ class Torch(Library):
 
     is_left_alone = True
     is_left_to_pickle = True
-    transient_limit_s = 60.0
+    moment_limit_s = 60.0
     rebound_variables = (("torch.utils._device", "CURRENT_DEVICE"),)
 
     def when_imported(self) -> None:

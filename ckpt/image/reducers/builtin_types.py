@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import codecs
 import contextvars
-import datetime
 import gc
 import sys
 import threading
@@ -37,6 +36,7 @@ from collections.abc import Callable
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat import accelerators
 from ckpt.compat.memory import referent_of
 from ckpt.compat.referents import mapping_of
 from ckpt.compat.typeobjects import is_heap
@@ -266,7 +266,7 @@ REDUCERS |= {
     types.TracebackType: tracebacks.reduce_traceback,
     memoryview: buffers.reduce_memoryview,
     type(iter(memoryview(b""))): buffers.reduce_memory_iterator,
-    type(datetime.datetime_CAPI): contexts.reduce_capsule,
+    type(accelerators.socket.CAPI): contexts.reduce_capsule,
     contextvars.ContextVar: contexts.reduce_context_var,
     contextvars.Context: contexts.reduce_context,
     contextvars.Token: contexts.reduce_token,

@@ -1,6 +1,7 @@
 """Child processes, and objects that processes share. An image holds one process only.
 
-A running child is refused by name: after a restart, nobody would wait for the right process. A child that has ended is an
+A running child is refused by name: after a restart, nobody would wait for the right process. One that the program has
+registered is started again by it (:mod:`ckpt.image.stdlib.registered_children`). A child that has ended is an
 ordinary object. The locks of ``multiprocessing`` are saved with their value if only the program itself holds them: without
 children they are like other locks, and many libraries make one in case they need it.
 """
@@ -11,8 +12,11 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned, was_started
+from ckpt.compat.children import was_started
+from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned
 from ckpt.compat.worker_pools import adopt, is_child
+from ckpt.image.reducers.rebuild import make_instance
+from ckpt.image.stdlib.registered_children import is_expected
 
 __all__ = ["reducers"]
 
@@ -36,6 +40,8 @@ def reducers() -> dict[type, Any]:
 def reduce_child(pickler: Any, child: Any) -> Any:
     from ckpt.image.reducers.raw_instances import reduce_raw
 
+    if child.returncode is None and is_expected(child):
+        return make_instance, (type(child),), {"args": child.args, "returncode": None, "pid": child.pid}
     if child.returncode is None and was_started(child):
         command = getattr(child, "args", "a process of multiprocessing")
         raise PicklingError(

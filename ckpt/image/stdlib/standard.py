@@ -11,11 +11,13 @@ import sys
 from typing import Any
 
 from ckpt.compat import accelerators, stdlib
+from ckpt.compat.children import CHILD_WAITS
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, by_name, later
 from ckpt.image.reducers.contexts import decimal_reducers, has_decimal_context
 from ckpt.image.reducers.logs import reduce_manager
 from ckpt.image.stdlib import c_objects
+from ckpt.image.stdlib.registered_children import is_expected
 
 __all__ = [
     "Compression",
@@ -93,10 +95,17 @@ class Expat(Library):
 
 
 class Processes(Library):
-    """subprocess, multiprocessing."""
+    """subprocess, multiprocessing. Where the program waits for the end of a child process, an image waits for it too."""
 
     transient_types = ("subprocess:Popen",)
-    transient_functions = (("subprocess:Popen.__init__", "a child process is being started"),)
+    transient_functions = (
+        ("subprocess:Popen.__init__", "a child process is being started"),
+        *(
+            (f"subprocess:Popen.{name}", "the program waits for the end of a child process")
+            for name in CHILD_WAITS
+        ),
+    )
+    moment_limit_s = 100.0
 
     def reducers(self) -> dict[type, Reducer]:
         from ckpt.image.stdlib import processes
@@ -108,7 +117,9 @@ class Processes(Library):
         return later(f"{_HERE}.processes", "reduce_process") if issubclass(cls, base) else None
 
     def reason_against(self, obj: Any) -> str | None:
-        return None if obj.returncode is not None else f"the child process {obj.pid} is running"
+        if obj.returncode is not None or is_expected(obj):
+            return None
+        return f"the child process {obj.pid} is running"
 
 
 class Sqlite(Library):
@@ -116,6 +127,7 @@ class Sqlite(Library):
     end of a transaction."""
 
     transient_types = ("sqlite3:Connection",)
+    object_limit_s = 60.0
 
     def reason_against(self, obj: Any) -> str | None:
         try:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from ckpt.compat import threads
 from ckpt.image.errors import Refused
@@ -32,6 +31,7 @@ from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.stack import CapturedThread, Stack, capture_thread
 from ckpt.image.threads.contexts import base_context
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["LeftOut", "StoppedThreads", "capture_threads", "is_waiting"]
 

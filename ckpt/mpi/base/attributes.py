@@ -8,7 +8,6 @@ key is called before an attribute is deleted or replaced.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -125,5 +124,7 @@ def _guard(function: Any, *args: Any) -> Any:
     try:
         return function(*args)
     except Exception as error:
+        import traceback
+
         traceback.print_exception(error)
         raise MpiException(ERR_OTHER, f"attribute function failed: {error!r}") from None

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +44,8 @@ def handle(comm: Callable[[], object], handler: Any, error: MpiException) -> Mpi
 
 def _print_traceback(error: MpiException) -> None:
     """Print the traceback from the program's outermost frame on, as if no caller had caught the exception."""
+    import traceback
+
     home = __file__.rpartition("ckpt")[0]
     ours = (home + "ckpt/",)
     frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith((*ours, "<"))]

@@ -301,9 +301,8 @@ class ImageWriter:
         )
         table.add_times(hashed_ns - begun_ns, packed_ns - hashed_ns, time.perf_counter_ns() - packed_ns)
 
-    def finish(self, meta: Mapping[str, Any]) -> ImageReceipt:
-        """Make the image durable and return the receipt. `meta` is JSON, which the manifest keeps.
-
+    def finish(self, meta: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> ImageReceipt:
+        """Make the image durable and return the receipt. `meta` is JSON, which the manifest keeps; `files`: see `Manifest`.
         Raises:
             StorageFailed: the system refused; the image is aborted.
             ValueError: the writer is finished or aborted.
@@ -314,17 +313,17 @@ class ImageWriter:
             self._flush(self._small)
             if self._pool is not None:
                 self._pool.join()
-            receipt = self._commit(meta)
+            receipt = self._commit(meta, files)
         except BaseException:
             self.abort()
             raise
         self._close()
         return receipt
 
-    def _commit(self, meta: Mapping[str, Any]) -> ImageReceipt:
+    def _commit(self, meta: Mapping[str, Any], files: Mapping[str, Any] | None) -> ImageReceipt:
         begun_ns = time.perf_counter_ns()
         stored = self._pack.seal()
-        manifest = self._manifest(meta, stored)
+        manifest = self._manifest(meta, files, stored)
         data = manifest.encode(self._job.key)
         file = PendingFile(self._fs, self._directory, self._stem + ".json")
         try:
@@ -352,7 +351,7 @@ class ImageWriter:
             },
         )
 
-    def _manifest(self, meta: Mapping[str, Any], stored: bool) -> Manifest:
+    def _manifest(self, meta: Mapping[str, Any], files: Mapping[str, Any] | None, stored: bool) -> Manifest:
         table = self._table
         own = PackRef(f"{image_directory(self._rank)}/{self._stem}.pack", self._pack.length, self._pack.align)
         packs = ([own] if stored else []) + list(table.packs)
@@ -377,6 +376,7 @@ class ImageWriter:
             meta=meta,
             bytes_raw=self._bytes_raw,
             bytes_written=self._pack.length if stored else 0,
+            files=files,
         )
 
     def _resolve(self, slots: list[int]) -> tuple[int, ...]:

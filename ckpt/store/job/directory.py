@@ -25,14 +25,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX, FileSystem, close_quietly
 from ckpt.store.disk.privacy import check_private_directory, check_private_file, open_regular
 from ckpt.store.errors import Incompatible, JobMissing, RecordDamaged, StorageFailed
 from ckpt.store.job.creation import make
-from ckpt.store.job.eventlog import EventLog
+from ckpt.store.job.eventlog import EventLog, iso_time
 from ckpt.store.job.location import Location
 from ckpt.store.job.lock import Life, LockHandle, LockRecord, read_record, take_lock
 from ckpt.store.records import authenticated, formats
@@ -160,7 +159,7 @@ class JobDirectory:
             size=size,
             hash_seed=_any_hash_seed() if hash_seed is None else hash_seed,
             python=sys.version.split()[0] if python is None else python,
-            created=datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
+            created=iso_time(time.time_ns(), "seconds"),
             cwd=os.getcwd(),
             options=dict(options or {}),
             fs=system,

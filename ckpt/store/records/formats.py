@@ -34,7 +34,7 @@ from ckpt.store.records.shapes import (
     Text,
 )
 
-__all__ = ["CONTROL", "ENTRY", "GENERATION", "JOB", "MANIFEST", "VECTORS", "read", "write"]
+__all__ = ["CONTROL", "ENTRY", "FILES", "GENERATION", "JOB", "MANIFEST", "VECTORS", "read", "write"]
 
 COUNT: Final = Integer()
 EPOCH: Final = Integer(1)
@@ -80,6 +80,19 @@ def _envelope(kind: str) -> dict[str, Shape]:
     return {"mac": DIGEST, "kind": OneOf(kind), "format": Integer(1), "job": Hex(16)}
 
 
+FILES: Final = Record(
+    "files",
+    {
+        "log": Text(),  # the undo log that ended with this image
+        "bytes": COUNT,  # where it ended
+        "mac": Text(),  # of its last line
+        "boot": Text(),  # boot id of the machine
+        # What a restart cannot put back: from lines up to this epoch on, the path ("": all), and why
+        "uncovered": Rows(Row(epoch=COUNT, path=Text(), reason=Text())),
+        "more": COUNT,  # such changes that are not listed
+    },
+)
+
 MANIFEST: Final = Record(
     "manifest",
     {
@@ -109,7 +122,9 @@ MANIFEST: Final = Record(
         "stream": Rows(COUNT),
         "small": Rows(COUNT),
         "buffers": Rows(Either(COUNT, Rows(COUNT, least=2))),
+        "files": FILES,  # missing where files do not go back with the program, and in manifests of earlier versions
     },
+    optional=("files",),
     rule=_check_indices,
 )
 

@@ -74,7 +74,9 @@ class BufferRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """One rank's image of one epoch. `label` is (previous epoch, epoch]; `meta` is the image's report."""
+    """One rank's image of one epoch. `label` is (previous epoch, epoch]; `meta` is the image's report; `files`: what is
+    known of the program's files (`formats.FILES`); None: they do not go back with the program.
+    """
 
     job: str
     rank: int
@@ -88,6 +90,7 @@ class Manifest:
     meta: Mapping[str, Any] = field(default_factory=dict)
     bytes_raw: int = 0
     bytes_written: int = 0
+    files: Mapping[str, Any] | None = None
 
     @property
     def epoch(self) -> int:
@@ -95,25 +98,23 @@ class Manifest:
 
     def encode(self, key: bytes) -> bytes:
         """Return the bytes of the file. Raises ValueError if `decode` would refuse them."""
-        return formats.write(
-            key,
-            formats.MANIFEST,
-            self.job,
-            {
-                "rank": self.rank,
-                "epoch": self.label[1],
-                "previous": self.label[0],
-                "incarnation": self.incarnation,
-                "bytes_raw": self.bytes_raw,
-                "bytes_written": self.bytes_written,
-                "meta": dict(self.meta),
-                "packs": list(map(list, self.packs)),
-                "blocks": list(map(list, self.blocks)),
-                "stream": list(self.stream),
-                "small": list(self.small),
-                "buffers": [b.length if b.blocks is None else [b.length, *b.blocks] for b in self.buffers],
-            },
-        )
+        fields = {
+            "rank": self.rank,
+            "epoch": self.label[1],
+            "previous": self.label[0],
+            "incarnation": self.incarnation,
+            "bytes_raw": self.bytes_raw,
+            "bytes_written": self.bytes_written,
+            "meta": dict(self.meta),
+            "packs": list(map(list, self.packs)),
+            "blocks": list(map(list, self.blocks)),
+            "stream": list(self.stream),
+            "small": list(self.small),
+            "buffers": [b.length if b.blocks is None else [b.length, *b.blocks] for b in self.buffers],
+        }
+        if self.files is not None:
+            fields["files"] = dict(self.files)
+        return formats.write(key, formats.MANIFEST, self.job, fields)
 
     @classmethod
     def decode(cls, key: bytes, job_id: str, data: bytes, path: str) -> Manifest:
@@ -135,6 +136,7 @@ class Manifest:
             meta=content["meta"],
             bytes_raw=content["bytes_raw"],
             bytes_written=content["bytes_written"],
+            files=content["files"] if "files" in content else _files_of_old(content["meta"]),
         )
 
     def expect(self, *, rank: int, epoch: int, incarnation: int, path: str) -> None:
@@ -150,3 +152,9 @@ class Manifest:
                     path=path,
                     hint="Files were swapped: restore them, or go on from another epoch (`ckpt ls`).",
                 )
+
+
+def _files_of_old(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Earlier versions had a part of it elsewhere."""
+    log = meta.get("undo_log")
+    return None if log is None else {**log, "boot": "", "uncovered": [], "more": 0}

@@ -19,6 +19,8 @@ time. A field that an image of an older version does not have is ``None``.
                 "bytes":     {"raw", "written", "stream", "buffers"}, "buffers": number of large ones
                 "blocks":    {"new", "shared", "new_bytes", "shared_bytes", "packs", "codecs": {codec: blocks}}
                 "timings_ns": {…}                                           of the image's parts
+                "not_covered": [[epoch, path, reason]]  changes of files that a restart from lines up to this epoch
+                    does not put back ("": of all files), "not_covered_more": such changes that are not listed
                 "manifest":  path}]}
 """
 
@@ -117,6 +119,8 @@ def describe(manifest: Manifest, entry: RankEntry) -> dict[str, Any]:
         "buffers": image.get("buffers"),
         "blocks": _blocks(manifest, entry),
         "timings_ns": {**(image.get("timings_ns") or {}), **(meta.get("timings_ns") or {})},
+        "not_covered": (manifest.files or {}).get("uncovered", []),
+        "not_covered_more": (manifest.files or {}).get("more", 0),
         "manifest": entry.manifest,
     }
 

@@ -10,6 +10,7 @@ Memory is bounded: one block at a time. Image files to which no line refers are 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX
@@ -100,8 +101,9 @@ class VerifyReport:
 class _Verifier:
     """One run of `verify`; it remembers the blocks that are good and the files to which lines refer."""
 
-    def __init__(self, job: JobDirectory) -> None:
+    def __init__(self, job: JobDirectory, also: Callable[[int], Iterable[Finding]]) -> None:
         self.job = job
+        self.also = also
         self.codec = Codec()
         self.likeness = Likeness(job.key)
         self.staging = Staging()
@@ -126,6 +128,7 @@ class _Verifier:
                 self._rank(entry, report)
             except StoreError as error:
                 report.findings.append(_finding(error, entry.rank))
+        report.findings += self.also(line.epoch)
         return report
 
     def is_removed(self, line: Line) -> bool:
@@ -202,8 +205,11 @@ def _finding(error: StoreError, rank: int | None) -> Finding:
     return Finding(type(error).__name__, rank, error.path, str(error))
 
 
-def verify(job: JobDirectory, epoch: int | None = None) -> VerifyReport:
-    """Verify the line of `epoch`, or (None) all lines. Damage is in the report, not raised.
+def verify(
+    job: JobDirectory, epoch: int | None = None, also: Callable[[int], Iterable[Finding]] = lambda epoch: ()
+) -> VerifyReport:
+    """Verify the line of `epoch`, or (None) all lines. Damage is in the report, not raised. `also`: what else is
+    wrong with a line.
 
     If the line of `epoch` is damaged, the other lines are verified too, to find one that can be used instead. A line that
     is removed while it is read (the job may be running, and prunes) is no line any more, and not in the report.
@@ -218,14 +224,14 @@ def verify(job: JobDirectory, epoch: int | None = None) -> VerifyReport:
         what = "nothing was committed yet" if epoch is None else f"no committed epoch {epoch}"
         known = ", ".join(str(line.epoch) for line in lines) or "none"
         raise EpochMissing(what, path=job.path, hint=f"Committed epochs: {known}.")
-    verifier = _Verifier(job)
+    verifier = _Verifier(job, also)
     report = VerifyReport()
     for line in wanted:
         found = verifier.line(line)
         if found.good or not verifier.is_removed(line):
             report.lines.append(found)
     if not report.lines:
-        return verify(job, epoch)
+        return verify(job, epoch, also)
     report.incompatible = any(
         finding.kind == "Incompatible" for line in report.lines for finding in line.findings
     )

@@ -1,8 +1,11 @@
 """What a restart has to put back, worked out from the undo logs of all ranks for one interval.
 
 The earliest record of a name, and of a file, counts, whichever rank wrote it. Moves of directories are followed in the order
-of time, so that each directory of the checkpoint is known by the paths at which it may be now. A rank does not know which
-directories another rank renames: what it then changes below one is uncovered.
+of time, so that each directory of the checkpoint is known by the paths at which it may be now.
+
+A rank does not know which directories another rank renames: what it then changes below one is uncovered. Nor does it record
+what it changes in a directory that it has made. If another rank puts a directory of the checkpoint there, that is uncovered
+as a whole, unless the first rank sees by its age that it is another one (:mod:`ckpt.undo.recorder`).
 
 Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 """
@@ -14,6 +17,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo.records import (
+    CLOCK_NS,
     Attributes,
     Binding,
     Content,
@@ -33,8 +37,9 @@ __all__ = ["FilePlan", "Log", "Plan", "make_plan"]
 
 _DOUBTFUL = "another rank has renamed a directory above it"
 _REPLACED = "another rank has removed or replaced a directory above it"
-_CLOCK_NS = 10_000_000
-"""File systems stamp files with the time of the last tick of the kernel's clock."""
+_TAKEN_FOR_NEW = (
+    "another rank may have taken it for a directory that it has made, and have changed what is in it"
+)
 
 
 class Log(NamedTuple):
@@ -51,17 +56,20 @@ class Log(NamedTuple):
 @dataclass(slots=True)
 class FilePlan:
     """A file of the checkpoint. ``status``: at the checkpoint. ``path``: a name that it had; ``names``: all that are known.
-    ``link``: a hard link to it, ``copy``: a copy of its contents; "": none. ``nbytes``: its length; None: its contents have
-    not changed. ``tail``: digest of the file up to ``nbytes`` or, where ranks have appended to it between their
-    checkpoints, up to ``tail_nbytes``; "": not known. ``has_attributes``: they are put back, too. ``is_unsure``: no record
-    says for sure that the file was there at the checkpoint. ``has_no_name``: other ranks say that its names were bound to
-    something else at theirs: it was removed, or replaced, while the checkpoint was taken.
+    ``link``: a hard link to it, ``copy``: a copy of its contents; "": none. ``linked``, ``copied``: what their records say,
+    by which they are known again. ``nbytes``: its length; None: its contents have not changed. ``tail``: digest of the file
+    up to ``nbytes`` or, where ranks have appended to it between their checkpoints, up to ``tail_nbytes``; "": not known.
+    ``has_attributes``: they are put back, too. ``is_unsure``: no record says for sure that the file was there at the
+    checkpoint. ``has_no_name``: other ranks say that its names were bound to something else at theirs: it was removed, or
+    replaced, while the checkpoint was taken.
     """
 
     status: Status
     path: str
     link: str = ""
     copy: str = ""
+    linked: Status | None = None
+    copied: Content | None = None
     nbytes: int | None = None
     tail: str = ""
     tail_nbytes: int = 0
@@ -92,7 +100,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     plan = Plan()
     names: dict[str, Binding] = {}
     places = _Places()
-    moves: list[tuple[Log, Moved]] = []
+    renamings = _Renamings()
     removed: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
     doubtful: dict[str, Uncovered] = {}
@@ -102,16 +110,17 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     for log, record in _by_time(happened):
         if stays.match(record.path) and not isinstance(record, Moved):
             continue
-        if any(each is not log and _is_in(record.path, move) for each, move in moves):
-            for path in _names_then(record.path, [move for _, move in moves]):
-                doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
+        for path in renamings.doubted(log, record.path):
+            doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
                 if any(each is not log and _is_younger(path, binding, move) for each, move in removed):
                     doubtful.setdefault(path, Uncovered(path, _REPLACED, record.time_ns))
                 names.setdefault(path, binding)
+                renamings.note(log, record)
                 if binding is not None and binding.is_file:
                     file = _file(plan, binding, path)
+                    file.linked = file.linked if file.link or not kept else binding
                     file.link = file.link or log.kept(kept)
                     file.is_unsure = False
             case Content(path, status, copy, tail, end):
@@ -119,16 +128,18 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                 if file.nbytes is None:
                     file.nbytes = file.tail_nbytes = file.status.nbytes
                     file.tail = tail
+                file.copied = file.copied if file.copy or not copy else record
                 file.copy = file.copy or log.kept(copy)
                 written[status.file] = max(written.get(status.file, 0), end)
             case Attributes():
                 _changed(plan, record, names)
             case Moved():
                 places.follow(record)
-                if record.source and record.target and not record.is_new:
-                    moves.append((log, record))
-                elif not record.target:
+                if not record.target:
                     removed.append((log, record))
+                else:
+                    mistaken = renamings.follow(log, record)
+                    plan.uncovered += [Uncovered(path, _TAKEN_FOR_NEW, record.time_ns) for path in mistaken]
             case Uncovered():
                 plan.uncovered.append(record)
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
@@ -210,7 +221,7 @@ def _is_younger(path: str, binding: Binding, removed: Moved) -> bool:
     own checkpoint.
     """
     is_below = any(path.startswith(each + posixpath.sep) for each in (removed.source, removed.path))
-    return is_below and binding is not None and binding.file.born_ns > removed.time_ns - _CLOCK_NS
+    return is_below and binding is not None and binding.file.born_ns > removed.time_ns - CLOCK_NS
 
 
 def _names_then(path: str, moves: Sequence[Moved]) -> list[str]:
@@ -265,6 +276,53 @@ def _that_happened(records: Sequence[Record], left: Mapping[str, Container[FileI
     return found
 
 
+class _Renamings:
+    """Which directories have been renamed by whom, and so what ranks say of names that others have changed."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Log | None, Moved]] = []  # in the order of time; None: no rank knows of it
+        self._noted: dict[
+            str, dict[str, int]
+        ] = {}  # name -> directories of the logs that have it, and since when
+
+    def note(self, log: Log, record: Name) -> None:
+        """The rank may put a directory there, and then records no name below."""
+        self._noted.setdefault(record.path, {}).setdefault(log.directory, record.time_ns)
+
+    def doubted(self, log: Log, path: str) -> list[str]:
+        """The names that a path in this log may stand for, if another rank has renamed a directory above it."""
+        if not any(each is not log and _is_in(path, moved) for each, moved in self._found):
+            return []
+        return _names_then(path, [moved for _, moved in self._found])
+
+    def follow(self, log: Log, moved: Moved) -> list[str]:
+        """Another renaming. Returns the directories of the checkpoint that are now where another rank may take them for
+        some that it has made."""
+        carried = [
+            (
+                by if by is log else None,
+                each._replace(target=renamed(each.target, moved.source, moved.target)),
+            )
+            for by, each in self._found
+            if each.target == moved.source or each.target.startswith(moved.source + posixpath.sep)
+        ]
+        found: list[tuple[Log | None, Moved]] = [*carried, *([] if moved.is_new else [(log, moved)])]
+        mistaken = [move.path for each, move in found if self._may_be_taken_for_new(each, move)]
+        self._found += found
+        return mistaken
+
+    def _may_be_taken_for_new(self, log: Log | None, moved: Moved) -> bool:
+        for path in _names_then(moved.target, [each for _, each in self._found]):
+            while path != posixpath.dirname(path):
+                for directory, time_ns in self._noted.get(path, {}).items():
+                    born_ns = moved.file.born_ns
+                    is_other = log is None or log.directory != directory
+                    if is_other and (not born_ns or born_ns > time_ns - CLOCK_NS):
+                        return True
+                path = posixpath.dirname(path)
+        return False
+
+
 class _Places:
     """Where the directories of the checkpoint are now."""
 
@@ -273,8 +331,9 @@ class _Places:
 
     def follow(self, moved: Moved) -> None:
         if moved.target:
-            for places in self._at.values():
-                places[:] = [renamed(place, moved.source, moved.target) for place in places]
+            for places in self._at.values():  # both places: it may have failed
+                since = [renamed(place, moved.source, moved.target) for place in places]
+                places += [place for place in since if place not in places]
         if not moved.is_new:
             places = self._at.setdefault(moved.path, [])
             places += [place for place in (moved.source, moved.target) if place and place not in places]

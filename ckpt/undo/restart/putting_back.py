@@ -133,13 +133,14 @@ class _PuttingBack:
         found = {}
         for path, places in self._plan.directories.items():
             binding = self._plan.names.get(path)
-            if binding is None:
-                continue
+            if binding is None or not binding.is_directory:
+                continue  # another rank has made the directory
             aside = f"{_ASIDE}{binding.file.inode}"
             places = [*places, path]
             places += [os.path.join(above, aside) for above in dict.fromkeys(_above(places))]
             place = next((each for each in places if self._is(self._places.look(each), binding.file)), None)
-            if place is not None and place != path:
+            stays = path in self._plan.doubtful or not self._is_in_another(path)
+            if place is not None and not (place == path and stays):
                 found[path] = (place, aside)
         unsteady = self._unsteady(found)
         for path, (place, aside) in sorted(found.items(), key=lambda item: -item[1][0].count(os.sep)):
@@ -149,6 +150,17 @@ class _PuttingBack:
             with _named(path):
                 self._places.rename(place, os.path.join(above, aside))
             self._aside[path] = os.path.join(above, aside)
+
+    def _is_in_another(self, path: str) -> bool:
+        """Is the path below a directory that will make room for the one of the checkpoint? A restart that was killed has
+        made it."""
+        for above in _above([path]):
+            binding = self._plan.names.get(above)
+            if binding is not None and binding.is_directory:
+                now = self._places.look(above)
+                if now is None or self._is_another(above, binding, now):
+                    return True
+        return False
 
     def _unsteady(self, found: dict[str, tuple[str, str]]) -> set[str]:
         """Names that will be bound to something else."""
@@ -167,6 +179,10 @@ class _PuttingBack:
         if self._is_gone(path, parent):
             if binding is not None:
                 self._problems.append(Problem(path, f"the directory {parent} is gone"))
+            if path in self._aside:
+                self._problems.append(
+                    Problem(self._aside[path], f"it may have been {path}, whose directory is gone")
+                )
             return
         now = self._places.look(path)
         if binding is None:

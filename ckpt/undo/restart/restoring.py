@@ -23,16 +23,28 @@ from typing import Any
 
 from ckpt.transport.records import dataclass, field, replace
 from ckpt.undo.errors import NotRecorded, NotUndone
-from ckpt.undo.keeping import look
 from ckpt.undo.records import Content, FileId, Name, Uncovered
+from ckpt.undo.restart.checking import (
+    Logs,
+    check_line,
+    known_problems,
+    refuse_copies,
+    refuse_without,
+    whole_logs,
+)
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
 from ckpt.undo.restart.intervals import Interval, intervals, log_directories, logs_of
-from ckpt.undo.restart.plan import Log, Plan, make_plan
+from ckpt.undo.restart.kept_files import check_kept
+from ckpt.undo.restart.line_notes import LineNote
+from ckpt.undo.restart.others import changed_by_others
+from ckpt.undo.restart.plan import Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, undo_path
+from ckpt.undo.sealing import make_durable, read_notes
 from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
 
 __all__ = [
+    "LineNote",
     "Moved",
     "Problem",
     "Restored",
@@ -51,7 +63,7 @@ __all__ = [
 _UNDONE, _DONE = "undone", "done-"
 
 
-_FOREIGN = "somebody else has changed the file since the job ended; it is left as it is"
+_FOREIGN = "somebody else has changed the file since; it is left as it is"
 _STARTS_OVER = "the program starts over; files are what they were at epoch {}: before, it is not known"
 
 
@@ -82,59 +94,80 @@ def undo(
     directory: str = os.sep,
     moved: Moved | None = None,
     told: Iterable[Problem] = (),
-    ends: Iterable[tuple[str, int, str]] = (),
+    lines: Iterable[LineNote] = (),
     first: Chosen = _AUTO,
     now: Chosen = _AUTO,
 ) -> Restored:
     """Put files back to what they were at ``line`` (0: the job's start). No process of the job may be alive.
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
-    otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what ranks
-    have said not to be covered; a log on a disk that has failed does not say it. ``ends``: (name, length in bytes, last MAC)
-    of logs, as images say it (:data:`ckpt.undo.logs.Ends`). ``first``, ``now``: which files were
-    covered at first, and which will be. Can be done again after it was killed, or has raised.
+    otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what
+    ranks have said not to be covered; a log on a disk that has failed does not say it. ``lines``: what this line and later
+    ones say of files. ``first``, ``now``: which files were covered at first, and which will be. Can be done again after it
+    was killed, or has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
-    directory is gone. LogDamaged: nothing has been changed. NotUndone: the file system refuses a step.
+    directory is gone. LogDamaged, CopyDamaged (another line may do without that copy): nothing has been changed. NotUndone:
+    the file system refuses a step.
     """
     job = os.path.realpath(job)  # files are reached through no symbolic link
     with _named(job):
         state = load(job, key, from_start)
         if state.since is None:
-            _begin_to_record(job, key, line, Choices(first).go_on(line, now))
+            _begin_to_record(job, key, line, highest, Choices(first).go_on(line, now))
             return Restored(is_recorded=False)
+        if moved is not None and moved not in state.moved:
+            state.moved.append(moved)
         restored = Restored()
         if line == 0 and state.since > 0:
             restored.problems.append(Problem("", _STARTS_OVER.format(state.since), is_final=True))
         else:
-            _check(state, line, job)
-        due = [interval for interval in reversed(intervals(job)) if interval.epoch >= line]
-        if moved is not None and moved not in state.moved:
-            state.moved.append(moved)
-        known = [*ends, *ends_noted(job, key)]
-        logs = [logs_of(interval, key, state.moved, known) for interval in due]
-        _refuse_without(directory, logs)
-        plans = list(map(make_plan, logs))
+            check_line(state, line, job)
+        lines = list(lines)
+        logs = whole_logs(job, key, line, state, lines)
+        refuse_without(directory, [of_ranks for _, of_ranks in logs])
+        restored.problems += known_problems(job, key, line, state, lines, logs)
+        plans = [make_plan(of_ranks) for _, of_ranks in logs]
         if moved is not None:
-            _refuse_copies(plans, state)
+            refuse_copies(plans, state)
+        state.foreign += _of_others(job, key, state, moved, (line, highest), logs, plans)
+        chain = [(interval, plan) for (interval, _), plan in zip(logs, plans, strict=True)]
+        restored.problems += check_kept(chain, state.renumbered, {file for _, file in state.foreign})
         if highest > line:
             state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
-        state.foreign += changed_since(job, key, moved)
         if highest > line or moved is not None or state.foreign:
             save(job, key, state)
         forget_end(job)
         choices = Choices(first, state.chosen)
-        restored.intervals, restored.chosen = len(due), choices.since(line)
+        restored.intervals, restored.chosen = len(chain), choices.since(line)
         restored.problems += told
-        for interval, plan in zip(due, plans, strict=True):
+        for interval, plan in chain:
             _undo_interval(job, key, state, interval, plan, restored)
         restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
         since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
         renumbered = state.renumbered if intervals(job) else {}
-        done = State(since, state.left, renumbered, state.moved, choices.go_on(line, now).later)
+        later = choices.go_on(line, now).later
+        done = State(since, state.left, renumbered, state.moved, later, booted=state.booted)
         if done != state:
             save(job, key, done)
         return restored
+
+
+def _of_others(
+    job: str,
+    key: bytes,
+    state: State,
+    moved: Moved | None,
+    left: tuple[int, int],
+    logs: Logs,
+    plans: list[Plan],
+) -> list[tuple[str, FileId]]:
+    """What somebody else has changed since, and which files it was. ``left``: the lines that are left."""
+    found = changed_since(job, key, moved)
+    if left not in state.left:  # else ranks, or a restart that was killed, have changed files since the notes
+        chain = [(of_ranks, plan) for (_, of_ranks), plan in zip(logs, plans, strict=True)]
+        found += changed_by_others(chain, key, state.renumbered)
+    return found
 
 
 def _undo_interval(
@@ -159,35 +192,6 @@ def _undo_interval(
     _retire(interval)
 
 
-def _refuse_without(directory: str, logs: list[list[Log]]) -> None:
-    """The directory of the program is not there, and the program has not removed it: nothing in it could be put back."""
-    if os.path.isdir(directory):
-        return
-    paths = {record.path for of_ranks in logs for log in of_ranks for record in log.records}
-    if any(path == directory or directory.startswith(path + os.sep) for path in paths):
-        return
-    if any(path.startswith(directory + os.sep) for path in paths):
-        raise NotRecorded(
-            "the directory of the program is gone (moved? --chdir DIR says where to)", path=directory
-        )
-
-
-def _refuse_copies(plans: list[Plan], state: State) -> None:
-    """Files are known by their inodes: a copy of the directory has other ones. The newest interval shows it."""
-    plan = next((plan for plan in plans if plan.names or plan.files), Plan())
-    for path in plan.names:
-        parent = os.path.dirname(path)
-        if not (parent in plan.names or parent in plan.directories or os.path.isdir(parent)):
-            raise NotRecorded("there is no such directory where the program's has moved to", path=parent)
-    for file, each in plan.files.items():
-        found = [binding for path in (each.link, *each.names) if path and (binding := look(path)) is not None]
-        numbers = (file, state.renumbered.get(file, file))
-        if found and each.has_attributes and not any(binding.file in numbers for binding in found):
-            raise NotRecorded(
-                "it is not the file that was there, the directory may be a copy", path=each.path
-            )
-
-
 def _follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> None:
     """A file that had been made again has been made another time: all its numbers lead to the last one."""
     firsts: dict[FileId, list[FileId]] = {}
@@ -201,14 +205,6 @@ def _follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> No
                     renumbered[first] = now
 
 
-def _check(state: State, line: int, job: str) -> None:
-    if state.since is not None and line < state.since:
-        raise NotRecorded(f"what files were before epoch {state.since} is not known", path=job)
-    for low, high in state.left:
-        if low < line <= high:
-            raise NotRecorded(f"the files of epoch {line} have been put back to epoch {low} since", path=job)
-
-
 def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
     """Why files cannot be put back to this line; "": they can, or files have not been recorded until now.
 
@@ -218,7 +214,7 @@ def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
         state = load(job, key, from_start)
         try:
             if state.since is not None:
-                _check(state, line, job)
+                check_line(state, line, job)
         except NotRecorded as failure:
             return failure.what
         return ""
@@ -231,6 +227,9 @@ def ended(job: str, key: bytes) -> None:
             moved = load(job, key, from_start=True).moved
             known = ends_noted(job, key)
             plans = [make_plan(logs_of(interval, key, moved, known)) for interval in chain]
+            for directory in [each for interval in chain for each in log_directories(interval)]:
+                if read_notes(directory, key) is None:  # else it is durable since the image behind it
+                    make_durable(directory)
             note_end(job, key, plans, [each for interval in chain for each in log_directories(interval)])
 
 
@@ -239,9 +238,10 @@ def has_chain(job: str) -> bool:
     return is_there(job) or bool(intervals(job))
 
 
-def _begin_to_record(job: str, key: bytes, line: int, choices: Choices) -> None:
+def _begin_to_record(job: str, key: bytes, line: int, highest: int, choices: Choices) -> None:
     _move_chain(job)
-    save(job, key, State(since=line, chosen=choices.later))
+    left = [(line, highest)] if highest > line else []
+    save(job, key, State(since=line, left=left, chosen=choices.later))
 
 
 def give_up(job: str, key: bytes) -> bool:
@@ -277,7 +277,7 @@ def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
             since = oldest if old and state.since is not None else state.since
             left = [(low, high) for low, high in state.left if high >= oldest]
             renumbered, moved = (state.renumbered, state.moved) if len(old) < len(chain) else ({}, [])
-            now = State(since, left, renumbered, moved, state.chosen)
+            now = State(since, left, renumbered, moved, state.chosen, booted=state.booted)
             if now != state:
                 save(job, key, now)
         for interval in old:

@@ -9,6 +9,7 @@ renumbered  files that had to be made again -> the numbers that they have now; o
 chosen      which files are covered, where a restart has chosen others than the job's start (``Choices`` in
             :mod:`ckpt.undo.selection.patterns`)
 foreign     paths and files that a restart under way leaves as they are (:mod:`ckpt.undo.restart.ending`)
+booted      (L, B): a restart has gone back to line L in boot B of the machine, after L itself had been taken in another one
 moved       (I, S, T): before incarnation I, the user has renamed directory S to T; older intervals know it as S
 
 Without the file, files are recorded from the job's start or not at all, as the job's options say. Files that are not put
@@ -67,6 +68,7 @@ class State:
     moved: list[Moved] = field(default_factory=list)
     chosen: list[tuple[int, Chosen]] = field(default_factory=list)
     foreign: list[tuple[str, FileId]] = field(default_factory=list)
+    booted: tuple[int, str] = (-1, "")
 
 
 def is_there(job: str) -> bool:
@@ -87,10 +89,15 @@ def load(job: str, key: bytes, from_start: bool) -> State:
             [Moved(*each) for each in plain.get("moved", ())],
             [(epoch, Chosen(*chosen)) for epoch, chosen in plain.get("chosen", ())],
             [(path, FileId(*file)) for path, file in plain.get("foreign", ())],
+            _booted(*plain.get("booted", (-1, ""))),
         )
     except (KeyError, TypeError, ValueError) as failure:
         path = undo_path(job, _STATE)
         raise LogDamaged(f"it verifies, and is no record ({failure})", path=path) from failure
+
+
+def _booted(line: int, boot: str) -> tuple[int, str]:
+    return line, boot
 
 
 def save(job: str, key: bytes, state: State) -> None:
@@ -102,6 +109,7 @@ def save(job: str, key: bytes, state: State) -> None:
         "moved": state.moved,
         "chosen": state.chosen,
         "foreign": state.foreign,
+        "booted": state.booted,
     }
     write_record(job, key, _STATE, plain)
 

@@ -8,7 +8,6 @@ Not here: how a path is compared with a pattern (:mod:`ckpt.undo.selection.patte
 
 from __future__ import annotations
 
-import glob
 import os
 
 from ckpt.undo.selection.patterns import AUTO, LEFT_OUT, SPECIAL, Choice, Patterns, check, words_of
@@ -18,16 +17,18 @@ __all__ = ["Covering", "absolute", "covering"]
 
 def absolute(text: str, directory: str) -> list[str]:
     """The absolute patterns for a pattern. ``directory``: where a relative one begins. Raises ValueError: it is none."""
+    from glob import escape
+
     check(text)
     special = SPECIAL.search(text)
     if special is None:
         path = os.path.normpath(os.path.join(directory, text))
         head, name = os.path.split(path)
         names = os.path.join(os.path.realpath(head), name), os.path.realpath(path)
-        return [glob.escape(each) for each in dict.fromkeys(names)]
+        return [escape(each) for each in dict.fromkeys(names)]
     head, slash, rest = text[: special.start()].rpartition("/")
     above = os.path.realpath(os.path.join(directory, head + slash))
-    return [os.path.join(glob.escape(above), rest + text[special.start() :])]
+    return [os.path.join(escape(above), rest + text[special.start() :])]
 
 
 class Covering:

@@ -467,6 +467,27 @@ def test_a_named_tuple_is_that_of_typing() -> None:
     assert repr(ours["Outer"].Inner(3)) == repr(theirs["Outer"].Inner(3))
 
 
+@pytest.mark.parametrize("base", [NamedTuple, records.NamedTuple])
+def test_the_methods_of_a_named_tuple(base: Any) -> None:
+    one = named_tuples(base)["Outer"].Inner
+    assert one._make([1, "c"]) == one(1, "c") == one(b="c", a=1)
+    assert one(1)._asdict() == {"a": 1, "b": "b"}
+    assert list(inspect.signature(one).parameters) == ["a", "b"]
+    with pytest.raises(TypeError, match="Expected 2 arguments, got 1"):
+        one._make([1])
+    with pytest.raises(TypeError, match="1 required positional argument: 'a'"):
+        one()
+    with pytest.raises((TypeError, ValueError), match="Got unexpected field names"):
+        one(1)._replace(c=1)
+
+
+def test_named_tuples_of_as_many_fields_have_their_own_names() -> None:
+    meta: Any = type(records.NamedTuple)
+    made: list[Any] = [meta(f"T{x}", (), {"__annotations__": {x: "int", "y": "int"}}) for x in "abc"]
+    assert [each(1, 2)._asdict() for each in made] == [{x: 1, "y": 2} for x in "abc"]
+    assert [each(y=2, **{x: 1}) for x, each in zip("abc", made, strict=True)] == [(1, 2)] * 3
+
+
 @pytest.mark.parametrize("body", ["a: int = 1\n    b: int", "_a: int"])
 def test_a_named_tuple_that_typing_refuses_is_refused(body: str) -> None:
     found = []

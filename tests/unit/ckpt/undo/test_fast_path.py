@@ -18,8 +18,12 @@ from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.logs import read_log
 from ckpt.undo.records import Content, Name, Record, Status, to_plain
 from ckpt.undo.selection.covering import covering
+from tests.unit.ckpt.undo import test_watching
 from tests.unit.ckpt.undo.test_sequences import BUILDING, tree_of
+from tests.unit.ckpt.undo.test_two_ranks import until_the_clock_has_gone_on
 from tests.unit.ckpt.undo.test_watching import KEY, SEQUENCES, Program, Watched, watched
+
+in_memory = test_watching.in_memory
 
 FILES = [
     "new",
@@ -77,13 +81,13 @@ def records_of(where: Path, seed: int, begins: Callable[[Any], None]) -> list[li
     return found
 
 
-def test_the_log_is_the_same_without_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_the_same_without_the_fast_path(in_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         keeping.time, "time_ns", lambda: 0
     )  # else it depends on a tick which files are surely new
     for seed in range(SEQUENCES):
-        fast = records_of(tmp_path / f"fast-{seed}", seed, lambda watch: None)
-        slow = records_of(tmp_path / f"slow-{seed}", seed, without_fast_path)
+        fast = records_of(in_memory / f"fast-{seed}", seed, lambda watch: None)
+        slow = records_of(in_memory / f"slow-{seed}", seed, without_fast_path)
         assert fast == slow, seed
 
 
@@ -144,6 +148,28 @@ def test_a_file_whose_contents_are_kept_is_settled(work: Watched, monkeypatch: p
     assert tree_of(str(work.root)) == tree
 
 
+def test_a_file_that_can_only_be_new_in_a_new_directory_is_settled(
+    work: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old file that has been moved there is not opened."""
+    Path("old").write_text("then")
+    work.start()
+    tree = tree_of(str(work.root))
+    os.mkdir("d")
+    os.rename("old", "d/old")
+    Path("d/first").touch()
+    seen = slow_events(work, monkeypatch)
+    for number in range(3):
+        open(f"d/{number}", "x").close()
+    with pytest.raises(FileExistsError):
+        open("d/old", "x").close()
+    assert not seen
+    Path("d/old").write_text("now")
+    assert "open" in seen
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
 def test_a_tree_that_is_removed_is_settled(work: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """shutil.rmtree names files by the descriptor of their directory."""
     os.makedirs("old")
@@ -193,6 +219,33 @@ def test_files_that_are_left_alone_are_replaced_without_the_recorder(
         os.replace(directory / "a.tmp", directory / "a")
     os.remove(directory / "a")
     assert not seen
+
+
+def test_a_directory_of_another_process_in_the_place_of_a_new_one_is_met_anew(tmp_path: Path) -> None:
+    """At once, not a millisecond later: what is made in it would not be recorded."""
+    with watched(tmp_path, ranks=2) as work:
+        os.mkdir("old")
+        work.start()
+        until_the_clock_has_gone_on(str(work.root))
+        (go_on, going), (done, doing) = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(go_on, 1)
+            os.rename("old", "new")
+            os.write(doing, b"d")
+            os._exit(0)
+        os.mkdir("new")
+        for _ in range(2):
+            Path("new/a").touch()
+            os.remove("new/a")
+        os.write(going, b"g")
+        os.read(done, 1)
+        Path("new/x").touch()
+        os.waitpid(child, 0)
+        for fd in (go_on, going, done, doing):
+            os.close(fd)
+        names = [record.path for record in work.log(0).records if isinstance(record, Name)]
+        assert f"{work.root}/new/x" in names and f"{work.root}/new/a" not in names
 
 
 def test_in_a_forked_process_nothing_is_settled(work: Watched) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.undo import _status, allowance, copying, keeping
+from ckpt.undo import _status, allowance, copying, keeping, sealing
 from ckpt.undo.records import FileId
 from ckpt.undo.restart.plan import make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
@@ -43,6 +43,7 @@ SYSTEM_CALLS = {
         "open",
     ),
     *("pread", "pwrite", "readlink", "reserve", "unlink"),
+    *("fdatasync", "fsync", "listdir", "sync_file_system", "write"),
 }
 
 # Compiled as a part of the room: an exception from elsewhere would be taken for one of the program's signal handlers.
@@ -91,7 +92,7 @@ def at_call(
         return raised() if fails else None
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in (keeping, copying, allowance):
+        for user in (keeping, copying, allowance, sealing):
             for name, module in (("os", os), ("fcntl", fcntl), ("_status", _status)):
                 if hasattr(user, name):
                     patch.setattr(user, name, Calls(module, turn))
@@ -134,10 +135,12 @@ def runs(work: Watched, trees: list[Tree]) -> None:
     with open("held", "r+") as held:
         trees.append(tree_of(str(work.root)))
         work.cut()
+        work.watch.seal()
         held.write("held now")
         held.flush()
         second_part()
     work.cut()
+    work.watch.seal()
 
 
 def undone(work: Watched, line: int) -> list[Problem]:

@@ -1,74 +1,72 @@
-"""Every rule of the undo log is needed: without it some random program is not undone.
+"""Every rule of the undo log is needed: without it something is not undone, or is done that should not be (rules.py).
 
-A mutant is a module with one text replaced, and the number of a sequence that shows the difference (None: the test of a
-directory with an old name does).
+`make test` runs all mutants that a random program shows, and a tenth of the others, another one for every commit; `make
+nightly` all.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
+import subprocess
+import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ckpt.undo import recorder
-from ckpt.undo.restart import places, plan, putting_back
+from ckpt.undo.restart import putting_back
 from tests.unit.ckpt.undo import test_sequences as sequences
+from tests.unit.ckpt.undo.rules import MUTANTS, Mutant, One, Two
 
 where = sequences.where
 
-MUTANTS = [
-    (recorder, "copies = not appends and binding.nbytes > 0", "copies = False", 1),
-    (recorder, "if is_complete or (is_complete is False and appends):", "if is_complete is not None:", 40),
-    (recorder, "yield from self._name(target, replaced, now_ns)", "pass", 1),
-    (recorder, "yield from self._name(source, moving, now_ns)", "pass", 1),
-    (recorder, "or self._is_in_new(posixpath.dirname(path)):", "or False:", None),
-    (
-        recorder,
-        "self._moves = {renamed(path, source, target): original",
-        "self._moves = {path: original",
-        None,
-    ),
-    (recorder, "happened = _has_happened(moved, seen[_shown_by(moved)])", "happened = True", 115),
-    (recorder, "self._moves, self._made = self._as_before", "pass", 115),
-    (recorder, "return self._moves[at] + tail", "return directory", 145),
-    (recorder, "            return kept  # it fails", "            pass  # it fails", 145),
-    (recorder, "if binding.is_file else self._original(path)", "", 746),
-    (recorder, "            if directory in self._moves:", "            if False:", None),
-    (plan, "key=lambda item: item[0].count", "key=lambda item: -item[0].count", 12),
-    (plan, "open_from = len(found)", "pass", 145),
-    (plan, "file.link = file.link or log.kept(kept)", "pass", 1),
-    (putting_back, "        self._put_aside()", "        pass", 12),
-    (putting_back, "return path in self._plan.directories and not", "return False and not", 339),
-    (putting_back, "directory.change_mode(stat.S_IMODE(binding.mode))", "pass", 44),
-    (places, "os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))", "pass", 2),
-    (places, "os.chmod(self._path, stat.S_IMODE(status.mode))", "pass", 2),
-    (places, "            os.ftruncate(fd, nbytes)", "            pass", 10),
-    (putting_back, "while not unsteady.isdisjoint((above, *_above([above]))):", "while False:", 1135),
-]
+HERE = Path(__file__).parent
+SHOWN = [mutant for mutant in MUTANTS if not isinstance(mutant.by, str)]
+NAMED = [mutant for mutant in MUTANTS if isinstance(mutant.by, str)]
+
+# A module is imported from its text with the replacement; what was compiled of it before is not looked at.
+WITH_A_MUTANT = """
+import importlib.machinery, sys
+import pytest
+name, old, new, test = sys.argv[1:]
+loader = importlib.machinery.SourceFileLoader
+genuine = loader.get_code
+def get_code(self, module):
+    if module != name:
+        return genuine(self, module)
+    path = self.get_filename(module)
+    text = self.get_data(path).decode()
+    assert text.count(old) == 1, f"found {text.count(old)} times: {old}"
+    return compile(text.replace(old, new), path, "exec", dont_inherit=True)
+loader.get_code = get_code
+options = ["-x", "-q", "--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider", "-c", "/dev/null"]
+sys.exit(pytest.main([*options, "--rootdir", ".", test]))
+"""
+
+
+def module_of(mutant: Mutant) -> types.ModuleType:
+    return importlib.import_module(f"ckpt.undo.{mutant.module}")
 
 
 def mutated(module: types.ModuleType, old: str, new: str) -> dict[str, Any]:
     source = inspect.getsource(module)
-    assert source.count(old) == 1, old
+    assert source.count(old) == 1, f"found {source.count(old)} times: {old}"
     space: dict[str, Any] = {"__name__": module.__name__}
     exec(compile(source.replace(old, new), module.__file__ or "", "exec"), space)
     return space
 
 
-def directory_with_an_old_name(where: str, seed: int) -> None:
-    sequences.test_a_new_directory_with_an_old_name_is_another_directory(where)
-
-
-@pytest.mark.parametrize("number", range(len(MUTANTS)), ids=[old.strip()[:40] for _, old, _, _ in MUTANTS])
+@pytest.mark.parametrize("mutant", SHOWN, ids=[mutant.rule for mutant in SHOWN])
 def test_without_the_rule_something_is_not_undone(
-    where: str, number: int, monkeypatch: pytest.MonkeyPatch
+    where: str, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, old, new, seed = MUTANTS[number]
-    space = mutated(module, old, new)
+    space = mutated(module_of(mutant), mutant.old, mutant.new)
     users = (
         (sequences, "Recorder"),
+        (sequences, "Keeper"),
         (sequences, "make_plan"),
         (sequences, "put_back"),
         (putting_back, "Places"),
@@ -77,4 +75,33 @@ def test_without_the_rule_something_is_not_undone(
         if space.get(name) is not getattr(user, name):
             monkeypatch.setattr(user, name, space.get(name, getattr(user, name)))
     with pytest.raises(Exception):  # noqa: B017 - of any kind: the mutant may also fail
-        (directory_with_an_old_name if seed is None else sequences.check)(where, seed)
+        match mutant.by:
+            case One(seed):
+                sequences.check(where, seed)
+            case Two(seed):
+                sequences.check_two_ranks(where, seed)
+
+
+@pytest.mark.rotate(10)
+@pytest.mark.parametrize("mutant", NAMED, ids=[mutant.rule for mutant in NAMED])
+def test_without_the_rule_the_test_named_fails(mutant: Mutant) -> None:
+    assert isinstance(mutant.by, str)
+    module = module_of(mutant).__name__
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_A_MUTANT, module, mutant.old, mutant.new, str(HERE / mutant.by)],
+        capture_output=True,
+        text=True,
+        cwd=HERE.parents[3],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        timeout=120,
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "found 0 times" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.rule for mutant in MUTANTS])
+def test_the_rule_is_where_it_is_said_to_be(mutant: Mutant) -> None:
+    assert inspect.getsource(module_of(mutant)).count(mutant.old) == 1, mutant.old
+    if isinstance(mutant.by, str):
+        path, _, test = mutant.by.partition("::")
+        assert f"def {test}(" in (HERE / path).read_text(encoding="utf-8")

@@ -41,6 +41,7 @@ class Watched:
         root: Path | None = None,
         covers: Callable[[str], bool] | None = None,
         divides: Callable[[str], bool] = lambda directory: True,
+        ranks: int = 1,
     ) -> None:
         self.root, self.job = root or where / "work", where / "job"
         self.root.mkdir()
@@ -55,6 +56,7 @@ class Watched:
             rank=0,
             incarnation=1,
             limit_bytes=limit_bytes,
+            ranks=ranks,
             on_uncovered=lambda epoch, each: self.told.append(each),
             on_directory=lambda directory: self.on_directory(directory),
             on_process=lambda command, where: self.started.append((command, where)),
@@ -261,7 +263,9 @@ def test_a_copy_does_not_take_the_process_its_locks(work: Watched) -> None:
 
 
 def test_what_is_left_alone(work: Watched) -> None:
+    os.makedirs("package/__pycache__")
     work.start()
+    Path("package/__pycache__/x.pyc").write_text("x")
     os.mkdir("__pycache__")
     Path("__pycache__/x.pyc").write_text("x")
     Path("/dev/null").write_text("x")

@@ -25,6 +25,7 @@ from ckpt.controller.supervision.events import (
     Failed,
     Fence,
     Fenced,
+    FilesDamaged,
     Finished,
     Hello,
     Launch,
@@ -272,6 +273,22 @@ def test_an_image_that_cannot_be_read_is_passed_over_for_an_older_line() -> None
     job.handle(Died(0, 5, code=12), now_ns=4)
     (end,) = job.handle(Fenced(5), now_ns=5)
     assert isinstance(end, End) and (end.exit_code, end.kind) == (12, "interrupted")
+
+
+def test_where_a_copy_of_a_file_is_damaged_the_older_line_is_tried() -> None:
+    """No rank was started."""
+    job = supervisor(2, incarnation=4, lines=(3, 8))
+    assert job.lines.has_older
+    job.handle(Begin(), now_ns=0)
+    actions = job.handle(FilesDamaged("the copy of x is gone"), now_ns=1)
+    assert Log("line-unusable", {"epoch": 8, "rank": None, "reason": "the copy of x is gone"}) in actions
+    [said] = of(Say, actions)
+    assert said == Say("the job cannot go on from epoch 8, trying epoch 3: the copy of x is gone")
+    assert of(Fence, actions) == [Fence(4)]
+    assert of(Launch, job.handle(Fenced(4), now_ns=2)) == [Launch(5, 3, "epoch 8 cannot be read")]
+    assert not job.lines.has_older
+    job.handle(StopRequested(143, "x"), now_ns=3)
+    assert job.handle(FilesDamaged("another one"), now_ns=4) == []
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 12, 70])

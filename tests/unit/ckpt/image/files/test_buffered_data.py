@@ -57,6 +57,60 @@ def test_a_text_layer_over_a_buffer_of_the_programs_own(newline: str | None) -> 
     assert raw.parts == copied_raw.parts == [expected.buffer.getvalue()]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
+@pytest.mark.parametrize(
+    ("encoding", "errors"), [("utf-8", None), ("us-ascii", "xmlcharrefreplace"), ("utf-16", None)]
+)
+@pytest.mark.parametrize("begin", ["", "first\n"])
+@pytest.mark.parametrize("is_memory_first", [True, False])
+def test_a_text_layer_over_memory_that_holds_unwritten_text(
+    newline: str | None, encoding: str, errors: str | None, begin: str, is_memory_first: bool
+) -> None:
+    """Found by xml_etree of the sweep: where the memory was saved first, there were zeros in the place of that text."""
+    memory = io.BytesIO()
+    text = io.TextIOWrapper(memory, encoding, errors, newline=newline)
+    print(begin, file=text, end="", flush=True)
+    length = len(memory.getvalue())
+    print("é one", file=text, end="\n\r\n")
+    if is_memory_first:
+        copied_memory, copied = copy_of([memory, text])
+    else:
+        copied, copied_memory = copy_of([text, memory])
+    assert (
+        len(memory.getvalue()) == len(copied_memory.getvalue()) == length and copied.buffer is copied_memory
+    )
+    for each in (text, copied):
+        print("two", file=each, flush=True)
+    reference = io.TextIOWrapper(io.BytesIO(), encoding, errors, newline=newline)
+    print(begin + "é one\n\r\ntwo", file=reference, flush=True)
+    expected = reference.buffer.getvalue()  # type: ignore[attr-defined]
+    assert memory.getvalue() == expected and copied_memory.getvalue() == expected
+
+
+def test_unwritten_text_over_memory_that_would_be_written_differently_is_refused() -> None:
+    text = io.TextIOWrapper(io.BytesIO(), "iso2022_jp")
+    text.write("\u3042")
+    text.flush()
+    text.write("\u3044")  # in the state that the encoder is in
+    with pytest.raises(pickle.PicklingError, match="flush it"):
+        copy_of(text)
+
+
+def test_unwritten_bytes_of_a_random_buffer_over_memory_are_refused() -> None:
+    """They were zeros after a restart."""
+    memory = io.BytesIO()
+    buffer: Any = io.BufferedRandom(memory)  # type: ignore[arg-type, unused-ignore]
+    buffer.write(b"one ")
+    with pytest.raises(pickle.PicklingError, match="flush it"):
+        copy_of([memory, buffer])
+    buffer.flush()
+    copied_memory, copied = copy_of([memory, buffer])
+    for each in (buffer, copied):
+        each.write(b"two")
+        each.flush()
+    assert memory.getvalue() == copied_memory.getvalue() == b"one two"
+
+
 def test_a_text_layer_over_a_gzip_file() -> None:
     """In the order in which they are met: the memory, the compressed file, the text over it."""
     memory = io.BytesIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 
 from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
@@ -54,3 +55,38 @@ def test_a_set_is_laid_out_again_as_it_was() -> None:
     assert _lookup.restore(copy, *_lookup.layout(numbers))
     assert list(copy) == list(numbers)
     assert copy == numbers
+
+
+SOURCE = """
+from enum import Enum
+class Own: pass
+class Color(Enum): red = 1
+def plain(): pass
+def counted(): pass
+counted.calls = 0
+number, text, table, instance, color, borrowed = 1, "", {}, Own(), Color.red, Enum
+__hidden = Own()
+"""
+
+
+def test_variables_whose_values_have_attributes_are_found() -> None:
+    space = {"__name__": "some"}
+    exec(SOURCE, space)
+    found = _lookup.owners(space, "some", False)
+    assert [name for name, _, _ in found] == ["Own", "Color", "counted", "instance", "color"]
+    assert all(value is space[name] for name, value, _ in found)
+    assert [copy is not None and copy == dict(space[name].__dict__) for name, _, copy in found] == [
+        True
+    ] * 2 + [False] * 3
+    assert _lookup.owners(space, "some", True) == [("counted", space["counted"], None)]
+    assert [name for name, _, _ in _lookup.owners(space, "another", False)] == ["instance", "color"]
+
+
+def test_tuples_that_can_be_part_of_no_cycle_are_untracked() -> None:
+    constants, holder = tuple(iter(("a", 1, None, b""))), tuple(iter(("a", [])))
+    cycle: list[object] = []
+    cycle.append((cycle,))
+    tuples = [constants, holder, cycle[0]]
+    assert all(map(gc.is_tracked, tuples))
+    _lookup.untrack_constants([*tuples, "no tuple", {}])
+    assert list(map(gc.is_tracked, tuples)) == [False, True, True]

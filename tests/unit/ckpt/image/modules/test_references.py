@@ -96,7 +96,7 @@ def test_refreshing_again_finds_new_modules_only() -> None:
     gc.disable()  # hypothesis notes each collection in a variable of a module
     try:
         references.refresh()
-        references._search = lambda name, attributes: walked.append(name)  # type: ignore[method-assign]
+        references._search = lambda name, *_: walked.append(name)  # type: ignore[method-assign]
         references.refresh()
         assert walked == []
         sys.modules["a_library"] = module("a_library", __spec__=collections.abc.__spec__)

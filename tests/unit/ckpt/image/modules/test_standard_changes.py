@@ -146,6 +146,15 @@ def test_what_is_saved_as_a_patch_is_not_saved_twice() -> None:
     assert _changes(source, change, patched=(("antigravity", "a"),)) == ["b"]
 
 
+def test_attributes_of_functions_are_differences_only_where_they_are_new() -> None:
+    source = "__name__ = 'antigravity'\ndef plain(): pass\ndef counted(): pass\ncounted.calls = 0"
+    assert _changes(source, "") == []
+    assert _changes(source, "module.plain.calls = 1; module.counted.calls = 1") == [
+        "counted.calls",
+        "plain.calls",
+    ]
+
+
 def test_a_module_of_the_program_with_a_name_of_the_standard_library_is_its_own() -> None:
     own = types.ModuleType("queue")
     own.__file__ = "/home/somebody/queue.py"

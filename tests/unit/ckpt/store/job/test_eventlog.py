@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from ckpt.store import EventLog, JobDirectory, NotPrivate, StorageFailed
+from ckpt.store.job.eventlog import iso_time
 
 NOON_NS = 1_767_268_800_123_456_789
 
@@ -227,3 +228,13 @@ def test_a_log_that_is_set_aside_stays_and_the_next_line_begins_a_new_one(tmp_pa
     log.append("line", number=3)
     kept = [EventLog(str(path)).read().events for path in sorted(tmp_path.glob("events*"))]
     assert [[event["number"] for event in events] for events in kept] == [[3], [1], [2]]
+
+
+@pytest.mark.parametrize("timespec", ["seconds", "milliseconds", "microseconds"])
+@pytest.mark.parametrize(
+    "since_1970_us", [0, 1, 999_999, 1_709_164_800_000_000, 1_795_537_527_387_877, 4_102_444_799_999_999]
+)
+def test_times_are_written_as_datetime_writes_them(since_1970_us: int, timespec: str) -> None:
+    seconds, rest_us = divmod(since_1970_us, 1_000_000)
+    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_us)
+    assert iso_time(since_1970_us * 1000 + 999, timespec) == moment.isoformat(timespec=timespec)

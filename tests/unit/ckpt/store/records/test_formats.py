@@ -49,6 +49,10 @@ GOOD: dict[str, dict[str, Any]] = {
         "meta": {"stack": [["app\udcff.py", 3]]}, "packs": [[PACK, 5000, 1]],
         "blocks": [[DIGEST, 0, 0, 10, 10, "raw", 1, "", ""], [DIGEST, 0, 10, 5, 90, "zstd", 1, "cd" * 32, "ef" * 16]],
         "stream": [0], "small": [1], "buffers": [7, [100, 0, 1]],
+        "files": {
+            "log": "epoch-00000001-00001/rank-00000", "bytes": 300, "mac": "ab" * 16, "boot": "x",
+            "uncovered": [[1, "/tmp/\udcff", "No space left on device"], [2, "", ""]], "more": 0,
+        },
     },
     "control": {
         "epoch": 2, "previous": 1, "incarnation": 1, "generation": 3, "size": 2, "committed_at": "2026-01-01",
@@ -281,3 +285,17 @@ def test_what_is_nested_too_deeply_is_refused_by_both() -> None:
 @pytest.mark.parametrize("kind", ["job", "generation"])
 def test_what_a_later_version_says_more_is_passed_over(kind: str) -> None:
     assert decided(kind, signed(kind, GOOD[kind] | {"of a later version": [1]})) == (None, None)
+
+
+def test_a_manifest_of_an_earlier_version_is_read() -> None:
+    """It says elsewhere where an undo log ends, or nothing at all."""
+    old = {name: value for name, value in GOOD["manifest"].items() if name != "files"}
+    data = formats.write(KEY, formats.MANIFEST, JOB, old)
+    assert decided("manifest", data) == (None, None)
+    assert Manifest.decode(KEY, JOB, data, "f").files is None
+    assert rewritten("manifest", data) == data
+    old["meta"] = {"undo_log": {"log": "epoch-00000001-00001/rank-00000", "bytes": 7, "mac": "ab"}}
+    said = Manifest.decode(KEY, JOB, formats.write(KEY, formats.MANIFEST, JOB, old), "f").files
+    assert said is not None
+    formats.FILES.check([said])
+    assert (said["bytes"], said["uncovered"], said["boot"]) == (7, [], "")

@@ -13,7 +13,7 @@ import pytest
 
 from ckpt.undo import _status, copying, keeping
 from ckpt.undo.errors import NotUndone
-from ckpt.undo.restart import ending, places, putting_back, restoring, state
+from ckpt.undo.restart import ending, kept_files, places, putting_back, restoring, state
 from tests.unit.ckpt.undo import test_bad_input as bad_input
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.restart.test_restoring import job_of
@@ -40,7 +40,7 @@ def failing(number: int, error: int) -> Iterator[Callable[[], bool]]:
         return OSError(error, os.strerror(error)) if count - 1 == number else None
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in (restoring, putting_back, places, state, ending, copying, keeping):
+        for user in (restoring, kept_files, putting_back, places, state, ending, copying, keeping):
             for name, module in (("os", os), ("fcntl", fcntl), ("_status", _status)):
                 if hasattr(user, name):
                     patch.setattr(user, name, Calls(module, turn, NAMES))

@@ -1,0 +1,1 @@
+"""joblib: pools of processes of its own kind (loky)."""

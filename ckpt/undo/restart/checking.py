@@ -1,0 +1,106 @@
+"""What a restart looks at before it changes anything: that it may go back to the line, and has all it needs for that.
+
+Not here: copies and hard links (:mod:`ckpt.undo.restart.kept_files`), changes of others (:mod:`ckpt.undo.restart.others`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from ckpt.undo.errors import NotRecorded
+from ckpt.undo.keeping import look
+from ckpt.undo.logs import boot_id
+from ckpt.undo.restart.ending import ends_noted
+from ckpt.undo.restart.intervals import Interval, intervals, logs_of
+from ckpt.undo.restart.line_notes import (
+    LineNote,
+    host_was_restarted,
+    not_covered,
+    refuse_missing,
+    that_count,
+)
+from ckpt.undo.restart.others import Touched, differing, notes_of
+from ckpt.undo.restart.plan import Log, Plan
+from ckpt.undo.restart.putting_back import Problem
+from ckpt.undo.restart.state import State
+
+__all__ = ["Logs", "check_line", "known_problems", "refuse_copies", "refuse_without", "whole_logs"]
+
+_RESTARTED = "the host was restarted since: what was changed behind epoch {} may not be covered"
+_LOST = "it is not what it was at the checkpoint: the host was restarted, or somebody else has changed the file since"
+
+Logs = list[tuple[Interval, list[Log]]]
+
+
+def whole_logs(job: str, key: bytes, line: int, state: State, lines: Sequence[LineNote]) -> Logs:
+    """The intervals that a restart from this line undoes, newest first, with their logs. Raises LogDamaged: one is damaged,
+    or not whole, or gone. Raises OSError."""
+    assert state.since is not None
+    due = [interval for interval in reversed(intervals(job)) if interval.epoch >= line]
+    ends = [note.end for note in that_count(lines, state) if note.line > line] + ends_noted(job, key)
+    refuse_missing(job, due, ends, line, state.since)
+    return [(interval, logs_of(interval, key, state.moved, ends)) for interval in due]
+
+
+def known_problems(
+    job: str, key: bytes, line: int, state: State, lines: Sequence[LineNote], logs: Logs
+) -> list[Problem]:
+    """What is known not to come back. Where the host was restarted, the state says so from now on."""
+    notes, due = that_count(lines, state), [interval for interval, _ in logs]
+    found = not_covered(notes, line)
+    if host_was_restarted(due, key, notes, ends_noted(job, key), line, state.booted):
+        state.booted = (line, boot_id())
+        found.append(Problem("", _RESTARTED.format(line), is_final=True))
+        found += _lost(job, key, line, state, [of_ranks for _, of_ranks in logs])
+    return found
+
+
+def _lost(job: str, key: bytes, line: int, state: State, logs: list[list[Log]]) -> Iterator[Problem]:
+    """The host was restarted: files of the line that are not what they were then, and that no rank has changed since."""
+    touched = Touched()
+    for of_ranks in logs:
+        touched.add(of_ranks)
+    before = [interval for interval in intervals(job) if interval.epoch < line]
+    notes = notes_of(logs_of(before[-1], key, state.moved), key) if before else None
+    if notes is not None:
+        for path, _ in differing(notes, touched, state.renumbered):
+            yield Problem(path, _LOST, is_final=True)
+
+
+def refuse_without(directory: str, logs: list[list[Log]]) -> None:
+    """The directory of the program is not there, and the program has not removed it: nothing in it could be put back."""
+    if os.path.isdir(directory):
+        return
+    paths = {record.path for of_ranks in logs for log in of_ranks for record in log.records}
+    if any(path == directory or directory.startswith(path + os.sep) for path in paths):
+        return
+    if any(path.startswith(directory + os.sep) for path in paths):
+        raise NotRecorded(
+            "the directory of the program is gone (moved? --chdir DIR says where to)", path=directory
+        )
+
+
+def refuse_copies(plans: list[Plan], state: State) -> None:
+    """Files are known by their inodes: a copy of the directory has other ones. The newest interval shows it."""
+    plan = next((plan for plan in plans if plan.names or plan.files), Plan())
+    for path in plan.names:
+        parent = os.path.dirname(path)
+        if not (parent in plan.names or parent in plan.directories or os.path.isdir(parent)):
+            raise NotRecorded("there is no such directory where the program's has moved to", path=parent)
+    for file, each in plan.files.items():
+        found = [binding for path in (each.link, *each.names) if path and (binding := look(path)) is not None]
+        numbers = (file, state.renumbered.get(file, file))
+        if found and each.has_attributes and not any(binding.file in numbers for binding in found):
+            raise NotRecorded(
+                "it is not the file that was there, the directory may be a copy", path=each.path
+            )
+
+
+def check_line(state: State, line: int, job: str) -> None:
+    """Raise NotRecorded if the files of this line are not known."""
+    if state.since is not None and line < state.since:
+        raise NotRecorded(f"what files were before epoch {state.since} is not known", path=job)
+    for low, high in state.left:
+        if low < line <= high:
+            raise NotRecorded(f"the files of epoch {line} have been put back to epoch {low} since", path=job)

@@ -1,0 +1,438 @@
+"""The rules of the undo log, each with a mutant: a piece of source text and what stands in its place. A test must notice.
+
+``by`` says which one: a random program of one rank (:class:`One`) or of two (:class:`Two`), run in milliseconds; or a test
+by its name below ``tests/unit/ckpt/undo``, run in a new interpreter that imports the mutant.
+
+When code with a rule in it moves, the mutant fails with "found 0 times": put it where the rule is now, and see that it is
+still caught.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class One(NamedTuple):
+    """A sequence of :func:`~tests.unit.ckpt.undo.test_sequences.check`."""
+
+    seed: int
+
+
+class Two(NamedTuple):
+    """A sequence of :func:`~tests.unit.ckpt.undo.test_sequences.check_two_ranks`."""
+
+    seed: int
+
+
+class Mutant(NamedTuple):
+    """``module``: below :mod:`ckpt.undo`."""
+
+    rule: str
+    module: str
+    old: str
+    new: str
+    by: One | Two | str
+
+
+OLD_NAME = "test_sequences.py::test_a_new_directory_with_an_old_name_is_another_directory"
+RESTORING = "restart/test_restoring.py::"
+
+MUTANTS = [
+    # what is recorded
+    Mutant(
+        "contents are copied before they are changed",
+        "recorder",
+        "copies = not appends and binding.nbytes > 0",
+        "copies = False",
+        One(1),
+    ),
+    Mutant(
+        "of a file that is appended to, the length is enough",
+        "recorder",
+        "copies = not appends and binding.nbytes > 0",
+        "copies = binding.nbytes > 0",
+        "test_rules.py::test_a_file_that_is_appended_to_is_not_copied",
+    ),
+    Mutant(
+        "a file that is appended to and then changed otherwise is copied, too",
+        "recorder",
+        "if is_complete or (is_complete is False and appends):",
+        "if is_complete is not None:",
+        One(40),
+    ),
+    Mutant(
+        "only the first change of a file is recorded",
+        "recorder",
+        "if is_complete or (is_complete is False and appends):",
+        "if is_complete is False and appends:",
+        "test_rules.py::test_a_file_is_copied_once",
+    ),
+    Mutant(
+        "a renaming keeps the name that it replaces",
+        "recorder",
+        "yield from self._name(target, replaced, now_ns)",
+        "pass",
+        One(1),
+    ),
+    Mutant(
+        "a renaming keeps the name that it takes away",
+        "recorder",
+        "yield from self._name(source, moving, now_ns)",
+        "pass",
+        One(1),
+    ),
+    Mutant(
+        "what is in a new directory goes with it",
+        "recorder",
+        "or self._is_in_new(posixpath.dirname(path)):",
+        "or False:",
+        OLD_NAME,
+    ),
+    Mutant(
+        "what is older than a new directory is of another rank",
+        "recorder",
+        "self._moves[directory] = directory  # what name it had is not known",
+        "pass",
+        "test_two_ranks.py::test_a_directory_that_another_rank_has_put_in_the_place_of_a_new_one",
+    ),
+    Mutant(
+        "in another directory of the same name, names are recorded again",
+        "recorder",
+        "if self._directories.setdefault(name, binding.file) != binding.file:",
+        "if False:",
+        Two(205904),
+    ),
+    Mutant(
+        "a path has the name of the checkpoint, however often a directory above it has moved",
+        "recorder",
+        "self._moves = {renamed(path, source, target): original",
+        "self._moves = {path: original",
+        OLD_NAME,
+    ),
+    Mutant(
+        "what is below a directory that has moved is recorded with its old name",
+        "recorder",
+        "return self._moves[at] + tail",
+        "return directory",
+        One(145),
+    ),
+    Mutant(
+        "an old directory in a new one is not new",
+        "recorder",
+        " and directory not in self._moves and",
+        " and",
+        OLD_NAME,
+    ),
+    Mutant(
+        "a renaming that has failed has not happened",
+        "recorder",
+        "happened = _has_happened(moved, seen[_shown_by(moved)])",
+        "happened = True",
+        One(115),
+    ),
+    Mutant(
+        "after a renaming that has failed, what was known before it is right",
+        "recorder",
+        "self._moves, self._made = self._as_before",
+        "pass",
+        One(115),
+    ),
+    Mutant(
+        "an operation below what is no directory fails",
+        "recorder",
+        "            return kept  # it fails",
+        "            pass  # it fails",
+        One(145),
+    ),
+    Mutant(
+        "attributes of a directory belong to its old name",
+        "recorder",
+        "if binding.is_file else self._original(path)",
+        "",
+        One(746),
+    ),
+    Mutant(
+        "what is open for writing at a checkpoint is recorded at once",
+        "watching",
+        "recorded = [file for file in files if isinstance(file, OpenFile)]",
+        "recorded = []",
+        "test_bad_input.py::test_a_file_that_is_removed_while_it_is_open",
+    ),
+    Mutant(
+        "a line is in the log before its change begins",
+        "keeping",
+        "return uncovered + self._append(lines, last)",
+        "self._late = getattr(self, '_late', bytearray()) + lines; return uncovered",
+        One(1),
+    ),
+    Mutant(
+        "files that are left alone are not recorded",
+        "watching",
+        'directory.endswith("/" + _CACHE)',
+        "False",
+        "test_watching.py::test_what_is_left_alone",
+    ),
+    Mutant(
+        "a copy does not take the process its locks",
+        "keeping",
+        "fd = keep.open.fd if keep.open is not None and keep.open.is_locked else -1",
+        "fd = -1",
+        "test_watching.py::test_a_copy_does_not_take_the_process_its_locks",
+    ),
+    Mutant(
+        "above the limit a file is not covered, and named",
+        "allowance",
+        "if needed > free:",
+        "if False:",
+        "test_allowance.py::test_ranks_and_intervals_share_the_bound",
+    ),
+    # what is worked out from it
+    Mutant(
+        "the earliest record counts, whichever rank wrote it",
+        "restart.plan",
+        "every, key=lambda item: item[1].time_ns",
+        "every, key=lambda item: 0",
+        Two(12),
+    ),
+    Mutant(
+        "directories come before what is in them",
+        "restart.plan",
+        "key=lambda item: item[0].count",
+        "key=lambda item: -item[0].count",
+        One(12),
+    ),
+    Mutant(
+        "only the records of an operation that has failed are left out",
+        "restart.plan",
+        "open_from = len(found)",
+        "pass",
+        One(145),
+    ),
+    Mutant(
+        "a file keeps the hard link that was kept of it",
+        "restart.plan",
+        "file.link = file.link or log.kept(kept)",
+        "pass",
+        One(1),
+    ),
+    Mutant(
+        "a renaming whose end is not known leaves both places",
+        "restart.plan",
+        "places += [place for place in since if place not in places]",
+        "places[:] = since",
+        One(80854),
+    ),
+    Mutant(
+        "what a rank says of names that another one has changed is named",
+        "restart.plan",
+        "return _names_then(path, [moved for _, moved in self._found])",
+        "return []",
+        Two(162),
+    ),
+    Mutant(
+        "a directory that another rank may take for one of its own is named",
+        "restart.plan",
+        "mistaken = [move.path for each, move in found if self._may_be_taken_for_new(each, move)]",
+        "mistaken = []",
+        "test_two_ranks.py::test_a_directory_that_another_rank_has_put_in_the_place_of_a_new_one",
+    ),
+    Mutant(
+        "a directory that two ranks have renamed is known to none",
+        "restart.plan",
+        "self._found += found",
+        "self._found += found[len(carried):]",
+        "test_two_ranks.py::test_a_new_directory_is_renamed_with_what_another_rank_has_put_there",
+    ),
+    Mutant(
+        "what was written before an image is not cut",
+        "restart.plan",
+        "nbytes, file.nbytes = end - file.nbytes, end",
+        "nbytes = end - file.nbytes",
+        "restart/test_putting_back.py::test_what_a_rank_appended_before_its_checkpoint_is_not_cut",
+    ),
+    # how it is put back
+    Mutant(
+        "directories of the checkpoint are put aside before anything else",
+        "restart.putting_back",
+        "        self._put_aside()",
+        "        pass",
+        One(12),
+    ),
+    Mutant(
+        "a directory with the right name may be another one",
+        "restart.putting_back",
+        "return path in self._plan.directories and not",
+        "return False and not",
+        One(339),
+    ),
+    Mutant(
+        "a directory that is made again gets its mode",
+        "restart.putting_back",
+        "directory.change_mode(stat.S_IMODE(binding.mode))",
+        "pass",
+        One(44),
+    ),
+    Mutant(
+        "what is put aside is not put where something moves",
+        "restart.putting_back",
+        "while not unsteady.isdisjoint((above, *_above([above]))):",
+        "while False:",
+        One(1135),
+    ),
+    Mutant(
+        "a restart that is done again keeps what it has put back below a directory that it has made",
+        "restart.putting_back",
+        "or not self._is_in_another(path)",
+        "or True",
+        One(28934),
+    ),
+    Mutant(
+        "only directories are put aside",
+        "restart.putting_back",
+        "if binding is None or not binding.is_directory:\n                continue  # another rank",
+        "if binding is None:\n                continue  # another rank",
+        Two(112944),
+    ),
+    Mutant(
+        "names of one file are one file again",
+        "restart.putting_back",
+        "if source and self._link(source, path, plan):",
+        "if False:",
+        One(1),
+    ),
+    Mutant(
+        "what is new goes to JOB/undone, not away",
+        "restart.putting_back",
+        "self._places.move_out(path, target)",
+        "os.unlink(path) if not os.path.isdir(path) or os.path.islink(path) else __import__('shutil').rmtree(path)",
+        "test_rules.py::test_what_is_new_is_kept_in_the_directory_for_it",
+    ),
+    Mutant(
+        "a file gets its time",
+        "restart.places",
+        "os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))",
+        "pass",
+        One(2),
+    ),
+    Mutant(
+        "a file gets its mode",
+        "restart.places",
+        "os.chmod(self._path, stat.S_IMODE(status.mode))",
+        "pass",
+        One(2),
+    ),
+    Mutant(
+        "a file that was appended to is cut",
+        "restart.places",
+        "            os.ftruncate(fd, nbytes)",
+        "            pass",
+        One(10),
+    ),
+    Mutant(
+        "no symbolic link is followed",
+        "restart.places",
+        "fd = _status.open_directory(path)",
+        "fd = os.open(path, os.O_PATH)",
+        "restart/test_places.py::test_a_directory_that_is_a_symbolic_link_now_leads_nowhere",
+    ),
+    Mutant(
+        "a file is opened before it is compared, and changed by its descriptor",
+        "restart.places",
+        'return f"/proc/self/fd/{self._fd}"',
+        'return os.readlink(f"/proc/self/fd/{self._fd}").removesuffix(" (deleted)")',
+        "restart/test_places.py::test_a_file_that_is_replaced_while_it_is_changed",
+    ),
+    # the restart as a whole
+    Mutant(
+        "all logs are read before anything is changed",
+        "restart.checking",
+        "for interval in due]",
+        "for interval in due[:1]]",
+        RESTORING + "test_a_damaged_log_changes_nothing",
+    ),
+    Mutant(
+        "a line is left behind before the first change",
+        "restart.restoring",
+        "if highest > line or moved is not None or state.foreign:",
+        "if moved is not None or state.foreign:",
+        RESTORING + "test_a_line_is_left_behind_before_the_first_change",
+    ),
+    Mutant(
+        "a line that was left behind is refused",
+        "restart.checking",
+        "        if low < line <= high:",
+        "        if False:",
+        RESTORING + "test_a_line_that_was_left_behind_is_refused",
+    ),
+    Mutant(
+        "all intervals since the line are undone, the newest first",
+        "restart.checking",
+        "due = [interval for interval in reversed(intervals(job))",
+        "due = [interval for interval in intervals(job)",
+        RESTORING + "test_a_restart_where_no_hard_links_can_be_made_is_killed",
+    ),
+    Mutant(
+        "older intervals know files by their old numbers",
+        "restart.restoring",
+        "        _follow(known, state.renumbered)\n        save(job, key, state)",
+        "        pass",
+        RESTORING + "test_a_restart_where_no_hard_links_can_be_made_is_killed",
+    ),
+    Mutant(
+        "what somebody else has changed since the end is left",
+        "restart.restoring",
+        "    found = changed_since(job, key, moved)",
+        "    found = []",
+        RESTORING + "test_what_somebody_else_has_changed_since_the_end_is_left_and_told",
+    ),
+    Mutant(
+        "what somebody has removed since the end comes back",
+        "restart.ending",
+        "if now is not None and _told(now) != then:",
+        "if _told(now) != then:",
+        "test_rules.py::test_what_somebody_has_removed_since_the_end_comes_back",
+    ),
+    Mutant(
+        "a line of a log covers the one before, and the first one which log it is",
+        "logs",
+        'if line[: _MAC_DIGITS + 1] != f"{before} ".encode("ascii"):',
+        "if False:",
+        RESTORING + "test_a_log_in_the_place_of_another_one_is_refused",
+    ),
+    Mutant(
+        "a log that has lost its end is refused",
+        "logs",
+        "    if missing:",
+        "    if False:",
+        RESTORING + "test_a_log_that_has_lost_its_end_changes_nothing",
+    ),
+    Mutant(
+        "what an interval is needed for no more is removed",
+        "restart.restoring",
+        "old = [interval for interval in chain if interval.epoch < oldest]",
+        "old = []",
+        RESTORING + "test_intervals_before_the_oldest_line_are_removed",
+    ),
+    Mutant(
+        "files are not put back into a copy of the directory",
+        "restart.checking",
+        "if found and each.has_attributes and not any(binding.file in numbers for binding in found):",
+        "if False:",
+        RESTORING + "test_files_are_not_put_back_into_a_copy_of_the_directory",
+    ),
+    # which files
+    Mutant(
+        "a file that is not covered stays",
+        "watching",
+        "or (self._covers is not None and not self._covers(path))",
+        "or False",
+        "selection/test_covering.py::test_what_is_not_covered_stays",
+    ),
+    Mutant(
+        "a wish to keep holds for changes since the checkpoint, too",
+        "restart.plan",
+        "if stays.match(record.path) and not isinstance(record, Moved):",
+        "if False:",
+        "selection/test_covering.py::test_a_wish_to_keep_holds_for_changes_since_the_checkpoint_too",
+    ),
+]

@@ -1,0 +1,76 @@
+"""What the rules of the undo log spare, and where it puts what is new; the other rules have tests by their topics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt.undo.logs import LOG
+from ckpt.undo.records import Content
+from ckpt.undo.restart import restoring
+from tests.unit.ckpt.undo import test_sequences
+from tests.unit.ckpt.undo.test_sequences import line_of, two_ranks
+from tests.unit.ckpt.undo.test_watching import KEY, Watched, watched
+
+where = test_sequences.where
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Watched]:
+    with watched(tmp_path) as made:
+        yield made
+
+
+def copies(work: Watched) -> list[int]:
+    return [record.copy for record in work.log(0).records if isinstance(record, Content)]
+
+
+def test_a_file_that_is_appended_to_is_not_copied(work: Watched) -> None:
+    Path("log").write_text("then")
+    work.start()
+    with open("log", "a") as file:
+        file.write("now")
+    assert copies(work) == [0]
+    assert not work.back_to(0)
+    assert Path("log").read_text() == "then"
+
+
+def test_a_file_is_copied_once(where: str) -> None:
+    """Without the fast path, which asks the recorder once only."""
+    with two_ranks(where) as (rank, other):
+        path = os.path.join(rank.root, "state")
+        os.mkdir(rank.root)
+        Path(path).write_text("then")
+        line_of(rank, other)
+        for _ in range(3):
+            rank.patch(path, "")
+        log, *kept = sorted(os.listdir(rank.directories[-1]), reverse=True)
+        assert log == LOG and len(kept) == 1
+
+
+def test_what_is_new_is_kept_in_the_directory_for_it(work: Watched) -> None:
+    work.start()
+    Path("new").write_text("result")
+    os.makedirs("d/e")
+    Path("d/e/x").write_text("result")
+    assert not work.back_to(0)
+    assert not os.listdir()
+    undone = work.job / "undone"
+    assert sorted(os.listdir(undone)) == ["0-d", "0-new"]
+    assert (undone / "0-d" / "e" / "x").read_text() == "result"
+
+
+def test_what_somebody_has_removed_since_the_end_comes_back(work: Watched) -> None:
+    Path("state").write_text("then")
+    work.start()
+    Path("new").write_text("now")
+    os.replace("new", "state")
+    work.watch.stop()
+    work.watch.cut(1, ())
+    restoring.ended(str(work.job), KEY)
+    os.unlink("state")
+    assert not restoring.undo(str(work.job), KEY, 0, highest=1, from_start=True).problems
+    assert Path("state").read_text() == "then"
