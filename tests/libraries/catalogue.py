@@ -1,24 +1,15 @@
 """Common packages, and for each a small program with the state that people keep of it over an image.
 
-A program is two pieces, cut at the line ``---``: what is made before the image, and what is printed with it in the process
-that was restored. What it prints must equal what the original prints.
+:mod:`tests.libraries.library` says what a program looks like. This module has those for numbers, learning, formats and
+programs; the ones beside it have more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Library:
-    """``name``: as pip knows it; ``module``: as it is imported; ``what``: the state the program keeps, for the table."""
-
-    name: str
-    module: str
-    what: str
-    program: str
-    hook: str = ""  # what a program has to say so that it works
-
+from tests.libraries.catalogue_data import DATA
+from tests.libraries.catalogue_science import SCIENCE
+from tests.libraries.catalogue_tools import TOOLS
+from tests.libraries.library import Library
 
 LIBRARIES = (
     # ---- numbers and arrays
@@ -589,4 +580,7 @@ v = zmq.zmq_version()
 ---
 print(v == zmq.zmq_version())
 """),
+    *DATA,
+    *SCIENCE,
+    *TOOLS,
 )  # fmt: skip

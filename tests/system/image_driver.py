@@ -6,6 +6,7 @@ package.
                                                             driver_start() on); refused ones are tried again
     python -m image_driver watch DIR [] SCRIPT [ARG…]       captures the stack at every check, and drops it
     python -m image_driver calls DIR PLACES SCRIPT [ARG…]   the same at calls of the builtin ``driver_tick()``
+    python -m image_driver run-files, calls-files …         likewise; DIR/image-K.files: the working directory as it was then
     python -m image_driver resume DIR PLACES IMAGE          goes on from there, and may take images at checks again
     python -m image_driver resume-calls DIR PLACES IMAGE    the same, with images at calls of ``driver_tick()``
 
@@ -18,6 +19,8 @@ import builtins
 import io
 import json
 import os
+import shutil
+import stat
 import struct
 import sys
 from pathlib import Path
@@ -75,6 +78,7 @@ class Driver:
         self.taken = 0
         self.refused: dict[str, int] = {}
         self.is_over = False
+        self.keeps_files = False
 
     def log(self, **line) -> None:
         with open(os.path.join(self.directory, "log.jsonl"), "a") as log:
@@ -127,6 +131,8 @@ class Driver:
         if pid == 0:
             self.write(prepared, path)
         os.waitpid(pid, 0)
+        if self.keeps_files:
+            shutil.copytree(os.getcwd(), path + ".files", ignore=sockets)
 
     def write(self, prepared, path: str) -> None:
         code = 1
@@ -134,12 +140,17 @@ class Driver:
             sink = FileSink(path)
             report = image.dump(prepared, live={"driver": self}, sink=sink)
             sink.close()
-            self.log(image=path, at=self.count, **report.as_dict())
+            self.log(image=path, at=self.count, printed=os.fstat(1).st_size, **report.as_dict())
             code = 0
         except BaseException as failure:
             self.log(failed=f"{type(failure).__name__}: {failure}", at=self.count)
         finally:
             os._exit(code)
+
+
+def sockets(directory: str, names: list[str]) -> list[str]:
+    """Those of the names that are sockets, which cannot be copied."""
+    return [name for name in names if stat.S_ISSOCK(os.lstat(os.path.join(directory, name)).st_mode)]
 
 
 _TURNS_PER_CHECK = 32  # the interpreter makes that many queued calls at one check
@@ -153,7 +164,11 @@ def driver_tick() -> str:
 
 def main() -> None:
     verb, directory, places, *rest = sys.argv[1:]
+    keeps_files, verb = verb.endswith("-files"), verb.removesuffix("-files")
     driver = Driver(directory, json.loads(places), "calls" if verb.endswith("calls") else "check")
+    driver.keeps_files = keeps_files
+    if keeps_files:
+        os.environ["TMPDIR"] = os.getcwd()
     if verb.startswith("resume"):
         loaded = image.load(FileSource(rest[0]), live={"driver": driver})
         if loaded.left_out:

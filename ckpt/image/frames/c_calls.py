@@ -100,7 +100,7 @@ _TRUTH = ("__bool__", "__len__")
 _OPERANDS: dict[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
     "BINARY_OP": ((1, _BINARY_NAMES), (2, _BINARY_NAMES)),
     "COMPARE_OP": ((1, _COMPARISONS), (2, _COMPARISONS)),
-    "BINARY_SUBSCR": ((2, ("__missing__", "__class_getitem__")), (1, ("__hash__", "__index__"))),
+    "BINARY_SUBSCR": ((2, ("__class_getitem__",)), (1, ("__hash__", "__index__"))),
     "STORE_SUBSCR": ((2, ("__setitem__",)), (1, ("__hash__", "__index__"))),
     "DELETE_SUBSCR": ((2, ("__delitem__",)), (1, ("__hash__", "__index__"))),
     "CONTAINS_OP": ((1, ("__contains__",)), (2, ("__hash__",))),
@@ -310,8 +310,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         path = REDO if inner.gen is not None and stack[-1] is inner.gen else None
     elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
         path = REDO
-    elif name == "BINARY_SUBSCR" and runs_method(stack[-2], ("__getitem__",), inner):
-        path = PASS
+    elif name == "BINARY_SUBSCR" and runs_method(stack[-2], ("__getitem__", "__missing__"), inner):
+        path = PASS  # once more would not do: __missing__ may have added the key
         stack, kept = stack[:-2], stack[-2:]
     elif name in _ATTRIBUTES:
         path = path_of_attribute(stack[-1], attribute_name(outer, at), _ATTRIBUTES[name], inner)

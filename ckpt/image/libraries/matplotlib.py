@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 from typing import Any
 
 from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = ["Matplotlib"]
 
@@ -20,13 +22,33 @@ class Matplotlib(Library):
     transient_types = ("matplotlib.ft2font",)
 
     def reducers(self) -> dict[type, Reducer]:
-        return by_name("matplotlib.backends._backend_agg", {"RendererAgg": reduce_canvas})
+        return {
+            **by_name("matplotlib.backends._backend_agg", {"RendererAgg": reduce_canvas}),
+            # its own way gives an empty canvas, without what has been drawn
+            **by_name("matplotlib.backends.backend_agg", {"RendererAgg": reduce_raw}),
+        }
 
     def note_settings(self) -> dict[str, Any]:
-        return dict(dict.items(getattr(self.module, "rcParams", {})))
+        parameters = dict(dict.items(getattr(self.module, "rcParams", {})))
+        return {"rcParams": parameters, "managers": _managers()}
 
     def apply_settings(self, saved: dict[str, Any]) -> None:
-        dict.update(self.module.rcParams, saved)
+        dict.update(self.module.rcParams, saved["rcParams"])
+        if not saved["managers"]:
+            return
+        figures = importlib.import_module("matplotlib._pylab_helpers").Gcf.figs
+        for number, manager in saved["managers"]:
+            figures.setdefault(number, manager)  # most figures have entered themselves when they were loaded
+        for number, _ in saved["managers"]:
+            figures.move_to_end(number)
+
+
+def _managers() -> list[tuple[Any, Any]]:
+    """Number and manager of each figure that pyplot knows, the current one last. A figure that is being drawn is saved part
+    by part, and does not enter itself again. Those with windows are none that can be saved."""
+    figures = getattr(getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None), "figs", {})
+    base = getattr(sys.modules.get("matplotlib.backend_bases"), "FigureManagerBase", None)
+    return [(number, manager) for number, manager in figures.items() if type(manager) is base]
 
 
 def reduce_canvas(pickler: Any, canvas: Any) -> Any:

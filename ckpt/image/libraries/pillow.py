@@ -1,7 +1,10 @@
-"""Pillow: the pixels of an image (a picture), which are in memory of C.
+"""Pillow: the pixels of an image (a picture), which are in memory of C; and files of several pictures.
 
 A picture is usually saved by its own methods. While ``image.save`` runs, frames on the stack hold the object in C with the
 pixels; the reducer here saves it.
+
+Pillow's own methods save the present picture of a file, so the others would be lost while the file is read one by one.
+A file that is open, and may have more pictures, is saved part by part.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import Library, Reducer
+from ckpt.image.reducers.installed_classes import reduce_by_hooks
+from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = ["Pillow"]
 
@@ -21,6 +26,20 @@ class Pillow(Library):
         """The type of the object in C with the pixels has no name."""
         new = getattr(sys.modules.get("PIL._imaging"), "new", None)
         return {} if new is None else {type(new("1", (1, 1))): reduce_picture}
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        file: Any = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
+        if file is None or not issubclass(cls, file):
+            return None
+        return reduce_file if cls.__dict__.get("seek") else None
+
+
+def reduce_file(saver: Any, image: Any) -> Any:
+    parts = image.__dict__
+    is_open = any(parts.get(name) is not None and not parts[name].closed for name in ("fp", "_fp"))
+    if is_open and "_decoder" not in parts:  # the decoder of WebP and AVIF is in C
+        return reduce_raw(saver, image)
+    return reduce_by_hooks(saver, image)
 
 
 def reduce_picture(pickler: Any, core: Any) -> Any:

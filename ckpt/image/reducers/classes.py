@@ -8,9 +8,12 @@ loaded.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from abc import ABCMeta
+from collections.abc import Iterator
+from importlib.machinery import ExtensionFileLoader
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat import stdlib
@@ -125,10 +128,10 @@ def is_made_in_c(cls: type) -> bool:
 def _find_c_type(pickler: Saver, cls: type) -> Any:
     """A type made in C that is not found under its name (``builtins.method``, ``_csv.writer``). It is searched for among the
     variables of its module, of some others, and of submodules (`coverage.CTracer`), also as the type of such a variable
-    (metaclasses of ctypes).
+    (metaclasses of ctypes), and at last of all modules in C (`_wrappers.FunctionWrapper` is in `wrapt._wrappers`).
     """
     below = [name for name in list(sys.modules) if name.startswith(f"{cls.__module__}.")]
-    for module_name in (cls.__module__, "types", COLLECTIONS_ABC, *below):
+    for module_name in itertools.chain((cls.__module__, "types", COLLECTIONS_ABC, *below), _modules_in_c()):
         module = sys.modules.get(module_name)
         attributes = list(getattr(module, "__dict__", {}).items())
         for key, value in attributes:
@@ -143,6 +146,12 @@ def _find_c_type(pickler: Saver, cls: type) -> Any:
         cls
     )  # for example datetime.date, if freezegun has replaced it
     return NotImplemented if replaced is None else (rebuild.function_of, replaced)
+
+
+def _modules_in_c() -> Iterator[str]:
+    for name, module in list(sys.modules.items()):
+        if isinstance(getattr(module, "__loader__", None), ExtensionFileLoader):
+            yield name
 
 
 def is_slot(value: object, cls: type) -> bool:

@@ -7,6 +7,7 @@ object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 
 - while a method of the object runs;
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
+- if pickle could not load the result;
 - if the result of ``__reduce__`` does not contain all parts of the object, all missing parts are plain Python, and the
   object can be saved raw: this is tried once per ``__reduce__``.
 
@@ -28,7 +29,7 @@ from ckpt.compat.typeobjects import is_heap
 from ckpt.image.lowlevel import inspect_raw
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES
 from ckpt.image.reducers.classes import is_made_in_c
-from ckpt.image.reducers.raw_instances import has_state_in_c, leave_to_pickle, reduce_raw
+from ckpt.image.reducers.raw_instances import has_state_in_c, leave_to_pickle, reduce_raw, slots_of
 from ckpt.image.reducers.saver import Reducer
 
 if TYPE_CHECKING:
@@ -119,12 +120,26 @@ def _reduce_running(pickler: Saver, obj: Any, default_reducer: Reducer) -> Any:
 
 def _reduce_if_complete(pickler: Saver, obj: Any) -> Any:
     """The result of the object's ``__reduce_ex__``. None: it has failed for want of an attribute, so the object is still
-    being made.
+    being made; or the result is of no use, since the author has never loaded one.
     """
     try:
-        return reduce_by_name(pickler, obj)
+        reduced = reduce_by_name(pickler, obj)
     except (AttributeError, RecursionError):  # a __getattr__ that reads a missing attribute calls itself
         return None
+    return None if _cannot_be_loaded(type(obj), reduced) else reduced
+
+
+def _cannot_be_loaded(cls: type, reduced: Any) -> bool:
+    """Is there a state (of a ``__getstate__``) that pickle cannot put into an object without a ``__setstate__``?"""
+    if type(reduced) is not tuple or len(reduced) < 3 or len(reduced) > 5 or hasattr(cls, "__setstate__"):
+        return False
+    state = reduced[2]
+    is_pair = (
+        type(state) is tuple
+        and len(state) == 2
+        and all(isinstance(part, (dict, type(None))) for part in state)
+    )
+    return bool(state) and not isinstance(state, dict) and not is_pair
 
 
 def _names_itself(reduced: Any) -> bool:
@@ -139,17 +154,17 @@ def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
     parts = _parts(pickler, obj)
     if not parts:
         return False
-    attributes = id(inspect_raw.dictionary_of(obj))
+    attributes = inspect_raw.dictionary_of(obj)
     for part in _content(reduced[1:3]):
-        if id(part) == attributes:
+        if part is attributes and part is not None:
             return False
         parts.discard(id(part))
     return bool(parts)
 
 
 def _parts(pickler: Saver, obj: Any) -> set[int]:
-    """Addresses of the values of the object's attributes that other objects may hold too. Empty if one value is not plain
-    Python, or may be an address.
+    """Addresses of the values of the object's attributes, and of objects in its slots, that other objects may hold too.
+    Empty if one attribute is not plain Python, or may be an address.
     """
     found: set[int] = set()
     if not _is_in_python(type(obj)):
@@ -164,7 +179,16 @@ def _parts(pickler: Saver, obj: Any) -> set[int]:
             return set()
         if cls not in _CONTAINERS or value:
             found.add(id(value))
+    # Containers in slots are often mere caches, made again when they are wanted (pathlib): only objects count there.
+    found.update(id(value) for _, _, value in slots_of(pickler, obj) if _is_linked(pickler, value))
     return found
+
+
+def _is_linked(pickler: Saver, value: Any) -> bool:
+    """Is it an object that other objects may hold too, such as the next node of a list?"""
+    cls = type(value)
+    is_plain = cls in _NO_PARTS or cls in _CONTAINERS or issubclass(cls, type)
+    return not is_plain and _is_in_python(cls) and not pickler.references.name_of(value)
 
 
 def _is_in_python(cls: type) -> bool:

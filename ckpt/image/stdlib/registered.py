@@ -67,12 +67,15 @@ def _virtual_subclasses() -> list[tuple[type, list[type]]]:
 
 
 def _abstract_classes() -> list[type]:
-    """Every class whose metaclass is ABCMeta."""
-    found, seen, waiting = [], {object}, [object]
+    """Every class whose metaclass is ABCMeta. A metaclass may make its classes unhashable (``pyomo.environ.Set.End``)."""
+    found: list[type] = []
+    seen: dict[int, type] = {id(object): object}
+    waiting: list[type] = [object]
+    cls: type
     while waiting:
         for cls in type.__subclasses__(waiting.pop()):
-            if cls not in seen:
-                seen.add(cls)
+            if id(cls) not in seen:
+                seen[id(cls)] = cls
                 waiting.append(cls)
                 if isinstance(cls, ABCMeta):
                     found.append(cls)

@@ -1,18 +1,15 @@
 """Libraries whose classes say one thing only: where they keep tables by the ``id()`` of objects
-(:mod:`ckpt.image.pickling.id_tables`).
+(:mod:`ckpt.image.pickling.id_tables`); and PuLP, whose variables keep their own.
 """
 
 from __future__ import annotations
 
-from ckpt.image.interface.library import Library
+import sys
+from typing import Any
 
-__all__ = ["Django", "Lark", "Parsimonious", "Sqlglot", "Transitions"]
+from ckpt.image.interface.library import Library, Reducer
 
-
-class Django(Library):
-    """Signals keep receivers and senders by their ids."""
-
-    id_tables = ("django.dispatch",)
+__all__ = ["Lark", "Parsimonious", "Pulp", "Sqlglot", "Transitions"]
 
 
 class Lark(Library):
@@ -25,6 +22,49 @@ class Parsimonious(Library):
     """The cache of a parse, by the id of the expression."""
 
     id_tables = ("parsimonious.expressions",)
+
+
+class Pulp(Library):
+    """Variables whose hash is their ``id``, which must be the new one before any dictionary gets them as keys; and the table
+    of a problem by these hashes."""
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        place: Any = sys.modules.get("pulp.pulp")
+        if place is None:
+            return None
+        if issubclass(cls, place.LpElement):
+            return reduce_element
+        return reduce_problem if issubclass(cls, place.LpProblem) else None
+
+
+def reduce_element(saver: Any, element: Any) -> Any:
+    attributes = {name: value for name, value in element.__dict__.items() if name != "hash"}
+    return make_element, (type(element),), (attributes,), None, None, fill
+
+
+def reduce_problem(saver: Any, problem: Any) -> Any:
+    attributes = {name: value for name, value in problem.__dict__.items() if name != "_variable_ids"}
+    if "_variable_ids" in problem.__dict__:
+        saver.defer(fill_table, problem, list(problem._variable_ids.values()))
+    return make_empty, (type(problem),), (attributes,), None, None, fill
+
+
+def make_empty(cls: Any) -> Any:
+    return cls.__new__(cls)
+
+
+def make_element(cls: Any) -> Any:
+    made = cls.__new__(cls)
+    made.__dict__["hash"] = id(made)
+    return made
+
+
+def fill(obj: Any, state: tuple[dict[str, Any]]) -> None:
+    obj.__dict__.update(state[0])
+
+
+def fill_table(problem: Any, variables: list[Any]) -> None:
+    problem.__dict__["_variable_ids"] = {variable.hash: variable for variable in variables}
 
 
 class Sqlglot(Library):

@@ -198,3 +198,40 @@ def test_an_object_that_is_being_made_is_saved_as_far_as_it_is(tmp_path: Path, k
         print(type(made).__name__, made.parts[1:])
     """
     assert after_restart(tmp_path, UNFINISHED, program) == f"{kind} (1, 2)\n"
+
+
+def test_a_state_that_pickle_cannot_load(tmp_path: Path) -> None:
+    # nibabel's reports compare by a __getstate__ that gives a tuple: the restart failed.
+    library = """
+        class Report:
+            def __init__(self, level, text):
+                self.level, self.text = level, text
+
+            def __getstate__(self):
+                return self.level, self.text
+    """
+    program = """
+        import lib
+        report = lib.Report(3, "x")
+        driver_tick()
+        print(report.level, report.text)
+    """
+    assert after_restart(tmp_path, library, program) == "3 x\n"
+
+
+def test_a_class_without_a_hash(tmp_path: Path) -> None:
+    # Pyomo's marker Set.End: no image could be taken of a program that imports pyomo.environ.
+    library = """
+        class Unhashable(type):
+            def __hash__(cls):
+                raise ValueError
+
+        class End(metaclass=Unhashable):
+            pass
+    """
+    program = """
+        import lib
+        driver_tick()
+        print(lib.End.__name__)
+    """
+    assert after_restart(tmp_path, library, program) == "End\n"
