@@ -40,14 +40,14 @@ def test_a_rank_that_can_never_be_captured_stops_nobody(start: Start, tmp_path: 
         LOG
         + """
     import threading
-    stop = threading.Event()
+    reading, writing = os.pipe()
     if comm.rank == 1:
-        threading.Thread(target=stop.wait, name="monitor").start()
+        threading.Thread(target=os.read, args=(reading, 1), name="monitor").start()
     ask()
     number = comm.rank
     while not all_have_seen("refused"):
         number = comm.sendrecv(number + 1, dest=1 - comm.rank, source=1 - comm.rank)
-    stop.set()
+    os.write(writing, b"-")
     print("done", seen("captured"))
     """,
     )
@@ -176,7 +176,7 @@ def test_who_waits_for_a_program_that_waits_for_the_checkpoint_gives_it_up(
             time.sleep(0.001)
         yield comm.recv(source=0)
 
-    stop = threading.Event()
+    reading, writing = os.pipe()
     if comm.rank == 0:
         comm.recv(source=2)
         comm.send(int(ckpt.checkpoint() is None), 2)
@@ -184,10 +184,10 @@ def test_who_waits_for_a_program_that_waits_for_the_checkpoint_gives_it_up(
         while not seen("round-aborted"):
             time.sleep(0.001)
     elif {how == "thread"}:
-        threading.Thread(target=stop.wait).start()
+        threading.Thread(target=os.read, args=(reading, 1)).start()
         for number in received():
             print(number)
-        stop.set()
+        os.write(writing, b"-")
     else:
         print(sum(received()))
     """,
