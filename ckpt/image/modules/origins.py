@@ -17,7 +17,6 @@ Not here: how an image refers to modules and to the objects in them (:mod:`ckpt.
 
 from __future__ import annotations
 
-import datetime
 import os
 import site
 import sys
@@ -78,7 +77,7 @@ def _is_installed_path(path: str) -> bool:
     return f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real
 
 
-_CAPSULE = type(datetime.datetime_CAPI)
+_name_of = type.__dict__["__name__"].__get__  # not the attribute: a metaclass could make that a call
 
 
 def is_by_value(name: str, module: types.ModuleType) -> bool:
@@ -103,7 +102,7 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
         return False  # frozen or built in
     if name.startswith(("_cython_", "cython_runtime")) or is_made_from_definition(module):
         return False  # the import that made them makes them again: Cython's shared types, modules of cffi
-    if any(type(value) is _CAPSULE for value in attributes.values()):
+    if any(_name_of(type(value)) == "PyCapsule" for value in attributes.values()):
         return False  # likewise: pointers that modules in C share with each other (SWIG)
     parent = sys.modules.get(name.rpartition(".")[0])
     if isinstance(parent, types.ModuleType):
