@@ -253,6 +253,11 @@ def track_shared_memory(block: Any) -> None:
         resource_tracker.register(block._name, "shared_memory")
 
 
+def is_decompressing(member: Any) -> bool:
+    """Does a ``zipfile.ZipExtFile`` have a decompressor? It keeps it to its own end."""
+    return getattr(member, "_decompressor", None) is not None
+
+
 # ---------------------------------------------------------------------- logging
 
 LOGGER_CACHE = "_cache"

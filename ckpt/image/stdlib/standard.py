@@ -71,7 +71,12 @@ class Digests(Library):
 class Compression(Library):
     """zlib, bz2, lzma: compressors in use (gzip and zip files being written), and their stand-ins after a restart."""
 
-    transient_types = accelerators.COMPRESSION
+    transient_types = (*accelerators.COMPRESSION, "zipfile:ZipExtFile")
+
+    def reason_against(self, obj: Any) -> str | None:
+        if type(obj).__module__ != "zipfile":
+            return super().reason_against(obj)
+        return "a member of a zip file is being read" if stdlib.is_decompressing(obj) else None
 
     def reducers(self) -> dict[type, Reducer]:
         deflating = later(f"{_HERE}.compressors", "reduce_deflating")
