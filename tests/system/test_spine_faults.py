@@ -236,10 +236,11 @@ def test_what_cannot_be_imaged_is_named_and_the_job_goes_on(start: Start, tmp_pa
     import socket
     class Holder: pass
     def work():
-        holder = Holder()
-        holder.things = [1, {"peer": socket.socket()}]
+        holder, server = Holder(), socket.create_server(("127.0.0.1", 0))
+        holder.things = [1, {"peer": socket.create_connection(server.getsockname())}, server.accept()[0]]
         until_seen("round-aborted")
         holder.things[1]["peer"].close()
+        holder.things[2].close()
         holder.things.clear()
     work()
     until_seen("committed")
