@@ -21,8 +21,10 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.compat.worker_pools import in_use_by
 from ckpt.image.interface.library import Library, Reducer, merged
 from ckpt.image.pools import plumbing
+from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import reduce_raw
 from ckpt.image.threads.restart import call_at_last
 from ckpt.transport.records import NamedTuple
@@ -30,7 +32,6 @@ from ckpt.transport.records import NamedTuple
 __all__ = ["Joblib", "Loky"]
 
 _BACKENDS = "joblib._parallel_backends"
-_EXECUTORS = "joblib.executor"
 _AT_WORK = "processes of loky are at work, and only those that joblib has started can be part of an image"
 _MADE = "_ckpt_made"
 """The attribute of an executor that says what it was made of."""
@@ -113,8 +114,6 @@ def _managers(module: Any) -> list[Any]:
 
 
 def _in_use(manager: Any) -> tuple[set[int], set[int]]:
-    from ckpt.compat.worker_pools import in_use_by
-
     return in_use_by((), (manager.call_queue, manager.result_queue, manager.thread_wakeup))
 
 
@@ -133,7 +132,7 @@ def reduce_executor(saver: Any, executor: Any) -> Any:
         for _, item in sorted(executor._pending_work_items.items())
     ]
     at_exit = list(getattr(vars(executor).get("_temp_folder_manager"), "_finalizers", {}).values())
-    return make_executor, (type(executor),), (made, work, at_exit), None, None, fill_executor
+    return rebuild.make_instance, (type(executor),), (made, work, at_exit), None, None, fill_executor
 
 
 def refuse_tracker(saver: Any, tracker: Any) -> Any:
@@ -142,10 +141,6 @@ def refuse_tracker(saver: Any, tracker: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- called while loading
-
-
-def make_executor(cls: Any) -> Any:
-    return cls.__new__(cls)
 
 
 def fill_executor(executor: Any, state: tuple[Any, ...]) -> None:

@@ -148,14 +148,12 @@ class References:
                 self._search(name, attributes, checked)
         if are_changed:
             names = sorted(self.by_value, key="__main__".__ne__)  # it comes first, also if it was replaced
-            found = [
-                (name, modules.get(name)) for name in names
-            ]  # no page of another module is touched, and copied
-            self.by_value = {name: each for name, each in found if isinstance(each, types.ModuleType)}
+            self.by_value = {  # no page of another module is touched, and copied
+                name: each for name in names if isinstance(each := modules.get(name), types.ModuleType)
+            }
 
-    def _search(
-        self, name: str, attributes: Mapping[str, Any], checked: set[int]
-    ) -> None:  # valid, by address
+    def _search(self, name: str, attributes: Mapping[str, Any], checked: set[int]) -> None:
+        # checked: addresses of objects whose persistent id is known to be valid; modules share many objects
         ids, own_names = self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]

@@ -1,7 +1,7 @@
 """The class that serves ``torch.utils.data``: iterators over a ``DataLoader``, without workers and with.
 
 Without workers, the iterator is an object like others, though its class forbids to pickle it. With workers, queues, events
-and processes are made anew in a new process (:class:`Renewed`); the new workers begin where those of the former process were
+and processes are made anew in a new process (:func:`renew`); the new workers begin where those of the former process were
 (:mod:`ckpt.image.pytorch.orders`). The worker that makes a batch does not delay an image.
 
 What a data set changes of itself in a worker, but for its generators of random numbers, is not part of an image: a new
@@ -18,6 +18,7 @@ from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.pytorch import orders, shared_memory, workers
+from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = ["Loaders"]
@@ -72,7 +73,7 @@ class Loaders(Library):
                 "a DataLoader with pin_memory is in use, which no image can hold; set pin_memory=False",
             )
         state = {name: value for name, value in vars(iterator).items() if name not in _PLUMBING}
-        return make_iterator, (type(iterator),), state, None, None, fill_iterator
+        return rebuild.make_instance, (type(iterator),), state, None, None, fill_iterator
 
     def coming_back(self) -> tuple[set[int], set[int]]:
         cls = self.module._MultiProcessingDataLoaderIter
@@ -97,10 +98,6 @@ def in_use(iterator: Any) -> tuple[set[int], set[int]]:
 # ---------------------------------------------------------------------- called while loading
 
 
-def make_iterator(cls: Any) -> Any:
-    return cls.__new__(cls)
-
-
 def fill_iterator(iterator: Any, state: dict[str, Any]) -> None:
     from ckpt.image.interface.registry import libraries
 
@@ -114,7 +111,7 @@ def fill_iterator(iterator: Any, state: dict[str, Any]) -> None:
 def renew(iterator: Any) -> None:
     """In a new process: queues, workers, open orders."""
     known = iterator._ckpt_orders
-    fresh = _Renewed.make(iterator)
+    fresh = _made_like(iterator)
     torch: Any = sys.modules["torch"]
     signals = torch.utils.data._utils.signal_handling
     signals._remove_worker_pids(id(fresh))
@@ -131,25 +128,22 @@ def renew(iterator: Any) -> None:
             iterator._index_queues[info[0]].put((number, known.indices[number]))
 
 
-class _Renewed:
-    """Makes an iterator like a given one that orders nothing: its workers and queues are what is wanted of it."""
-
-    @staticmethod
-    def make(iterator: Any) -> Any:
-        torch: Any = sys.modules["torch"]
-        loader = iterator._ckpt_orders.loader
-        like = object.__new__(type(loader))
-        vars(like).update(vars(loader))
-        vars(like).update(
-            sampler=[],
-            batch_sampler=None if loader.batch_sampler is None else [],
-            generator=torch.Generator(),
-            dataset=iterator._dataset,
-        )
-        cls = type(iterator)
-        pinned = {name: vars(iterator)[name] for name in _PINNED if name in vars(iterator)}
-        made = type(cls.__name__, (cls,), {name: _pinned(value) for name, value in pinned.items()})
-        return made(like)
+def _made_like(iterator: Any) -> Any:
+    """An iterator like this one that orders nothing: its workers and queues are what is wanted of it."""
+    torch: Any = sys.modules["torch"]
+    loader = iterator._ckpt_orders.loader
+    like = object.__new__(type(loader))
+    vars(like).update(vars(loader))
+    vars(like).update(
+        sampler=[],
+        batch_sampler=None if loader.batch_sampler is None else [],
+        generator=torch.Generator(),
+        dataset=iterator._dataset,
+    )
+    cls = type(iterator)
+    pinned = {name: vars(iterator)[name] for name in _PINNED if name in vars(iterator)}
+    made = type(cls.__name__, (cls,), {name: _pinned(value) for name, value in pinned.items()})
+    return made(like)
 
 
 def _pinned(value: Any) -> property:
