@@ -21,7 +21,7 @@ Rules (``PROTOCOL``: what makes the cut consistent)
   program that cannot be captured never hangs the other ranks.
 - A rank that is *held up* gives up its image. Held up means: the program waits, at a place where it cannot be captured, for
   a message that may be in a held frame; or, while the rank is asked, for a message of a rank whose program waits for this
-  very round.
+  very round. If only the time for looks is used up, the obstacle may be gone: it looks once more before it gives up.
 
 Not here: where the program can be captured (:mod:`ckpt.capture.places`), how long such a place is looked for
 (:mod:`ckpt.capture.search`), freezing, fork and thawing (:mod:`ckpt.capture.taker`), the work of the child
@@ -67,9 +67,8 @@ class Imager:
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
         self._places = Places(runtime, self._frames_to_skip())
-        self._waiting: Sequence[
-            int
-        ] = ()  # ranks whose programs wait for the round for which this rank is asked
+        # Ranks whose programs wait for the round for which this rank is asked.
+        self._waiting: Sequence[int] = ()
         self._awaited_epoch = 0  # the epoch of the round for which this rank's program waits; 0: none
         self.awaited_round_failed = False
         """The round that the program waits for will not commit."""
@@ -188,7 +187,8 @@ class Imager:
         """
         if not self.is_looking:
             return True
-        if at == "call" and self.search.is_refused and self._places.is_blocked():
+        is_blocked = at == "call" and self.search.is_refused and self._places.is_blocked()
+        if is_blocked and (self._places.has_obstacle() or self._stall(waits=True) is None):
             return self._give_up_if_stalled(waits=True)
         if self.wanted > self.epoch:
             return self.take(at)

@@ -1,0 +1,53 @@
+"""When a rank whose program waits in the library gives an image up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ckpt.capture.imager import Imager
+
+
+class Search:
+    is_refused = True
+
+
+class Places:
+    """``has_time``: is there time left to look? ``is_there``: is the obstacle of the last look on the stack?"""
+
+    def __init__(self, *, has_time: bool, is_there: bool) -> None:
+        self.has_time, self.is_there = has_time, is_there
+
+    def is_blocked(self) -> bool:
+        return self.is_there or not self.has_time
+
+    def has_obstacle(self) -> bool:
+        return self.is_there
+
+
+def looked(places: Places, *, is_stalled: bool) -> list[str]:
+    """What a rank does that waits, and whose last look was refused."""
+    imager: Any = Imager.__new__(Imager)
+    done: list[str] = []
+    imager.search, imager._places, imager.epoch, imager.wanted, imager.asked = Search(), places, 1, 2, 0
+    imager._stall = lambda waits: ("it waits", 0) if is_stalled else None
+    imager.give_up = lambda *stall: done.append("given up")
+    imager.take = lambda at: done.append("looked") or True
+    imager.look("call")
+    return done
+
+
+def test_an_image_is_given_up_at_an_obstacle_that_is_still_there() -> None:
+    assert looked(Places(has_time=True, is_there=True), is_stalled=True) == ["given up"]
+
+
+def test_without_time_to_look_it_is_not_given_up_for_an_obstacle_that_the_program_has_left() -> None:
+    """A look on a busy machine took all of the time for looks. The rank then waited in its checkpoint, and gave the image up
+    because of an import that had been over for long."""
+    assert looked(Places(has_time=False, is_there=False), is_stalled=True) == ["looked"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_while_nothing_is_held_up_no_time_is_spent(is_there: bool) -> None:
+    assert looked(Places(has_time=False, is_there=is_there), is_stalled=False) == []
