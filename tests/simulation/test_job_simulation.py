@@ -84,7 +84,7 @@ def noticed_by(found: Mutant) -> tuple[int, str] | None:
     return None
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_line_and_every_result_is_right(block: int, figures: Count) -> None:
     totals = block_of_seeds(block)
@@ -175,7 +175,7 @@ def test_the_faults_are_met() -> None:
     assert {2, 3, 4, 8} <= sizes
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("found", MUTANTS, ids=str)
 def test_removing_a_rule_is_noticed(found: Mutant, figures: Count) -> None:
     noticed = noticed_by(found)

@@ -23,7 +23,7 @@ KILLS = int(os.environ.get("ASYNCIO_KILLS", "2"))
 MANY_KILLS = 20
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(10)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_an_asyncio_program_prints_the_same_after_kills(start: Start, program: Path) -> None:
     same_after_kills(start, program, KILLS)

@@ -18,7 +18,7 @@ import pytest
 from ckpt.controller.launch import procinfo
 from tests.system.support import PATIENCE_S, Job, ckpt_command, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.system.support import ckpt_command, run_ckpt
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 TELL = "import sys; print(sys.argv[1:], sys.executable, sys.flags.optimize, sys.warnoptions)"
 

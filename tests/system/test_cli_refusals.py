@@ -13,7 +13,7 @@ import pytest
 
 from tests.system.support import Job, ckpt_command, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 HIDDEN = """
     import os, time

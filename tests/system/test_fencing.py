@@ -13,7 +13,7 @@ import pytest
 
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

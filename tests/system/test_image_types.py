@@ -29,7 +29,7 @@ NEEDS = {
 }
 GENERATIONS = 3
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 
 def image_of(directory: Path, generation: int) -> Path:

@@ -11,7 +11,7 @@ from tests.system.support import Job, write_app
 from tests.system.test_ready import run_killed
 from tests.system.test_ready_science import needs
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.system.support import Job, write_app
 from tests.system.test_ready_science import needs
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

@@ -72,6 +72,7 @@ def bulk(world: World, *, messages: int, nbytes: int) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("curve", [False, True], ids=["clear", "curve"])
 @pytest.mark.parametrize(("loss", "messages"), [(0.02, 16), (0.20, 2)])
 def test_bulk_is_exact_under_loss(lay: Lay, tmp_path: Path, loss: float, messages: int, curve: bool) -> None:

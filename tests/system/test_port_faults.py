@@ -14,7 +14,7 @@ from ckpt.transport.wires import crossmemory
 from ckpt.transport.wires.faultinject import FaultPlan
 from tests.system.port_ranks import PortRanks, exchange
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 PLANS = {
     "nothing": FaultPlan(),
@@ -34,7 +34,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("fault", PLANS)

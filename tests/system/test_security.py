@@ -20,7 +20,7 @@ from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 from tests.system.apps import RING
 from tests.system.support import Job, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 NOBODY = 65534

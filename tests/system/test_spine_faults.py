@@ -17,7 +17,7 @@ from ckpt.store.records import authenticated
 from tests.system.apps import RING
 from tests.system.support import Job, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

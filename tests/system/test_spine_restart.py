@@ -16,7 +16,7 @@ from tests.system.apps import COMPUTE, NUMPY_STENCIL, RING
 from tests.system.support import Job, run_ckpt, write_app
 from tests.system.test_hooks import app_of
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.system.support import PATIENCE_S, ckpt_command
 from tests.system.test_hooks import app_of
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 
 def run(

@@ -38,7 +38,7 @@ from ckpt.store import (
 
 from .support import Job, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MIB = 1 << 20

@@ -10,7 +10,7 @@ import pytest
 from tests.system.support import Job, run_ckpt, write_app
 from tests.system.test_hooks import app_of
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(5)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

@@ -22,7 +22,7 @@ PROGRAMS = sorted((Path(__file__).parent / "programs" / "threads").glob("*.py"))
 KILLS = int(os.environ.get("THREAD_KILLS", "2"))
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(10)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_a_threaded_program_prints_the_same_after_kills(start: Start, program: Path) -> None:
     same_after_kills(start, program, KILLS)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.system]
 Start = Callable[..., Job]
 
 PROGRAMS = sorted((Path(__file__).parent / "programs" / "torch").glob("*.py"))
-KILLS = int(os.environ.get("TORCH_KILLS", "2"))
+KILLS = int(os.environ.get("TORCH_KILLS", "1"))
 MANY_KILLS = 20
 
 

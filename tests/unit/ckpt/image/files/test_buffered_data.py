@@ -57,6 +57,7 @@ def test_a_text_layer_over_a_buffer_of_the_programs_own(newline: str | None) -> 
     assert raw.parts == copied_raw.parts == [expected.buffer.getvalue()]  # type: ignore[attr-defined]
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
 @pytest.mark.parametrize(
     ("encoding", "errors"), [("utf-8", None), ("us-ascii", "xmlcharrefreplace"), ("utf-16", None)]

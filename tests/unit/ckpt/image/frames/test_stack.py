@@ -587,7 +587,7 @@ for i in range(3):
 }
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_resumes_equal_at_every_check(sweep, program):
     report = sweep(program, every=EVERY)

@@ -29,7 +29,7 @@ def is_special(container: Any) -> bool:
     return finder(container) is not None
 
 
-@pytest.mark.rotate(5)
+@pytest.mark.rotate(10)
 @pytest.mark.parametrize("seed", range(0, 400, 8))
 def test_a_copied_set_behaves_like_the_original_from_then_on(seed: int) -> None:
     for original in map(set_with_a_history, range(seed, seed + 8)):

@@ -195,6 +195,7 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
     return story
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_both_ways_tell_the_same_story(seed: int) -> None:
     short = history(seed, is_quick=True)
