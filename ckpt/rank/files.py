@@ -98,7 +98,7 @@ class Files:
         self._watch.uncut(epoch)
 
     def _open_files(self) -> Iterator[OpenFile | Uncovered]:
-        return open_for_writing(self._watch.is_left_alone)
+        return open_for_writing(self._watch.is_left_alone, self._watch.left_alone)
 
     def label(self, epoch: int) -> None:
         """No image of this epoch is taken."""
@@ -162,10 +162,12 @@ def is_put_back(options: dict[str, Any]) -> Callable[[str], bool]:
     return lambda path: path not in problems and all(each is None or each(path) for each in covers)
 
 
-def open_for_writing(is_left_alone: Callable[[str], bool]) -> Iterator[OpenFile | Uncovered]:
+def open_for_writing(
+    is_left_alone: Callable[[str], bool], left_out: tuple[bytes, ...] = ()
+) -> Iterator[OpenFile | Uncovered]:
     """The regular files that this process has open for writing, or why one cannot be recorded. ``is_left_alone``: is a path
-    none of the files that go back?"""
-    for fd, note in moment.written_files(moment.note()):
+    none of the files that go back? ``left_out``: directories of which that is known."""
+    for fd, note in moment.written_files(left_out):
         if note.kind == "file" and not is_left_alone(note.path):
             try:
                 file = _open_file(fd, note)

@@ -114,6 +114,8 @@ class FileWatch:
         self._pid = os.getpid()
         self._root, self._has_left_root = _root(), False
         self._left_alone = (*_watch.LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
+        self.left_alone = tuple(map(os.fsencode, self._left_alone))
+        """The directories of which no file goes back."""
 
     def start(self, epoch: int, open_files: Iterable[OpenFile | Uncovered] = ()) -> None:
         """The program begins, or goes on after a restart from this epoch (0: from its start)."""

@@ -55,7 +55,10 @@ typedef struct {
 extern pid_t fork_with_own_files(const MomentRecord *noted);
 
 /* frames_contents.c */
+#define LOCK_BYTES_MAX 4096
 extern char *read_content(int fd, mode_t mode, ssize_t *bytes);
+extern int share_offset(int fd, int other);
+extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
 

@@ -1,6 +1,7 @@
-/* What waits in the pipes and pairs of sockets of the program, and what its epoll instances wait for. Parent and forked child share
- * all of that, so the parent reads it while the program stands still, without taking anything out. And the reading of small files
- * without a release of the interpreter's lock.
+/* What the kernel tells of a descriptor: what waits in the pipes and pairs of sockets of the program, what its epoll instances
+ * wait for, locks of files, and whether two descriptors share an offset. Parent and forked child share all of that, so the parent
+ * reads it while the program stands still, without taking anything out. And the reading of small files without a release of the
+ * interpreter's lock.
  *
  * Not here: which of them belong to the program (ckpt.image.ipc.survey), and how they are made again (ckpt.image.ipc.remake).
  */
@@ -14,8 +15,13 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#ifndef KCMP_FILE
+#define KCMP_FILE 0
+#endif
 
 /* Bytes of a pipe or socket that wait to be read. */
 static int waiting_bytes(int fd)
@@ -115,6 +121,42 @@ char *read_content(int fd, mode_t mode, ssize_t *bytes)
     if (S_ISFIFO(mode) || S_ISSOCK(mode))
         return read_pending(fd, mode, bytes);
     return mode & S_IFMT ? NULL : read_registered(fd, bytes);
+}
+
+/* Do two descriptors of one file share an offset? Without kcmp(2) that is tried, since nobody else uses them now. */
+int share_offset(int fd, int other)
+{
+    pid_t self = getpid();
+    long order = syscall(SYS_kcmp, self, self, KCMP_FILE, fd, other);
+    if (order >= 0)
+        return order == 0;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (at < 0 || lseek(other, 0, SEEK_CUR) != at || lseek(fd, at + 1, SEEK_SET) < 0)
+        return 0;
+    int moved = lseek(other, 0, SEEK_CUR) == at + 1;
+    lseek(fd, at, SEEK_SET);
+    return moved;
+}
+
+/* The lines of /proc/self/fdinfo that tell of locks, LOCK_BYTES_MAX at most; most files have none. */
+uint32_t read_locks(int fd, char *lines)
+{
+    char name[40], text[LOCK_BYTES_MAX];
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", fd);
+    int info = open(name, O_RDONLY | O_CLOEXEC);
+    if (info < 0)
+        return 0;
+    ssize_t bytes = 0, more;
+    while (bytes < (ssize_t)sizeof text - 1 && (more = read(info, text + bytes, sizeof text - 1 - (size_t)bytes)) > 0)
+        bytes += more;
+    close(info);
+    text[bytes] = 0;
+    const char *first = strstr(text, "\nlock:");
+    if (first == NULL)
+        return 0;
+    size_t length = strlen(first + 1);
+    memcpy(lines, first + 1, length);
+    return (uint32_t)length;
 }
 
 PyDoc_STRVAR(read_file_doc,

@@ -20,10 +20,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#ifndef KCMP_FILE
-#define KCMP_FILE 0
-#endif
-#define LOCK_BYTES_MAX 4096
 #define PATIENCE_MS 2000
 
 /* The layout, as ckpt.image.process.moment reads it: a Head, then a Descriptor for each. */
@@ -47,10 +43,15 @@ typedef struct { /* of getdents64(2) */
     char name[];
 } Entry;
 
+#define OURS_MAX 1024
+
 typedef struct {
     char *data;
     size_t used, room;
-    size_t files; /* offset of the first descriptor */
+    size_t files;                /* offset of the first descriptor */
+    PyObject *left_out;          /* not NULL: note nothing but the regular files that are open for writing, without those in
+                                    these directories */
+    uint64_t ours[OURS_MAX / 64]; /* bit n: the event descriptor n is the library's own, so its content is of no use */
 } Buffer;
 
 static int append(Buffer *buffer, const void *data, size_t bytes)
@@ -107,21 +108,6 @@ static uint64_t born_ns(int fd)
     return 0;
 }
 
-/* Do two descriptors of one file share an offset? Without kcmp(2) that is tried, since nobody else uses them now. */
-static int share_offset(int fd, int other)
-{
-    pid_t self = getpid();
-    long order = syscall(SYS_kcmp, self, self, KCMP_FILE, fd, other);
-    if (order >= 0)
-        return order == 0;
-    off_t at = lseek(fd, 0, SEEK_CUR);
-    if (at < 0 || lseek(other, 0, SEEK_CUR) != at || lseek(fd, at + 1, SEEK_SET) < 0)
-        return 0;
-    int moved = lseek(other, 0, SEEK_CUR) == at + 1;
-    lseek(fd, at, SEEK_SET);
-    return moved;
-}
-
 static size_t record_bytes(const Descriptor *noted)
 {
     return sizeof *noted + noted->path_bytes + noted->lock_bytes + noted->content_bytes;
@@ -140,25 +126,21 @@ static int lowest_duplicate(const Buffer *buffer, const Descriptor *noted)
     return noted->fd;
 }
 
-/* The lines that tell of locks; most files have none. */
-static uint32_t read_locks(int fd, char *lines)
+static int is_ours(const Buffer *buffer, int fd)
 {
-    char name[40], text[LOCK_BYTES_MAX];
-    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", fd);
-    int info = open(name, O_RDONLY | O_CLOEXEC);
-    if (info < 0)
-        return 0;
-    ssize_t bytes = 0, more;
-    while (bytes < (ssize_t)sizeof text - 1 && (more = read(info, text + bytes, sizeof text - 1 - (size_t)bytes)) > 0)
-        bytes += more;
-    close(info);
-    text[bytes] = 0;
-    const char *first = strstr(text, "\nlock:");
-    if (first == NULL)
-        return 0;
-    size_t length = strlen(first + 1);
-    memcpy(lines, first + 1, length);
-    return (uint32_t)length;
+    return fd < OURS_MAX && buffer->ours[fd / 64] >> (fd % 64) & 1;
+}
+
+static int is_in_one(const char *path, size_t bytes, PyObject *directories)
+{
+    Py_ssize_t count = directories == NULL ? 0 : PyTuple_GET_SIZE(directories);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *directory = PyTuple_GET_ITEM(directories, i);
+        size_t length = (size_t)PyBytes_GET_SIZE(directory);
+        if (bytes > length && path[length] == '/' && !memcmp(path, PyBytes_AS_STRING(directory), length))
+            return 1;
+    }
+    return 0;
 }
 
 /* Note one descriptor. Of one that is no regular file only the type is noted, of a directory how far it has been read, and the
@@ -172,6 +154,8 @@ static int append_descriptor(Buffer *buffer, int fd)
     ssize_t content_bytes = 0;
     if (fstat(fd, &status) < 0)
         return 0;
+    if (buffer->left_out != NULL && (!S_ISREG(status.st_mode) || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY))
+        return 1;
     noted.mode = status.st_mode;
     noted.device = status.st_dev;
     noted.inode = status.st_ino;
@@ -184,6 +168,8 @@ static int append_descriptor(Buffer *buffer, int fd)
         noted.offset = lseek(fd, 0, SEEK_CUR);
         noted.size = status.st_size;
         noted.links = (uint32_t)status.st_nlink;
+        if (length > 0 && is_in_one(path, (size_t)length, buffer->left_out))
+            return 1;
         if (length < 0 || noted.flags < 0 || noted.offset < 0)
             noted.mode = 0; /* opened with O_PATH, say: nothing that is read or written */
         else {
@@ -196,7 +182,7 @@ static int append_descriptor(Buffer *buffer, int fd)
     }
     else if (S_ISDIR(status.st_mode))
         noted.offset = lseek(fd, 0, SEEK_CUR);
-    else if ((content = read_content(fd, status.st_mode, &content_bytes)) == NULL && content_bytes < 0)
+    else if (!is_ours(buffer, fd) && (content = read_content(fd, status.st_mode, &content_bytes)) == NULL && content_bytes < 0)
         noted.offset = -1;
     else
         noted.content_bytes = (uint32_t)content_bytes;
@@ -252,16 +238,59 @@ static int append_descriptors(Buffer *buffer)
     return failed ? -1 : 0;
 }
 
+static PyObject *bytes_of(Buffer *buffer)
+{
+    PyObject *noted = NULL;
+    if (append_head(buffer) == 0 && (buffer->files = buffer->used) && append_descriptors(buffer) == 0)
+        noted = PyBytes_FromStringAndSize(buffer->data, (Py_ssize_t)buffer->used);
+    PyMem_RawFree(buffer->data);
+    return noted;
+}
+
 PyDoc_STRVAR(note_moment_doc,
-"note_moment() -> bytes\n\n"
-"Timers, blocked signals of this thread, and every open descriptor; see the C source for the layout.  Raises OSError.");
-static PyObject *note_moment(PyObject *module, PyObject *unused)
+"note_moment(ours=(), /) -> bytes\n\n"
+"Timers, blocked signals of this thread, and every open descriptor; see the C source for the layout.  ours: a set of event\n"
+"descriptors, of which it is not noted what they wait for.  Raises OSError.");
+static PyObject *note_moment(PyObject *module, PyObject *args)
 {
     Buffer buffer = {0};
-    PyObject *noted = NULL;
-    if (append_head(&buffer) == 0 && (buffer.files = buffer.used) && append_descriptors(&buffer) == 0)
-        noted = PyBytes_FromStringAndSize(buffer.data, (Py_ssize_t)buffer.used);
-    PyMem_RawFree(buffer.data);
+    PyObject *ours = NULL, *iterator, *each;
+    if (!PyArg_ParseTuple(args, "|O", &ours))
+        return NULL;
+    if (ours != NULL) {
+        if ((iterator = PyObject_GetIter(ours)) == NULL)
+            return NULL;
+        while ((each = PyIter_Next(iterator)) != NULL) {
+            long fd = PyLong_AsLong(each);
+            Py_DECREF(each);
+            if (fd >= 0 && fd < OURS_MAX)
+                buffer.ours[fd / 64] |= (uint64_t)1 << (fd % 64);
+        }
+        Py_DECREF(iterator);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    return bytes_of(&buffer);
+}
+
+PyDoc_STRVAR(note_written_doc,
+"note_written(left_out=(), /) -> bytes\n\n"
+"As note_moment(), but of the descriptors only the regular files that are open for writing, without those in the directories\n"
+"left_out, a tuple of bytes.  Raises OSError, TypeError.");
+static PyObject *note_written(PyObject *module, PyObject *args)
+{
+    PyObject *none = PyTuple_New(0), *noted = NULL;
+    Buffer buffer = {.left_out = none};
+    if (none != NULL && PyArg_ParseTuple(args, "|O!", &PyTuple_Type, &buffer.left_out)) {
+        Py_ssize_t at = 0, count = PyTuple_GET_SIZE(buffer.left_out);
+        while (at < count && PyBytes_Check(PyTuple_GET_ITEM(buffer.left_out, at)))
+            at++;
+        if (at == count)
+            noted = bytes_of(&buffer);
+        else
+            PyErr_SetString(PyExc_TypeError, "the directories left out are bytes");
+    }
+    Py_XDECREF(none);
     return noted;
 }
 
@@ -359,6 +388,7 @@ static PyObject *born(PyObject *module, PyObject *fd)
 
 PyMethodDef moment_methods[] = {
     {"born", born, METH_O, born_doc},
-    {"note_moment", note_moment, METH_NOARGS, note_moment_doc},
+    {"note_moment", note_moment, METH_VARARGS, note_moment_doc},
+    {"note_written", note_written, METH_VARARGS, note_written_doc},
     {NULL, NULL, 0, NULL},
 };

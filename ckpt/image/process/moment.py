@@ -8,7 +8,7 @@ fork. One record is a ``bytes`` object, called ``noted`` here and elsewhere::
                     goes on
     check(noted)    the child's first action: has another thread opened a file meanwhile?
     read(noted)     in the child (or in the same process, if there is no fork): the record as a Moment
-    written_files(noted)    in the parent: what an undo log needs of it
+    written_files() in the parent: the regular files that are open for writing, for an undo log
 
 C code writes the record as one block (``frames_moment.c`` has the layout), for two reasons: the program stands still
 meanwhile; and if this process has forked lately, each Python object that is used costs a page fault.
@@ -29,6 +29,7 @@ from ckpt.image.files.file_notes import FileNote, kind_of
 from ckpt.image.frames import _frames
 from ckpt.image.process.signals import Timing
 from ckpt.transport.records import NamedTuple
+from ckpt.transport.wires import owned
 
 __all__ = ["Moment", "check", "note", "read", "written_files"]
 
@@ -48,7 +49,7 @@ def note() -> bytes:
     """Make the record; takes about 30 µs for 30 descriptors. Raises OSError: the process has no free descriptor, and
     listing ``/proc/self/fd`` needs one.
     """
-    return _frames.note_moment()
+    return _frames.note_moment(owned.numbers())
 
 
 def check(noted: bytes) -> None:
@@ -74,13 +75,14 @@ def read(noted: bytes) -> Moment:
     return Moment(timing, dict(_files(noted)))
 
 
-def written_files(noted: bytes) -> Iterator[tuple[int, FileNote]]:
-    """Descriptor and note of each regular file that is open for writing. The program stands still meanwhile, and has more
-    descriptors of other kinds: no Python object is made for these."""
-    return _files(noted, only_written=True)
+def written_files(left_out: tuple[bytes, ...] = ()) -> Iterator[tuple[int, FileNote]]:
+    """Descriptor and note of each regular file that is open for writing now, without those in the directories ``left_out``.
+    Not a part of :func:`note`: the program stands still meanwhile, and has more descriptors of other kinds. Raises OSError
+    as :func:`note` does."""
+    return _files(_frames.note_written(left_out))
 
 
-def _files(noted: bytes, *, only_written: bool = False) -> Iterator[tuple[int, FileNote]]:
+def _files(noted: bytes) -> Iterator[tuple[int, FileNote]]:
     at = _HEAD.size
     while at < len(noted):
         (
@@ -101,23 +103,10 @@ def _files(noted: bytes, *, only_written: bool = False) -> Iterator[tuple[int, F
         at += _DESCRIPTOR.size
         locks_end = at + length + lock_length
         after = locks_end + content_length
-        if not only_written or (stat.S_ISREG(mode) and flags & os.O_ACCMODE != os.O_RDONLY):
-            path = os.fsdecode(noted[at : at + length])
-            locks = noted[at + length : locks_end].decode()
-            identity, kind = (device, inode, born_ns), kind_of(path, mode, links)
-            yield (
-                fd,
-                FileNote(
-                    path,
-                    kind,
-                    flags,
-                    offset,
-                    size,
-                    first,
-                    identity,
-                    stat.S_IMODE(mode),
-                    locks,
-                    noted[locks_end:after],
-                ),
-            )
+        path = os.fsdecode(noted[at : at + length])
+        locks = noted[at + length : locks_end].decode()
+        identity, kind = (device, inode, born_ns), kind_of(path, mode, links)
+        content = noted[locks_end:after]
+        permissions = stat.S_IMODE(mode)
+        yield fd, FileNote(path, kind, flags, offset, size, first, identity, permissions, locks, content)
         at = after
