@@ -53,7 +53,9 @@ def test_open_work_is_given_to_the_executor_that_is_made_anew(executor: Any) -> 
     renew(executor, Made(1, {"timeout": 5}), [(future, pow, (2, 5), {})], at_exit)
     assert future.result(timeout=60) == 32
     assert executor._max_workers == 1
-    assert executors.MemmappingExecutor.get_memmapping_executor(1, timeout=5) is executor, "joblib goes on with it"
+    assert executors.MemmappingExecutor.get_memmapping_executor(1, timeout=5) is executor, (
+        "joblib goes on with it"
+    )
 
 
 def test_a_pool_that_joblib_did_not_make_is_refused_by_name() -> None:
