@@ -327,6 +327,9 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
             with image.program_mask():
                 runtime.hooks.call_after(spec["resume"])
                 runtime.commits.call()
+        with runtime.lock:
+            if runtime.engine is not None and runtime.engine.handlers is not None:
+                runtime.engine.handlers.resume()
         if locked:
             runtime.lock.acquire()  # the library call on the restored stack releases it
         if runtime.ended is not None:

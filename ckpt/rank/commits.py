@@ -90,7 +90,8 @@ class Commits:
             raise RegistrationError(
                 "when_committed is for the main thread of the program, not for others or its children"
             )
-        with runtime.lock:
+        assert runtime.engine is not None
+        with runtime.engine.lock:
             self._made += 1
             request = Request(
                 function, arguments, key or f"{runtime.spec['job_id']}-{runtime.rank}-{self._made}"
