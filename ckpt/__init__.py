@@ -14,7 +14,8 @@ Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :
 programs with state that an image does not hold by itself :func:`register_type`, :func:`register_child`,
 :func:`keep_package`, :func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for
 effects that stay :func:`keep_file`, :func:`when_committed`; for messages that call a function where they arrive
-:class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are imported when they are first used.
+:class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are imported
+when they are first used.
 """
 
 from __future__ import annotations

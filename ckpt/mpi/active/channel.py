@@ -1,11 +1,11 @@
 """Active messages: the channel that programs make. A message calls a function of the program where it arrives, at once.
 
 The idea is von Eicken's (Active Messages, ISCA 1992): a message names the handler that integrates it into the computation of
-its receiver; the handler is short and never waits. Here a channel has one handler for its messages, and one for deaths. Who calls
-them, and when: handlers.py.
+its receiver; the handler is short and never waits. Here a channel has one handler for its messages, and one for deaths. Who
+calls them, and when: handlers.py.
 
-Freeing is collective, as MPI_Win_free is (MPI 4.1, 12.2.5): every member tells the others that it sends nothing more, and waits
-until all have said so or are dead. So no message of a channel comes after it is freed.
+Freeing is collective, as MPI_Win_free is (MPI 4.1, 12.2.5): every member tells the others that it sends nothing more, and
+waits until all have said so or are dead. So no message of a channel comes after it is freed.
 
 Not here: the list of calls (table.py), threads and lock (handlers.py), what is on the wire (base/envelope.py: ACTIVE).
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, SupportsIndex
 
-from ckpt.errors import CkptError
+from ckpt.errors import CkptError, Deadlock
 from ckpt.mpi.active.handlers import Section, handlers_of
 from ckpt.mpi.active.table import Member
 from ckpt.mpi.base import envelope
@@ -36,23 +36,23 @@ class ActiveMessages:
     """A channel of active messages between the ranks of an intracommunicator.
 
     ``receive(source, obj)`` is called for each message, ``failed(rank)`` once for each member that dies (under ``ckpt run
-    --on-failure continue``), also for one that was dead before; ranks are those of ``comm``. They are called by whoever makes
-    progress: the program's thread inside of the library, or the rank's helper thread while the program computes. The engine's
-    lock is held: no two handlers of a rank run at the same time, and an image has a message in the sender's or the receiver's
-    part, or what its handler has made of it, never both or neither. Messages of one source are handled in their order, a death
-    after all messages of the dead.
+    --on-failure continue``), also for one that was dead before; ranks are those of ``comm``. They are called by whoever
+    makes progress: the program's thread inside of the library, or the rank's helper thread while the program computes. The
+    engine's lock is held: no two handlers of a rank run at the same time, and an image has a message in the sender's or the
+    receiver's part, or what its handler has made of it, never both or neither. Messages of one source are handled in their
+    order, a death after all messages of the dead.
 
     A handler may call :meth:`send` of any channel, and nothing else that may wait or begins an operation: that raises
-    :class:`ckpt.errors.NotInHandler`. It should be short: the program waits for it when it enters the library. What it raises is
-    raised by the program's next call that communicates or uses a channel (one exception by each), or when the program ends; its
-    message counts as taken.
+    :class:`ckpt.errors.NotInHandler`. It should be short: the program waits for it when it enters the library. What it
+    raises is raised by the program's next call that communicates or uses a channel (one exception by each), or when the
+    program ends; its message counts as taken.
 
-    The constructor is collective over ``comm``, but does not wait. Messages that come before it are kept. Handlers are called
-    from the program's next call on that communicates, or uses a channel: so they find what the constructor's result is
-    assigned to.
+    The constructor is collective over ``comm``, but does not wait. Messages that come before it are kept. Handlers are
+    called from the program's next call on that communicates, or uses a channel: so they find what the constructor's result
+    is assigned to.
 
-    Raises MpiException (ERR_COMM: the communicator is null, freed, or an intercommunicator; ERR_REVOKED), TypeError for what is
-    no function. Error handlers of ``comm`` are not called.
+    Raises MpiException (ERR_COMM: the communicator is null, freed, or an intercommunicator; ERR_REVOKED), TypeError for
+    what is no function. Error handlers of ``comm`` are not called.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class ActiveMessages:
             raise MpiException(ERR_REVOKED, "the communicator is revoked")
         if engine.imports.provisional:
             raise CkptError(
-                "a library makes a channel of active messages while it is imported. A restart imports it anew, and cannot tell "
-                "which channel of the image is meant; let the library make its channel when it is first used"
+                "a library makes a channel of active messages while it is imported. A restart imports it anew, and cannot "
+                "tell which channel of the image is meant; let the library make its channel when it is first used"
             )
         with engine.lock:
             number = shared.extras.get(_NUMBERS, 0)
@@ -101,8 +101,9 @@ class ActiveMessages:
     def lock(self) -> Section:
         """The lock under which all handlers of this rank are called, as a context manager: ``with channel.lock:``.
 
-        For changes of what handlers share with the program. While it is held no handler runs, no image is taken, and calls that
-        may wait are refused (:class:`ckpt.errors.NotInHandler`); :meth:`send` is not. It may be taken again by its holder."""
+        For changes of what handlers share with the program. While it is held no handler runs, no image is taken, and calls
+        that may wait are refused (:class:`ckpt.errors.NotInHandler`); :meth:`send` is not. It may be taken again by its
+        holder."""
         return Section(self._handlers)
 
     def send(self, dest: int, obj: Any) -> None:
@@ -147,8 +148,8 @@ class ActiveMessages:
     def wait(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
         """Wait until ``predicate()`` is true; ``False``: it was not within ``timeout`` seconds (looked at every 50 ms).
 
-        The predicate is evaluated under the lock, at the begin and after every message; as a handler, it may not wait. What it
-        raises passes through. Images are taken during the wait; the time during which the job is down does not count.
+        The predicate is evaluated under the lock, at the begin and after every message; as a handler, it may not wait. What
+        it raises passes through. Images are taken during the wait; the time during which the job is down does not count.
         MpiException: ERR_COMM when the channel is freed; ERR_REVOKED. The death of a rank ends no wait."""
         self._check()
         engine, handlers = self._engine, self._handlers
@@ -165,15 +166,20 @@ class ActiveMessages:
                 if self._shared.revoked:
                     raise MpiException(ERR_REVOKED, "the communicator is revoked")
                 began = time.monotonic()
-                engine.block(hungry=True)
+                try:
+                    engine.block(hungry=True)
+                except Deadlock:
+                    if left is None:
+                        raise
+                    return False  # one rank without a job: nothing can come
                 if left is not None:
                     left -= min(max(time.monotonic() - began, 0.0), _STEP_LONGEST_S)
 
     def free(self) -> None:
         """Free the channel. Collective: waits until all living members have called it, and what they had sent is handled.
 
-        No effect on a freed channel. A handler cannot send on a channel that its rank is freeing (ERR_COMM). If a handler raises
-        meanwhile, so does this call; called again, it goes on."""
+        No effect on a freed channel. A handler cannot send on a channel that its rank is freeing (ERR_COMM). If a handler
+        raises meanwhile, so does this call; called again, it goes on."""
         engine, member = self._engine, self._member
         with engine.lock:
             if self._is_open:

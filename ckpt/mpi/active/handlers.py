@@ -2,7 +2,8 @@
 
     who makes progress            the main thread inside of a library call, or the helper thread while the program computes;
                                   both hold the lock, and hand messages and deaths to `on_message` and `on_failed`
-    the lock                      the engine's. A message is taken and its handler called under one hold of it, and images are
+    the lock                      the engine's. A message is taken and its handler called under one hold of it, and images
+    are
                                   taken under it by the main thread: an image has both or neither
     while a handler runs          `owner` is the thread that runs it. `Engine.lock` and `Engine.guard` are the `Guard`, which
                                   refuses that thread, and lets other threads wait for the lock itself. `send` of a channel
@@ -15,9 +16,9 @@
                                   constructor has returned. Until then the guard is in place
     after a restart               nothing is called before the hooks of `ckpt.on_restart`: until `resume`, calls are listed
 
-The guard is in place only for so long, so that no message of a program without handlers takes a longer way, and hardly one of a
-program with handlers. What the fast paths do without the lock (engine/quick.py) touches nothing that a handler can: `recv` pops
-messages of other kinds in the program's thread, `send` tests that the lock is free.
+The guard is in place only for so long, so that no message of a program without handlers takes a longer way, and hardly one
+of a program with handlers. What the fast paths do without the lock (engine/quick.py) touches nothing that a handler can:
+`recv` pops messages of other kinds in the program's thread, `send` tests that the lock is free.
 
 Not here: which handler is next (table.py).
 """
@@ -34,6 +35,7 @@ from typing import Any, NoReturn
 from ckpt.errors import NotInHandler
 from ckpt.mpi.active.table import Call, Table
 from ckpt.mpi.base import envelope
+from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.progress import Buffer, Lock
 from ckpt.mpi.engine.engine import Engine
 from ckpt.mpi.engine.operations import frozen
@@ -43,14 +45,14 @@ __all__ = ["Guard", "HandlersOfRank", "Section", "handlers_of"]
 
 def handlers_of(engine: Engine) -> HandlersOfRank:
     """The handlers of an engine, made on first use. The lock is held."""
-    found = engine.handlers
-    if found is None:
-        found = engine.handlers = HandlersOfRank(engine)
-        early, engine.early = engine.early, []
-        for src, data in early:
-            found.on_message(src, data)
-    assert isinstance(found, HandlersOfRank)
-    return found
+    former = engine.handlers
+    if isinstance(former, HandlersOfRank):
+        return former
+    assert isinstance(former, NoHandlers)
+    engine.handlers = made = HandlersOfRank(engine)
+    for src, data in former.early:
+        made.on_message(src, data)
+    return made
 
 
 class HandlersOfRank:
@@ -89,6 +91,11 @@ class HandlersOfRank:
         """Whether the calling thread runs a handler or holds the lock as a `Section`. Called without the lock, too."""
         return self.owner is not None and self.owner == threading.get_ident()
 
+    @property
+    def in_use(self) -> bool:
+        """See ckpt.mpi.base.handlers.Handlers."""
+        return self.table.in_use
+
     # -- what arrives ------------------------------------------------------------------------------
 
     def on_message(self, src: int, data: Buffer) -> None:
@@ -110,6 +117,7 @@ class HandlersOfRank:
     def stop(self) -> None:
         """See ckpt.mpi.base.handlers.Handlers."""
         self.is_open = False
+        self.attend()
 
     # -- calling -----------------------------------------------------------------------------------
 
@@ -198,9 +206,9 @@ class HandlersOfRank:
     def refuse(self) -> NoReturn:
         """Raise NotInHandler, with the name of the function that was called."""
         raise NotInHandler(
-            f"{_called()} is not possible in a handler of active messages, nor while their lock is held: it may wait, or begin an "
-            "operation. A handler takes its message, changes the program's state, and may call send of a channel; the rest is "
-            "the program's, which waits for it with wait of the channel"
+            f"{_called()} is not possible in a handler of active messages, nor while their lock is held: it may wait, or "
+            "begin an operation. A handler takes its message, changes the program's state, and may call send of a channel; "
+            "the rest is the program's, which waits for it with wait of the channel"
         )
 
 
@@ -248,7 +256,8 @@ class Guard:
 
 
 class Section:
-    """The lock of the handlers, for the program: `with channel.lock:`. A handler, and a thread that has it, may take it again.
+    """The lock of the handlers, for the program: `with channel.lock:`. A handler, and a thread that has it, may take it
+    again.
 
     While it is held no handler runs, no image is taken, and calls that may wait are refused (NotInHandler)."""
 

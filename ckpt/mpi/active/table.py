@@ -8,11 +8,11 @@
     death            (told when it starts)            its handler is to be told, once for each channel
 
 Rules
-  * What has been kept comes first when a channel starts, in the order of arrival; then the deaths, in the order of the reports.
-    So all that a rank has sent is handled before its death is told, and the messages of one source stay in order.
+  * What has been kept comes first when a channel starts, in the order of arrival; then the deaths, in the order of the
+    reports. So all that a rank has sent is handled before its death is told, and the messages of one source stay in order.
   * `next` takes one call off the list. Whoever calls it makes the call under the same hold of the lock.
-  * A channel is known by (first context number of its communicator, number among that communicator's channels). Context numbers
-    are never used again, so a channel outlives a communicator that is freed.
+  * A channel is known by (first context number of its communicator, number among that communicator's channels). Context
+    numbers are never used again, so a channel outlives a communicator that is freed.
 
 Not here: locks, threads, the call itself (handlers.py); what a program sees (channel.py).
 """
@@ -56,9 +56,7 @@ class Member:
     def awaited(self) -> list[int]:
         """Ranks that have neither freed the channel nor died."""
         return [
-            rank
-            for rank, world in enumerate(self.group)
-            if rank not in self.ended and world not in self.told
+            rank for rank, world in enumerate(self.group) if rank not in self.ended and world not in self.told
         ]
 
 

@@ -8,7 +8,8 @@ Threads: the main thread inside the library, or the helper thread while the prog
 lock held; it matches messages and copies them into posted buffers. Collectives are advanced (`advance_collectives`) only by
 a thread that is inside the library, because they may call the user's reduction function. Messages for handlers of the
 program go to `handlers` (ckpt/mpi/active/), which calls them at once, in whichever thread. `guard` is not None while such a
-handler runs, or the program's next call has to do something first; `lock` is then the same object. All fast paths look at it.
+handler runs, or the program's next call has to do something first; `lock` is then the same object. All fast paths look at
+it.
 
 Flow control: the engine reports the messages that the program has taken to `Progress.consumed`, in batches, at the latest
 before it waits. A blocking send waits while the backlog to its destination is above SEND_HIGH_BYTES; a nonblocking send
@@ -31,12 +32,13 @@ from ckpt.mpi.base.errors import (
     ERR_REVOKED,
     MpiException,
 )
+from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer, Progress
 from ckpt.mpi.engine.failures import FailedRanks
 from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
-from ckpt.mpi.engine.operations import Operation, Receive, SyncSend, frozen
+from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
 from ckpt.mpi.engine.quick import sort_in
 
 if TYPE_CHECKING:
@@ -79,7 +81,6 @@ class Engine:
         "codec",
         "count",
         "debts",
-        "early",
         "failed_ranks",
         "guard",
         "handlers",
@@ -100,10 +101,7 @@ class Engine:
         self.progress = progress
         self.lock: Lock = progress.lock
         self.guard: Guard | None = None
-        self.handlers: Handlers | None = None
-        """The handlers of active messages; None: this rank has made no channel yet."""
-        self.early: list[tuple[int, Buffer]] = []
-        """(world rank of the source, active message) that came before `handlers` was made."""
+        self.handlers: Handlers = NoHandlers()
         self.matcher = Matcher()
         self.debts = [0] * progress.size
         self.taken = [0] * progress.size
@@ -228,10 +226,7 @@ class Engine:
             self.failed_ranks.on_agree(src, data)
             return
         if kind == envelope.ACTIVE:
-            if self.handlers is None:
-                self.early.append((src, frozen(data)))
-            else:
-                self.handlers.on_message(src, data)
+            self.handlers.on_message(src, data)
             return
         if kind != envelope.MATCHED:
             raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
@@ -353,7 +348,8 @@ class Engine:
             self.runnable.pop(0).advance()
 
     def block(self, hungry: bool = False) -> None:
-        """Wait for any progress. A process image may be taken here. `hungry`: no message in the mailbox is what is waited for.
+        """Wait for any progress. A process image may be taken here. `hungry`: no message in the mailbox is what is waited
+        for.
 
         Raises what a handler of active messages has raised, before it waits."""
         self.pay_all()
