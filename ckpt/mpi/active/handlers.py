@@ -285,6 +285,6 @@ def _called() -> str:
     name = "the call"
     while frame is not None and f"{frame.f_globals.get('__name__')}.".startswith("ckpt."):
         if "<" not in frame.f_code.co_qualname:
-            name = f"{frame.f_code.co_name}()"
+            name = f"{frame.f_code.co_qualname.removesuffix('.__init__').rpartition('.')[2]}()"
         frame = frame.f_back
     return name
