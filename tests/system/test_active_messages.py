@@ -174,7 +174,7 @@ REFUSED = """
         "checkpoint": lambda: ckpt.checkpoint(),
         "register": lambda: ckpt.register("name", CALLS),
     }
-    where, caught = [], []
+    where, caught, asked = [], [], []
 
     def try_all():
         with channel.lock, channel.lock:
@@ -187,38 +187,46 @@ REFUSED = """
                     raise AssertionError(name)
 
     def receive(source, obj):
-        if obj == "calls":
+        if obj == "now":
+            channel.send(source, "calls")
+        elif obj == "calls":
             try_all()
             where.append(threading.current_thread() is threading.main_thread())
             channel.send(rank, "last")
         else:
             raise ValueError(obj)
 
+    def until_it_returns(call, *arguments, **options):
+        while True:
+            try:
+                return call(*arguments, **options)
+            except ValueError as error:
+                caught.append(error)
+                if str(error) == "last":
+                    return None
+
+    def ask():
+        if rank == 0 and not asked:  # the call holds the lock from here on
+            asked.append(True)
+            channel.send(other, "now")
+
     channel = ckpt.ActiveMessages(comm, receive)
     comm.send("there", other, tag=5)
     comm.barrier()
-    channel.send(other, "calls")
     n = 0
-    while rank and not where:
-        n += 1
-    while not caught:
-        try:
-            channel.wait(lambda: False)
-        except ValueError as error:
-            caught.append(error)
+    if rank:
+        channel.send(other, "now")
+        while not where:
+            n += 1
+    until_it_returns(channel.wait, ask)
     try_all()
+    comm.barrier()
     for word in "one", "two", "three":
-        channel.send(other, word)
-    comm.send("all sent", other, tag=8)
-    calls = [lambda: comm.recv(source=other, tag=8), lambda: comm.send(4, other, tag=9), lambda: comm.barrier()]
-    while len(caught) < 4:
-        try:
-            calls[0]()
-            calls.pop(0)
-        except ValueError as error:
-            caught.append(error)
-    for call in calls:
-        call()
+        until_it_returns(channel.send, other, word)
+    until_it_returns(comm.send, "all sent", other, tag=8)
+    until_it_returns(comm.recv, source=other, tag=8)
+    until_it_returns(comm.send, 4, other, tag=9)  # what is raised from here on has been there at the begin of the call
+    until_it_returns(comm.barrier)
     assert request.wait() == 4
     assert comm.recv(source=other, tag=5) == "there"
     persistent.Start()
@@ -258,7 +266,7 @@ PENDING = """
 
     channel = ckpt.ActiveMessages(comm, receive)
     if comm.rank == 0:
-        comm.recv(source=1)
+        comm.send("now", 1)  # the last call before the test lets it go on
         while not os.path.exists(os.environ["CKPT_TEST_GO"]):
             sum(range(1000))
         for _ in range(2):
@@ -268,9 +276,9 @@ PENDING = """
                 print(repr(error))
         comm.send(None, 2)
     elif comm.rank == 1:
+        comm.recv(source=0)
         for word in "one", "two":
             channel.send(0, word)
-        comm.send(None, 0)
     else:
         comm.recv(source=0)  # the first call after the constructor: it holds the guard when the image is taken
 """
