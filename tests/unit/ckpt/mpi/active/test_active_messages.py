@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -379,3 +381,12 @@ def test_one_rank_without_a_job_calls_handlers_one_after_the_other() -> None:
     with pytest.raises(Deadlock):
         channel.wait(lambda: False)
     channel.free()
+
+
+def test_active_messages_cost_a_program_without_them_nothing_at_its_start() -> None:
+    """`import ckpt` loads no room of message passing, `ckpt.ActiveMessages` does."""
+    count = "print(sum(name.startswith('ckpt.mpi') for name in sys.modules))"
+    program = f"import sys, ckpt; {count}; ckpt.ActiveMessages; {count}"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    before, after = map(int, said.split())
+    assert before == 0 < after
