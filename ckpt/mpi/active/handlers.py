@@ -38,7 +38,6 @@ from ckpt.mpi.base import envelope
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.progress import Buffer, Lock
 from ckpt.mpi.engine.engine import Engine
-from ckpt.mpi.engine.operations import frozen
 
 __all__ = ["Guard", "HandlersOfRank", "Section", "handlers_of"]
 
@@ -101,7 +100,7 @@ class HandlersOfRank:
     def on_message(self, src: int, data: Buffer) -> None:
         """See ckpt.mpi.base.handlers.Handlers."""
         _, rank, what, base, number = envelope.unpack(data)
-        self.table.arrived((base, number), rank, None if what == envelope.END else frozen(data))
+        self.table.arrived((base, number), rank, None if what == envelope.END else data)
         self.run()
 
     def on_failed(self, ranks: Iterable[int]) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.engine.operations import frozen
 
 __all__ = ["Call", "Key", "Member", "Table"]
 
@@ -83,6 +84,15 @@ class Table:
         self.waiting: list[Member] = []
         """Channels that are made and have not started."""
         self.dead = dead
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        kept = {key: [(rank, frozen(data)) for rank, data in rows] for key, rows in self.kept.items()}
+        calls = [Call(call.member, call.rank, frozen(call.data)) for call in self.calls]
+        return self.members, kept, calls, self.waiting, self.dead
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.members, self.kept, calls, self.waiting, self.dead = state
+        self.calls = deque(calls)
 
     @property
     def in_use(self) -> bool:
