@@ -2,9 +2,8 @@
 
     who makes progress            the main thread inside of a library call, or the helper thread while the program computes;
                                   both hold the lock, and hand messages and deaths to `on_message` and `on_failed`
-    the lock                      the engine's. A message is taken and its handler called under one hold of it, and images
-    are
-                                  taken under it by the main thread: an image has both or neither
+    the lock                      the engine's. A message is taken and its handler called under one hold of it, and the main
+                                  thread takes images under it: an image has both or neither
     while a handler runs          `owner` is the thread that runs it. `Engine.lock` and `Engine.guard` are the `Guard`, which
                                   refuses that thread, and lets other threads wait for the lock itself. `send` of a channel
                                   sees that the lock is held already

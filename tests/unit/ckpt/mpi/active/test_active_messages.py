@@ -390,3 +390,9 @@ def test_active_messages_cost_a_program_without_them_nothing_at_its_start() -> N
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     before, after = map(int, said.split())
     assert before == 0 < after
+
+
+def test_what_a_handler_raises_last_is_said_when_a_program_without_a_job_ends() -> None:
+    program = "import ckpt; ckpt.ActiveMessages(ckpt.comm, lambda source, obj: 1 / 0).send(0, None)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ZeroDivisionError" in done.stderr
