@@ -3,7 +3,8 @@
      0  'C', 29      pickle opcode SHORT_BINBYTES and the length of its argument
      2  kind         u8   EAGER, SYNC (the sender wants a MATCHED message once the message is matched), MATCHED,
                           REVOKE (the sender's communicator is revoked; a pickle of its members follows),
-                          AGREE (token: number of the agreement; a pickle follows)
+                          AGREE (token: number of the agreement; a pickle follows),
+                          WINDOW (one-sided communication: ckpt/mpi/rma/wire.py)
      3  zero
      4  source       i32  sender's rank in the communicator
      8  tag          i32
@@ -38,6 +39,7 @@ SYNC = 1
 MATCHED = 2
 REVOKE = 3
 AGREE = 4
+WINDOW = 6
 
 PLANES = 4
 PLANE_POINT = 0

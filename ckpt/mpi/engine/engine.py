@@ -36,6 +36,7 @@ from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
 from ckpt.mpi.engine.quick import sort_in
+from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
@@ -87,6 +88,7 @@ class Engine:
         "syncs",
         "taken",
         "token",
+        "windows",
     )
 
     def __init__(self, progress: Progress) -> None:
@@ -105,6 +107,7 @@ class Engine:
         self.token = 0
         self.count = FIRST_COUNT
         self.imports = Imports()
+        self.windows = Windows()
         self.codec: Any = None
         self.lane: Any = None
         """The `Lane`, the fast path to the transport for small messages (quick.py), or None. Not part of the image."""
@@ -206,7 +209,13 @@ class Engine:
             receive.fill(source, tag, data)
 
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
-        self.debts[src] += len(data) + DEBT_UNIT
+        debt = self.debts[src] = self.debts[src] + len(data) + DEBT_UNIT
+        if kind == envelope.WINDOW:
+            # Handled here and now, perhaps by the helper for hours: the sender must get its credit back meanwhile.
+            if debt > DEBT_LIMIT or debt % DEBT_UNIT >= REFERENCE_BYTES:
+                self.pay(src)
+            self.windows.on_message(src, data)
+            return
         if kind == envelope.REVOKE:
             self.failed_ranks.on_revoke(data)
             return
@@ -330,7 +339,7 @@ class Engine:
     def block(self) -> None:
         """Wait for any progress. A process image may be taken here."""
         self.pay_all()
-        self.progress.block(self.matcher.posted > 0)
+        self.progress.block(self.matcher.posted > 0 or self.windows.awaited > 0)
 
     def make_progress(self) -> None:
         """Make progress without waiting."""

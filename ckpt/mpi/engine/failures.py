@@ -15,6 +15,7 @@ in every communicator that the failed rank is a member of:
     collective, begun or not                    ERR_PROC_FAILED. After that, the rank passes on nothing, so that no
                                                 result is combined from fewer values than all members'.
     agreement                                   goes on without the failed rank (agreement.py)
+    one-sided operation on it, begun or not     ERR_PROC_FAILED; locks that it holds or waits for are released (ckpt/mpi/rma/)
 
 A blocking call raises the error. A nonblocking call does not raise; the wait or test of its request does.
 
@@ -97,6 +98,7 @@ class FailedRanks:
         for key, agreement in list(self.agreements.items()):
             for rank in new:
                 self._send_agreement(key, agreement.lost(rank))
+        self.engine.windows.lost(new)
 
     def failure(self, rank: int) -> PeerFailed:
         """The error of an operation with a failed world rank."""
