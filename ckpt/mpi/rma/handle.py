@@ -18,8 +18,17 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.rma.state import WindowState
 
+try:
+    from ckpt.mpi.rma._exporter import Exporter
+except ImportError:  # without the C module, memoryview(win) needs Python 3.12
 
-class WinHandle(Handle):
+    class Exporter:  # type: ignore[no-redef]
+        """The base class of a window."""
+
+        __slots__ = ()
+
+
+class WinHandle(Handle, Exporter):
     """A handle of a window; `bool(win)` is False for the null window and a freed one."""
 
     __slots__ = ("__weakref__", "_shared")
