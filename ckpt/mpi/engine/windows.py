@@ -1,8 +1,8 @@
 """The windows (one-sided communication) of one engine, by number, and the messages that come for them.
 
-A message of kind `envelope.WINDOW` is handled at once, under the engine's lock, by the thread that makes progress: also by the
-helper thread, while the program computes. So an image holds the message and the change it makes, or neither. What handles a
-message may send, but never waits, and reports an error to the sender instead of raising it.
+A message of kind `envelope.WINDOW` is handled at once, under the engine's lock, by the thread that makes progress: also
+by the helper thread, while the program computes. So an image holds the message and the change it makes, or neither.
+What handles a message may send, but never waits, and reports an error to the sender instead of raising it.
 
     unknown    a peer that was faster sends already: its messages are kept until the window is opened here
     open       messages are handled
@@ -27,6 +27,7 @@ class Window(Protocol):
 
     def on_message(self, src: int, data: Buffer) -> None: ...
     def lost(self, ranks: Sequence[int]) -> None: ...
+    def revoke(self) -> None: ...
 
 
 class Windows:
@@ -67,3 +68,8 @@ class Windows:
         """World ranks have failed: end what needs them."""
         for window in list(self.open.values()):
             window.lost(ranks)
+
+    def revoke(self, number: int) -> None:
+        """The communicator of a window is revoked: end the operations under way."""
+        if number in self.open:
+            self.open[number].revoke()

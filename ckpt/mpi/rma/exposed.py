@@ -3,9 +3,10 @@
     Fixed       one piece (Create, Allocate); offsets are bytes from its beginning
     Dynamic     pieces that the program attaches; offsets are addresses at this rank
 
-An address is that of this process, so a restart changes it, while the origins' programs still hold the former one. Therefore a
-piece of a Dynamic is found by the addresses it has now and by those it had when it was attached. An address that is right
-for two pieces, by a former address of one and the present one of another, is refused: a guess could change the wrong bytes.
+An address is that of this process, so a restart changes it, while the origins' programs still hold the former one.
+Therefore a piece of a Dynamic is found by the addresses it has now and by those it had when it was attached. An address
+that is right for two pieces, by a former address of one and the present one of another, is refused: a guess could
+change the wrong bytes.
 
 Not here: what the operations do (target.py).
 """

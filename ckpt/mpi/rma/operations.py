@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Answered(Operation):
-    """An operation with an answer. `target`: rank in the window. `result_spec`: where the answer's data go; None: it has none.
+    """An operation with an answer. `target`: rank in the window. `result_spec`: where the answer's data go; None: it
+    has none.
 
     `own_request`: the program has a request for it, which reports its error. Otherwise the next synchronization does."""
 

@@ -84,6 +84,13 @@ class Origin:
         self.lent.pop(target, None)
         return self.ask(target, action)
 
+    def abandon(self, operation: Operation) -> None:
+        """Nobody waits for this operation any more; its answer, if it still comes, has no effect."""
+        for token, each in list(self.pending.items()):
+            if each is operation:
+                del self.pending[token]
+                self.window.engine.windows.awaited -= 1
+
     def take_error(self, target: int) -> MpiException | None:
         """The error that a synchronization with the target raises; it is reported once."""
         return self.errors.pop(target, None)
@@ -97,7 +104,7 @@ class Origin:
             return
         operation = self.pending.pop(token, None)
         if operation is None:
-            return  # its target was thought dead
+            return  # it was abandoned
         self.window.engine.windows.awaited -= 1
         if action == wire.FAILED:
             self._fail(operation, MpiException(*wire.unpack_error(data)))

@@ -1,7 +1,7 @@
 """The state of one window at one rank, which all its handles share: both sides of it, and the messages between members.
 
-The engine knows it as a `Window` (ckpt/mpi/engine/windows.py). It is part of the image: messages that were handled are in the
-memory and the state, all others are in the port. Messages of this rank to itself are handled at once.
+The engine knows it as a `Window` (ckpt/mpi/engine/windows.py). It is part of the image: messages that were handled are
+in the memory and the state, all others are in the port. Messages of this rank to itself are handled at once.
 
 Not here: the program's calls (window.py and the modules it is composed of).
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base import envelope
-from ckpt.mpi.base.errors import MpiException
+from ckpt.mpi.base.errors import ERR_REVOKED, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.rma import wire
 from ckpt.mpi.rma.epochs import Epochs
@@ -79,7 +79,7 @@ class WindowState:
         self.attributes: dict[int, Any] = {}
         self.freed = False
         self.revoked = False
-        """Never: requests of sends ask it of what they belong to (BufferSend)."""
+        """The communicator that the window was made of is revoked: nothing may begin, and what was begun has ended."""
         self.epochs = Epochs()
         self.target = Target(self, exposed)
         self.origin = Origin(self)
@@ -100,13 +100,15 @@ class WindowState:
         return self.exposed if isinstance(self.exposed, Dynamic) else None
 
     def failure(self, rank: int) -> MpiException | None:
-        """The error of operations with a member that has failed; None: it lives. `rank`: in the window."""
+        """The error of operations with a member (rank in the window) that has failed, or of a revoked window; else None."""
+        if self.revoked:
+            return MpiException(ERR_REVOKED, "the communicator of the window is revoked")
         world = self.group[rank]
         failed_ranks = self.engine.failed_ranks
         return failed_ranks.failure(world) if world in failed_ranks.known else None
 
     def free(self) -> None:
-        """All members have called Free, or one has failed: then some may still send, and are told that the window is freed.
+        """All members have called Free, or one has failed: then some may still send, and are told that this rank has left.
 
         The engine's lock is held."""
         self.freed = True
@@ -148,3 +150,11 @@ class WindowState:
                 rank = self.group.index(world)
                 self.origin.lost(rank, self.engine.failed_ranks.failure(world))
                 self.target.lost(rank)
+
+    def revoke(self) -> None:
+        """The communicator of the window is revoked: end all operations."""
+        self.revoked = True
+        for rank in range(len(self.group)):
+            error = self.failure(rank)
+            assert error is not None
+            self.origin.lost(rank, error)

@@ -31,8 +31,8 @@ MODE_NOSUCCEED = NUMBERS["MODE_NOSUCCEED"]
 
 
 class Synchronization(WinHandle):
-    """Base class of Win with these methods. Errors: MpiException with ERR_WIN, ERR_RANK, ERR_RMA_SYNC (the call does not fit the
-    present epoch), ERR_LOCKTYPE or ERR_GROUP; those of the operations that are completed; PeerFailed."""
+    """Base class of Win with these methods. Errors: MpiException with ERR_WIN, ERR_RANK, ERR_RMA_SYNC (the call does
+    not fit the present epoch), ERR_LOCKTYPE or ERR_GROUP; those of the operations that are completed; PeerFailed."""
 
     __slots__ = ()
 
@@ -218,7 +218,8 @@ def _lock(state: WindowState, targets: tuple[int, ...], action: int, hints: int)
         for _, operation in asked:
             _wait(state, operation)
     except BaseException:
-        for target, _ in asked:
+        for target, operation in asked:
+            state.origin.abandon(operation)
             if state.failure(target) is None:
                 state.post(target, wire.UNLOCK)
         raise

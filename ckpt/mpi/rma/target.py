@@ -1,11 +1,11 @@
 """A window at the rank whose memory is changed: what the messages of the origins do there.
 
-Every message is handled completely when it arrives, under the engine's lock (ckpt/mpi/engine/windows.py). So each operation is
-atomic with respect to all others, accumulates and atomic ones included, and the memory in an image agrees with the
-messages that the image says have been received.
+Every message is handled completely when it arrives, under the engine's lock (ckpt/mpi/engine/windows.py). So each
+operation is atomic with respect to all others, accumulates and atomic ones included, and the memory in an image agrees
+with the messages that the image says have been received.
 
-What a message gets wrong (a range, a type) is reported to its origin: at once if the message is answered, else with the answer
-to its next FLUSH or UNLOCK.
+What a message gets wrong (a range, a type) is reported to its origin: at once if the message is answered, else with the
+answer to its next FLUSH or UNLOCK.
 
 State of one origin here, beside the lock: `failures` (what to report), `completed` (access epochs it has ended, not yet
 consumed by Wait or Test).
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ckpt.mpi.base.errors import ERR_INTERN, ERR_OTHER, ERR_TYPE, ERR_WIN, MpiException
+from ckpt.mpi.base.errors import ERR_INTERN, ERR_OTHER, ERR_PROC_FAILED, ERR_TYPE, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.op import combine_predefined
@@ -58,7 +58,7 @@ class Target:
 
     def _handle(self, origin: int, action: int, token: int, data: Buffer) -> None:
         if self.window.freed:
-            raise MpiException(ERR_WIN, "the window is freed")
+            raise MpiException(ERR_PROC_FAILED, "the window was left, because a member has failed")
         if action <= wire.COMPARE_AND_SWAP:
             self._access(origin, action, token, data)
         elif action == wire.FLUSH:

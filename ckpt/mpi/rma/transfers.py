@@ -1,8 +1,9 @@
 """The calls that work on the memory of another member: Put, Get, accumulates, and those with a request.
 
-A call checks its arguments, and for all but dynamic windows the range, before anything is sent; the target checks again. What
-only the target can see comes up in the call that synchronizes next (Flush, Unlock, Fence, Complete), or in the wait of the
-request. Put and Accumulate of less than COPY_BYTES (wire.py) copy the program's data; larger data must stay unchanged until then.
+A call checks its arguments, and for all but dynamic windows the range, before anything is sent; the target checks
+again. What only the target can see comes up in the call that synchronizes next (Flush, Unlock, Fence, Complete), or in
+the wait of the request. Put and Accumulate of less than COPY_BYTES (wire.py) copy the program's data; larger data must
+stay unchanged until then.
 
 Not here: epochs (synchronization.py), the messages (wire.py, origin.py).
 """
@@ -29,10 +30,10 @@ _INTEGERS = "bBhHiIlLqQ?"
 class Transfers(WinHandle):
     """Base class of Win with these methods.
 
-    target_rank: rank in the window; PROC_NULL: no effect. target: None, a displacement in units of the target's displacement
-    unit, or a list (displacement, count, datatype) whose rest is as of the origin's buffer. Errors: MpiException with ERR_WIN,
-    ERR_RANK, ERR_RMA_SYNC (no epoch), ERR_RMA_RANGE, ERR_TYPE, ERR_COUNT or ERR_OP; PeerFailed when the target has failed;
-    TypeError, ValueError, KeyError or BufferError for a bad buffer."""
+    target_rank: rank in the window; PROC_NULL: no effect. target: None, a displacement in units of the target's
+    displacement unit, or a list (displacement, count, datatype) whose rest is as of the origin's buffer. Errors:
+    MpiException with ERR_WIN, ERR_RANK, ERR_RMA_SYNC (no epoch), ERR_RMA_RANGE, ERR_TYPE, ERR_COUNT or ERR_OP;
+    PeerFailed when the target has failed; TypeError, ValueError, KeyError or BufferError for a bad buffer."""
 
     __slots__ = ()
 
@@ -183,7 +184,8 @@ class Transfers(WinHandle):
     def _described(
         self, rank: int, spec: BufferSpec, target: Any, default: BufferSpec | None = None
     ) -> wire.Description:
-        """The place that `target` names; it must have as many bytes as `spec`. default: where the rest of it is taken from."""
+        """The place that `target` names; it must have as many bytes as `spec`. default: where the rest of it is taken
+        from."""
         rest = spec if default is None else default
         displacement, count, datatype = 0, rest.count, rest.datatype
         if target is None:

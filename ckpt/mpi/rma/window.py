@@ -78,7 +78,7 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
         ERR_COMM, ERR_OTHER (another rank could not). BufferError, TypeError: the memory is no such buffer."""
         unit = argument(disp_unit, COUNT)
         kept = None if isinstance(memory, BottomType) else memory
-        return _make(cls, FLAVOR_CREATE, comm, info, unit, lambda: Fixed(kept, _size(kept)))
+        return _make(cls, FLAVOR_CREATE, comm, info, unit, _of_the_program, kept)
 
     @classmethod
     def Allocate(
@@ -86,7 +86,7 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
     ) -> Any:
         """A window of `size` bytes of new memory, which are zero. Collective. MpiException: as Create, and ERR_SIZE."""
         nbytes, unit = argument(size, COUNT), argument(disp_unit, COUNT)
-        return _make(cls, FLAVOR_ALLOCATE, comm, info, unit, lambda: _allocated(nbytes))
+        return _make(cls, FLAVOR_ALLOCATE, comm, info, unit, _allocated, nbytes)
 
     @classmethod
     def Allocate_shared(
@@ -96,12 +96,12 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
         nbytes, unit = argument(size, COUNT), argument(disp_unit, COUNT)
         if comm is not None and comm and comm.Get_size() > 1:
             raise not_offered("Win.Allocate_shared", _SHARED)
-        return _make(cls, FLAVOR_SHARED, comm, info, unit, lambda: _allocated(nbytes))
+        return _make(cls, FLAVOR_SHARED, comm, info, unit, _allocated, nbytes)
 
     @classmethod
     def Create_dynamic(cls, info: Info = INFO_NULL, comm: Intracomm | None = None) -> Any:
         """A window without memory, for Attach. Displacements are addresses at the target (MPI.Get_address). Collective."""
-        return _make(cls, FLAVOR_DYNAMIC, comm, info, 1, Dynamic)
+        return _make(cls, FLAVOR_DYNAMIC, comm, info, 1, _without_memory, None)
 
     def Attach(self, memory: Any) -> None:
         """Add memory to a dynamic window. MpiException: ERR_RMA_FLAVOR, ERR_RMA_ATTACH (some of it is attached)."""
@@ -130,9 +130,7 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
             state.private.Barrier()
         except MpiException as failed:
             error = failed
-        with state.engine.lock:
-            state.free()
-        state.private.Free()
+        _leave(state)
         self._shared = NULL_PART
         if error is not None:
             raise error
@@ -257,8 +255,8 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
         worlds.abort(code)
 
 
-def _size(memory: Any) -> int:
-    return 0 if memory is None else size_of(memory)
+def _of_the_program(memory: Any) -> Fixed:
+    return Fixed(memory, 0 if memory is None else size_of(memory))
 
 
 def _allocated(nbytes: int) -> Fixed:
@@ -267,14 +265,18 @@ def _allocated(nbytes: int) -> Fixed:
     return Fixed(bytearray(nbytes), nbytes)
 
 
+def _without_memory(nothing: None) -> Dynamic:
+    return Dynamic()
+
+
 def _pieces(state: WindowState) -> Dynamic:
     if state.pieces is None:
         raise MpiException(ERR_RMA_FLAVOR, "memory can be attached to a dynamic window only")
     return state.pieces
 
 
-def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any) -> Any:
-    """Make a window. expose: a function that returns this rank's `Exposed`, or raises."""
+def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any, what: Any) -> Any:
+    """Make a window. expose(what) returns this rank's `Exposed`, or raises."""
     if comm is None:
         comm = self_of(worlds.engine())
     if not isinstance(comm, Intracomm):
@@ -283,21 +285,22 @@ def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any) 
     engine = comm._engine
     if engine.windows.refusal:
         raise not_offered("Win", engine.windows.refusal)
-    exposed, problem = _exposed(expose, unit)
+    exposed, problem = _exposed(expose, what, unit)
     private = comm._copy_of(comm._new_base(), None)
     private._shared.errhandler = None
-    mine = (flavor, None if exposed is None else _size_to_tell(exposed), unit, str(problem or ""))
-    theirs = private.allgather(mine)
+    state = WindowState(engine, private, flavor, exposed or Dynamic(), unit, handle_of)
+    with engine.lock:
+        _revoke_with(comm, private)
+    mine = (flavor, state.size, unit, str(problem or ""))
     try:
+        theirs = private.allgather(mine)
         if problem is not None:
             raise problem
         _agree(theirs)
-    except Exception:
-        private.Free()
+    except BaseException:
+        _leave(state)
         raise
     prepare()
-    assert exposed is not None
-    state = WindowState(engine, private, flavor, exposed, unit, handle_of)
     if flavor != FLAVOR_DYNAMIC:
         state.sizes = tuple([each[1] for each in theirs])
     state.units = tuple([each[2] for each in theirs])
@@ -309,16 +312,31 @@ def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any) 
     return win
 
 
-def _size_to_tell(exposed: Exposed) -> int:
-    return exposed.nbytes if isinstance(exposed, Fixed) else 0
+def _revoke_with(comm: Any, private: Any) -> None:
+    """When `comm` is revoked, the window's communicator is, too. The engine's lock is held."""
+    comm._shared.parts += (private._shared.base,)
+    if comm._shared.revoked:
+        private._engine.failed_ranks.revoke(private._shared.base)
 
 
-def _exposed(expose: Any, unit: int) -> tuple[Exposed | None, Exception | None]:
+def _leave(state: WindowState) -> None:
+    """Free a window at this rank."""
+    engine, private = state.engine, state.private
+    with engine.lock:
+        if engine.failed_ranks.known and not state.freed:
+            engine.windows.add(state)  # members that got further than this rank are told
+        state.free()
+        for shared in engine.shared.values():
+            shared.parts = tuple([part for part in shared.parts if part != state.number])
+    private.Free()
+
+
+def _exposed(expose: Any, what: Any, unit: int) -> tuple[Exposed | None, Exception | None]:
     """(what this rank exposes, None), or (None, why it cannot)."""
     try:
         if unit <= 0:
             raise MpiException(ERR_DISP, f"displacement unit {unit}")
-        return expose(), None
+        return expose(what), None
     except Exception as error:
         return None, error.with_traceback(None)
 

@@ -59,7 +59,8 @@ class Description(NamedTuple):
     """The place of an operation in the target's memory, and what is done there.
 
     offset: bytes from the beginning of the window; an address for a dynamic window. layout: of an element; None for bytes.
-    elements: their number. code, operation: typecode of the basic elements and MPI name of the operation, of an accumulate."""
+    elements: their number. code, operation: typecode of the basic elements and MPI name of the operation, of an
+    accumulate."""
 
     offset: int
     elements: int
