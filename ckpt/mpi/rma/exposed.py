@@ -97,9 +97,8 @@ class Dynamic:
             return _spec(b"", layout, 0, 0)
         found = []
         for memory, nbytes, attached_at in self.pieces:
-            for base in {attached_at, address_of(memory)}:
-                if base <= low and high <= base + nbytes:
-                    found.append((memory, offset - base))
+            bases = {attached_at, address_of(memory)}
+            found += [(memory, offset - base) for base in bases if base <= low and high <= base + nbytes]
         if not found:
             raise MpiException(ERR_RMA_RANGE, f"no attached memory has the bytes {low:#x} to {high:#x}")
         if len(found) > 1:

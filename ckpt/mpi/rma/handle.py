@@ -81,4 +81,4 @@ class WinHandle(Handle, Exporter):
             return bool(self) == bool(other)
         return self._shared is other._shared
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]

@@ -225,7 +225,8 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
         if not self:
             return f"<{type(self).__name__} null>"
         state = self._alive()
-        return f"<{type(self).__name__} {state.name or 'unnamed'}: rank {state.rank} of {len(state.group)}, {state.size} bytes>"
+        place = f"rank {state.rank} of {len(state.group)}"
+        return f"<{type(self).__name__} {state.name or 'unnamed'}: {place}, {state.size} bytes>"
 
     # -- attributes and errors ---------------------------------------------------------------------
 

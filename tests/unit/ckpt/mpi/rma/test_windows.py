@@ -133,7 +133,7 @@ def test_large_data_are_lent_and_come_whole() -> None:
 
 
 def test_every_predefined_operation_and_compare_and_swap() -> None:
-    names = "SUM PROD MAX MIN LAND BAND LOR BOR LXOR BXOR REPLACE NO_OP".split()
+    names = ["SUM", "PROD", "MAX", "MIN", "LAND", "BAND", "LOR", "BOR", "LXOR", "BXOR", "REPLACE", "NO_OP"]
 
     def program(comm: Any) -> Any:
         memory = np.zeros(4, "i")
@@ -195,7 +195,21 @@ def test_bad_arguments_are_named_at_the_origin() -> None:
         codes.append(code_of(win.Lock, 0))
         return codes
 
-    names = "RMA_RANGE RMA_RANGE TYPE RANK TYPE OP OP TYPE COUNT LOCKTYPE RMA_FLAVOR GROUP WIN".split()
+    names = [
+        "RMA_RANGE",
+        "RMA_RANGE",
+        "TYPE",
+        "RANK",
+        "TYPE",
+        "OP",
+        "OP",
+        "TYPE",
+        "COUNT",
+        "LOCKTYPE",
+        "RMA_FLAVOR",
+        "GROUP",
+        "WIN",
+    ]
     wanted = [getattr(MPI, f"ERR_{name}") for name in names]
     assert run_ranks(2, program) == [wanted, wanted]
 
@@ -299,7 +313,7 @@ def test_an_interrupted_lock_is_given_back() -> None:
 def everything(comm: Any) -> None:
     """A program that waits in every kind of call of a window."""
     rank, other = comm.rank, (comm.rank + 1) % comm.size
-    for turn in range(2):
+    for _ in range(2):
         win = Win.Allocate(8 * 50_000, 8, comm=comm)
         data, into = np.full(50_000, float(rank)), np.zeros(50_000)
         win.Lock(0)
