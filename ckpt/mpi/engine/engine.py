@@ -121,6 +121,7 @@ class Engine:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         process_state().adopt(state.pop("process"))
+        self.windows = Windows()  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
         self.codec = self.lane = None
