@@ -14,7 +14,7 @@ Not here: what a window is (ckpt/mpi/rma/).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.progress import Buffer
@@ -36,14 +36,24 @@ class Windows:
     `awaited`: number of answers that the program waits for or will wait for. While there are some and the program waits,
     the peers get more credit, because an answer may come behind messages that nobody receives."""
 
-    __slots__ = ("awaited", "early", "open", "refusal")
+    __slots__ = ("awaited", "direct", "early", "open", "refusal")
 
     def __init__(self) -> None:
         self.open: dict[int, Window] = {}
         self.early: dict[int, list[tuple[int, bytes]]] = {}
         self.awaited = 0
+        self.direct: Any = None
+        """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
         self.refusal = ""
         """Why this process can have no windows; empty: it can."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "direct"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.direct = None
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def on_message(self, src: int, data: Buffer) -> None:
         """Handle a message of world rank `src`, or keep it for a window that is not open yet."""

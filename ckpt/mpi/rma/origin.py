@@ -16,10 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ckpt.mpi.base import envelope
+from ckpt.mpi.base.constants import BOTTOM
 from ckpt.mpi.base.errors import ERR_RMA_RANGE, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.engine.operations import BufferSend, Done, Operation
-from ckpt.mpi.rma import wire
+from ckpt.mpi.rma import direct, wire
 from ckpt.mpi.rma.operations import Answered
 
 if TYPE_CHECKING:
@@ -72,6 +73,24 @@ class Origin:
         self.window.post(target, action, self.token, body)
         return operation
 
+    def get(self, target: int, what: wire.Description, into: BufferSpec, *, own_request: bool) -> Operation:
+        """Read the target's memory: directly if that is possible and right (direct.py), else by a message."""
+        action, reads = wire.GET, None
+        dense = what.layout is None and into.dense and into.nbytes and into.obj is not BOTTOM
+        if dense and target != self.window.rank:
+            reads = direct.reads_of(self.window.engine)
+        if reads is not None:
+            unordered = target in self.changing or any(
+                each.target == target for each in self.pending.values()
+            )
+            if not unordered and reads.read(self.window.number, target, what.offset, into):
+                operation = Done()
+                operation.nbytes = into.nbytes
+                return operation
+            if reads.wants_place(self.window.number, target):
+                action = wire.GET_AND_TELL
+        return self.ask(target, action, wire.describe(what), into, own_request=own_request)
+
     def outstanding(self, target: int) -> list[Operation]:
         """The operations after whose end all that was begun at the target is done there. Begins a FLUSH if needed."""
         if target in self.changing:
@@ -98,9 +117,14 @@ class Origin:
     # -- arriving ----------------------------------------------------------------------------------
 
     def on_message(self, member: int, action: int, token: int, data: Buffer) -> None:
-        """Handle an answer, or the POST of a member."""
+        """Handle an answer, the POST of a member, or where its memory is."""
         if action == wire.POST:
             self.posted[member] = self.posted.get(member, 0) + 1
+            return
+        if action == wire.TOLD:
+            reads = direct.reads_of(self.window.engine)
+            if reads is not None:
+                reads.learn(self.window.number, member, bytes(memoryview(data)[envelope.SIZE :]))
             return
         operation = self.pending.pop(token, None)
         if operation is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.errors import ERR_REVOKED, MpiException
 from ckpt.mpi.base.progress import Buffer
-from ckpt.mpi.rma import wire
+from ckpt.mpi.rma import direct, wire
 from ckpt.mpi.rma.epochs import Epochs
 from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed
 from ckpt.mpi.rma.origin import Origin
@@ -112,6 +112,9 @@ class WindowState:
 
         The engine's lock is held."""
         self.freed = True
+        reads = direct.reads_of(self.engine)
+        if reads is not None:
+            reads.forget(self.number)
         self.target.exposed = self.exposed = Fixed(None, 0)
         if not self.engine.failed_ranks.known:
             self.engine.windows.remove(self)
@@ -138,7 +141,7 @@ class WindowState:
         if src in self.engine.failed_ranks.known:
             return
         _, member, action, _, token = envelope.unpack(data)
-        if action >= wire.POST and action != wire.COMPLETE:
+        if action >= wire.POST:
             self.origin.on_message(member, action, token, data)
         else:
             self.target.on_message(member, action, token, data)

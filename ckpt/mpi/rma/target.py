@@ -21,11 +21,11 @@ from ckpt.mpi.base.errors import ERR_INTERN, ERR_OTHER, ERR_PROC_FAILED, ERR_TYP
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.op import combine_predefined
-from ckpt.mpi.rma import wire
+from ckpt.mpi.rma import direct, wire
+from ckpt.mpi.rma.exposed import Exposed, Fixed
 from ckpt.mpi.rma.locks import Grant, LockQueue
 
 if TYPE_CHECKING:
-    from ckpt.mpi.rma.exposed import Exposed
     from ckpt.mpi.rma.state import WindowState
 
 
@@ -84,6 +84,8 @@ class Target:
         if action == wire.ACCUMULATE:
             _combine(spec, what, data, at)
             return
+        if action == wire.GET_AND_TELL:
+            self._tell_place(origin)
         before = bytes(spec.read())
         if action == wire.GET_ACCUMULATE:
             if what.operation != "MPI_NO_OP":
@@ -96,6 +98,13 @@ class Target:
             if before == bytes(data[at : at + spec.nbytes]):
                 spec.write(data, at + spec.nbytes)
         self.window.post(origin, wire.DATA, token, b"", before)
+
+    def _tell_place(self, origin: int) -> None:
+        """Tell an origin where the memory is, if it may read it itself."""
+        reads, exposed = direct.reads_of(self.window.engine), self.exposed
+        if reads is not None and isinstance(exposed, Fixed):
+            place = reads.place_of(self.window.number, exposed.address, exposed.nbytes)
+            self.window.post(origin, wire.TOLD, 0, place)
 
     def _report(self, origin: int, token: int) -> None:
         failure = self.failures.pop(origin, None)

@@ -138,7 +138,14 @@ class Transfers(WinHandle):
             return Done(PROC_NULL)
         into = simple(origin, writable=True)
         what = self._described(rank, into, target)
-        return self._ask(rank, wire.GET, what, b"", into, own_request=own_request)
+        state = self._alive()
+        engine = state.engine
+        with engine.lock:
+            self._check_access(rank)
+            operation = state.origin.get(rank, what, into, own_request=own_request)
+            if rank != state.rank and not operation.done:
+                engine.after_send(state.group[rank], 0, state)  # type: ignore[arg-type]
+        return operation
 
     def _get_accumulate(
         self, origin: Any, result: Any, target_rank: int, target: Any, op: Op, *, own_request: bool

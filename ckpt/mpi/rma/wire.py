@@ -5,6 +5,8 @@ context is the number of the window, token is the number of the operation at its
 
     PUT, ACCUMULATE                a Description, then the packed data. No answer
     GET                            a Description. Answer: DATA or FAILED
+    GET_AND_TELL                   the same, and the origin wants to read the memory itself next time. Answer: TOLD if it
+                                   may, then as to GET
     GET_ACCUMULATE                 a Description, then the packed data (none for NO_OP). Answer: DATA or FAILED
     COMPARE_AND_SWAP               a Description, then the packed element to compare with, then the packed new one.
                                    Answer: DATA or FAILED
@@ -16,6 +18,7 @@ context is the number of the window, token is the number of the operation at its
     COMPLETE                       the sender's access epoch at the receiver has ended. No answer
     DATA                           the packed data
     DONE                           nothing
+    TOLD                           where the sender's memory is (direct.py). No answer
     FAILED                         a pickle: (error code, text)
 
 Messages between two ranks are handled in the order in which they were sent. So an answer to FLUSH says that all that was
@@ -37,17 +40,20 @@ from ckpt.mpi.datatypes.layout import Layout
 PUT = 1
 ACCUMULATE = 2
 GET = 3
-GET_ACCUMULATE = 4
-COMPARE_AND_SWAP = 5
-FLUSH = 6
-LOCK_SHARED = 7
-LOCK_EXCLUSIVE = 8
-UNLOCK = 9
-POST = 10
+GET_AND_TELL = 4
+GET_ACCUMULATE = 5
+COMPARE_AND_SWAP = 6
+FLUSH = 7
+LOCK_SHARED = 8
+LOCK_EXCLUSIVE = 9
+UNLOCK = 10
 COMPLETE = 11
-DATA = 12
-DONE = 13
-FAILED = 14
+POST = 12
+DATA = 13
+DONE = 14
+FAILED = 15
+TOLD = 16
+"""Up to COMPLETE the target's side of a window handles the message, from POST on the origin's."""
 
 COPY_BYTES = 2 << 20
 """Data of this size or more are passed to the transport by reference, as those of messages (comm/buffer_messages.py)."""
