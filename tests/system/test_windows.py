@@ -176,6 +176,93 @@ def test_after_a_restart_a_window_is_the_memory_that_the_program_sees(start: Sta
     assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
 
 
+COUNTING = """
+    import sys
+    import numpy as np
+    import ckpt
+    from ckpt import MPI
+
+    comm = MPI.COMM_WORLD
+    win = MPI.Win.Allocate(24, 8, comm=comm)
+    mine, direct = np.frombuffer(win, "q"), comm._engine.progress.port.wire.reads_directly(1 - comm.rank)
+
+    def look(last):
+        win.Get(seen, 1)
+        win.Flush(1)
+        assert seen[0] >= last, f"{seen[0]} after {last}: what was read is not in the checkpoint"
+        return seen[0]
+
+    if comm.rank == 1:
+        while not mine[2]:
+            if mine[1] == ckpt.restarts():  # after a restart it stands still until the reader has looked
+                mine[0] += 1                # no message tells of it
+    else:
+        seen, last, reads, known = np.zeros(1, "q"), 0, 0, 0
+        win.Lock_all()
+        while reads < int(sys.argv[1]):
+            former, last = last, look(last)
+            reads += last > former
+            if known != ckpt.restarts():
+                known = ckpt.restarts()
+                last = look(last)
+                win.Put(np.full(1, known, "q"), 1, 1)
+        win.Put(np.ones(1, "q"), 1, 2)
+        win.Unlock_all()
+        assert comm._engine.progress.port.counters()["window_reads"] > 0 or not direct
+        print("only grew")
+    comm.Barrier()
+"""
+
+
+def test_what_was_read_directly_is_in_the_checkpoint_of_its_target(start: Start, tmp_path: Path) -> None:
+    """After a restart the counter would have a lower value than the one that the reader remembers."""
+    choose, program = random.Random(seed_of_the_commit()), write_app(tmp_path, COUNTING)
+
+    def attempt(reads: int) -> None:
+        job = start(program, reads, ranks=2, every=0.05, name=f"job-{reads}")
+        for kill in range(2):
+            job.wait_event("committed", len(job.events("committed")) + 1)
+            job.kill_rank(choose.randrange(2))
+            job.wait_event("restarted", kill + 1)
+        assert job.finish() == 0, job.report()
+        assert job.output(0) == "only grew\n"
+        assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
+
+    long_enough(4_000, attempt)
+
+
+STOPPED = """
+    import os
+    import signal
+    import numpy as np
+    from ckpt import MPI
+
+    comm = MPI.COMM_WORLD
+    win = MPI.Win.Allocate(1 << 20, 1, comm=comm)
+    np.frombuffer(win, "B")[:] = comm.rank
+    into = np.zeros(1 << 20, "B")
+    pid, direct = comm.allgather(os.getpid())[1], comm._engine.progress.port.wire.reads_directly(1)
+    win.Fence()
+    if comm.rank == 0:
+        win.Get(into, 1)
+    win.Fence()
+    if comm.rank == 0 and direct:
+        os.kill(pid, signal.SIGSTOP)
+        into[:] = 0
+        win.Get(into, 1)
+        assert (into == 1).all()
+        os.kill(pid, signal.SIGCONT)
+    win.Fence()
+    print("read")
+"""
+
+
+def test_a_target_that_is_stopped_can_be_read(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, STOPPED), ranks=2)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "read\n"
+
+
 HOLDER = """
     import os
     import numpy as np
