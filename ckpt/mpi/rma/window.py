@@ -29,7 +29,7 @@ from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import COUNT, argument
 from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm, self_of
-from ckpt.mpi.comm.guard import guard_all
+from ckpt.mpi.comm.guard import guard, guard_all
 from ckpt.mpi.comm.unsupported import not_offered
 from ckpt.mpi.datatypes.memory import buffer_type
 from ckpt.mpi.datatypes.op import prepare
@@ -352,6 +352,8 @@ def _agree(theirs: list[Any]) -> None:
 
 
 guard_all(Transfers, Synchronization, Win)
+for _name in ("Wait", "Test"):  # names that guard_all leaves alone, for the sake of requests
+    setattr(Synchronization, _name, guard(getattr(Synchronization, _name)))
 
 WIN_NULL = Win()
 """The null window: every call raises ERR_WIN."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -305,6 +307,34 @@ def test_an_interrupted_lock_is_given_back() -> None:
         win.Free()
 
     run_ranks(2, program)
+
+
+def test_every_call_uses_the_error_handler_of_the_window() -> None:
+    win, told = MPI.Win.Allocate(8), []
+    handler = MPI.Win.Create_errhandler(lambda win, code: told.append(code))
+    win.Set_errhandler(handler)
+    calls: list[tuple[Any, ...]] = [
+        (win.Put, b"x", 0),
+        (win.Flush, 0),
+        (win.Wait,),
+        (win.Test,),
+        (win.Attach, bytearray(1)),
+    ]
+    calls += [(win.Lock, 5), (win.Complete,), (win.Shared_query, 9)]
+    codes = [code_of(*call) for call in calls]
+    assert told == codes and all(codes)
+    win.Free()
+    with pytest.raises(MpiException):
+        win.Get_group()
+    handler.Free()
+
+
+def test_the_room_is_loaded_when_a_program_uses_its_names() -> None:
+    script = (
+        "import sys; from ckpt import MPI; assert 'ckpt.mpi.rma' not in sys.modules; "
+        "assert not MPI.WIN_NULL; assert 'ckpt.mpi.rma.window' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 # ---- images ----------------------------------------------------------------------------------------------
