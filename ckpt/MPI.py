@@ -2,7 +2,7 @@
 
 Under `ckpt run`, `from mpi4py import MPI` also imports this module (mpi4py_alias.py). The module collects names; their
 definitions are in ckpt.mpi. COMM_WORLD and COMM_SELF are looked up at each use (`__getattr__`), because after a restart
-they are the restored objects.
+they are the restored objects; windows are loaded when a program uses their name.
 """
 
 # ruff: noqa: F401  the module exists to export the names that it imports
@@ -50,7 +50,6 @@ from ckpt.mpi.comm.message import MESSAGE_NO_PROC, MESSAGE_NULL, Message
 from ckpt.mpi.comm.session import SESSION_NULL, Session
 from ckpt.mpi.comm.unsupported import (
     FILE_NULL,
-    WIN_NULL,
     Close_port,
     File,
     Lookup_name,
@@ -58,7 +57,6 @@ from ckpt.mpi.comm.unsupported import (
     Publish_name,
     Register_datarep,
     Unpublish_name,
-    Win,
 )
 from ckpt.mpi.datatypes.datatypes import DATATYPE_NULL, PREDEFINED, Datatype
 from ckpt.mpi.datatypes.op import (
@@ -132,6 +130,7 @@ from ckpt.mpi.requests.request import REQUEST_NULL, Prequest, Request
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
+    from ckpt.mpi.rma.window import WIN_NULL, Win
 
     COMM_WORLD: Intracomm
     COMM_SELF: Intracomm
@@ -173,7 +172,7 @@ def _abort(exit_code: int) -> NoReturn:
 
 worlds.provide(_engine, _abort)
 
-_LAZY = ("COMM_WORLD", "COMM_SELF", "buffer", "memory")
+_LAZY = ("COMM_WORLD", "COMM_SELF", "WIN_NULL", "Win", "buffer", "memory")
 
 
 def __getattr__(name: str) -> Any:
@@ -181,6 +180,10 @@ def __getattr__(name: str) -> Any:
         return _world_of(_engine())
     if name == "COMM_SELF":
         return _self_of(_engine())
+    if name in ("WIN_NULL", "Win"):
+        from ckpt.mpi.rma import window
+
+        return getattr(window, name)
     if name in ("buffer", "memory"):
         from ckpt.mpi.datatypes.memory import buffer_type
 

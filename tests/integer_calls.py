@@ -119,6 +119,7 @@ PARTS = (
     "datatypes",
     "datatypes_of_lists",
     "packing",
+    "windows",
     "rest",
 )
 
@@ -562,6 +563,41 @@ class Table:
             "Unpack_external: position", 4, lambda n: kind.Unpack_external(form, packed, n, items), COUNT
         )
         self.argument("Pack_external_size", 3, lambda n: kind.Pack_external_size(form, n), COUNT)
+
+    def windows(self) -> None:
+        MPI, buf, null = self.MPI, self.buffer, self.MPI.PROC_NULL
+        win = MPI.Win.Allocate(64, 4, comm=self.alone)
+        one, result = np.ones(1, "i"), np.zeros(1, "i")
+
+        def locked(run: Callable[..., Any], *values: Any) -> None:
+            win.Lock(0)
+            try:
+                self._done(run(*values))
+            finally:
+                win.Unlock(0)
+
+        def lock(*values: Any) -> None:
+            win.Lock(*values)
+            win.Unlock(0)
+
+        self.argument(
+            "Win.Allocate: size", 8, lambda n: MPI.Win.Allocate(n, 1, comm=self.alone).Free(), COUNT
+        )
+        self.argument(
+            "Win.Create: disp_unit", 4, lambda n: MPI.Win.Create(buf, n, comm=self.alone).Free(), COUNT
+        )
+        self.argument("Win.Lock: rank", 0, lock)
+        self.argument("Win.Lock: lock_type", int(MPI.LOCK_SHARED), lambda n: lock(0, n))
+        self.argument("Win.Lock: assertion", 0, lambda n: lock(0, MPI.LOCK_SHARED, n))
+        self.argument("Win.Fence: assertion", 0, win.Fence)
+        for name in ("Put", "Get", "Accumulate", "Rput", "Rget", "Raccumulate"):
+            call = getattr(win, name)
+            self.argument(f"Win.{name}: target_rank", null, lambda at, call=call: locked(call, buf, at))
+            self.element(f"Win.{name}: disp", 1, lambda at, call=call: locked(call, buf, 0, [at, 4]), COUNT)
+            self.element(f"Win.{name}: count", 4, lambda n, call=call: locked(call, buf, 0, [0, n]), COUNT)
+        self.argument(
+            "Win.Fetch_and_op: disp", 1, lambda at: locked(win.Fetch_and_op, one, result, 0, at), COUNT
+        )
 
     def rest(self) -> None:
         MPI = self.MPI

@@ -113,6 +113,7 @@ class Taker:
         port, (previous, epoch) = self._runtime.port, label
         assert port is not None
         captured_ns = time.perf_counter_ns()
+        port.publish(epoch)  # before anything of the program goes on: what changes then is not in the image
         port.freeze()
         frozen_ns = time.perf_counter_ns()
         state = port.snapshot()

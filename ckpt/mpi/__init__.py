@@ -14,11 +14,13 @@ collective under way and a pending request like any other object.
         comm_state.py     the engine's state of a communicator
         quick.py          the fast path for small pickled objects, in C
         failures.py       failed ranks and revoked communicators; agreement.py: agreement of the living ranks
+        windows.py        the windows of a rank, and the messages that come for them
         imports.py        communicators that library modules make when a restart imports them again
     requests/      Request, Prequest, Grequest, and calls on several requests
     collectives/   the algorithms, as builders of schedules
     comm/          communicators, messages (send, Send …), collectives (bcast, Bcast …), Message, Session
     active/        active messages: channels, their handlers, who calls these
+    rma/           one-sided communication: `MPI.Win`, loaded at its first use
     environment.py, libraries.py   functions of the module MPI
 """
 

@@ -133,6 +133,9 @@ class Runtime:
         self.consumed: Callable[[int, int, int], None] = port.endpoint.consumed
         if self.explicit is not None:
             port.on_messages = self.explicit.install(engine.on_messages)
+            engine.windows.refusal = (
+                "a program that saves itself explicitly says with messages what its images are to have"
+            )
         else:
             from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
             from ckpt.mpi.engine.quick import make_lane

@@ -36,6 +36,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "errors": ["test_exceptions", "test_errhandler", "test_errorcode"],
     "failures": ["test_ulfm"],
     "memory and pickling": ["test_buffer", "test_mpimem", "test_pickle", "test_util_pkl5"],
+    "one-sided": ["test_rma", "test_rma_nb", "test_win"],
     "environment": [
         "test_environ",
         "test_toplevel",
@@ -50,9 +51,6 @@ AREAS: dict[str, tuple[str, ...]] = {
 }  # type: ignore[assignment]
 
 MODULES_LEFT_OUT = {
-    "test_rma": "one-sided communication is not offered",
-    "test_rma_nb": "one-sided communication is not offered",
-    "test_win": "one-sided communication is not offered",
     "test_file": "parallel files are not offered",
     "test_io": "parallel files are not offered",
     "test_spawn": "a job's ranks are fixed",
@@ -70,17 +68,12 @@ TESTS_LEFT_OUT = (
     ("test_msgspec.*Numba*", "CUDA buffers are not offered"),
     ("test_msgspec.TestMessageVectorW.testMessageCAIBuf", "CUDA buffers are not offered"),
     ("test_util_pool.*", "needs processes started while the job runs"),
-    ("test_util_sync.TestMutex*", "needs one-sided communication"),
-    ("test_util_sync.TestCounter*", "needs one-sided communication"),
-    ("test_util_sync.TestSemaphore*", "needs one-sided communication"),
-    ("test_util_sync.TestCondition*", "needs one-sided communication"),
-    ("test_util_sync.TestSequential*", "needs one-sided communication"),
-    ("test_exceptions.TestExcWin*", "one-sided communication is not offered"),
+    (
+        "test_win.TestWinAllocateSharedWorld.*",
+        "memory that several ranks store into directly cannot be part of a consistent checkpoint",
+    ),
     ("test_exceptions.TestExcFile*", "parallel files are not offered"),
-    ("test_errhandler.TestErrhandlerWin.*", "one-sided communication is not offered"),
     ("test_errhandler.TestErrhandlerFile.*", "parallel files are not offered"),
-    ("test_attributes.TestWinAttr*", "one-sided communication is not offered"),
-    ("test_handle.TestHandleWin.*", "one-sided communication is not offered"),
     ("test_handle.TestHandleFile.*", "parallel files are not offered"),
     ("test_package.*", "about the installed package's files"),
     ("test_toplevel.TestConfig.*", "about the installed package's files"),
@@ -89,7 +82,6 @@ TESTS_LEFT_OUT = (
         "a handle's number leads to the very object here, which can be pickled",
     ),
     ("test_status.TestStatus.testToMemory", "there is no C structure behind a status"),
-    ("test_msgspec.TestMessageRMA.*", "one-sided communication is not offered"),
     ("test_doc.*", "about the docstrings' form"),
     (
         "test_objmodel.TestObjModel.testConstants",

@@ -38,6 +38,7 @@ QUICK = [
     "test_op",
     "test_handle",
     "test_objmodel",
+    "test_win",
 ]
 OTHERS = (
     "test_comm_topo",
@@ -46,6 +47,7 @@ OTHERS = (
     "test_pack",
     "test_datatype",
     "test_subclass",
+    "test_rma_nb",
 )
 
 

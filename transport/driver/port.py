@@ -43,6 +43,7 @@ from ckpt.transport.protocol.events import Event, LinkStalled
 from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
+from ckpt.transport.wires.crossmemory import Published
 from ckpt.transport.wires.wire import ProcessGuard, Wire
 
 SPIN_LONGEST_NS = 150_000
@@ -102,6 +103,8 @@ class Port:
         self.send: Callable[..., int] = self.endpoint.send
         """`send(dst, data, payload=None)` is `Endpoint.send` itself: a method in between would add a third to its time."""
         self.interrupts = InterruptGate(self.lock, self._on_deferred_signal, self._on_interrupted)
+        self.published_epoch = Published(config.epoch)
+        """For ranks that read this process's memory: at least the epoch of every change that they may see there."""
         self.entries = 0
         """Number of calls of the application: the helper sees by it whether the application was in the library lately."""
         self.helper_watching = False
@@ -131,7 +134,7 @@ class Port:
         owned.note(*self._event_fds)
         self._helper: ProgressHelper | None = None
         self._closed = False
-        self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks"), 0)
+        self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks", "window_reads"), 0)
 
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
         """Tell the port that `rank` runs as `incarnation` and is reached at `address`.
@@ -225,8 +228,13 @@ class Port:
         """Return the state that an image keeps; messages are in it by reference."""
         return self.endpoint.snapshot()
 
+    def publish(self, epoch: int) -> None:
+        """Memory of this process may belong to `epoch` from now on: its image is about to be captured, or never will be."""
+        self.published_epoch.value = max(epoch, self.published_epoch.value)
+
     def advance(self, epoch: int) -> None:
         """The image of `epoch` is captured: stamp frames with `epoch` from now on, and process the frames held for it."""
+        self.publish(epoch)
         self.endpoint.advance(epoch, self.clock())
         self._deliver()
 
@@ -234,6 +242,7 @@ class Port:
         """Go on after a freeze. `epoch`: advance to it first."""
         now_ns = self.clock()
         if epoch is not None:
+            self.publish(epoch)
             self.endpoint.advance(epoch, now_ns)
         self.endpoint.thaw(now_ns)
         marks = self._marks

@@ -75,6 +75,22 @@ _BADGE = struct.Struct(f"<QQ{BADGE_BYTES}s")
 PACKED_BADGE_BYTES: Final = _BADGE.size
 
 
+class Published:
+    """A number that other processes may read at its `address`. It grows only, and is 64 bits long."""
+
+    def __init__(self, value: int) -> None:
+        self._cell = ctypes.c_uint64(value)
+        self.address = ctypes.addressof(self._cell)
+
+    @property
+    def value(self) -> int:
+        return self._cell.value
+
+    @value.setter
+    def value(self, value: int) -> None:
+        self._cell.value = value
+
+
 class Reader:
     """Reads memory of other processes. A Reader holds the argument arrays of the call: one thread uses it at a time."""
 
@@ -88,8 +104,8 @@ class Reader:
         self._local_at = ctypes.addressof(self._local)
         self._remote_at = ctypes.addressof(self._remote)
 
-    def read(self, badge: bytes, address: int, into: bytearray) -> None:
-        """Fill `into` from `address` in the process that has `badge` (packed).
+    def read(self, badge: bytes, address: int, into: bytearray | memoryview) -> None:
+        """Fill `into` (writable, of single bytes) from `address` in the process that has `badge` (packed).
 
         Raises OSError: not allowed (EPERM), no such process (ESRCH), no such memory (EFAULT). Raises ProcessLookupError
         also when the process has another badge. Raises struct.error when `badge` has another length.

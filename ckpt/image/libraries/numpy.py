@@ -2,8 +2,8 @@
 
 Rules
     - The owner of the memory is saved once; every view of it is saved as ``(owner, dtype, shape, strides, offset)``.
-      An owner is the last *ndarray* in the chain of ``.base``. If that array uses memory of another object (``frombuffer``
-      of a bytearray), and other objects refer to that object too, the array is saved as a view of that object.
+      An owner is the last *ndarray* in the chain of ``.base``. If it uses memory of another object (``frombuffer`` of a
+      bytearray or memoryview), and other objects refer to that object too, the array is saved as a view of that object.
     - An owner of at least ``OUT_OF_BAND_BYTES`` is written as a :class:`pickle.PickleBuffer`, without a copy; smaller
       ones are written into the pickle, and own their memory again after loading. A large array uses the loaded
       buffer itself, so ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the only
@@ -12,8 +12,7 @@ Rules
       array may refer to the array. Instances of subclasses (``matrix``, masked and record arrays, the program's own) that
       are views of plain arrays stay views of them. Structured types that hold objects, and memory with gaps, are pickled as
       numpy itself pickles them.
-
-No function here imports numpy unless the program has imported it.
+    - No function here imports numpy unless the program has imported it.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.memory import address_of
 from ckpt.compat.typeobjects import is_heap
 from ckpt.errors import StateError
 from ckpt.image.errors import RestoreError
@@ -136,7 +136,7 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
             return array_over, (storage, *place)
     foreign = _shared_memory(array)
     if foreign is not None:
-        offset = start - _address(foreign)
+        offset = start - address_of(foreign)
         return make_view, (foreign, dtype, array.shape, array.strides, offset, array.flags.writeable)
     flat = dense(array)
     if flat is None:
@@ -254,21 +254,21 @@ def _axes(array: Any) -> list[int]:
 
 
 def _shared_memory(array: Any) -> Any | None:
-    """The bytes or bytearray whose memory this array uses, if other objects refer to it too."""
-    base = array.base
-    if base is None:
-        return None
-    if isinstance(base, memoryview):
-        base = base.obj
-    if not isinstance(base, (bytearray, bytes)):
-        return None
+    """The bytes, bytearray or array whose memory this array uses through other objects, if others refer to it too."""
+    array_type, base = sys.modules["numpy"].ndarray, array.base
+    while not isinstance(base, (bytearray, bytes)):
+        former = base
+        if isinstance(base, array_type):
+            owner = _owner(base)
+            if owner.base is None:
+                return None if owner.dtype.hasobject or dense(owner) is None else owner
+            base = owner.base
+        elif isinstance(base, memoryview) or hasattr(type(base), "__buffer__"):  # for example MPI.Win
+            base = memoryview(base).obj
+        if base is former:
+            return None
     # an array's base, or the memoryview between, is one holder; `base` here and the argument are two more
     return base if sys.getrefcount(base) > 3 else None
-
-
-def _address(owner: Any) -> int:
-    numpy = sys.modules["numpy"]
-    return int(numpy.frombuffer(owner, "u1").__array_interface__["data"][0])
 
 
 # ---------------------------------------------------------------------- called while loading

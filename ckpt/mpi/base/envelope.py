@@ -6,6 +6,7 @@
                           AGREE (token: number of the agreement; a pickle follows),
                           ACTIVE (token: number of the communicator's channel of active messages; tag: CALL, a pickle
                           follows for the channel's handler; or END, the sender has freed the channel)
+                          WINDOW (one-sided communication: ckpt/mpi/rma/wire.py)
      3  zero
      4  source       i32  sender's rank in the communicator
      8  tag          i32
@@ -41,6 +42,7 @@ MATCHED = 2
 REVOKE = 3
 AGREE = 4
 ACTIVE = 5
+WINDOW = 6
 
 CALL = 0
 END = 1

@@ -1,4 +1,4 @@
-"""Parts of MPI that are not offered: windows (one-sided communication), parallel files, ports and spawned processes.
+"""Parts of MPI that are not offered: parallel files, ports and spawned processes.
 
 The classes and their null objects exist, so that programs can use their names. A call of a function or method raises
 NotImplementedError; the message says what the program can use instead.
@@ -17,56 +17,11 @@ from typing import Any, ClassVar, NoReturn
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.engine import worlds
 
-_WINDOWS = "one-sided communication is not offered; use Send/Recv or a collective (Alltoallv, Allgatherv)"
 _FILES = "parallel files are not offered; let each rank write a file of its own, or Gather to one that writes"
 PORTS = "a job's ranks are fixed when it starts; start more with `ckpt run -n N`"
 SPAWNING = f"{PORTS} (a pool of mpi4py.futures then works on them: `ckpt run -n N -m mpi4py.futures PROGRAM`)"
 _PARTS = "data representations belong to parallel files, which are not offered"
 
-_WIN_CLASS = ("Create", "Allocate", "Allocate_shared", "Create_dynamic", "Create_keyval", "Free_keyval")
-_WIN = (
-    "Shared_query",
-    "Attach",
-    "Detach",
-    "Set_info",
-    "Get_info",
-    "Get_group",
-    "Get_attr",
-    "Set_attr",
-    "Delete_attr",
-    "tomemory",
-    "Put",
-    "Get",
-    "Accumulate",
-    "Get_accumulate",
-    "Fetch_and_op",
-    "Compare_and_swap",
-    "Rput",
-    "Rget",
-    "Raccumulate",
-    "Rget_accumulate",
-    "Fence",
-    "Start",
-    "Complete",
-    "Post",
-    "Wait",
-    "Test",
-    "Lock",
-    "Unlock",
-    "Lock_all",
-    "Unlock_all",
-    "Flush",
-    "Flush_all",
-    "Flush_local",
-    "Flush_local_all",
-    "Sync",
-    "Get_errhandler",
-    "Set_errhandler",
-    "Call_errhandler",
-    "Get_name",
-    "Set_name",
-    "Free",
-)
 _FILE_CLASS = ("Open", "Delete")
 _FILE = (
     "Close",
@@ -192,17 +147,6 @@ class Null(Handle):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-class Win(Null):
-    """Windows for one-sided communication: not offered."""
-
-    __slots__ = ()
-    _constants: ClassVar[tuple[str, ...]] = ("WIN_NULL",)
-
-    @classmethod
-    def Create_errhandler(cls, errhandler_fn: Any) -> Any:
-        return refusing("Win.Create_errhandler", _WINDOWS)()
-
-
 class File(Null):
     """Parallel files: not offered."""
 
@@ -221,10 +165,8 @@ def _attach(cls: type, on_class: Any, on_object: Any, instead: str) -> None:
         setattr(cls, name, refusing(f"{cls.__name__}.{name}", instead))
 
 
-_attach(Win, _WIN_CLASS, _WIN, _WINDOWS)
 _attach(File, _FILE_CLASS, _FILE, _FILES)
 
-WIN_NULL = Win()
 FILE_NULL = File()
 
 Open_port = refusing("Open_port", PORTS)

@@ -228,14 +228,7 @@ class Op(Handle):
             if len(result) != len(b):
                 raise ValueError(f"the operation made {len(result)} bytes of {len(b)}")
             return result
-        if self._name == "MPI_REPLACE":
-            return bytes(b)
-        if self._name == "MPI_NO_OP":
-            return bytes(a)
-        numpy = _numpy()
-        if numpy is None:
-            return _combine_plain(self._name, a, b, datatype.code)
-        return _combine_numpy(numpy, self._name, a, b, datatype.code, out)
+        return combine_predefined(self._name, a, b, datatype.code, out)
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
         """Combine two buffers of this process; the result is in the second. ValueError: counts or datatypes differ."""
@@ -249,6 +242,23 @@ class Op(Handle):
             raise ValueError("mismatch in datatypes")
         self.check(two.datatype)
         two.write(bytes(self.combine(one.read(), two.read(), two.datatype)))
+
+
+def combine_predefined(name: str, a: Buffer, b: Buffer, code: str, out: Buffer | None = None) -> Buffer:
+    """Combine packed elements with the typecode `code` by the predefined operation with the MPI name `name`."""
+    if name == "MPI_REPLACE":
+        return bytes(b)
+    if name == "MPI_NO_OP":
+        return bytes(a)
+    numpy = _numpy()
+    if numpy is None:
+        return _combine_plain(name, a, b, code)
+    return _combine_numpy(numpy, name, a, b, code, out)
+
+
+def prepare() -> None:
+    """Import what `combine_predefined` may need, so that a later call in another thread imports nothing."""
+    _numpy()
 
 
 def _rebuild(

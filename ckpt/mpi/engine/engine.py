@@ -40,6 +40,7 @@ from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
 from ckpt.mpi.engine.quick import sort_in
+from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
     from ckpt.mpi.base.handlers import Guard, Handlers
@@ -95,6 +96,7 @@ class Engine:
         "syncs",
         "taken",
         "token",
+        "windows",
     )
 
     def __init__(self, progress: Progress) -> None:
@@ -115,6 +117,7 @@ class Engine:
         self.token = 0
         self.count = FIRST_COUNT
         self.imports = Imports()
+        self.windows = Windows()
         self.codec: Any = None
         self.lane: Any = None
         """The `Lane`, the fast path to the transport for small messages (quick.py), or None. Not part of the image."""
@@ -128,6 +131,7 @@ class Engine:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         process_state().adopt(state.pop("process"))
+        self.windows = Windows()  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
         self.codec = self.lane = None
@@ -219,8 +223,11 @@ class Engine:
 
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
         debt = self.debts[src] = self.debts[src] + len(data) + DEBT_UNIT
-        if debt > DEBT_LIMIT or len(data) >= REFERENCE_BYTES:
+        if debt > DEBT_LIMIT or debt % DEBT_UNIT >= REFERENCE_BYTES:
             self.pay(src)  # by the helper, too: the program may compute for long
+        if kind == envelope.WINDOW:
+            self.windows.on_message(src, data)
+            return
         if kind == envelope.REVOKE:
             self.failed_ranks.on_revoke(data)
             return
@@ -356,7 +363,7 @@ class Engine:
         Raises what a handler of active messages has raised, before it waits."""
         self.pay_all()
         self.attend()
-        self.progress.block(hungry or self.matcher.posted > 0)
+        self.progress.block(hungry or self.matcher.posted > 0 or self.windows.awaited > 0)
 
     def make_progress(self) -> None:
         """Make progress without waiting. Raises what a handler of active messages has raised."""

@@ -15,6 +15,7 @@ in every communicator that the failed rank is a member of:
     collective, begun or not                    ERR_PROC_FAILED. After that, the rank passes on nothing, so that no
                                                 result is combined from fewer values than all members'.
     agreement                                   goes on without the failed rank (agreement.py)
+    one-sided operation on it, begun or not     ERR_PROC_FAILED; its locks are released (ckpt/mpi/rma/)
 
 A blocking call raises the error. A nonblocking call does not raise; the wait or test of its request does.
 
@@ -98,6 +99,7 @@ class FailedRanks:
             for rank in new:
                 self._send_agreement(key, agreement.lost(rank))
         self.engine.handlers.on_failed(new)
+        self.engine.windows.lost(new)
 
     def failure(self, rank: int) -> PeerFailed:
         """The error of an operation with a failed world rank."""
@@ -212,6 +214,7 @@ class FailedRanks:
             shared.routes.clear()
             self._send_revocation(base, tuple(dict.fromkeys((*shared.group, *shared.peers))))
             self._end_pending(shared)
+            self.engine.windows.revoke(base)
             for part in shared.parts:
                 self.revoke(part)
 

@@ -25,6 +25,19 @@ def test_memory_that_others_refer_to_stays_shared() -> None:
     assert array[3] == 7
 
 
+def test_memory_that_comes_through_other_objects_stays_shared() -> None:
+    memory, owner = bytearray(8), np.zeros((2, 4), np.uint8)
+    through = [np.frombuffer(memoryview(memoryview(memory)), np.uint8)]
+    through += [
+        np.frombuffer(memoryview(owner)[1:], np.uint8),
+        np.frombuffer(memoryview(through[0]), np.uint8),
+    ]
+    (one, two, three), array, copied = copy_of((through, memory, owner))
+    array[3], copied[1, 3] = 7, 8
+    assert one[3] == three[3] == 7 and two[3] == 8
+    assert np.frombuffer(memoryview(array), np.uint8)[3] == 7
+
+
 @pytest.mark.parametrize(
     "array",
     [

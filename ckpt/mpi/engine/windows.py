@@ -1,0 +1,85 @@
+"""The windows (one-sided communication) of one engine, by number, and the messages that come for them.
+
+A message of kind `envelope.WINDOW` is handled at once, under the engine's lock, by the thread that makes progress: also
+by the helper thread, while the program computes. So an image holds the message and the change it makes, or neither.
+What handles a message may send, but never waits, and reports an error to the sender instead of raising it.
+
+    unknown    a peer that was faster sends already: its messages are kept until the window is opened here
+    open       messages are handled
+    removed    freed by all members, and nothing comes any more
+
+Not here: what a window is (ckpt/mpi/rma/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.progress import Buffer
+
+
+class Window(Protocol):
+    """What the engine needs of an open window."""
+
+    number: int
+
+    def on_message(self, src: int, data: Buffer) -> None: ...
+    def lost(self, ranks: Sequence[int]) -> None: ...
+    def revoke(self) -> None: ...
+
+
+class Windows:
+    """The open windows of one rank. Every method needs the engine's lock.
+
+    `awaited`: number of answers that the program waits for or will wait for. While there are some and the program waits,
+    the peers get more credit, because an answer may come behind messages that nobody receives."""
+
+    __slots__ = ("awaited", "direct", "early", "open", "refusal")
+
+    def __init__(self) -> None:
+        self.open: dict[int, Window] = {}
+        self.early: dict[int, list[tuple[int, bytes]]] = {}
+        self.awaited = 0
+        self.direct: Any = None
+        """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
+        self.refusal = ""
+        """Why this process can have no windows; empty: it can."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "direct"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.direct = None
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def on_message(self, src: int, data: Buffer) -> None:
+        """Handle a message of world rank `src`, or keep it for a window that is not open yet."""
+        number = envelope.unpack(data)[3]
+        window = self.open.get(number)
+        if window is not None:
+            window.on_message(src, data)
+        else:
+            self.early.setdefault(number, []).append((src, bytes(data)))
+
+    def add(self, window: Window) -> None:
+        """Open a window, and handle the messages that came before."""
+        self.open[window.number] = window
+        for src, data in self.early.pop(window.number, []):
+            window.on_message(src, data)
+
+    def remove(self, window: Window) -> None:
+        """Forget a window that all members have freed."""
+        self.open.pop(window.number, None)
+
+    def lost(self, ranks: Sequence[int]) -> None:
+        """World ranks have failed: end what needs them."""
+        for window in list(self.open.values()):
+            window.lost(ranks)
+
+    def revoke(self, number: int) -> None:
+        """The communicator of a window is revoked: end the operations under way."""
+        if number in self.open:
+            self.open[number].revoke()

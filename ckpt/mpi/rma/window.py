@@ -1,0 +1,361 @@
+"""`Win`: windows of memory that other ranks read and change (MPI standard, "One-Sided Communications").
+
+Making a window is collective. The members exchange sizes, units and whether each could do its part; if one could not, all
+raise. A member that is through earlier may already send: the engine keeps its messages until the window is open here.
+
+Memory that several ranks share (Allocate_shared) is offered to a single rank only: a store into it is no message, so an
+image of one rank would hold what another has stored after its own image, and the checkpoint would be of no moment.
+
+Not here: operations (transfers.py), synchronization (synchronization.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ckpt.mpi.base.attributes import HasAttributes
+from ckpt.mpi.base.constants import NUMBERS, BottomType
+from ckpt.mpi.base.errhandler import HasErrhandler
+from ckpt.mpi.base.errors import (
+    ERR_DISP,
+    ERR_OTHER,
+    ERR_RMA_FLAVOR,
+    ERR_SIZE,
+    ERR_WIN,
+    MpiException,
+)
+from ckpt.mpi.base.group import Group
+from ckpt.mpi.base.info import INFO_NULL, Info
+from ckpt.mpi.base.integers import COUNT, argument
+from ckpt.mpi.base.null_handles import NULL_PART
+from ckpt.mpi.comm.communicator import Intracomm, self_of
+from ckpt.mpi.comm.guard import guard, guard_all
+from ckpt.mpi.comm.unsupported import not_offered
+from ckpt.mpi.datatypes.memory import buffer_type
+from ckpt.mpi.datatypes.op import prepare
+from ckpt.mpi.engine import worlds
+from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed, size_of
+from ckpt.mpi.rma.handle import WinHandle
+from ckpt.mpi.rma.state import WindowState
+from ckpt.mpi.rma.synchronization import Synchronization
+from ckpt.mpi.rma.transfers import Transfers
+
+FLAVOR_CREATE = NUMBERS["WIN_FLAVOR_CREATE"]
+FLAVOR_ALLOCATE = NUMBERS["WIN_FLAVOR_ALLOCATE"]
+FLAVOR_DYNAMIC = NUMBERS["WIN_FLAVOR_DYNAMIC"]
+FLAVOR_SHARED = NUMBERS["WIN_FLAVOR_SHARED"]
+UNIFIED = NUMBERS["WIN_UNIFIED"]
+
+_SHARED = (
+    "ranks that store into each other's memory send no messages, so no checkpoint could tell what was stored before it; use "
+    "Win.Allocate with Put, Get and Accumulate"
+)
+
+
+def handle_of(engine: Any, shared: WindowState) -> Win:
+    """A new handle of a window, for its error handler."""
+    win = WinHandle.__new__(Win)
+    win._shared = shared
+    return win
+
+
+class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
+    """A window."""
+
+    __slots__ = ()
+    _constants: ClassVar[tuple[str, ...]] = ("WIN_NULL",)
+    _errhandler_kind = "Win"
+
+    # -- making and freeing ------------------------------------------------------------------------
+
+    @classmethod
+    def Create(
+        cls, memory: Any, disp_unit: int = 1, info: Info = INFO_NULL, comm: Intracomm | None = None
+    ) -> Any:
+        """A window of memory of the program: a writable contiguous buffer, or None or BOTTOM for none. Collective.
+
+        disp_unit: bytes of a displacement of 1 in this rank's memory. comm: COMM_SELF if it is None. MpiException: ERR_DISP,
+        ERR_COMM, ERR_OTHER (another rank could not). BufferError, TypeError: the memory is no such buffer."""
+        unit = argument(disp_unit, COUNT)
+        kept = None if isinstance(memory, BottomType) else memory
+        return _make(cls, FLAVOR_CREATE, comm, info, unit, _of_the_program, kept)
+
+    @classmethod
+    def Allocate(
+        cls, size: int, disp_unit: int = 1, info: Info = INFO_NULL, comm: Intracomm | None = None
+    ) -> Any:
+        """A window of `size` bytes of new memory, which are zero. Collective. MpiException: as Create, and ERR_SIZE."""
+        nbytes, unit = argument(size, COUNT), argument(disp_unit, COUNT)
+        return _make(cls, FLAVOR_ALLOCATE, comm, info, unit, _allocated, nbytes)
+
+    @classmethod
+    def Allocate_shared(
+        cls, size: int, disp_unit: int = 1, info: Info = INFO_NULL, comm: Intracomm | None = None
+    ) -> Any:
+        """Like Allocate, in a communicator of one rank. NotImplementedError for more ranks: see the header."""
+        nbytes, unit = argument(size, COUNT), argument(disp_unit, COUNT)
+        if comm is not None and comm and comm.Get_size() > 1:
+            raise not_offered("Win.Allocate_shared", _SHARED)
+        return _make(cls, FLAVOR_SHARED, comm, info, unit, _allocated, nbytes)
+
+    @classmethod
+    def Create_dynamic(cls, info: Info = INFO_NULL, comm: Intracomm | None = None) -> Any:
+        """A window without memory, for Attach. Displacements are addresses at the target (MPI.Get_address). Collective."""
+        return _make(cls, FLAVOR_DYNAMIC, comm, info, 1, _without_memory, None)
+
+    def Attach(self, memory: Any) -> None:
+        """Add memory to a dynamic window. MpiException: ERR_RMA_FLAVOR, ERR_RMA_ATTACH (some of it is attached)."""
+        state = self._alive()
+        with state.engine.lock:
+            _pieces(state).attach(memory)
+
+    def Detach(self, memory: Any) -> None:
+        """Remove memory from a dynamic window. MpiException: ERR_RMA_FLAVOR, ERR_BASE (it is not attached)."""
+        state = self._alive()
+        with state.engine.lock:
+            _pieces(state).detach(memory)
+
+    def Free(self) -> None:
+        """Free the window, when all members have called Free. MpiException (ERR_RMA_SYNC): an epoch is not ended.
+
+        When a member has failed, the window is freed here, and the call raises ERR_PROC_FAILED."""
+        state = self._alive()
+        state.epochs.check_free()
+        error: MpiException | None = None
+        with state.engine.lock:
+            for operation in list(state.origin.pending.values()):
+                state.engine.wait(operation)
+        self._delete_attributes()
+        try:
+            state.private.Barrier()
+        except MpiException as failed:
+            error = failed
+        _leave(state)
+        self._shared = NULL_PART
+        if error is not None:
+            raise error
+
+    # -- properties --------------------------------------------------------------------------------
+
+    def Get_group(self) -> Group:
+        state = self._alive()
+        return Group._make(state.group, state.engine.progress.rank)
+
+    @property
+    def group(self) -> Group:
+        return self.Get_group()
+
+    @property
+    def group_size(self) -> int:
+        return len(self._alive().group)
+
+    @property
+    def group_rank(self) -> int:
+        return self._alive().rank
+
+    @property
+    def attrs(self) -> tuple[int, int, int]:
+        """(address, size in bytes, displacement unit) of this rank's memory. A restart changes the address."""
+        state = self._alive()
+        return state.base, state.size, state.unit
+
+    @property
+    def flavor(self) -> int:
+        return self._alive().flavor
+
+    @property
+    def model(self) -> int:
+        """WIN_UNIFIED: there is one copy of the memory."""
+        self._alive()
+        return UNIFIED
+
+    def tomemory(self) -> Any:
+        """This rank's memory as an MPI.buffer; empty for a dynamic window."""
+        state = self._alive()
+        if not isinstance(state.exposed, Fixed) or state.exposed.memory is None:
+            return buffer_type()()
+        return buffer_type().frombuffer(state.exposed.memory)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(self.tomemory())
+
+    def Shared_query(self, rank: int) -> tuple[Any, int]:
+        """(memory of a rank that this rank can load from and store to directly, its displacement unit).
+
+        That is this rank's own memory; that of others is empty. PROC_NULL: the first rank's. MpiException (ERR_RANK,
+        ERR_RMA_FLAVOR for a dynamic window)."""
+        state = self._alive()
+        target = self._member(rank)
+        if state.pieces is not None:
+            raise MpiException(ERR_RMA_FLAVOR, "a dynamic window has no memory to query")
+        if state.rank == (0 if target is None else target):
+            return self.tomemory(), state.unit
+        return buffer_type()(), state.units[0 if target is None else target]
+
+    def Get_name(self) -> str:
+        return "MPI_WIN_NULL" if self._shared is NULL_PART else self._alive().name
+
+    def Set_name(self, name: str) -> None:
+        self._alive().name = name
+
+    @property
+    def name(self) -> str:
+        return self.Get_name()
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.Set_name(name)
+
+    def Set_info(self, info: Info) -> None:
+        """Store hints, for Get_info. No hint has an effect."""
+        self._alive().info.update(info.items())
+
+    def Get_info(self) -> Info:
+        return Info.Create(self._alive().info)
+
+    @property
+    def info(self) -> Info:
+        return self.Get_info()
+
+    @info.setter
+    def info(self, info: Info) -> None:
+        self.Set_info(info)
+
+    def __repr__(self) -> str:
+        if not self:
+            return f"<{type(self).__name__} null>"
+        state = self._alive()
+        place = f"rank {state.rank} of {len(state.group)}"
+        return f"<{type(self).__name__} {state.name or 'unnamed'}: {place}, {state.size} bytes>"
+
+    # -- attributes and errors ---------------------------------------------------------------------
+
+    def _attribute_table(self) -> dict[int, Any]:
+        return self._alive().attributes
+
+    @classmethod
+    def _keyval_kind(cls) -> str:
+        return "Win"
+
+    def _predefined_attr(self, keyval: int) -> Any:
+        state = self._alive()
+        if keyval == NUMBERS["WIN_BASE"]:
+            return state.base
+        if keyval == NUMBERS["WIN_SIZE"]:
+            return state.size
+        if keyval == NUMBERS["WIN_DISP_UNIT"]:
+            return state.unit
+        if keyval == NUMBERS["WIN_CREATE_FLAVOR"]:
+            return state.flavor
+        return UNIFIED if keyval == NUMBERS["WIN_MODEL"] else None
+
+    def _errhandler_slot(self) -> Any:
+        return self._alive()
+
+    def _fatal(self, code: int) -> None:
+        worlds.abort(code)
+
+
+def _of_the_program(memory: Any) -> Fixed:
+    return Fixed(memory, 0 if memory is None else size_of(memory))
+
+
+def _allocated(nbytes: int) -> Fixed:
+    if nbytes < 0:
+        raise MpiException(ERR_SIZE, f"negative size {nbytes}")
+    return Fixed(bytearray(nbytes), nbytes)
+
+
+def _without_memory(nothing: None) -> Dynamic:
+    return Dynamic()
+
+
+def _pieces(state: WindowState) -> Dynamic:
+    if state.pieces is None:
+        raise MpiException(ERR_RMA_FLAVOR, "memory can be attached to a dynamic window only")
+    return state.pieces
+
+
+def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any, what: Any) -> Any:
+    """Make a window. expose(what) returns this rank's `Exposed`, or raises."""
+    if comm is None:
+        comm = self_of(worlds.engine())
+    if not isinstance(comm, Intracomm):
+        raise TypeError(f"a window needs an Intracomm, not {type(comm).__name__}")
+    comm._alive()
+    engine = comm._engine
+    if engine.windows.refusal:
+        raise not_offered("Win", engine.windows.refusal)
+    exposed, problem = _exposed(expose, what, unit)
+    private = comm._copy_of(comm._new_base(), None)
+    private._shared.errhandler = None
+    state = WindowState(engine, private, flavor, exposed or Dynamic(), unit, handle_of)
+    with engine.lock:
+        _revoke_with(comm, private)
+    mine = (flavor, state.size, unit, str(problem or ""))
+    try:
+        theirs = private.allgather(mine)
+        if problem is not None:
+            raise problem
+        _agree(theirs)
+    except BaseException:
+        _leave(state)
+        raise
+    prepare()
+    if flavor != FLAVOR_DYNAMIC:
+        state.sizes = tuple([each[1] for each in theirs])
+    state.units = tuple([each[2] for each in theirs])
+    state.info.update(info.items())
+    with engine.lock:
+        engine.windows.add(state)
+    win = WinHandle.__new__(cls)
+    win._shared = state
+    return win
+
+
+def _revoke_with(comm: Any, private: Any) -> None:
+    """When `comm` is revoked, the window's communicator is, too. The engine's lock is held."""
+    comm._shared.parts += (private._shared.base,)
+    if comm._shared.revoked:
+        private._engine.failed_ranks.revoke(private._shared.base)
+
+
+def _leave(state: WindowState) -> None:
+    """Free a window at this rank."""
+    engine, private = state.engine, state.private
+    with engine.lock:
+        if engine.failed_ranks.known and not state.freed:
+            engine.windows.add(state)  # members that got further than this rank are told
+        state.free()
+        for shared in engine.shared.values():
+            shared.parts = tuple([part for part in shared.parts if part != state.number])
+    private.Free()
+
+
+def _exposed(expose: Any, what: Any, unit: int) -> tuple[Exposed | None, Exception | None]:
+    """(what this rank exposes, None), or (None, why it cannot)."""
+    try:
+        if unit <= 0:
+            raise MpiException(ERR_DISP, f"displacement unit {unit}")
+        return expose(what), None
+    except Exception as error:
+        return None, error.with_traceback(None)
+
+
+def _agree(theirs: list[Any]) -> None:
+    """Raise if a rank could not do its part, or the ranks make different kinds of windows."""
+    for rank, (flavor, _, _, problem) in enumerate(theirs):
+        if problem:
+            raise MpiException(ERR_OTHER, f"no window: rank {rank} cannot: {problem}")
+        if flavor != theirs[0][0]:
+            raise MpiException(ERR_WIN, f"rank {rank} makes another kind of window than rank 0")
+
+
+guard_all(Transfers, Synchronization, Win)
+for _name in ("Wait", "Test"):  # names that guard_all leaves alone, for the sake of requests
+    setattr(Synchronization, _name, guard(getattr(Synchronization, _name)))
+
+WIN_NULL = Win()
+"""The null window: every call raises ERR_WIN."""
+
+__all__ = ["WIN_NULL", "Win"]
