@@ -276,7 +276,7 @@ class Master:
         if not self.ended:
             if outcome is None or rank != outcome.root or not self.have >> rank & 1:
                 return []
-            return self._end(outcome._replace(holder=rank))
+            return self._end(outcome._replace(holder=rank)) + self._had(rank)
         if self.living & ~self.have:
             return []
         self.over = True
@@ -321,6 +321,8 @@ class Master:
             report = report._replace(items={**report.items, 1 << message.owner: message.weight})
         elif isinstance(message, Expired):
             report = report._replace(expired=True)
+        elif isinstance(message, Have):
+            report = report._replace(complete=True)
         self.reports[source] = report
 
     def _rebuild(self) -> Sends:

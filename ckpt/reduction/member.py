@@ -42,6 +42,7 @@ from ckpt.reduction.messages import (
     NoResult,
     Original,
     Outcome,
+    Over,
     Path,
     Place,
     Query,
@@ -51,6 +52,7 @@ from ckpt.reduction.messages import (
     Trouble,
     Used,
     Waiting,
+    ranks_of,
 )
 
 
@@ -80,6 +82,11 @@ TO_MASTER = (Call, Copied, Done, Failed, Trouble, Expired, Have, NoResult, Waiti
 """Messages of these classes are the master's."""
 
 
+def over_report(query: Query) -> Report:
+    """The answer of a rank that has let go of all."""
+    return Report(query.term, None, None, {}, None, True, True, False)
+
+
 class Work:
     """A task here: its two places, and the items that have come."""
 
@@ -99,6 +106,7 @@ class Member:
         "contract",
         "dead",
         "deferred",
+        "early",
         "expired",
         "fetching",
         "items",
@@ -127,6 +135,8 @@ class Member:
         self.sent: set[tuple[int, int]] = set()
         """(owner, where) of the copies that this rank has sent."""
         self.deferred: list[tuple[int, Query]] = []
+        self.early: Path = 0
+        """Who takes this rank for the master before it does so itself."""
         self.outcome: Outcome | None = None
         self.fetching = False
         self.complete = self.over = self.expired = False
@@ -223,7 +233,10 @@ class Member:
         if self.dead >> source & 1:
             return []
         if isinstance(message, TO_MASTER):
-            return list(self.lead.receive(source, message)) if self.lead is not None else []
+            if self.lead is not None:
+                return list(self.lead.receive(source, message))
+            self.early |= 1 << source  # it knows of deaths that this rank has not heard of
+            return []
         if isinstance(message, Task):
             return self._task(message)
         if isinstance(message, Fetch):
@@ -245,7 +258,8 @@ class Member:
         self.over = True  # Over
         self.items.clear()
         self.work.clear()
-        return [Forget()]
+        early = [Send(rank, Over()) for rank in ranks_of(self.early)]
+        return [*early, *(Send(source, over_report(query)) for source, query in self.deferred), Forget()]
 
     def _original(self, message: Original) -> Effects:
         if self.complete:

@@ -13,8 +13,8 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from ckpt.reduction.master import Send
-from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member
-from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Key, Message, Over, Path, Query, Report
+from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member, over_report
+from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Key, Message, Over, Path, Query
 
 
 class Sent(NamedTuple):
@@ -87,7 +87,7 @@ class Members:
         if key in self.members or key[1] >= self.counts.get(key[0], 0):
             return self._run(key, self._member(key).receive(source, message))
         if isinstance(message, Query):
-            return [Sent(source, key, Report(message.term, None, None, {}, None, True, True, False))]
+            return [Sent(source, key, over_report(message))]
         if isinstance(message, Fetch):
             return [Sent(source, key, Gone(message.path, message.number))]
         return [Sent(source, key, Over())] if isinstance(message, TO_MASTER) else []
