@@ -362,8 +362,10 @@ class Master:
             joined |= path
         attendance = self.attendance = Attendance(self.size, contract.quorum, contract.deadline_ns > 0)
         attendance.joined = joined
-        orphans = self.dead & ~joined & ~self.asked_dead
-        lost = self.dead & self.asked_dead & ~joined
+        lost = self.dead & ~joined
+        orphans = 0
+        if self.dead != self.asked_dead:  # a copy may be under way from who died meanwhile: ask again before it is lost
+            orphans, lost = lost, 0
         while True:
             if lost and contract.on_loss == "raise" and not attendance.tolerant:
                 return self._lost(lost)

@@ -218,7 +218,11 @@ class World:
             sent = process.arrive(source, message)
         self._sent(process.rank, sent)
         if before is None and process.outcome is not None:
-            check_outcome(process, self.processes, self.dead, self.contract)
+            self.check_told(process.rank)
+
+    def check_told(self, rank: int) -> None:
+        """A rank has just been told the outcome."""
+        check_outcome(self.processes[rank], self.processes, self.dead, self.contract)
 
     def _sent(self, rank: int, sent: list[Sent]) -> None:
         for each in sent:
