@@ -13,8 +13,9 @@ committed one.
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`; for
 programs with state that an image does not hold by itself :func:`register_type`, :func:`register_child`,
 :func:`keep_package`, :func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for
-effects that stay :func:`keep_file`, :func:`when_committed`; for programs that save themselves :func:`register` and
-:func:`loop`. Larger modules are imported when they are first used.
+effects that stay :func:`keep_file`, :func:`when_committed`; for messages that call a function where they arrive
+:class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are imported
+when they are first used.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
     from typing import Any, TypeVar
 
+    from ckpt.mpi.active.channel import ActiveMessages as ActiveMessages
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.rank.world import World
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     P = TypeVar("P", bound=Popen[Any])
 
 __all__ = [
+    "ActiveMessages",
     "CkptError",
     "checkpoint",
     "comm",
@@ -266,4 +269,8 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("ckpt.ready")
+    if name == "ActiveMessages":
+        from ckpt.mpi.active.channel import ActiveMessages
+
+        return ActiveMessages
     raise AttributeError(f"module 'ckpt' has no attribute {name!r}")

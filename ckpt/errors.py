@@ -4,6 +4,7 @@
 
     CkptError
     ├── NotEnabled          a call needs the runtime and the program was not started under ``ckpt run``
+    ├── NotInHandler        a handler of active messages, or a program that holds their lock, made a call that may wait
     ├── Deadlock            a one-rank world waits for a message that nobody can send
     ├── ControlLost         the control channel to the rank's agent is gone
     ├── IncompatibleImage   the image was taken by another Python, ckpt, world size or job; or standard input has changed
@@ -31,6 +32,7 @@ __all__ = [
     "LoopError",
     "NoInput",
     "NotEnabled",
+    "NotInHandler",
     "RegistrationError",
     "StateError",
     "ThreadsRunning",
@@ -43,6 +45,10 @@ class CkptError(Exception):
 
 class NotEnabled(CkptError):
     """The call needs a job and there is none."""
+
+
+class NotInHandler(CkptError):
+    """The call may wait, or begins an operation: not in a handler of active messages, nor while their lock is held."""
 
 
 class Deadlock(CkptError):

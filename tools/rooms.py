@@ -49,7 +49,7 @@ ORDER = (
     ),
     *("ckpt.undo.selection", "ckpt.undo", "ckpt.undo.restart"),
     *("ckpt.mpi.base", "ckpt.mpi.datatypes", "ckpt.mpi.engine", "ckpt.mpi.requests", "ckpt.mpi.collectives"),
-    *("ckpt.mpi.comm", "ckpt.mpi"),
+    *("ckpt.mpi.comm", "ckpt.mpi.active", "ckpt.mpi"),
     *(
         "ckpt.image.lowlevel",
         "ckpt.image.frames",

@@ -27,7 +27,7 @@ from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.control import ControlChannel
-from ckpt.rank.ending import Ending, exit_code_of, has_user_text, text_of
+from ckpt.rank.ending import Ending, exit_code_of, has_user_text, resume_handlers, text_of
 from ckpt.rank.files import files_of, is_put_back
 from ckpt.rank.runtime import Runtime, install
 
@@ -327,6 +327,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
             with image.program_mask():
                 runtime.hooks.call_after(spec["resume"])
                 runtime.commits.call()
+        resume_handlers(runtime)
         if locked:
             runtime.lock.acquire()  # the library call on the restored stack releases it
         if runtime.ended is not None:

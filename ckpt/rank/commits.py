@@ -90,7 +90,7 @@ class Commits:
             raise RegistrationError(
                 "when_committed is for the main thread of the program, not for others or its children"
             )
-        with runtime.lock:
+        with (runtime.engine or runtime).lock:  # the engine's refuses handlers of active messages
             self._made += 1
             request = Request(
                 function, arguments, key or f"{runtime.spec['job_id']}-{runtime.rank}-{self._made}"

@@ -48,7 +48,7 @@ from ckpt.image.process import exits
 from ckpt.image.threads.restart import started_threads
 from ckpt.rank.runtime import Runtime
 
-__all__ = ["Ending", "exit_code_of", "has_user_text", "text_of"]
+__all__ = ["Ending", "exit_code_of", "has_user_text", "resume_handlers", "text_of"]
 
 _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
@@ -145,16 +145,43 @@ class Ending:
         exits.forget()  # they have run; an image of the finished rank must not hold them
         if not _flush():
             self._code = _EXIT_NOT_FLUSHED
-        if not self._code and not self._traceback:
+        if self._code or self._traceback:
+            self._print_failures_of_handlers()
+        else:
             try:
+                self._raise_failure_of_handler()
                 self._runtime.settle(0)
                 for number in _PROGRAM_SIGNALS:
                     signal.signal(number, signal.SIG_IGN)
                 self._runtime.finish(0)
-            except BaseException as failure:  # an interrupt, a failure of the transport
+            except (
+                BaseException
+            ) as failure:  # an interrupt, a failure of the transport, a handler's exception
                 self._fail(failure)
+                self._print_failures_of_handlers()
                 _flush()
         self._runtime.close(self._code, self._traceback)
+
+    def _raise_failure_of_handler(self) -> None:
+        """Raise what a handler of active messages has raised, and no call of the program since."""
+        resume_handlers(self._runtime)
+        if self._runtime.engine is not None:
+            with self._runtime.lock:
+                self._runtime.engine.attend()
+
+    def _print_failures_of_handlers(self) -> None:
+        while True:
+            try:
+                return self._raise_failure_of_handler()
+            except BaseException as failure:
+                _print_exception(failure)
+
+
+def resume_handlers(runtime: Runtime) -> None:
+    """The program goes on after a restart, and with it the handlers of its active messages."""
+    if runtime.engine is not None:
+        with runtime.lock:
+            runtime.engine.handlers.resume()
 
 
 def _look_up_codecs() -> None:

@@ -282,7 +282,7 @@ class Runtime:
         if self.port is not None and self.port.interrupts.running:
             wait = False  # called in a signal handler: there is no image before the handler has returned
         request = {"m": "request", "what": "checkpoint", "wait": wait and self.explicit is None}
-        with self.lock:
+        with (self.engine or self).lock:  # the engine's refuses handlers
             if wait:
                 self.imager.expect()
             if self.alone or self.incomplete or not self.control.send(request) or not wait:
@@ -313,7 +313,7 @@ class Runtime:
             raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
         if self.explicit is not None:
             self.explicit.register(name, obj)
-        with self.lock:
+        with (self.engine or self).lock:
             present = self.registered.get(name, self)
             if present is not self and present is not obj:
                 raise RegistrationError(f"{name!r} is registered already, for another object")
@@ -327,12 +327,16 @@ class Runtime:
     # ------------------------------------------------------------------ the end
 
     def finish(self, exit_code: int) -> None:
-        """The program has ended: acknowledge messages and take images until every rank has finished."""
+        """The program has ended: acknowledge messages, call handlers and take images until every rank has finished. Raises
+        what handlers raise."""
+        assert self.engine is not None
         with self.lock:
             self.finished_code = exit_code
             self.control.send({"m": "finished", "exit_code": exit_code})
             while not self.released:
+                self.engine.attend()
                 self.block(False)
+            self.engine.handlers.stop()
         if self.is_final:
             self.commits.call(all_requests=True)
 

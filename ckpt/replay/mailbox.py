@@ -105,6 +105,8 @@ def pending(engine: Engine) -> str:
             return f"a receive (source {receive.want_source}, tag {receive.want_tag}) is pending"
     if engine.syncs:
         return "a synchronous send is pending"
+    if engine.handlers.in_use:
+        return "active messages are in use: what their handlers have changed is no registered object"
     return ""
 
 

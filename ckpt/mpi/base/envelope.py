@@ -3,7 +3,9 @@
      0  'C', 29      pickle opcode SHORT_BINBYTES and the length of its argument
      2  kind         u8   EAGER, SYNC (the sender wants a MATCHED message once the message is matched), MATCHED,
                           REVOKE (the sender's communicator is revoked; a pickle of its members follows),
-                          AGREE (token: number of the agreement; a pickle follows)
+                          AGREE (token: number of the agreement; a pickle follows),
+                          ACTIVE (token: number of the communicator's channel of active messages; tag: CALL, a pickle
+                          follows for the channel's handler; or END, the sender has freed the channel)
      3  zero
      4  source       i32  sender's rank in the communicator
      8  tag          i32
@@ -38,6 +40,10 @@ SYNC = 1
 MATCHED = 2
 REVOKE = 3
 AGREE = 4
+ACTIVE = 5
+
+CALL = 0
+END = 1
 
 PLANES = 4
 PLANE_POINT = 0

@@ -30,7 +30,7 @@ class BufferCollectives(ObjectCollectives):
 
     def _begin(self, schedule: Schedule) -> Request:
         """Start a nonblocking operation."""
-        with self._engine.lock:
+        with self._engine.progress.lock:  # not the guard's: the operation has its number, so it has to begin
             schedule.start()
         return Request._make(self._engine, schedule)
 
@@ -40,6 +40,8 @@ class BufferCollectives(ObjectCollectives):
         write: the builder, called with the schedule, `args` and `options`."""
         shared = self._shared
         self._world_rank(0)
+        if self._engine.guard is not None:
+            self._engine.guard.check()
         number = TAGS + shared.persistent
         shared.persistent += 1
         schedule = Schedule(self._engine, shared, self._rank, number)

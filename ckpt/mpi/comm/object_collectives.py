@@ -28,6 +28,8 @@ class ObjectCollectives(CommBase):
         """An empty schedule for the next collective operation of this communicator."""
         shared = self._shared
         self._world_rank(0)  # raises for a freed or revoked communicator
+        if self._engine.guard is not None:
+            self._engine.guard.check()
         number = shared.collectives % TAGS
         shared.collectives += 1
         return Schedule(self._engine, shared, self._rank, number)
@@ -35,7 +37,7 @@ class ObjectCollectives(CommBase):
     def _run(self, schedule: Schedule) -> Any:
         """Start the schedule, wait until it is done, and return its result."""
         engine = self._engine
-        with engine.lock:
+        with engine.progress.lock:  # not the guard's: the operation has its number, so it has to begin
             schedule.start()
             if not schedule.done:
                 engine.wait(schedule)

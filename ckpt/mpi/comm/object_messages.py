@@ -148,6 +148,8 @@ class ObjectMessages(CommBase):
             if found is not quick.MISS:
                 return found
             engine = self._engine
+            if engine.guard is not None:
+                engine.guard.check()
             if not type(source) is type(tag) is int:
                 source, tag = argument(source), argument(tag)
             channel = self._channels.get((source, tag))

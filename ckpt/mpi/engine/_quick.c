@@ -39,7 +39,7 @@ static PyObject *deque_type, *deque_append, *deque_popleft, *name_fill;
 enum {
     COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
     SHARED_CLOSED,
-    ENGINE_CODEC, ENGINE_LANE, ENGINE_TAKEN,
+    ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN,
     CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT,
     CONTEXT_ORDER,
     MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED,
@@ -53,7 +53,7 @@ static const struct {
 } slot_names[SLOTS] = {
     {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"},
     {SHARED, "closed"},
-    {ENGINE, "codec"}, {ENGINE, "lane"}, {ENGINE, "taken"},
+    {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CONTEXT, "order"},
     {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"},
@@ -147,7 +147,7 @@ static PyObject *send(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
 {
     if (count != 4 || known != CLASSES || !PyObject_TypeCheck(args[0], classes[COMM])) Py_RETURN_FALSE;
     PyObject *comm = args[0], *object = args[1], *engine = GET(comm, COMM_ENGINE);
-    if (!IS(engine, ENGINE) || GET(engine, ENGINE_CODEC) != Py_None) Py_RETURN_FALSE;
+    if (!IS(engine, ENGINE) || GET(engine, ENGINE_CODEC) != Py_None || GET(engine, ENGINE_GUARD) != Py_None) Py_RETURN_FALSE;
     PyObject *lane = GET(engine, ENGINE_LANE);
     if (!lane || !Py_IS_TYPE(lane, lanes->type)) Py_RETURN_FALSE;
     PyObject *route = found_under(GET(comm, COMM_ROUTES), args[2], args[3]);
@@ -251,6 +251,7 @@ static PyObject *recv(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     if (count != 4 || known != CLASSES || !PyObject_TypeCheck(args[0], classes[COMM])) return missed();
     PyObject *comm = args[0], *engine = GET(comm, COMM_ENGINE), *shared = GET(comm, COMM_SHARED);
     if (!IS(engine, ENGINE) || !IS(shared, SHARED) || GET(engine, ENGINE_CODEC) != Py_None) return missed();
+    if (GET(engine, ENGINE_GUARD) != Py_None) return missed();
     PyObject *channel = found_under(GET(comm, COMM_CHANNELS), args[1], args[2]);
     if (!IS(channel, CHANNEL) || GET(shared, SHARED_CLOSED) != Py_False) return missed();
     PyObject *data = oldest(GET(channel, CHANNEL_MESSAGES));

@@ -6,7 +6,10 @@ references to live objects, which the restored process replaces by its own.
 
 Threads: the main thread inside the library, or the helper thread while the program computes, calls `on_messages` with the
 lock held; it matches messages and copies them into posted buffers. Collectives are advanced (`advance_collectives`) only by
-a thread that is inside the library, because they may call the user's reduction function.
+a thread that is inside the library, because they may call the user's reduction function. Messages for handlers of the
+program go to `handlers` (ckpt/mpi/active/), which calls them at once, in whichever thread. `guard` is not None while such a
+handler runs, or the program's next call has to do something first; `lock` is then the same object. All fast paths look at
+it.
 
 Flow control: the engine reports the messages that the program has taken to `Progress.consumed`, in batches, at the latest
 before it waits. A blocking send waits while the backlog to its destination is above SEND_HIGH_BYTES; a nonblocking send
@@ -29,6 +32,7 @@ from ckpt.mpi.base.errors import (
     ERR_REVOKED,
     MpiException,
 )
+from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer, Progress
 from ckpt.mpi.engine.failures import FailedRanks
@@ -38,6 +42,8 @@ from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
 from ckpt.mpi.engine.quick import sort_in
 
 if TYPE_CHECKING:
+    from ckpt.mpi.base.handlers import Guard, Handlers
+    from ckpt.mpi.base.progress import Lock
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
     from ckpt.mpi.engine.schedule import Schedule
 
@@ -76,6 +82,8 @@ class Engine:
         "count",
         "debts",
         "failed_ranks",
+        "guard",
+        "handlers",
         "imports",
         "lane",
         "lock",
@@ -91,7 +99,9 @@ class Engine:
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.lock = progress.lock
+        self.lock: Lock = progress.lock
+        self.guard: Guard | None = None
+        self.handlers: Handlers = NoHandlers()
         self.matcher = Matcher()
         self.debts = [0] * progress.size
         self.taken = [0] * progress.size
@@ -143,6 +153,8 @@ class Engine:
 
     def next_context(self) -> int:
         """The context number for a communicator that this rank may create. It is unique in the job, and never reused."""
+        if self.guard is not None:
+            self.guard.check()
         self.count += 1
         return envelope.context_base(self.progress.rank, self.count)
 
@@ -212,6 +224,9 @@ class Engine:
             return
         if kind == envelope.AGREE:
             self.failed_ranks.on_agree(src, data)
+            return
+        if kind == envelope.ACTIVE:
+            self.handlers.on_message(src, data)
             return
         if kind != envelope.MATCHED:
             raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
@@ -318,23 +333,33 @@ class Engine:
                 raise MpiException(ERR_REVOKED, "the communicator is revoked")
             if self.failed_ranks.known:
                 self.failed_ranks.check_probe(context, source, blocking=True)
-            self.progress.block(True)
+            self.block(hungry=True)
 
     # -- waiting -----------------------------------------------------------------------------------
+
+    def attend(self) -> None:
+        """Begin the work of new channels of active messages, and raise what a handler has raised. The lock is held."""
+        if self.guard is not None:
+            self.guard.attend()
 
     def advance_collectives(self) -> None:
         """Advance the collectives whose awaited messages have arrived."""
         while self.runnable:
             self.runnable.pop(0).advance()
 
-    def block(self) -> None:
-        """Wait for any progress. A process image may be taken here."""
+    def block(self, hungry: bool = False) -> None:
+        """Wait for any progress. A process image may be taken here. `hungry`: no message in the mailbox is what is waited
+        for.
+
+        Raises what a handler of active messages has raised, before it waits."""
         self.pay_all()
-        self.progress.block(self.matcher.posted > 0)
+        self.attend()
+        self.progress.block(hungry or self.matcher.posted > 0)
 
     def make_progress(self) -> None:
-        """Make progress without waiting."""
+        """Make progress without waiting. Raises what a handler of active messages has raised."""
         self.pay_all()
+        self.attend()
         self.progress.poll()
         self.advance_collectives()
 

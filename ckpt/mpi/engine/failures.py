@@ -97,6 +97,7 @@ class FailedRanks:
         for key, agreement in list(self.agreements.items()):
             for rank in new:
                 self._send_agreement(key, agreement.lost(rank))
+        self.engine.handlers.on_failed(new)
 
     def failure(self, rank: int) -> PeerFailed:
         """The error of an operation with a failed world rank."""

@@ -1,0 +1,1 @@
+"""Active messages: small handlers that are called by whoever makes progress."""
