@@ -229,9 +229,7 @@ class Member:
     # -- messages
 
     def receive(self, source: int, message: Message) -> Effects:
-        """A message of another rank, or of this one. What comes from the dead is dropped."""
-        if self.dead >> source & 1:
-            return []
+        """A message of a rank that is not known to be dead, or of this one."""
         if isinstance(message, TO_MASTER):
             if self.lead is not None:
                 return list(self.lead.receive(source, message))

@@ -244,7 +244,7 @@ class Scheduler:
         attendance = self.attendance
         if self.delivered or not attendance.joined:
             return self._ask() if not self.delivered else []
-        last = self.items.get(attendance.possible) if attendance.complete else None
+        last = self.items.get(attendance.possible)
         if last is not None and not self.running:
             self.delivered = True
             holder = self.root if self.root in last.holders else last.holders[0]

@@ -132,9 +132,8 @@ class Search:
             event = ("arrive", source, queue[0])
             found.append(((dest, *event), self._step(state, dest, event, rest)))
         for rank, of in state.unheard:
-            rest = {link: queue for link, queue in links.items() if link != (of, rank)}
             after = state._replace(unheard=state.unheard - {(rank, of)})
-            found.append(((rank, "hear", of), self._step(after, rank, ("hear", of), rest)))
+            found.append(((rank, "hear", of), self._step(after, rank, ("hear", of), links)))
         if state.deaths and state.dead.bit_count() + 1 < self.size:
             for rank in range(self.size):
                 if not state.dead >> rank & 1:

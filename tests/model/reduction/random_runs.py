@@ -8,7 +8,7 @@ from random import Random
 from ckpt.reduction.messages import Contract
 from tests.model.reduction.world import RuleBroken, World
 
-MOST_EVENTS = 200_000
+MOST_EVENTS = 1000  # of a run, for each pair of ranks
 
 
 def contract_of(random: Random, size: int) -> Contract:
@@ -33,9 +33,11 @@ def run(number: int, largest: int = 9, contract: Contract | None = None, deaths:
     kills = random.choice([0, 1, 1, 2, 3, size - 1]) if deaths is None else deaths
     kill_chance = random.choice([0.3, 0.05, 0.01])
     world = World(size, contract, min(kills, size - 1), expires=contract.deadline_ns > 0)
+    for process in world.processes:
+        process.elapsed_ns = random.randrange(10)
     lazy = {rank for rank in range(size) if random.random() < 0.2}  # who calls late, if ever it can be
     try:
-        for _ in range(MOST_EVENTS):
+        for _ in range(MOST_EVENTS * size * size):
             events = world.events()
             killable = world.kills()
             if killable and random.random() < kill_chance:

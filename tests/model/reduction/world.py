@@ -5,7 +5,7 @@
     compute    a rank has combined two items
     expire     the deadline passes at a rank
     kill       kill -9: what the rank has sent may still arrive
-    hear       a rank hears of a death: what the dead one had sent, and has not arrived, is dropped from now on
+    hear       a rank hears of a death: what the dead one had sent may still arrive afterwards
 
 An original is its rank's number, a combination the pair of what was combined: so a result shows what is in it, how often,
 and in which order it was combined.
@@ -34,13 +34,14 @@ class RuleBroken(AssertionError):
 class Process:
     """One rank: its reductions, what it computes, and what its program has."""
 
-    __slots__ = ("called", "computing", "members", "outcome", "over", "rank", "value")
+    __slots__ = ("called", "computing", "elapsed_ns", "members", "outcome", "over", "rank", "value")
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
         self.members = Members(rank, size)
         self.computing: dict[int, tuple[Any, Any]] = {}
         self.called = self.over = False
+        self.elapsed_ns = 10 + rank
         self.outcome: Outcome | None = None
         self.value: Any = None
 
@@ -70,7 +71,7 @@ class Process:
 
     def compute(self, number: int) -> list[Sent]:
         left, right = self.computing.pop(number)
-        return self._take(self.members.computed(KEY, number, (left, right), 10 + self.rank))
+        return self._take(self.members.computed(KEY, number, (left, right), self.elapsed_ns))
 
     def hear(self, rank: int) -> list[Sent]:
         return self._take(self.members.died(rank))
@@ -205,7 +206,6 @@ class World:
             sent = process.expire()
         elif kind == "hear":
             self.unheard.discard((rank, event[2]))
-            self.links.pop((event[2], rank), None)
             sent = process.hear(event[2])
         else:
             source, rank = event[1], event[2]
