@@ -91,7 +91,7 @@ PROGRESS = """
     awaited, written = os.pipe()
 
     def receive(source, obj):
-        got.append(obj)
+        got.append(obj[:20])
         if obj == "write":
             os.write(written, b"x")
 
@@ -104,6 +104,8 @@ PROGRESS = """
         channel.send(0, "in Python")
         while "seen" not in got:
             n += 1
+        while len(got) < 40:  # more than the sender's credit
+            n += 1
         channel.send(0, "until a death")
         while not dead:
             n += 1
@@ -111,6 +113,8 @@ PROGRESS = """
         for state, answer in (("in C", "write"), ("in Python", "seen")):
             channel.wait(lambda: state in got)
             channel.send(1, answer)
+        for number in range(38):
+            channel.send(1, f"{number}" + " " * 1000000)
         channel.wait(lambda: "until a death" in got)
         channel.send(2, "die")
         channel.wait(lambda: dead)

@@ -155,8 +155,7 @@ class ActiveMessages:
         engine, handlers = self._engine, self._handlers
         left = timeout
         with engine.lock:
-            if not handlers.is_open:
-                handlers.resume()  # a hook of on_restart waits: its messages have to be handled
+            handlers.resume()  # where a function of on_restart waits, its messages have to be handled
             while True:
                 engine.advance_collectives()
                 if handlers.ask(predicate):
@@ -182,6 +181,7 @@ class ActiveMessages:
         raises meanwhile, so does this call; called again, it goes on."""
         engine, member = self._engine, self._member
         with engine.lock:
+            self._handlers.resume()  # as in wait
             if self._is_open:
                 self._is_open = False
                 for world in member.group:

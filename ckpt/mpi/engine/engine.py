@@ -218,7 +218,9 @@ class Engine:
             receive.fill(source, tag, data)
 
     def _control(self, src: int, kind: int, token: int, data: Buffer) -> None:
-        self.debts[src] += len(data) + DEBT_UNIT
+        debt = self.debts[src] = self.debts[src] + len(data) + DEBT_UNIT
+        if debt > DEBT_LIMIT or len(data) >= REFERENCE_BYTES:
+            self.pay(src)  # by the helper, too: the program may compute for long
         if kind == envelope.REVOKE:
             self.failed_ranks.on_revoke(data)
             return

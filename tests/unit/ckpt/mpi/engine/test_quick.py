@@ -299,3 +299,37 @@ def test_lane_appends_what_the_endpoint_would() -> None:
         with pytest.raises(TypeError):
             lane.append(1)
     assert ways[0] == ways[1]
+
+
+class Refusing:
+    """A guard (base/handlers.py) that refuses everything."""
+
+    def check(self) -> None:
+        raise PermissionError("check")
+
+    def acquire(self) -> bool:
+        raise PermissionError("acquire")
+
+
+def test_with_a_guard_in_place_both_ways_ask_it_first() -> None:
+    """A handler of active messages that calls recv must not take a message: the program's thread may be taking it."""
+    pair = Pair()
+    sender, receiver = (rank.world for rank in pair.ranks)
+    for number in range(3):
+        sender.send(number, 1)
+    pair.exchange()
+    assert receiver.recv(source=0) == 0
+    before = pair.state()
+    for comm in (sender, receiver):
+        comm._engine.guard = comm._engine.lock = Refusing()
+    for _ in range(2):
+        assert quick.send(sender, "object", 1, 0) is False
+        assert quick.recv(receiver, 0, ANY_TAG, None) is quick.MISS
+        with pytest.raises(PermissionError, match="acquire"):
+            sender.send("object", 1)
+        with pytest.raises(PermissionError, match="check"):
+            receiver.recv(source=0)
+    assert pair.state() == before
+    for rank in pair.ranks:
+        rank.engine.guard, rank.engine.lock = None, rank.lock
+    assert [receiver.recv(source=0) for _ in range(2)] == [1, 2]
