@@ -123,6 +123,16 @@ class ActiveMessages:
             with self._engine.lock:
                 self._put(group[dest], data)
 
+    def post(self, obj: Any) -> None:
+        """Have this rank's own handler called with an object, not copied, as if it had sent it to itself; return when it was.
+
+        For another thread than the program's main one, which may be inside of the library all the while, waiting: the lock is
+        not needed. MpiException: ERR_COMM when the channel is freed; NotInHandler in a handler, and under the lock."""
+        self._check()
+        if self._handlers.is_mine():
+            self._handlers.refuse()
+        self._handlers.post(self._member, obj)
+
     def _put(self, dst: int, data: bytes) -> None:
         engine = self._engine
         if dst in engine.failed_ranks.known:
