@@ -20,7 +20,7 @@ All but the last three are raised at every rank alike, by `Future.result`.
 
 from __future__ import annotations
 
-from ckpt import CkptError
+from ckpt.errors import CkptError
 
 __all__ = [
     "CombineFailed",

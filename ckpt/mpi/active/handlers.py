@@ -171,7 +171,11 @@ class HandlersOfRank:
             handler = member.failed if data is None and posted is None else member.receive
             failure.add_note(
                 f"in {_name_of(handler)}, called by rank {self.engine.progress.rank} for "
-                + (f"the death of rank {rank}" if data is None and posted is None else f"a message of rank {rank}")
+                + (
+                    f"the death of rank {rank}"
+                    if data is None and posted is None
+                    else f"a message of rank {rank}"
+                )
             )
             self.failures.append(failure)
 

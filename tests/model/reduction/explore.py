@@ -4,9 +4,8 @@ A step concerns one rank, and its result follows from that rank and what arrives
 under the rank's state: states of the world are tuples of numbers. Two states of a rank are the same if all that it keeps is
 equal (`key_of`).
 
-Checked are the properties of world.py; that the end is reached from everywhere follows from two things: no state without
-further steps is without outcome and over, and every step consumes something (a call, a message, a task, a death), so there is
-no cycle, which is checked.
+Checked are the properties of world.py, and that in every state without further steps all that live have the outcome and keep
+nothing.
 """
 
 from __future__ import annotations
@@ -124,8 +123,8 @@ class Search:
         for rank in range(self.size):
             if state.dead >> rank & 1:
                 continue
-            for event in self._events(state.ranks[rank]):
-                found.append(((rank, *event), self._step(state, rank, event, links)))
+            own = self._events(state.ranks[rank])
+            found += [((rank, *event), self._step(state, rank, event, links)) for event in own]
         for source, dest in links:
             queue = links[source, dest]
             rest = {**links, (source, dest): queue[1:]}
@@ -135,9 +134,8 @@ class Search:
             after = state._replace(unheard=state.unheard - {(rank, of)})
             found.append(((rank, "hear", of), self._step(after, rank, ("hear", of), links)))
         if state.deaths and state.dead.bit_count() + 1 < self.size:
-            for rank in range(self.size):
-                if not state.dead >> rank & 1:
-                    found.append(((rank, "kill"), self._kill(state, rank, links)))
+            living = [rank for rank in range(self.size) if not state.dead >> rank & 1]
+            found += [((rank, "kill"), self._kill(state, rank, links)) for rank in living]
         return found
 
     def _kill(self, state: State, rank: int, links: dict[tuple[int, int], tuple[int, ...]]) -> State:
@@ -214,5 +212,7 @@ if __name__ == "__main__":
 
     began = time.time()
     size, deaths, copies = map(int, sys.argv[1:4])
-    print(Search(size, Contract(copies=copies, order=sys.argv[4], root=int(sys.argv[5])), deaths).run(2_000_000))
+    print(
+        Search(size, Contract(copies=copies, order=sys.argv[4], root=int(sys.argv[5])), deaths).run(2_000_000)
+    )
     print(time.time() - began)

@@ -1,5 +1,7 @@
 """The reductions without one of their rules: a text of the source, and what stands there instead."""
 
+# ruff: noqa: E501 (a table)
+
 from __future__ import annotations
 
 import importlib
@@ -15,7 +17,7 @@ MODULES = ("recovery", "partial", "scheduler", "master", "member", "members")
 
 
 class Mutant(NamedTuple):
-    """`module` without a rule. `contract`: what notices it, in `size` ranks with so many deaths; `expires`: a deadline passes.
+    """`module` without a rule. `contract`: what notices it, in `size` ranks with so many deaths.
     `exhaustive`: every schedule is looked at, else random ones from the number `first` on, one at which it was noticed."""
 
     name: str

@@ -24,7 +24,9 @@ SMALL = {
     "three ranks": lambda: Search(3, Contract(copies=0), 0),
     "three ranks, two deaths, no copies": lambda: Search(3, Contract(copies=0), 2),
     "three ranks, two deaths, no copies, to a root": lambda: Search(3, Contract(copies=0, root=2), 2),
-    "three ranks, two deaths, no copies, any contributors": lambda: Search(3, Contract(copies=0, on_loss="partial"), 2),
+    "three ranks, two deaths, no copies, any contributors": lambda: Search(
+        3, Contract(copies=0, on_loss="partial"), 2
+    ),
     "three ranks, a quorum of two, a death": lambda: Search(3, Contract(copies=0, quorum=2), 1),
     "three ranks, a deadline": lambda: Search(3, Contract(copies=0, deadline_ns=1), 0, expires=True),
     "four ranks": lambda: Search(4, Contract(copies=0), 0),
@@ -33,7 +35,9 @@ LARGE = {
     "three ranks, two deaths, a copy": lambda: Search(3, Contract(), 2),
     "three ranks, two deaths, two copies": lambda: Search(3, Contract(copies=2), 2),
     "three ranks, two deaths, a copy, to a root": lambda: Search(3, Contract(root=1), 2),
-    "three ranks, two deaths, a copy, to the next root": lambda: Search(3, Contract(root=1, on_root_loss="next"), 2),
+    "three ranks, two deaths, a copy, to the next root": lambda: Search(
+        3, Contract(root=1, on_root_loss="next"), 2
+    ),
     "three ranks, two deaths, a copy, by readiness": lambda: Search(3, Contract(order="ready"), 2),
     "three ranks, two deaths, a copy, any contributors": lambda: Search(3, Contract(on_loss="partial"), 2),
     "three ranks, two deaths, a quorum": lambda: Search(3, Contract(quorum=2), 2),
