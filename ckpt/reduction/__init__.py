@@ -54,7 +54,7 @@ __all__ = [
     "reduce",
 ]
 
-_services: dict[int, Service] = {}
+_services: list[Service] = []
 _CHOICES = {
     "order": ("tree", "ready"),
     "on_loss": ("raise", "partial"),
@@ -145,19 +145,21 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
 
 
 def _service(comm: Any) -> Service:
-    handle = comm.py2f()
-    found = _services.get(handle)
-    if found is None or found.comm != comm:
-        found = _services[handle] = Service(comm)
-        ckpt.on_restart(_Restored(handle, found))
-    return found
+    for service in _services:
+        if service.comm == comm:
+            return service
+    service = Service(comm)
+    _services.append(service)
+    ckpt.on_restart(_Restored(service))
+    return service
 
 
 class _Restored:
     """After a restart this package is imported anew, and finds its services by these hooks, which images hold."""
 
-    def __init__(self, handle: int, service: Service) -> None:
-        self.handle, self.service = handle, service
+    def __init__(self, service: Service) -> None:
+        self.service = service
 
     def __call__(self, epoch: int) -> None:
-        _services[self.handle] = self.service
+        if self.service not in _services:
+            _services.append(self.service)
