@@ -13,6 +13,7 @@ Not here: who combines what (scheduler.py), and in which thread (service.py).
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from typing import Any, NamedTuple, Self
 
@@ -66,10 +67,20 @@ class Body:
 
 
 class Packed(NamedTuple):
-    """A body on its way, and where it is kept before it is used."""
+    """A body on its way, pickled: where it arrives, its class may not be there yet, and it is unpacked when it is used."""
 
-    cls: type[Body]
-    contents: Any
+    data: bytes
+
+    @classmethod
+    def of(cls, body: Body) -> Packed:
+        """Raises what the body's `pack` and pickle raise."""
+        return cls(pickle.dumps((type(body), body.pack()), 5))
+
+    def body(self) -> Body:
+        """A new body, which belongs to the caller."""
+        kind, contents = pickle.loads(self.data)
+        unpacked: Body = kind.unpack(contents)
+        return unpacked
 
 
 def name_of(op: Any) -> str:
@@ -112,42 +123,42 @@ def combine(left: Any, right: Any, content: str, own: Any = None) -> Any:
     """A new value made of two; `left` is of the lower ranks. `own`: the program's operation, where it is one.
 
     Raises CombineFailed for a result of another kind, and what the operation raises."""
-    if isinstance(left, Packed):
-        left = left.cls.unpack(left.contents)
-    if isinstance(right, Packed):
-        right = right.cls.unpack(right.contents)
+    left = left.body() if isinstance(left, Packed) else left
+    right = right.body() if isinstance(right, Packed) else right
     if isinstance(left, Body):
-        size = left.size()
-        result = left.combine(right)
-        if type(result) is not type(left):
-            raise CombineFailed(
-                f"combine() has to return a {type(left).__qualname__}, not {type(result).__name__}"
-            )
-        if result is left or result is right:
-            raise CombineFailed("combine() has to return a new body, and leave both of its own as they are")
-        if result.size() != size:
-            raise CombineFailed(f"combine() has returned a body of size {result.size()!r}, not {size!r}")
-        return result
+        return _combine_bodies(left, right)
     op = content.rpartition("|")[2]
-    result = np.asarray(own(left, right) if op == OWN else OPERATIONS[op][0](left, right))
+    result: Any = np.asarray(own(left, right) if op == OWN else OPERATIONS[op][0](left, right))
     if result.shape != left.shape:
         raise CombineFailed(f"the operation has returned an array of shape {result.shape}, not {left.shape}")
     if result.size and (np.may_share_memory(result, left) or np.may_share_memory(result, right)):
         raise CombineFailed("the operation has to return a new array, and leave both of its own as they are")
-    return (
-        result
-        if result.dtype == left.dtype
-        else result.astype(left.dtype, casting="same_kind" if op == OWN else "unsafe")
-    )
+    if result.dtype == left.dtype:
+        return result
+    if op == OWN:
+        raise CombineFailed(f"the operation has returned an array of {result.dtype}, not {left.dtype}")
+    return result.astype(left.dtype)  # a logical operation: booleans of any type
+
+
+def _combine_bodies(left: Body, right: Body) -> Body:
+    size = left.size()
+    result = left.combine(right)
+    if type(result) is not type(left):
+        raise CombineFailed(
+            f"combine() has to return a {type(left).__qualname__}, not {type(result).__name__}"
+        )
+    if result is left or result is right:
+        raise CombineFailed("combine() has to return a new body, and leave both of its own as they are")
+    if result.size() != size:
+        raise CombineFailed(f"combine() has returned a body of size {result.size()!r}, not {size!r}")
+    return result
 
 
 def checksum(value: Any) -> int:
     """Of an array, or of what a body packs, if that has a buffer; 0 otherwise. To find what is written to too early."""
-    contents = (
-        value.contents if isinstance(value, Packed) else value.pack() if isinstance(value, Body) else value
-    )
+    contents = value.pack() if isinstance(value, Body) else value
     if isinstance(contents, np.ndarray):
-        return zlib.crc32(np.ascontiguousarray(contents).reshape(-1).view(np.uint8))
+        return zlib.crc32(np.ascontiguousarray(contents).tobytes())
     if isinstance(contents, (bytes, bytearray, memoryview)):
         return zlib.crc32(contents)
     return 0

@@ -147,7 +147,7 @@ class Future:
     def _own_copy(self, value: Any) -> Any:
         """What is kept for others, or is the program's own input, is not given away."""
         if isinstance(value, Packed):
-            return value.cls.unpack(copy.deepcopy(value.contents))
+            return value.body()
         if isinstance(value, np.ndarray):
             mine = self._over and value is not self._input and value.flags.writeable
             return value if mine else value.copy()

@@ -259,11 +259,8 @@ class Master:
 
     def _lost(self, lost: Path) -> Sends:
         names = ", ".join(map(str, ranks_of(lost)))
-        return self._fail(
-            "ContributionLost",
-            f"what these ranks gave is lost, since they died and no copy is left: {names}",
-            lost,
-        )
+        text = f"what these ranks gave is lost, since they died and no copy is left: {names}"
+        return self._fail("ContributionLost", text, lost)
 
     def _short(self) -> Sends:
         count, gone = self.attendance.joined.bit_count(), self.attendance.gone
@@ -348,9 +345,8 @@ class Master:
             wrong = self._wrong(rank, report.call) if report.call is not None else []
             if wrong:
                 return wrong
-        if self.dead >> max(self.contract.root, 0) & (self.contract.root >= 0) and (
-            self.contract.on_root_loss == "raise"
-        ):
+        root = self.contract.root
+        if root >= 0 and self.dead >> root & 1 and self.contract.on_root_loss == "raise":
             return self._root_lost()
         return self._resume(self.contract)
 

@@ -19,8 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
@@ -29,6 +28,7 @@ from ckpt.reduction.future import Future
 from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Sent, Step
 from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Task
 
+T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
 
 
@@ -64,7 +64,7 @@ class Service:
         self.carried: dict[tuple[str, str], Carried] = {}
         self.begun: dict[tuple[Key, int], int] = {}
         self.kept: dict[Key, list[Computing]] = {}
-        """Tasks with the program's own operation, of reductions that this rank has not called yet."""
+        """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.timers: list[tuple[int, Key, str]] = []
         """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
@@ -74,35 +74,60 @@ class Service:
 
     # -- the program
 
-    def lock(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.channel is None else self.channel.lock
+    def locked(self, function: Callable[[], T]) -> T:
+        """Call a function under the lock. The thread must not wait for it: its function is called by who has it."""
+        if self.channel is None:
+            return function()
+        if threading.current_thread() is self.thread:
+            call = _Run(function)
+            self._post(call)
+            if call.failure is not None:
+                raise call.failure
+            return call.result  # type: ignore[return-value]
+        with self.channel.lock:
+            return function()
 
     def start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
         """This rank's call. `problem`: what is wrong with the value. Raises NameInUse."""
-        with self.lock():
-            if name and self.members.in_use(name):
-                raise errors.NameInUse(
-                    f"a reduction {name!r} of this rank has not ended yet: wait for its result", name
-                )
-            carried = self.carried.pop((name, contract.content), None)
-        if carried is not None:
+        carried = self.locked(lambda: self._take_carried(name, contract.content))
+        if carried is not None and not problem:
             value = combine(carried.value, value, contract.content, local.own)
             local = local._replace(value=value, weight=carried.weight + local.weight, sum=None)
-        with self.lock():
-            key, steps = self.members.start(name, Call(contract, local.weight, problem), value)
-            future = self.futures[key] = Future(self, key, value)
-            self.locals[key] = local
-            self.contents.setdefault(key, contract.content)
-            self._do(steps)
-            for computing in self.kept.pop(key, ()):
-                self.work.put(computing)
-            if not future.done():
-                now_ns = time.monotonic_ns()
-                if contract.deadline_ns:
-                    self.work.put((now_ns + contract.deadline_ns, key, "deadline"))
-                if local.warn_ns:
-                    self.work.put((now_ns + local.warn_ns, key, "warn"))
+        return self.locked(lambda: self._start(name, value, contract, local, problem))
+
+    def _take_carried(self, name: str, content: str) -> Carried | None:
+        if name and self.members.in_use(name):
+            raise errors.NameInUse(
+                f"a reduction {name!r} of this rank has not ended yet: wait for its result", name
+            )
+        return self.carried.pop((name, content), None)
+
+    def _start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
+        key, steps = self.members.start(name, Call(contract, local.weight, problem), value)
+        future = self.futures[key] = Future(self, key, value)
+        self.locals[key] = local
+        self.contents.setdefault(key, contract.content)
+        self._do(steps)
+        for computing in self.kept.pop(key, ()):
+            self._give(computing)
+        if not future.done():
+            now_ns = time.monotonic_ns()
+            if contract.deadline_ns:
+                self.work.put((now_ns + contract.deadline_ns, key, "deadline"))
+            if local.warn_ns:
+                self.work.put((now_ns + local.warn_ns, key, "warn"))
         return future
+
+    def _give(self, item: Any) -> None:
+        """Work for the thread, in which the program's own functions are called: they must not wait for the program."""
+        if self.channel is not None:
+            self.channel.keep_out(self.thread)
+        self.work.put(item)
+
+    def given_back(self) -> None:
+        """What was given to the thread is done."""
+        if self.channel is not None:
+            self.channel.keep_out(self.thread, False)
 
     def wait(self, future: Future, timeout: float | None) -> bool:
         """Wait until a future is done. Raises WouldDeadlock in the thread that would have to compute it."""
@@ -116,19 +141,17 @@ class Service:
 
     def call_later(self, function: Callable[[Future], object], future: Future) -> bool:
         """See Future.add_done_callback; False: it is done."""
-        with self.lock():
-            return future.remember(function)
+        return self.locked(lambda: future.remember(function))
 
     def pending(self) -> dict[str, list[int] | None]:
         """The reductions that are not done here, and, at their master, the ranks that have not called."""
-        with self.lock():
-            found = self.members.pending()
-            return {
-                f"{name or 'reduction'} {count}": None
-                if waits is None
-                else [r for r in range(self.size) if waits >> r & 1]
-                for (name, count), (_, waits) in found.items()
-            }
+        found = self.locked(self.members.pending)
+        return {
+            f"{name or 'reduction'} {count}": None
+            if waits is None
+            else [r for r in range(self.size) if waits >> r & 1]
+            for (name, count), (_, waits) in found.items()
+        }
 
     # -- handlers: under the lock
 
@@ -154,10 +177,10 @@ class Service:
             if isinstance(step, Sent):
                 self._send(step)
             elif isinstance(step, Computing):
-                if step.key not in self.locals and self.contents.get(step.key, "").endswith("|" + OWN):
+                if step.key not in self.locals and self.contents[step.key].endswith(("|", "|" + OWN)):
                     self.kept.setdefault(step.key, []).append(step)
                 else:
-                    self.work.put(step)
+                    self._give(step)
             elif isinstance(step, Completed):
                 self._complete(step)
             elif isinstance(step, Forgotten):
@@ -173,8 +196,7 @@ class Service:
                 if future is not None:
                     future.count("bytes_sent", getattr(value, "nbytes", 0))
                 if isinstance(value, Body):
-                    packed = Packed(type(value), value.pack())
-                    message = message._replace(held=message.held._replace(value=packed))
+                    message = message._replace(held=message.held._replace(value=Packed.of(value)))
                 self._check_input(step.key, value)
             self.channel.send(step.dest, (step.key, message))
         except MPI.Exception:
@@ -182,8 +204,10 @@ class Service:
         except (
             Exception
         ) as failure:  # the body cannot be packed, or was written to: an error of the reduction, for all
-            error = type(failure).__name__ if isinstance(failure, errors.ReductionError) else "InvalidInput"
-            self._do(self.members.fail(step.key, error, f"{type(failure).__name__}: {failure}"))
+            ours = isinstance(failure, errors.ReductionError)
+            error = type(failure).__name__ if ours else "InvalidInput"
+            text = str(failure) if ours else f"it cannot be sent: {type(failure).__name__}: {failure}"
+            self._do(self.members.fail(step.key, error, text))
             return
         if future is not None:
             future.count("messages_sent")
@@ -212,7 +236,7 @@ class Service:
             gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
         for function in future.settle(outcome, step.value, late):
-            self.work.put((function, future))
+            self._give((function, future))
 
     def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
         """This rank's contribution is not in the result."""
@@ -268,7 +292,10 @@ class Service:
             self.timers.sort()
         else:
             function, future = item
-            function(future)
+            try:
+                function(future)
+            finally:
+                self._post(_Run(self.given_back))
 
     def _post(self, posted: _Posted) -> None:
         if self.channel is None:
@@ -316,6 +343,21 @@ class _Raise(_Posted):
         raise self.failure
 
 
+class _Run(_Posted):
+    """A function of this package, called under the lock. What it raises is for the thread."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function = function
+        self.result: object = None
+        self.failure: Exception | None = None
+
+    def run(self, service: Service) -> None:
+        try:
+            self.result = self.function()
+        except Exception as failure:
+            self.failure = failure
+
+
 class _Due(_Posted):
     """A timer has run out."""
 
@@ -349,6 +391,7 @@ class _Computed(_Posted):
         self.error, self.text = error, text
 
     def run(self, service: Service) -> None:
+        service.given_back()
         if self.error:
             service._do(service.members.trouble(self.key, self.number, self.error, self.text))
             return

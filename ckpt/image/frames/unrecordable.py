@@ -76,7 +76,7 @@ def is_of_library(code: CodeType) -> bool:
 _stand_ins: dict[int, CodeType] = {}
 
 _ABOVE = "ckpt.reduction"
-"""A package on ckpt's public names: its thread is one of the program's. Where it calls ckpt, that frame is looked at, too."""
+"""A package on ckpt's public names: its thread is one of the program's. Where it calls ckpt, that frame is looked at."""
 
 
 def declare_stand_in(function: Any) -> None:

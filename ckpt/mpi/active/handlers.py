@@ -62,7 +62,7 @@ def handlers_of(engine: Engine) -> HandlersOfRank:
 class HandlersOfRank:
     """The handlers of one rank. The caller of a method holds the lock, unless it says otherwise."""
 
-    __slots__ = ("_depth", "engine", "failures", "guard", "is_open", "owner", "posted", "table")
+    __slots__ = ("_depth", "engine", "failures", "guard", "is_open", "kept_out", "owner", "posted", "table")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -72,6 +72,8 @@ class HandlersOfRank:
         self.guard = Guard(self)
         self.posted: deque[tuple[Member, Any]] = deque()
         """What threads have posted: their channels, and the objects. Appended to without the lock."""
+        self.kept_out: list[threading.Thread] = []
+        """Threads whose calls are refused, as often as they were named. Replaced, never changed: read without the lock."""
         self.owner: int | None = None
         """The thread that runs a handler, or holds the lock as a `Section`."""
         self.is_open = True
@@ -80,10 +82,10 @@ class HandlersOfRank:
         """How often `owner` has the lock: once for the handler that it runs, once for each `Section`."""
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.engine, self.table, self.failures, self.guard, self.posted
+        return self.engine, self.table, self.failures, self.guard, self.posted, self.kept_out
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.engine, self.table, self.failures, self.guard, self.posted = state
+        self.engine, self.table, self.failures, self.guard, self.posted, self.kept_out = state
         self.owner = None
         self.is_open = False
         self._depth = 0
@@ -198,10 +200,16 @@ class HandlersOfRank:
         self._depth = 0
         self.place_guard()
 
+    def keep_out(self, thread: threading.Thread, is_kept_out: bool) -> None:
+        """See ActiveMessages.keep_out. The caller is the owner of the lock, so the guard is in place."""
+        rest = list(self.kept_out)
+        (rest.append if is_kept_out else rest.remove)(thread)
+        self.kept_out = rest
+
     def place_guard(self) -> None:
         """Put the guard in place of the lock where it is needed, and the lock itself elsewhere."""
         engine = self.engine
-        if self.owner is not None or self.failures or self.table.waiting:
+        if self.owner is not None or self.failures or self.table.waiting or self.kept_out:
             engine.lock = engine.guard = self.guard
         else:
             engine.guard = None
@@ -237,6 +245,11 @@ class HandlersOfRank:
 
     def refuse(self) -> NoReturn:
         """Raise NotInHandler, with the name of the function that was called."""
+        if not self.is_mine():
+            raise NotInHandler(
+                f"{_called()} is not possible in the thread {threading.current_thread().name!r} now: it may wait for a "
+                "program that waits for this thread"
+            )
         raise NotInHandler(
             f"{_called()} is not possible in a handler of active messages, nor while their lock is held: it may wait, or "
             "begin an operation. A handler takes its message, changes the program's state, and may call send of a channel; "
@@ -255,7 +268,7 @@ class Guard:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Raises NotInHandler, and what a handler has raised; then the lock is not taken."""
         handlers = self._handlers
-        if handlers.is_mine():
+        if handlers.is_mine() or (handlers.kept_out and threading.current_thread() in handlers.kept_out):
             handlers.refuse()
         taken = handlers.lock.acquire(blocking, timeout)
         if taken:

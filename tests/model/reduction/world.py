@@ -11,8 +11,8 @@ An original is its rank's number, a combination the pair of what was combined: s
 and in which order it was combined.
 
 Checked at every step: ranks that have an outcome have the same; a result has each contributor once, and in the fixed tree
-its one shape; a loss is one: nobody who lives has what is said to be lost. Checked when nothing more can happen: all that live
-have called and have the outcome; nothing is kept any more.
+its one shape; a loss is one: nobody who lives has what is said to be lost. Checked when nothing more can happen: all that
+live have called and have the outcome; nothing is kept any more.
 """
 
 from __future__ import annotations
