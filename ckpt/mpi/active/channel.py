@@ -128,7 +128,7 @@ class ActiveMessages:
         """Have this rank's own handler called with an object, which is not copied; return when it was.
 
         For another thread than the program's main one, which may be inside of the library all the while, waiting: the
-        lock is not needed. MpiException: ERR_COMM when the channel is freed; NotInHandler in a handler, or under the lock."""
+        lock is not needed. MpiException: ERR_COMM when the channel is freed; NotInHandler in a handler or under the lock."""
         self._check()
         if self._handlers.is_mine():
             self._handlers.refuse()
