@@ -26,9 +26,9 @@ def quorum_of(quorum: int | float | None, size: int) -> int:
         return 0
     if isinstance(quorum, bool) or not isinstance(quorum, (int, float)):
         raise ValueError(f"quorum is a number of ranks or a fraction, not {quorum!r}")
-    count = math.ceil(quorum * size) if isinstance(quorum, float) else quorum
     if isinstance(quorum, float) and not 0 < quorum <= 1:
         raise ValueError(f"quorum as a fraction is above 0 and at most 1, not {quorum!r}")
+    count = math.ceil(quorum * size) if isinstance(quorum, float) else quorum
     if not 1 <= count <= size:
         raise ValueError(f"quorum is a number of ranks from 1 to {size}, not {quorum!r}")
     return count
