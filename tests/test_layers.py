@@ -41,6 +41,7 @@ PURE = {
     "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived layout op packing small_reductions status typenames",
     "ckpt.mpi.engine": "agreement failures matching operations partitioned windows",
     "ckpt.mpi.rma": "epochs locks wire",
+    "ckpt.reduction": "errors master member members messages partial recovery scheduler",
     "ckpt.replay": "position",
     "ckpt.store": "errors",
     "ckpt.store.job": "branch",
@@ -284,6 +285,35 @@ def test_every_module_that_is_promised_to_be_pure_exists() -> None:
     """If a module moves, its name in the list has to change too: otherwise the list would check nothing."""
     missing = pure_modules() - rooms.project().keys()
     assert not missing, f"not there: {sorted(missing)}"
+
+
+def test_systems_on_top_of_ckpt_import_its_public_names_only() -> None:
+    """What ckpt.reduction needs of ckpt is there for every program, with its own tests and documents."""
+    public = {"ckpt", "ckpt.MPI", "ckpt.errors"}
+    wrong = [
+        f"{module}:{item.line}: imports {item.module}.{item.name or ''}"
+        for module, path in rooms.project().items()
+        if module == "ckpt.reduction" or module.startswith("ckpt.reduction.")
+        for item in rooms.imports_of(module, path)
+        if item.module.partition(".")[0] == "ckpt"
+        and item.module not in public
+        and not item.module.startswith("ckpt.reduction")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_import_ckpt_does_not_import_the_systems_on_top() -> None:
+    modules = rooms.project()
+    wrong = [
+        module
+        for module, path in modules.items()
+        if not module.startswith("ckpt.reduction")
+        and any(
+            (item.target(modules) or "").startswith("ckpt.reduction")
+            for item in rooms.imports_of(module, path)
+        )
+    ]
+    assert not wrong, wrong
 
 
 def test_one_module_imports_dill() -> None:

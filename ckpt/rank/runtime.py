@@ -127,6 +127,7 @@ class Runtime:
         port.control_fd = self.control.fileno()
         # bound methods, looked up once: the communicator calls them for every message
         self.send = port.send
+        self.wake: Callable[[], None] = port.wake
         self.acked: Callable[[int], int] = port.endpoint.base
         self.release: Callable[[int, int], bool] = port.endpoint.release
         self.backlog_bytes: Callable[[int], int] = port.endpoint.backlog_bytes
@@ -141,15 +142,8 @@ class Runtime:
             from ckpt.mpi.engine.quick import make_lane
 
             engine.lane = make_lane(port.endpoint, self.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
-        self.control.send(
-            {
-                "m": "hello",
-                "rank": self.rank,
-                "incarnation": self.incarnation,
-                "pid": os.getpid(),
-                "address": port.wire.address,
-            }
-        )
+        hello = {"m": "hello", "rank": self.rank, "incarnation": self.incarnation, "pid": os.getpid()}
+        self.control.send({**hello, "address": port.wire.address})
         port.interrupts.install()
         port.start_helper()
 
@@ -198,6 +192,8 @@ class Runtime:
                 port.endpoint.hungry(False, time.monotonic_ns())
         else:
             port.wait(imager.wait_limit_ns())
+        if self.engine is not None and self.engine.handlers.posted:
+            self.engine.handlers.run()
 
     def frames_to_skip(self) -> Sequence[CodeType]:
         """See :meth:`ckpt.capture.context.RankContext.frames_to_skip`."""

@@ -100,6 +100,9 @@ class Standalone:
     def poll(self) -> None:
         return None
 
+    def wake(self) -> None:
+        return None
+
     def block(self, hungry: bool) -> None:
         raise Deadlock(
             "waiting for a message that no rank can send: the program runs as one rank; "

@@ -333,3 +333,59 @@ def test_a_program_that_fails_says_what_its_handlers_have_raised_too(start: Star
     places = [said.index(name) for name in ("KeyError: 'its own'", "ZeroDivisionError", "TypeError")]
     assert places == sorted(places), job.report()
     assert said.count("in receive, called by rank 0 for a message of rank 0") == 2
+
+
+THREAD = """
+    import queue, threading
+    import ckpt
+    from ckpt import MPI
+    from ckpt.errors import NotInHandler
+
+    comm = ckpt.enable()
+    rank, size, steps = comm.rank, comm.size, 200
+    work, got, refused = queue.SimpleQueue(), [], []
+
+    def receive(source, obj):
+        kind, step = obj
+        if kind == "square":
+            work.put(step)
+            channel.keep_out(thread)
+        elif kind == "done":
+            channel.keep_out(thread, False)
+            channel.send((rank + 1) % size, ("result", step))
+        else:
+            got.append(step)
+
+    def run():
+        while True:
+            step = work.get()
+            try:
+                comm.recv(source=rank)
+            except NotInHandler as error:
+                refused.append(str(error))
+            channel.post(("done", step * step))
+
+    thread = threading.Thread(target=run, daemon=True, name="squares")
+    thread.start()
+    channel = ckpt.ActiveMessages(comm, receive)
+    for step in range(steps):
+        channel.send((rank + 1) % size, ("square", step))
+        if step % 3 == 0:
+            comm.barrier()  # the program waits in the library, and the thread is heard all the same
+        if step % 3 == 1:
+            sum(range(10000))
+        channel.wait(lambda: len(got) > step)
+    comm.barrier()
+    assert got == [step * step for step in range(steps)] and len(refused) == steps, (got, len(refused))
+    assert "'squares'" in refused[0] and "recv()" in refused[0], refused[0]
+    print(rank, sum(got))
+"""
+
+
+def test_a_thread_posts_while_the_program_waits_in_the_library(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, THREAD)
+    job = start(app, ranks=3, every=0.2)
+    job.wait_event("committed", 1)
+    job.kill_rank(1)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(3)] == [f"{rank} 2646700\n" for rank in range(3)]

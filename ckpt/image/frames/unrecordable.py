@@ -75,6 +75,9 @@ def is_of_library(code: CodeType) -> bool:
 
 _stand_ins: dict[int, CodeType] = {}
 
+_ABOVE = "ckpt.reduction"
+"""A package on ckpt's public names: its thread is one of the program's. Where it calls ckpt, that frame is looked at."""
+
 
 def declare_stand_in(function: Any) -> None:
     """A function of ckpt that takes the place of one of a library, and can be captured in any thread as that one can."""
@@ -85,7 +88,11 @@ def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: boo
     """Raise Refused for a frame of the import system, or of a function that keeps objects by their addresses; in another
     thread than the main one also for a frame of ckpt."""
     name = getattr(func, "__globals__", {}).get("__name__") or "" if is_other_thread else ""
-    if (name == "ckpt" or name.startswith("ckpt.")) and id(code) not in _stand_ins:
+    if (
+        (name == "ckpt" or name.startswith("ckpt."))
+        and id(code) not in _stand_ins
+        and not name.startswith(_ABOVE)
+    ):
         raise Refused("it is inside of a call of ckpt", location(code, lasti))
     if is_other_thread and not is_of_library(code):
         return

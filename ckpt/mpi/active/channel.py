@@ -12,6 +12,7 @@ Not here: the list of calls (table.py), threads and lock (handlers.py), what is 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn, SupportsIndex
@@ -122,6 +123,23 @@ class ActiveMessages:
         else:
             with self._engine.lock:
                 self._put(group[dest], data)
+
+    def post(self, obj: Any) -> None:
+        """Have this rank's own handler called with an object, which is not copied; return when it was.
+
+        For another thread than the program's main one, which may be inside of the library all the while, waiting: the
+        lock is not needed. MpiException: ERR_COMM when the channel is freed; NotInHandler in a handler or under the lock."""
+        self._check()
+        if self._handlers.is_mine():
+            self._handlers.refuse()
+        self._handlers.post(self._member, obj)
+
+    def keep_out(self, thread: threading.Thread, is_kept_out: bool = True) -> None:
+        """Refuse calls of a thread that need the lock (NotInHandler), but `post`: such a call would wait for a program that
+        waits, in the library, for this thread. Called in a handler, or under the lock; as often with False as with True."""
+        if not self._handlers.is_mine():
+            raise CkptError("keep_out() is called in a handler, or under the lock of the channel")
+        self._handlers.keep_out(thread, is_kept_out)
 
     def _put(self, dst: int, data: bytes) -> None:
         engine = self._engine

@@ -13,6 +13,8 @@
                                   guard stays in place until the program's calls have raised them, one each
     a channel is made             it starts with the program's next call, so that what the handlers refer to is there: the
                                   constructor has returned. Until then the guard is in place
+    a thread posts                appended without the lock; called by whoever has it, or by the thread itself as soon as it
+                                  is free
     after a restart               nothing is called before the hooks of `ckpt.on_restart`: until `resume`, calls are listed
 
 The guard is in place only for so long, so that no message of a program without handlers takes a longer way, and hardly one
@@ -32,13 +34,15 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from ckpt.errors import NotInHandler
-from ckpt.mpi.active.table import Call, Table
+from ckpt.mpi.active.table import Call, Member, Table
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.progress import Buffer, Lock
 from ckpt.mpi.engine.engine import Engine
 
 __all__ = ["Guard", "HandlersOfRank", "Section", "handlers_of"]
+
+_POST_S = 0.005  # of one attempt to take the lock for what was posted: its holder may be about to let go
 
 
 def handlers_of(engine: Engine) -> HandlersOfRank:
@@ -56,7 +60,7 @@ def handlers_of(engine: Engine) -> HandlersOfRank:
 class HandlersOfRank:
     """The handlers of one rank. The caller of a method holds the lock, unless it says otherwise."""
 
-    __slots__ = ("_depth", "engine", "failures", "guard", "is_open", "owner", "table")
+    __slots__ = ("_depth", "engine", "failures", "guard", "is_open", "kept_out", "owner", "posted", "table")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -64,6 +68,10 @@ class HandlersOfRank:
         self.failures: deque[BaseException] = deque()
         """What handlers have raised, and the program's calls have not."""
         self.guard = Guard(self)
+        self.posted: deque[tuple[Member, Any]] = deque()
+        """What threads have posted: their channels, and the objects. Appended to without the lock."""
+        self.kept_out: list[threading.Thread] = []
+        """Threads whose calls are refused, as often as they were named. Replaced, never changed: read without the lock."""
         self.owner: int | None = None
         """The thread that runs a handler, or holds the lock as a `Section`."""
         self.is_open = True
@@ -72,10 +80,10 @@ class HandlersOfRank:
         """How often `owner` has the lock: once for the handler that it runs, once for each `Section`."""
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.engine, self.table, self.failures, self.guard
+        return self.engine, self.table, self.failures, self.guard, self.posted, self.kept_out
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.engine, self.table, self.failures, self.guard = state
+        self.engine, self.table, self.failures, self.guard, self.posted, self.kept_out = state
         self.owner = None
         self.is_open = False
         self._depth = 0
@@ -121,27 +129,53 @@ class HandlersOfRank:
 
     def run(self) -> None:
         """Make the calls that are listed, unless a handler is running or the program holds the lock: they are made then."""
-        if self.owner is not None or not self.is_open or not self.table.calls:
+        if self.owner is not None or not self.is_open or not (self.table.calls or self.posted):
             return
         self._begin()
         try:
-            while (call := self.table.next()) is not None:
-                self._make(call)
+            while True:
+                if self.posted:
+                    member, obj = self.posted[0]
+                    self._make(Call(member, member.group.index(self.engine.progress.rank), None), [obj])
+                    self.posted.popleft()  # now: who has posted it waits until it is gone
+                elif (call := self.table.next()) is not None:
+                    self._make(call)
+                else:
+                    return
         finally:
             self._end()
 
-    def _make(self, call: Call) -> None:
+    def post(self, member: Member, obj: Any) -> None:
+        """Have the handler of a channel called with an object, and return when it was. Called without the lock."""
+        item = (member, obj)
+        self.posted.append(item)
+        while any(each is item for each in tuple(self.posted)):
+            self.engine.progress.wake()
+            if self.lock.acquire(timeout=_POST_S):
+                try:
+                    self.run()
+                finally:
+                    self.lock.release()
+
+    def _make(self, call: Call, posted: list[Any] | None = None) -> None:
+        """`posted`: an object of this rank itself, in a list."""
         member, rank, data = call
         try:
-            if data is not None:
+            if posted is not None:
+                member.receive(rank, posted[0])
+            elif data is not None:
                 member.receive(rank, self.engine.loads(data))
             elif member.failed is not None:
                 member.failed(rank)
         except BaseException as failure:  # it is the program's: raised by its next call
-            handler = member.failed if data is None else member.receive
+            handler = member.failed if data is None and posted is None else member.receive
             failure.add_note(
                 f"in {_name_of(handler)}, called by rank {self.engine.progress.rank} for "
-                + (f"the death of rank {rank}" if data is None else f"a message of rank {rank}")
+                + (
+                    f"the death of rank {rank}"
+                    if data is None and posted is None
+                    else f"a message of rank {rank}"
+                )
             )
             self.failures.append(failure)
 
@@ -164,10 +198,16 @@ class HandlersOfRank:
         self._depth = 0
         self.place_guard()
 
+    def keep_out(self, thread: threading.Thread, is_kept_out: bool) -> None:
+        """See ActiveMessages.keep_out. The caller is the owner of the lock, so the guard is in place."""
+        rest = list(self.kept_out)
+        (rest.append if is_kept_out else rest.remove)(thread)
+        self.kept_out = rest
+
     def place_guard(self) -> None:
         """Put the guard in place of the lock where it is needed, and the lock itself elsewhere."""
         engine = self.engine
-        if self.owner is not None or self.failures or self.table.waiting:
+        if self.owner is not None or self.failures or self.table.waiting or self.kept_out:
             engine.lock = engine.guard = self.guard
         else:
             engine.guard = None
@@ -203,6 +243,11 @@ class HandlersOfRank:
 
     def refuse(self) -> NoReturn:
         """Raise NotInHandler, with the name of the function that was called."""
+        if not self.is_mine():
+            raise NotInHandler(
+                f"{_called()} is not possible in the thread {threading.current_thread().name!r} now: it may wait for a "
+                "program that waits for this thread"
+            )
         raise NotInHandler(
             f"{_called()} is not possible in a handler of active messages, nor while their lock is held: it may wait, or "
             "begin an operation. A handler takes its message, changes the program's state, and may call send of a channel; "
@@ -221,7 +266,7 @@ class Guard:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Raises NotInHandler, and what a handler has raised; then the lock is not taken."""
         handlers = self._handlers
-        if handlers.is_mine():
+        if handlers.is_mine() or (handlers.kept_out and threading.current_thread() in handlers.kept_out):
             handlers.refuse()
         taken = handlers.lock.acquire(blocking, timeout)
         if taken:

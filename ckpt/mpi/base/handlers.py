@@ -11,7 +11,7 @@ Not here: what calls handlers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ckpt.mpi.base.progress import Buffer, Lock
@@ -43,6 +43,13 @@ class Handlers(Protocol):
     def on_failed(self, ranks: Iterable[int]) -> None:
         """These world ranks are dead."""
 
+    @property
+    def posted(self) -> Sequence[object]:
+        """What threads have posted to handlers, and nobody has taken yet."""
+
+    def run(self) -> None:
+        """Make all calls that are due."""
+
     def resume(self) -> None:
         """The program of an image goes on: what has come since then may be handled."""
 
@@ -54,6 +61,7 @@ class NoHandlers:
     """The handlers of a rank that has made no channel: what comes for its channels is kept in `early`, with its source."""
 
     __slots__ = ("early",)
+    posted: Sequence[object] = ()
 
     def __init__(self) -> None:
         self.early: list[tuple[int, Buffer]] = []
@@ -67,6 +75,9 @@ class NoHandlers:
 
     def on_failed(self, ranks: Iterable[int]) -> None:
         pass  # a channel asks for the dead when it starts
+
+    def run(self) -> None:
+        pass
 
     def resume(self) -> None:
         pass

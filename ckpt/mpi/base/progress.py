@@ -75,3 +75,8 @@ class Progress(Protocol):
         hungry: receives are posted and no message in the mailbox matches them. So the peers must get more credit, even
         if the mailbox is full. Callers test their condition again in a loop.
         """
+
+    def wake(self) -> None:
+        """Make `block` return soon in the thread that waits there, which then looks for what was posted to handlers.
+
+        From any thread, with or without `lock`."""

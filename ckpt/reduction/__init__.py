@@ -1,0 +1,165 @@
+"""Reductions that wait for nobody and survive a death: tasks of two items instead of rounds of all ranks.
+
+::
+
+    import ckpt, ckpt.reduction
+
+    f = ckpt.reduction.allreduce(gradient)          # a Future, at once
+    total = f.result()                              # a new array
+
+Public names: :func:`allreduce`, :func:`reduce`, :class:`Body`, :class:`Future`, :func:`pending`, and the errors. It is not
+imported by ``import ckpt``. docs/reduction.md says what holds, and which options there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ckpt
+from ckpt.reduction.body import MPI, Body, array_of, checksum, content_of, name_of
+from ckpt.reduction.errors import (
+    CombineFailed,
+    ContributionLost,
+    InputChanged,
+    InvalidInput,
+    LateContribution,
+    Mismatch,
+    NameInUse,
+    QuorumNotReached,
+    ReductionError,
+    RootLost,
+    WouldDeadlock,
+)
+from ckpt.reduction.future import Future
+from ckpt.reduction.messages import Contract
+from ckpt.reduction.partial import quorum_of
+from ckpt.reduction.service import Local, Service
+
+__all__ = [
+    "Body",
+    "CombineFailed",
+    "ContributionLost",
+    "Future",
+    "InputChanged",
+    "InvalidInput",
+    "LateContribution",
+    "Mismatch",
+    "NameInUse",
+    "QuorumNotReached",
+    "ReductionError",
+    "RootLost",
+    "WouldDeadlock",
+    "allreduce",
+    "pending",
+    "reduce",
+]
+
+_services: list[Service] = []
+_CHOICES = {
+    "order": ("tree", "ready"),
+    "on_loss": ("raise", "partial"),
+    "on_root_loss": ("raise", "next"),
+    "late": ("carry", "drop", "raise"),
+    "copies": (0, 1, 2),
+}
+
+
+def allreduce(data: Any, **options: Any) -> Future:
+    """Reduce over all ranks of a communicator; all get the result. As :func:`reduce`, without `root` and `on_root_loss`."""
+    return _start(data, -1, options)
+
+
+def reduce(data: Any, *, root: int = 0, **options: Any) -> Future:
+    """Reduce over all ranks of a communicator; `root` gets the result. Returns at once.
+
+    `data`: a numpy array (or what makes one), or a :class:`Body`. It must not be changed before the end.
+
+    Options, the same at all ranks but for the last four:
+
+    - `op`: an operation of MPI, default `MPI.SUM`. `comm`: default `ckpt.comm`.
+    - `name`: tells reductions apart; without one the order of calls does.
+    - `order`: "tree": the same bits in every run; "ready": first come, first combined. An operation that does not commute is
+      done in the order of ranks in both.
+    - `copies`: 0, 1, 2 further ranks that keep each contribution; default 1.
+    - `on_loss`: "raise": ContributionLost at every rank if the contribution of a dead rank cannot be had; "partial": the
+      result is without it. `on_root_loss`: "raise": RootLost; "next": the next living rank gets the result.
+    - `deadline_s`, `quorum` (number or fraction of ranks): it ends with what is there.
+    - `late`: what becomes of a contribution that came too late: "carry" adds it to this rank's next reduction of that name,
+      shape and operation; "drop"; "raise" LateContribution at this rank.
+    - `weight`: of this rank's contribution, for `Future.weight`; default 1.0.
+    - `warn_after_s`: ranks that have not called by then are named in the log `ckpt.reduction`, at the master; 0: never.
+    - `check`: look for data that are changed before the end, by checksums.
+
+    Raises ValueError for an option out of its range, NameInUse. All else is raised by `Future.result`, at every rank alike.
+    Source: Li, Zhao, Yan et al. (2018); MPI 4.1, 6.9 (reductions) and 6.12 (nonblocking)."""
+    return _start(data, root, options)
+
+
+def pending(comm: Any = None) -> dict[str, list[int] | None]:
+    """The reductions that are not done at this rank: name and number, and at the master the ranks it waits for."""
+    return _service(ckpt.comm if comm is None else comm).pending()
+
+
+def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
+    given: dict[str, Any] = {
+        "op": MPI.SUM, "comm": None, "name": "", "order": "tree", "copies": 1, "on_loss": "raise", "on_root_loss": "raise",
+        "deadline_s": None, "quorum": None, "late": "carry", "weight": 1.0, "warn_after_s": 60.0, "check": False,
+    }  # fmt: skip
+    for name in options:
+        if name not in given:
+            raise TypeError(f"reductions have no option {name!r}; they have {', '.join(given)}")
+    given |= options
+    for name, choices in _CHOICES.items():
+        if given[name] not in choices:
+            raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {given[name]!r}")
+    comm = ckpt.comm if given["comm"] is None else given["comm"]
+    size = comm.Get_size()
+    if root != -1 and not 0 <= root < size:
+        raise ValueError(f"root is a rank below {size}, not {root!r}")
+    weight, deadline_s = float(given["weight"]), given["deadline_s"]
+    if not 0 <= weight < float("inf"):
+        raise ValueError(f"weight is a number from 0 on, not {given['weight']!r}")
+    if deadline_s is not None and not deadline_s > 0:
+        raise ValueError(f"deadline_s is a number of seconds above 0, not {deadline_s!r}")
+    if not isinstance(given["name"], str):
+        raise ValueError(f"name is a text, not {given['name']!r}")
+    op, problem = given["op"], ""
+    value, content = data, "|"
+    try:
+        if isinstance(data, Body):
+            content = content_of(data, "")
+        else:
+            value = array_of(data, name_of(op))
+            content = content_of(value, name_of(op))
+    except Exception as failure:  # told to all ranks, which raise it alike
+        problem = f"{failure}"
+    contract = Contract(
+        root, content, given["order"], isinstance(data, Body) or not isinstance(op, MPI.Op) or op.Is_commutative(),
+        given["copies"], given["on_loss"], given["on_root_loss"], quorum_of(given["quorum"], size),
+        0 if deadline_s is None else max(1, int(deadline_s * 1e9)),
+    )  # fmt: skip
+    own = op if isinstance(op, MPI.Op) and not op.is_predefined else None
+    total = checksum(value) if given["check"] and not problem else None
+    local = Local(value, weight, own, given["late"], total, int(given["warn_after_s"] * 1e9))
+    return _service(comm).start(given["name"], value, contract, local, problem)
+
+
+def _service(comm: Any) -> Service:
+    for service in _services:
+        if service.comm == comm:
+            return service
+    service = Service(comm)
+    _services.append(service)
+    ckpt.on_restart(_Restored(service))
+    return service
+
+
+class _Restored:
+    """After a restart this package is imported anew, and finds its services by these hooks, which images hold."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def __call__(self, epoch: int) -> None:
+        if self.service not in _services:
+            _services.append(self.service)

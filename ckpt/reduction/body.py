@@ -1,0 +1,164 @@
+"""What is reduced: numpy arrays under an operation of MPI, or objects of the program's own class.
+
+A reduction combines two values into a new one, out of place: what it was given stays as it is until the end, since a task
+whose executor dies is done again from its inputs.
+
+    arrays   any shape, contiguous or not, read-only or not; numbers and booleans of numpy. Operations as MPI 4.1 table 6.1
+             defines them for these types; one that the program makes (`MPI.Op.Create`) is called as for objects:
+             `function(x, y, None)` returns a new array of the same shape and type
+    bodies   instances of a subclass of `Body`
+
+Not here: who combines what (scheduler.py), and in which thread (service.py).
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+import ckpt.MPI
+from ckpt.reduction.errors import CombineFailed, InvalidInput
+
+MPI: Any = ckpt.MPI
+NUMBERS = "iufc"
+LOGICAL = "biu"
+OPERATIONS: dict[str, tuple[np.ufunc, str]] = {
+    # name: (function, kinds of types that it is defined for)
+    "MPI_SUM": (np.add, NUMBERS),
+    "MPI_PROD": (np.multiply, NUMBERS),
+    "MPI_MAX": (np.maximum, "iuf"),
+    "MPI_MIN": (np.minimum, "iuf"),
+    "MPI_LAND": (np.logical_and, LOGICAL),
+    "MPI_LOR": (np.logical_or, LOGICAL),
+    "MPI_LXOR": (np.logical_xor, LOGICAL),
+    "MPI_BAND": (np.bitwise_and, LOGICAL),
+    "MPI_BOR": (np.bitwise_or, LOGICAL),
+    "MPI_BXOR": (np.bitwise_xor, LOGICAL),
+}
+OWN = "the program's"
+
+
+class Body:
+    """Base class of the program's own data and operation.
+
+    ``combine`` is called in a thread of the reduction, while the program computes. It must not call the library.
+    """
+
+    def combine(self, other: Self) -> Self:
+        """A new body of the same class, made of this one and `other`, which stay as they are; `other` is of higher ranks."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no combine()")
+
+    def size(self) -> object:
+        """Something that is equal for bodies that can be combined, such as a shape. Ranks that differ are told so."""
+        return None
+
+    def pack(self) -> Any:
+        """The contents for another rank: something that can be pickled. Default: the body itself is pickled."""
+        return self
+
+    @classmethod
+    def unpack(cls, contents: Any) -> Self:
+        """The reverse of `pack`."""
+        assert isinstance(contents, cls)
+        return contents
+
+
+class Packed(NamedTuple):
+    """A body on its way, pickled: where it arrives, its class may not be there yet, and it is unpacked when it is used."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, body: Body) -> Packed:
+        """Raises what the body's `pack` and pickle raise."""
+        return cls(pickle.dumps((type(body), body.pack()), 5))
+
+    def body(self) -> Body:
+        """A new body, which belongs to the caller."""
+        kind, contents = pickle.loads(self.data)
+        unpacked: Body = kind.unpack(contents)
+        return unpacked
+
+
+def name_of(op: Any) -> str:
+    """The name of a predefined operation; OWN for one that the program has made.
+
+    Raises InvalidInput for what is no operation, or not defined for arrays."""
+    if not isinstance(op, MPI.Op) or op == MPI.OP_NULL:
+        raise InvalidInput(f"op is an operation such as MPI.SUM, not {op!r}")
+    if not op.is_predefined:
+        return OWN
+    for name in OPERATIONS:
+        if op == getattr(MPI, name[4:]):
+            return name
+    raise InvalidInput(
+        f"{op!r} is not defined for arrays: use SUM, PROD, MAX, MIN, a logical or a bitwise operation"
+    )
+
+
+def array_of(data: Any, op: str) -> np.ndarray[Any, Any]:
+    """The data as a contiguous array; the data themselves where they are one.
+
+    Raises InvalidInput for what is no array of numbers, or where the operation is not defined for its type."""
+    array = np.asarray(data)
+    if array.dtype.kind not in "biufc" or array.dtype.kind not in OPERATIONS.get(op, (None, "biufc"))[1]:
+        what = f"an array of {array.dtype}" if array.dtype.kind != "O" else "an array of Python objects"
+        raise InvalidInput(
+            f"{what} cannot be reduced with {op[4:] if op != OWN else 'this operation'}; see ckpt.reduction.Body"
+        )
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def content_of(value: Any, op: str) -> str:
+    """What has to be the same at all ranks; it ends with the name of the operation."""
+    if isinstance(value, Body):
+        return f"{type(value).__module__}.{type(value).__qualname__} of size {value.size()!r}|"
+    return f"{value.dtype.str}{list(value.shape)}|{op}"
+
+
+def combine(left: Any, right: Any, content: str, own: Any = None) -> Any:
+    """A new value made of two; `left` is of the lower ranks. `own`: the program's operation, where it is one.
+
+    Raises CombineFailed for a result of another kind, and what the operation raises."""
+    left = left.body() if isinstance(left, Packed) else left
+    right = right.body() if isinstance(right, Packed) else right
+    if isinstance(left, Body):
+        return _combine_bodies(left, right)
+    op = content.rpartition("|")[2]
+    result: Any = np.asarray(own(left, right) if op == OWN else OPERATIONS[op][0](left, right))
+    if result.shape != left.shape:
+        raise CombineFailed(f"the operation has returned an array of shape {result.shape}, not {left.shape}")
+    if result.size and (np.may_share_memory(result, left) or np.may_share_memory(result, right)):
+        raise CombineFailed("the operation has to return a new array, and leave both of its own as they are")
+    if result.dtype == left.dtype:
+        return result
+    if op == OWN:
+        raise CombineFailed(f"the operation has returned an array of {result.dtype}, not {left.dtype}")
+    return result.astype(left.dtype)  # a logical operation: booleans of any type
+
+
+def _combine_bodies(left: Body, right: Body) -> Body:
+    size = left.size()
+    result = left.combine(right)
+    if type(result) is not type(left):
+        raise CombineFailed(
+            f"combine() has to return a {type(left).__qualname__}, not {type(result).__name__}"
+        )
+    if result is left or result is right:
+        raise CombineFailed("combine() has to return a new body, and leave both of its own as they are")
+    if result.size() != size:
+        raise CombineFailed(f"combine() has returned a body of size {result.size()!r}, not {size!r}")
+    return result
+
+
+def checksum(value: Any) -> int:
+    """Of an array, or of what a body packs, if that has a buffer; 0 otherwise. To find what is written to too early."""
+    contents = value.pack() if isinstance(value, Body) else value
+    if isinstance(contents, np.ndarray):
+        return zlib.crc32(np.ascontiguousarray(contents).tobytes())
+    if isinstance(contents, (bytes, bytearray, memoryview)):
+        return zlib.crc32(contents)
+    return 0

@@ -1,0 +1,164 @@
+"""All reductions of one rank on one communicator: their names, and what becomes of messages about them. (pure)
+
+A reduction is named by (name, how many of that name this rank has called before). So ranks that call in the same order mean
+the same one, whatever is under way. One that this rank has called and that is not here any more is over: all that live have
+its outcome, and who asks is told so.
+
+Not here: what a message does (member.py, master.py); threads, futures, arrays (service.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from ckpt.reduction.master import Send
+from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member, over_report
+from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Key, Message, Over, Path, Query
+
+
+class Sent(NamedTuple):
+    """To be sent to another rank."""
+
+    dest: int
+    key: Key
+    message: Message
+
+
+class Computing(NamedTuple):
+    """Combine two values, out of place, and call `computed` or `trouble`."""
+
+    key: Key
+    number: int
+    left: Any
+    right: Any
+
+
+class Completed(NamedTuple):
+    """What the program may have: an outcome, and the result where this rank is to have it."""
+
+    key: Key
+    outcome: Any
+    value: Any
+
+
+class Forgotten(NamedTuple):
+    """This reduction is over: what was kept of it is let go."""
+
+    key: Key
+
+
+Step = Sent | Computing | Completed | Forgotten
+
+
+class Members:
+    """The reductions of one rank. Each event returns what is to be done, in this order."""
+
+    __slots__ = ("counts", "dead", "members", "rank", "size", "times")
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.dead: Path = 0
+        self.counts: dict[str, int] = {}
+        """How many reductions of each name this rank has called."""
+        self.members: dict[Key, Member] = {}
+        self.times: dict[int, int] = {}
+        """Nanoseconds of each rank's last task, as its master has heard."""
+
+    # -- events
+
+    def in_use(self, name: str) -> bool:
+        """Has this rank a reduction of this name that is not complete?"""
+        member = self.members.get((name, self.counts.get(name, 0) - 1))
+        return member is not None and not member.complete
+
+    def start(self, name: str, call: Call, value: Any) -> tuple[Key, list[Step]]:
+        """The program calls: its key, and what is to be done."""
+        count = self.counts.get(name, 0)
+        self.counts[name] = count + 1
+        key = name, count
+        member = self._member(key)
+        return key, self._run(key, member.start(call, value))
+
+    def receive(self, source: int, key: Key, message: Message) -> list[Step]:
+        """A message of another rank."""
+        if self.dead >> source & 1:
+            return []
+        if key in self.members or key[1] >= self.counts.get(key[0], 0):
+            return self._run(key, self._member(key).receive(source, message))
+        if isinstance(message, Query):
+            return [Sent(source, key, over_report(message))]
+        if isinstance(message, Fetch):
+            return [Sent(source, key, Gone(message.path, message.number))]
+        return [Sent(source, key, Over())] if isinstance(message, TO_MASTER) else []
+
+    def computed(self, key: Key, number: int, value: Any, elapsed_ns: int) -> list[Step]:
+        """A combination is there."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.computed(number, value, elapsed_ns))
+
+    def trouble(self, key: Key, number: int, error: str, text: str) -> list[Step]:
+        """A combination failed, with an error of errors.py."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.trouble(number, error, text))
+
+    def fail(self, key: Key, error: str, text: str) -> list[Step]:
+        """Something is wrong with what this rank gave, found later."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.fail(error, text))
+
+    def expire(self, key: Key) -> list[Step]:
+        """The deadline of a reduction has passed."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.expire())
+
+    def died(self, rank: int) -> list[Step]:
+        """A rank is dead."""
+        if self.dead >> rank & 1:
+            return []
+        self.dead |= 1 << rank
+        steps: list[Step] = []
+        for key, member in list(self.members.items()):
+            steps += self._run(key, member.died(rank))
+        return steps
+
+    def pending(self) -> dict[Key, tuple[Contract | None, Path | None]]:
+        """The reductions that are not complete here, with whom the master waits for, where this rank is the master."""
+        found: dict[Key, tuple[Contract | None, Path | None]] = {}
+        for key, member in self.members.items():
+            if not member.complete:
+                lead = member.lead
+                waits = None
+                if lead is not None and lead.scheduler is not None:
+                    waits = lead.attendance.possible & ~lead.attendance.joined
+                found[key] = member.contract, waits
+        return found
+
+    # -- within
+
+    def _member(self, key: Key) -> Member:
+        member = self.members.get(key)
+        if member is None:
+            member = self.members[key] = Member(self.rank, self.size, self.dead, self.times)
+        return member
+
+    def _run(self, key: Key, effects: Effects) -> list[Step]:
+        """Effects as steps. What a rank sends to itself is received here, in order."""
+        steps: list[Step] = []
+        queue = deque(effects)
+        while queue:
+            effect = queue.popleft()
+            if isinstance(effect, Send):
+                if effect.dest != self.rank:
+                    steps.append(Sent(effect.dest, key, effect.message))
+                elif key in self.members:
+                    queue.extend(self.members[key].receive(self.rank, effect.message))
+            elif isinstance(effect, Compute):
+                steps.append(Computing(key, *effect))
+            elif isinstance(effect, Complete):
+                steps.append(Completed(key, *effect))
+            else:
+                assert isinstance(effect, Forget)
+                self.members.pop(key, None)
+                steps.append(Forgotten(key))
+        return steps

@@ -1,0 +1,255 @@
+"""What ranks tell each other about one reduction. (pure)
+
+A *path* is the set of ranks whose originals are in an item, as a bit mask: bit k stands for rank k. An item is named by its
+path: a rank may hold several items, and an item may lie at several ranks. A *term* is (master, how often it has asked all
+others what they hold): what belongs to an older term is dropped.
+
+Not here: what happens when one arrives (member.py), how it gets there (service.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+Path: TypeAlias = int
+Term: TypeAlias = tuple[int, int]
+Key: TypeAlias = tuple[str, int]
+"""Names a reduction of one communicator: its name (empty: by the order of calls), and how many of that name came before."""
+
+
+def ranks_of(path: Path) -> Iterator[int]:
+    """The ranks in a path, in ascending order."""
+    while path:
+        low = path & -path
+        yield low.bit_length() - 1
+        path ^= low
+
+
+def path_of(ranks: Iterable[int]) -> Path:
+    """The path that has these ranks."""
+    path = 0
+    for rank in ranks:
+        path |= 1 << rank
+    return path
+
+
+class Contract(NamedTuple):
+    """What all ranks have to ask for alike. `root`: -1 where all get the result. `content`: shape, type and operation."""
+
+    root: int = -1
+    content: str = ""
+    order: str = "tree"
+    commutative: bool = True
+    copies: int = 1
+    on_loss: str = "raise"
+    on_root_loss: str = "raise"
+    quorum: int = 0
+    deadline_ns: int = 0
+
+
+class Outcome(NamedTuple):
+    """How a reduction ended, the same at every rank.
+
+    `error`: the name of a class of errors.py, "" if there is a result. `contributors`, `missing`: paths. `holder`: a rank
+    that has the result. `weight`: the sum of the contributors' weights. `ranks`: those an error is about.
+    """
+
+    error: str
+    contributors: Path
+    missing: Path
+    root: int
+    holder: int
+    weight: float
+    text: str = ""
+    ranks: Path = 0
+
+
+# -- to the master
+
+
+class Call(NamedTuple):
+    """A rank takes part. `problem`: what it gave cannot be reduced, and why."""
+
+    contract: Contract
+    weight: float
+    problem: str = ""
+
+
+class Copied(NamedTuple):
+    """The sender has a copy of `owner`'s original."""
+
+    owner: int
+    weight: float
+
+
+class Done(NamedTuple):
+    """A task is done, `elapsed_ns` after it came. `weight`: of the new item."""
+
+    term: Term
+    number: int
+    elapsed_ns: int
+    weight: float
+
+
+class Failed(NamedTuple):
+    """A task cannot be done: `holder` is dead, or does not have the item `path`."""
+
+    term: Term
+    number: int
+    path: Path
+    holder: int
+
+
+class Trouble(NamedTuple):
+    """The operation failed, with an error of errors.py."""
+
+    error: str
+    text: str
+
+
+class Expired(NamedTuple):
+    """The deadline has passed at the sender."""
+
+
+class Have(NamedTuple):
+    """The sender's part is over: it has the result, if it is to have it."""
+
+
+class NoResult(NamedTuple):
+    """The sender could not get the result from `holder`."""
+
+    holder: int
+
+
+class Waiting(NamedTuple):
+    """The sender knows of this reduction, and that the receiver is its master now."""
+
+
+class Report(NamedTuple):
+    """The answer to `Query`: all that the sender has.
+
+    `call`: None if it has not called. `contract`: its own, or that of a rank of which it holds a copy. `items`: what it
+    holds, path → weight. `complete`: its program has the outcome, or may have it at any time. `over`: `Over` was here.
+    """
+
+    term: Term
+    call: Call | None
+    contract: Contract | None
+    items: dict[Path, float]
+    outcome: Outcome | None
+    complete: bool
+    over: bool
+    expired: bool
+
+
+# -- from the master
+
+
+class Place(NamedTuple):
+    """An item, and a rank that holds it."""
+
+    path: Path
+    holder: int
+
+
+class Task(NamedTuple):
+    """Combine two items; `left` comes before `right`."""
+
+    term: Term
+    number: int
+    left: Place
+    right: Place
+
+
+class End(NamedTuple):
+    """The outcome; ranks that are to have the result fetch it from `outcome.holder`."""
+
+    outcome: Outcome
+
+
+class Deliver(NamedTuple):
+    """To the root alone: the result is ready. The others are told when the root has it."""
+
+    outcome: Outcome
+
+
+class Over(NamedTuple):
+    """All that live have what they are to have: everything may be let go."""
+
+
+class Query(NamedTuple):
+    """What do you hold? To be answered by who knows that all of `dead` are dead: nothing of theirs is under way then."""
+
+    term: Term
+    dead: Path
+
+
+# -- between members
+
+
+class Held(NamedTuple):
+    """An item: its data, and the sum of the weights of those whose originals are in it."""
+
+    value: Any
+    weight: float
+
+
+class Fetch(NamedTuple):
+    """Asks the holder for an item. `number`: of the task it is for; 0: it is the result."""
+
+    path: Path
+    number: int
+
+
+class Data(NamedTuple):
+    """The answer."""
+
+    path: Path
+    number: int
+    held: Held
+
+
+class Gone(NamedTuple):
+    """The other answer: the item is not here."""
+
+    path: Path
+    number: int
+
+
+class Used(NamedTuple):
+    """The item is part of another one now, and may be let go."""
+
+    path: Path
+
+
+class Original(NamedTuple):
+    """A copy of `owner`'s original: to outlive it."""
+
+    owner: int
+    contract: Contract
+    held: Held
+
+
+Message: TypeAlias = (
+    Call
+    | Copied
+    | Done
+    | Failed
+    | Trouble
+    | Expired
+    | Have
+    | NoResult
+    | Waiting
+    | Report
+    | Task
+    | End
+    | Deliver
+    | Over
+    | Query
+    | Fetch
+    | Data
+    | Gone
+    | Used
+    | Original
+)

@@ -1,0 +1,85 @@
+"""What can be made of what the living hold. (pure)
+
+    next_master      the lowest rank that lives
+    next_root        the next one above the dead root, around the ring
+    copy_places      who is to hold an original beside its owner: the next ranks that live, around the ring
+    cover            disjoint items of the living, from which the reduction goes on, and the originals that complete them
+
+Source of the copies' places: equation (4) of Li, Zhao, Yan et al. (2018), (i + 1) mod p; the cover is ours, since that
+paper's master does not die.
+
+Not here: when to ask the living (member.py), how tasks are made of the items (scheduler.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ckpt.reduction.messages import Path, ranks_of
+
+
+def next_master(size: int, dead: Path) -> int:
+    """The master: the lowest rank that is not among the dead. ValueError: nobody lives."""
+    for rank in range(size):
+        if not dead >> rank & 1:
+            return rank
+    raise ValueError(f"all {size} ranks are dead")
+
+
+def next_root(root: int, size: int, dead: Path) -> int:
+    """The rank that gets the result in place of a dead root: the next one that lives, around the ring."""
+    for step in range(size):
+        rank = (root + step) % size
+        if not dead >> rank & 1:
+            return rank
+    raise ValueError(f"all {size} ranks are dead")
+
+
+def copy_places(owner: int, size: int, dead: Path, copies: int) -> list[int]:
+    """The ranks that are to hold `owner`'s original beside itself: the next that live, one more if the owner is dead."""
+    wanted = copies + (dead >> owner & 1 if copies else 0)
+    living = [
+        rank
+        for step in range(1, size)
+        if not dead >> (rank := (owner + step) % size) & 1  # around the ring
+    ]
+    return living[:wanted]
+
+
+class Cover(NamedTuple):
+    """`items`: disjoint paths of intermediate results, with who holds each. `originals`: the same for single ranks.
+    `lost`: ranks in none of them."""
+
+    items: dict[Path, tuple[int, ...]]
+    originals: dict[int, tuple[int, ...]]
+    lost: Path
+
+
+def cover(
+    held: Mapping[int, Iterable[Path]], wanted: Path, usable: Callable[[Path], bool] = lambda path: True
+) -> Cover:
+    """Cover the ranks of `wanted` by disjoint items out of those `held` (living rank → paths).
+
+    Items with a rank that is nowhere else come first, then the larger ones; ties by the lower path. `usable` says whether
+    an intermediate result can be part of the reduction at all (its order may forbid it). One with ranks that are not wanted
+    is not used.
+    """
+    holders: dict[Path, list[int]] = {}
+    for rank in sorted(held):
+        for path in held[rank]:
+            holders.setdefault(path, []).append(rank)
+    single = 0
+    for path in holders:
+        if not path & (path - 1):
+            single |= path
+    larger = [path for path in holders if path & (path - 1) and not path & ~wanted and usable(path)]
+    larger.sort(key=lambda path: (-(path & ~single).bit_count(), -path.bit_count(), path))
+    items: dict[Path, tuple[int, ...]] = {}
+    used = 0
+    for path in larger:
+        if not path & used:
+            used |= path
+            items[path] = tuple(holders[path])
+    originals = {rank: tuple(holders[1 << rank]) for rank in ranks_of(wanted & ~used) if 1 << rank in holders}
+    return Cover(items, originals, wanted & ~used & ~single)

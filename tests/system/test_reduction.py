@@ -1,0 +1,422 @@
+"""Reductions in real jobs: results, what is refused, kill -9 in the middle with and without a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.seeds import seed_of_the_commit
+from tests.system.support import Job, write_app
+
+pytest.importorskip("numpy")
+pytestmark = pytest.mark.system
+
+Start = Callable[..., Job]
+
+HEAD = """
+    import hashlib, os, random, sys, threading, time
+    import numpy as np
+    import ckpt
+    from ckpt import MPI
+
+    comm = ckpt.enable()
+    assert "ckpt.reduction" not in sys.modules
+    import ckpt.reduction as R
+
+    rank, size = comm.rank, comm.size
+    everybody = tuple(range(size))
+"""
+
+RESULTS = (
+    HEAD
+    + """
+    a = np.arange(3.0) + rank
+
+    class Sum(R.Body):
+        def __init__(self, x):
+            self.x = x
+        def combine(self, other):
+            return Sum(self.x + other.x)
+        def size(self):
+            return len(self.x)
+        def pack(self):
+            return self.x.tobytes()
+        @classmethod
+        def unpack(cls, contents):
+            return cls(np.frombuffer(contents))
+
+    comm.barrier()  # the class is there at all ranks
+    product = MPI.Op.Create(lambda x, y, _: x @ y, commute=False)
+    matrices = [np.array([[each + 1, 1], [0, 1]]) for each in everybody]
+    for order in ("tree", "ready"):
+        f = R.allreduce(a, order=order)
+        x = f.result()
+        assert (x == np.arange(3.0) * size + sum(everybody)).all() and f.contributors == everybody and not f.missing
+        x[:] = -1  # it is the program's own
+        g = R.reduce(a, root=1, order=order)
+        assert (g.result() is None) == (rank != 1) and g.root == 1
+        x = R.allreduce(matrices[rank], op=product, order=order).result()
+        assert (x == np.linalg.multi_dot(matrices)).all()
+        assert (R.allreduce(Sum(a), order=order).result().x == np.arange(3.0) * size + sum(everybody)).all()
+    for op, wanted in ((MPI.MAX, size), (MPI.MIN, 1), (MPI.PROD, [1, 1, 2, 6, 24][size]), (MPI.BXOR, [0, 1, 3, 0, 4][size])):
+        assert R.allreduce(np.array([[rank + 1]]), op=op).result() == wanted
+    assert R.allreduce(np.array([True, rank > 0]), op=MPI.LAND).result().tolist() == [True, False]
+    frozen = np.arange(6.0)[::2]
+    frozen.flags.writeable = False
+    assert (R.allreduce(frozen).result() == frozen * size).all()
+    assert R.allreduce(np.zeros((0, 3))).result().shape == (0, 3)
+    assert R.allreduce(2.5).result() == 2.5 * size
+
+    many = [R.allreduce(np.full(1000, n), name=f"n{n}" if n % 2 else "") for n in range(30)]
+    assert [f.result()[0] for f in reversed(many)] == [size * n for n in reversed(range(30))]
+    part = comm.Split(rank % 2, rank)
+    assert R.allreduce(np.array([rank]), comm=part).result() == sum(range(rank % 2, size, 2))
+
+    called, later = [], []
+    f = R.allreduce(a)
+    f.add_done_callback(lambda f: called.append(f.result()[0]))
+    f.add_done_callback(lambda f: later.append(R.allreduce(a, name="from a callback")))
+    assert f.result()[0] == sum(everybody)
+    while not (called and later):
+        time.sleep(0.001)
+    assert later[0].result()[0] == called[0] == sum(everybody)
+
+    # who computes does not keep the others waiting
+    f = R.allreduce(a)
+    if rank == 1:
+        n = 0
+        while not f.done():
+            n += 1
+    assert f.result()[0] == sum(everybody)
+
+    # … and who waits for something else in the library: rank 0 has tasks, and rank 1 has the result before it sends
+    f = R.allreduce(np.arange(100000.0))
+    if rank == 0:
+        assert comm.recv(source=1) == "done"
+    if rank == 1:
+        f.result()
+        comm.send("done", dest=0)
+    assert f.result()[1] == size
+    if rank == 2:
+        R.reduce(a, root=0, name="the last")  # and its program ends
+    else:
+        last = R.reduce(a, root=0, name="the last").result()
+        assert rank or last[0] == sum(everybody)
+    print("all right")
+"""
+)
+
+
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_results(start: Start, tmp_path: Path, ranks: int) -> None:
+    job = start(write_app(tmp_path, RESULTS), ranks=ranks, every=0.5)
+    assert job.finish() == 0, job.report()
+    for rank in range(ranks):
+        assert job.output(rank) == "all right\n"
+
+
+BAD = (
+    HEAD
+    + """
+    one, a = rank == 1, np.arange(3.0)
+
+    class Bad(R.Body):
+        def __init__(self, how):
+            self.how = how
+        def combine(self, other):
+            if self.how == "raise":
+                raise ZeroDivisionError("by design")
+            if self.how == "result":
+                R.allreduce(a, name="inner").result()
+            if self.how == "recv":
+                comm.recv(source=0)
+            return self if self.how == "self" else None if self.how == "none" else Bad("larger")
+        def size(self):
+            return 2 if self.how == "larger" else 1
+
+    def show(what, call):
+        try:
+            call().result(60)
+            print(what, "passed")
+        except (R.ReductionError, ValueError, TypeError) as error:
+            print(what, "-", type(error).__name__, getattr(error, "ranks", ""), str(error).partition(" (/")[0])
+
+    comm.barrier()
+    show("shape", lambda: R.allreduce(np.zeros(4 if one else 3)))
+    show("type", lambda: R.allreduce(np.zeros(3, "i4" if one else "f8")))
+    show("operation", lambda: R.allreduce(a, op=MPI.MAX if one else MPI.SUM))
+    show("root", lambda: R.reduce(a, root=1 if one else 0))
+    show("objects", lambda: R.allreduce(np.array([None]) if one else a))
+    show("text", lambda: R.allreduce("text" if one else a))
+    show("maxloc", lambda: R.allreduce(a, op=MPI.MAXLOC))
+    show("raises", lambda: R.allreduce(Bad("raise")))
+    show("returns nothing", lambda: R.allreduce(Bad("none")))
+    show("returns itself", lambda: R.allreduce(Bad("self")))
+    show("returns another size", lambda: R.allreduce(Bad("size")))
+    show("waits for a result", lambda: R.allreduce(Bad("result")))
+    show("receives", lambda: R.allreduce(Bad("recv")))
+    show("cannot be pickled", lambda: R.allreduce(type("Hidden", (Bad,), {})("x"), copies=0))
+    show("writes to its argument", lambda: R.allreduce(a.copy(), op=MPI.Op.Create(lambda x, y, _: np.add(x, y, out=y))))
+    early = np.zeros(3)
+    if one:
+        f = R.allreduce(early, check=True, name="early")
+        early[0] = 1
+        comm.barrier()
+    else:
+        comm.barrier()
+        f = R.allreduce(early, check=True, name="early")
+    show("written to", lambda: f)
+    show("no such root", lambda: R.reduce(a, root=size))
+    show("no such order", lambda: R.allreduce(a, order="fast"))
+    show("no such option", lambda: R.allreduce(a, speed=1))
+    show("no such quorum", lambda: R.allreduce(a, quorum=size + 1))
+    if one:
+        f = R.allreduce(a, name="twice")
+        show("twice", lambda: R.allreduce(a, name="twice"))
+        comm.barrier()
+    else:
+        comm.barrier()
+        f = R.allreduce(a, name="twice")
+        print("twice - NameInUse () a reduction 'twice' of this rank has not ended yet: wait for its result")
+    f.result()
+    seen = []
+    def waits(f):
+        try:
+            R.allreduce(a, name="in a callback").result()
+        except R.WouldDeadlock:
+            seen.append("WouldDeadlock")
+    f.add_done_callback(waits)
+    f = R.allreduce(a, name="before")
+    f.add_done_callback(waits)
+    f.result()
+    while not seen:
+        time.sleep(0.001)
+    print(seen[0])
+"""
+)
+
+REFUSED = """\
+shape - Mismatch (1,) reduction 0: rank 1 asks for another reduction: content is
+type - Mismatch (1,) reduction 1: rank 1 asks for another reduction: content is
+operation - Mismatch (1,) reduction 2: rank 1 asks for another reduction: content is
+root - Mismatch (1,) reduction 3: rank 1 asks for another reduction: root is 1 there and 0 elsewhere
+objects - InvalidInput (1,) reduction 4: rank 1: an array of Python objects cannot be reduced
+text - InvalidInput (1,) reduction 5: rank 1: an array of
+maxloc - InvalidInput
+raises - CombineFailed
+returns nothing - CombineFailed
+returns itself - CombineFailed
+returns another size - CombineFailed
+waits for a result - WouldDeadlock
+receives - CombineFailed
+cannot be pickled - InvalidInput
+writes to its argument - CombineFailed
+written to - InputChanged (1,)
+no such root - ValueError  root is a rank below 3, not 3
+no such order - ValueError  order is one of 'tree', 'ready', not 'fast'
+no such option - TypeError  reductions have no option 'speed'
+no such quorum - ValueError  quorum is a number of ranks from 1 to 3, not 4
+twice - NameInUse () a reduction 'twice' of this rank has not ended yet
+WouldDeadlock"""
+
+
+def test_what_is_wrong_is_told_to_all_ranks_alike(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, BAD), ranks=3, every=100)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == job.output(1) == job.output(2)
+    lines = job.output(0).splitlines()
+    assert len(lines) == len(REFUSED.splitlines()), job.report()
+    for line, wanted in zip(lines, REFUSED.splitlines(), strict=True):
+        assert line.startswith(wanted), job.report()
+
+
+PARTIAL = (
+    HEAD
+    + """
+    def wait(path):
+        while not os.path.exists(path):
+            time.sleep(0.001)
+
+    go = os.environ["CKPT_TEST_GO"] + "-for-rank-1-"
+    comm.barrier()
+    if rank == 1:
+        wait(go)  # the others have ended it
+    f = R.allreduce(np.array([1.0]), name="mean", deadline_s=0.2, weight=2)
+    assert f.result() == 2 and f.contributors == (0, 2) and f.missing == (1,) and f.weight == 4, (f, f.weight)
+    open(go, "w").close()
+    f = R.allreduce(np.array([1.0]), name="mean", weight=2)
+    assert f.result() == 4 and f.contributors == everybody and f.weight == 8  # the late one was carried
+    for late in ("drop", "raise"):
+        comm.barrier()
+        if rank == 1:
+            wait(go + late)
+        f = R.allreduce(np.array([1.0]), quorum=0.5, late=late)
+        try:
+            assert f.result() == 2 and f.contributors == (0, 2)
+            assert late == "drop" or rank != 1
+        except R.LateContribution as error:
+            assert late == "raise" and rank == 1 and error.ranks == (1,)
+        if rank == 0:
+            open(go + late, "w").close()
+        assert R.allreduce(np.array([1.0])).result() == 3
+    print("all right")
+"""
+)
+
+
+def test_who_does_not_wait_gets_the_same_as_all_others(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, PARTIAL), ranks=3, every=100)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(3)] == ["all right\n"] * 3
+
+
+LOOP = (
+    HEAD
+    + """
+    steps = int(sys.argv[1])
+
+    def held():
+        return not os.path.exists(os.environ["CKPT_TEST_GO"])
+
+    x = np.random.default_rng(rank).random(5000)
+    total, called = np.zeros(5000), 0
+    def count(f):
+        global called
+        called += 1
+    for step in range(steps):
+        while step == steps // 2 and held():
+            sum(range(1000))
+        f = R.allreduce(x * (step + 1))
+        f.add_done_callback(count)
+        g = R.reduce(np.array([rank, step]), root=step % size, name=f"r{step % 3}")
+        sum(range(20000))
+        total += f.result()
+        if rank == step % size:
+            assert g.result().tolist() == [sum(everybody), step * size]
+        else:
+            assert g.result() is None
+    while called < steps:
+        time.sleep(0.001)
+    print(rank, called, hashlib.sha256(total.tobytes()).hexdigest())
+"""
+)
+
+
+def test_pending_reductions_survive_kills_with_the_same_bytes(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, LOOP)
+    quiet = start(app, 40, ranks=3, every=100, name="quiet")
+    assert quiet.finish() == 0, quiet.report()
+    job = start(app, 40, ranks=3, every=0.2, name="killed")
+    for restarts, rank in enumerate((0, 2)):
+        job.wait_event("committed", restarts + 1)
+        job.kill_rank(rank)
+        job.wait_event("restarting", restarts + 1)
+    assert job.finish() == 0, job.report()
+    for rank in range(3):
+        assert job.output(rank) == quiet.output(rank) != ""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("number", range(50))
+def test_kills_at_random_moments_give_the_same_bytes(start: Start, tmp_path: Path, number: int) -> None:
+    app = write_app(tmp_path, LOOP)
+    quiet = start(app, 30, ranks=3, every=100, name="quiet")
+    assert quiet.finish() == 0, quiet.report()
+    job = start(app, 30, ranks=3, every=0.3, name="killed")
+    job.wait_event("committed", 1 + number % 4)
+    job.kill_rank(number % 3)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(3)] == [quiet.output(rank) for rank in range(3)]
+
+
+DEATH = (
+    HEAD
+    + """
+    victims, root, copies = set(map(int, sys.argv[1].split(","))), int(sys.argv[2]), int(sys.argv[3])
+    chance = random.Random(sys.argv[4])
+    x, spans = np.full(100000, float(rank + 1)), []
+    for step in range(3):
+        began = time.perf_counter()
+        assert R.allreduce(x, copies=copies).result()[0] == size * (size + 1) / 2
+        spans.append(time.perf_counter() - began)
+    moments = [chance.random() * spans[-1] for each in range(size)]
+    try:
+        comm.barrier()
+    except MPI.Exception:
+        pass  # one was out of it, and is dead already
+
+    def die():
+        time.sleep(moments[rank])
+        os.kill(os.getpid(), 9)
+
+    if rank in victims:
+        threading.Thread(target=die, daemon=True).start()
+    options = dict(copies=copies, on_loss="raise")
+    f = R.allreduce(x, **options) if root < 0 else R.reduce(x, root=root, **options)
+    try:
+        result = f.result(100)
+        assert f.contributors == everybody, f.contributors
+        assert result is None if root not in (-1, rank) else (result == size * (size + 1) / 2).all(), result
+        how = "whole"
+    except R.ReductionError as error:
+        assert set(error.ranks) <= victims, error
+        how = type(error).__name__
+    if rank in victims:
+        time.sleep(1000)
+    rest = R.allreduce(x, on_loss="partial")  # the living go on
+    assert rest.result(100)[0] == sum(each + 1 for each in rest.contributors), rest.contributors
+    assert set(rest.missing) == victims, rest.missing
+    print(how)
+"""
+)
+
+
+def die(
+    start: Start, app: Path, number: int, victims: tuple[int, ...], root: int, copies: int, ranks: int
+) -> str:
+    """One job in which ranks are killed at random moments of a reduction; how it ended, for all that live alike."""
+    text = ",".join(map(str, victims))
+    name = f"job{number}-{text}-{root}-{copies}"
+    job = start(app, text, root, copies, number, ranks=ranks, every=1000, on_failure="continue", name=name)
+    assert job.finish(110) == 0, job.report()
+    outputs = {job.output(rank) for rank in range(ranks) if rank not in victims}
+    assert len(outputs) == 1, job.report()
+    return outputs.pop().strip()
+
+
+CASES = [
+    # who dies, the root, copies, ranks
+    ((1,), -1, 1, 4),
+    ((0,), -1, 1, 4),
+    ((0,), 2, 2, 3),
+    ((2,), 2, 1, 3),
+    ((0, 1), -1, 2, 4),
+    ((1, 2), 0, 1, 4),
+    ((1,), -1, 0, 3),
+]
+
+
+@pytest.mark.rotate(3)
+@pytest.mark.parametrize(("victims", "root", "copies", "ranks"), CASES)
+def test_the_living_go_on_after_deaths_and_agree(
+    start: Start, tmp_path: Path, victims: tuple[int, ...], root: int, copies: int, ranks: int
+) -> None:
+    """Rank 1, the master, the root, two at once: the result is right, or all that live have the same error."""
+    how = die(start, write_app(tmp_path, DEATH), seed_of_the_commit(), victims, root, copies, ranks)
+    assert how in ("whole", "ContributionLost", "RootLost")
+    assert how != "RootLost" or root in victims
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_deaths_of_rank_1_at_random_moments(
+    start: Start, tmp_path: Path, figures: Callable[[str, int], None]
+) -> None:
+    """As in table 2 of the paper, with two copies: forty runs, of which nearly all are whole."""
+    app = write_app(tmp_path, DEATH)
+    found = [die(start, app, seed_of_the_commit() + number, (1,), -1, 2, 4) for number in range(40)]
+    figures("reductions whole of 40 with a death", found.count("whole"))
+    assert found.count("whole") >= 30
