@@ -33,6 +33,7 @@ PURE = {
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
+    "ckpt.diagnosis": "errors errors_map graph models verdict witnesses",
     "ckpt.image": "errors",
     "ckpt.image.frames": "opcodes tables",
     "ckpt.mpi.base": "attributes constants envelope errors group handle integers null_handles process progress",
