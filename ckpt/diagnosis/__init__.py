@@ -7,3 +7,24 @@ library with cluster monitoring"; docs/diagnosis.md.
 
 No rank imports this package, and `import ckpt` does not.
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # what typing has, without importing it: the processes that ask start here, too
+if TYPE_CHECKING:
+    from ckpt.diagnosis.errors_map import need_diagnosis
+    from ckpt.diagnosis.manager import Request
+
+__all__ = ["Request", "need_diagnosis"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Request":
+        from ckpt.diagnosis.manager import Request
+
+        return Request
+    if name == "need_diagnosis":
+        from ckpt.diagnosis.errors_map import need_diagnosis
+
+        return need_diagnosis
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

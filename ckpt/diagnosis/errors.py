@@ -49,4 +49,11 @@ class NoSuchFault(DiagnosisError):
 
 
 class NoAnswer(DiagnosisError):
-    """A query has no value. The text is for people: what did not answer, and how."""
+    """A query has no value. The text is for people: what did not answer, and how.
+
+    silent: nothing came back, so a fault on the way may explain it; otherwise somebody said that there is no value.
+    """
+
+    def __init__(self, text: str, *, silent: bool = False) -> None:
+        super().__init__(text)
+        self.silent = silent

@@ -68,12 +68,14 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Graph:
     """All by id. `order`: of the report, candidates of the error first. `causes[a]`: what may bring a about.
-    `hides[a]`: what cannot be asked about while a holds."""
+    `hides[a]`: what cannot be asked about while a holds. `proving`: those whose value alone proves that their
+    device is not well."""
 
     candidates: Mapping[str, Candidate]
     order: tuple[str, ...]
     causes: Mapping[str, frozenset[str]]
     hides: Mapping[str, frozenset[str]]
+    proving: frozenset[str] = frozenset()
 
 
 def build(models: Sequence[Model], error: str, places: Iterable[Place]) -> Graph:
@@ -123,11 +125,12 @@ def build(models: Sequence[Model], error: str, places: Iterable[Place]) -> Graph
         order=tuple(order),
         causes={name: causes[name] for name in order},
         hides=hides,
+        proving=frozenset(name for name in order if instances[name].element.proves),
     )
 
 
 def _applies(model: Model, place: Place) -> bool:
-    return model.side == "both" or model.side == place.side
+    return model.side in ("both", place.side) and all(place.variables.get(name) for name in model.needs)
 
 
 def _meant(start: Candidate, text: str, all_of_them: Iterable[Candidate]) -> Iterable[str]:

@@ -7,8 +7,14 @@ the temperature of a CPU. A *fault* is an element beyond a threshold; its name i
     queries      where the value comes from. Several: alternatives, all asked; those that answer have to agree
     high, low    faulty above, below this number; they need a unit
     equal        faulty if the value is this text, or one of these
+    proves       a value beyond the threshold proves that this very device is not well (a fan that stands), even if
+    something else
+                 may have caused it. Without it (a cable without a link), only when every cause is known to be clear
     caused_by    faults that bring this one about: it is then a consequence
     hides        faults that cannot be asked about while this one holds
+    errors       after which errors the fault is looked for (`errors_map`); of an element: instead of those of the
+    model needs        names that the topology must have for the host or switch: without them the model does not
+    apply there
 
 Names in `caused_by` and `hides` are `MODEL`, `MODEL.ELEMENT` or `*`, and may end in `@same` (of the same device or
 the same link, the default), `@beyond` (farther away on the way to the peer) or `@any`.
@@ -29,23 +35,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ckpt.diagnosis.errors import BadModel
 from ckpt.diagnosis.errors_map import STEPS
+from ckpt.diagnosis.handlers.face import HandlerFace
 
-__all__ = ["Element", "HandlerFace", "Model", "Query", "Reference", "check", "parse", "reference"]
+__all__ = ["Element", "Model", "Query", "Reference", "check", "parse", "reference"]
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 _REFERENCE: Final = re.compile(r"(\*|[a-z][a-z0-9-]*)(?:\.([a-z][a-z0-9-]*))?(?:@(same|beyond|any))?")
 
 
-class HandlerFace(BaseModel):
-    """What a model has to know of a handler: the arguments that it needs, and those that it may be given."""
-
-    model_config = ConfigDict(frozen=True)
-    needs: frozenset[str]
-    takes: frozenset[str] = frozenset()
-
-
 class Query(BaseModel):
-    """One way to learn a value: a handler, the name of the value in its answer, and its arguments (all other keys).
+    """One way to learn a value: a handler, the name of the value in its answer, where to ask, and its arguments
+    (all other keys).
 
     Arguments are texts, numbers or lists of texts; `{host}`, `{address}`, `{interface}`, … in them stand for what
     the topology says.
@@ -54,6 +54,7 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     handler: str
     value: str
+    on: Literal["host", "switch"] | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -71,6 +72,7 @@ class Element(BaseModel):
     low: float | None = None
     equal: str | tuple[str, ...] | None = None
     unit: str | None = None
+    proves: bool = False
     caused_by: tuple[str, ...] = ()
     hides: tuple[str, ...] = ()
     errors: tuple[str, ...] | None = None
@@ -98,6 +100,7 @@ class Model(BaseModel):
     place: Literal["interface", "host", "cable", "port", "switch", "process"]
     side: Literal["both", "here", "there"] = "both"
     errors: Annotated[tuple[str, ...], Field(min_length=1)]
+    needs: tuple[str, ...] = ()
     element: Annotated[tuple[Element, ...], Field(min_length=1)]
     source: str = Field(default="", exclude=True)
     lines: Mapping[str, int] = Field(default_factory=dict, exclude=True)
@@ -229,6 +232,8 @@ def _check_one(model: Model, handlers: Mapping[str, HandlerFace]) -> None:
 def _check_query(model: Model, element: Element, query: Query, handlers: Mapping[str, HandlerFace]) -> None:
     where = f"{element.name}.queries"
     face = handlers.get(query.handler)
+    if face is not None and face.local and model.place == "cable" and query.on is None:
+        _refuse(model, where, f'{element.name}: at which end of the cable? Add on = "host" or on = "switch"')
     if face is None:
         known = ", ".join(sorted(handlers))
         _refuse(model, where, f"{element.name}: unknown handler {query.handler!r}; there are {known}")

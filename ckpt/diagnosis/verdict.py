@@ -8,13 +8,15 @@ An element has one of three states:
 
 and the answer has five lists:
 
-    faults          faulty, and everything that may cause it is clear: the roots. Only these are named as the fault
-    suspects        faulty, but something that may cause it could not be asked: this one, or one of `instead`
+    faults          the roots: faulty, no direct cause is faulty, and either its value proves that this very device
+    is not
+                    well, or everything that may cause it is clear. Only these are named as the fault
+    suspects        faulty, but something that may cause it could not be asked: it is this one, or one of `instead`
     consequences    faulty, and a direct cause is faulty, too
-    unknown         with the reason and, where something faulty explains the silence, what hides it
+    unknown         with the reason and, where nothing came back and something faulty explains that, what hides it
     clear
 
-If there is neither a fault nor a suspect, the fault is *unknown*. A root is never a component that is well, as
+If there is neither a fault nor a suspect, the fault is *unknown*. What is named is never a component that is well, as
 long as values are true and models name all causes: an effect that is there without any of its causes is the fault
 itself.
 
@@ -33,7 +35,7 @@ from typing import Literal
 from ckpt.diagnosis.graph import Graph
 from ckpt.diagnosis.models import Element
 
-__all__ = ["Answer", "Finding", "Hidden", "Suspect", "Value", "Verdict", "conclude", "judge"]
+__all__ = ["Answer", "Fault", "Finding", "Hidden", "Suspect", "Value", "Verdict", "conclude", "judge"]
 
 State = Literal["faulty", "clear", "unknown"]
 Value = float | str
@@ -42,21 +44,33 @@ Value = float | str
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one query: a value, or the reason why there is none. `source`: who was asked, for people."""
+    """Of one query: a value, or the reason why there is none. `source`: who was asked, for people. `silent`:
+    nothing came back."""
 
     source: str
     value: Value | None
     reason: str = ""
+    silent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of a candidate. `value` and `source` of a faulty or clear one, `reason` of an unknown one."""
+    """The state of a candidate. `value` and `source` of a faulty or clear one, `reason` of an unknown one;
+    `silent`: some source did not answer, so something faulty may hide it."""
 
     state: State
     value: Value | None = None
     source: str = ""
     reason: str = ""
+    silent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is named. `perhaps`: what may have caused it and could not be asked."""
+
+    id: str
+    perhaps: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,7 @@ class Hidden:
 class Verdict:
     """Ids of candidates, in the order of the graph. `consequences`: with their faulty causes."""
 
-    faults: tuple[str, ...]
+    faults: tuple[Fault, ...]
     suspects: tuple[Suspect, ...]
     consequences: tuple[tuple[str, tuple[str, ...]], ...]
     unknown: tuple[Hidden, ...]
@@ -106,10 +120,11 @@ def judge(element: Element, answers: Sequence[Answer]) -> Finding:
         else:
             known.append((state, answer))
     if not known:
-        return Finding("unknown", reason="; ".join(reasons) or "nothing to ask")
+        silent = any(answer.value is None and answer.silent for answer in answers)
+        return Finding("unknown", reason="; ".join(reasons) or "nothing to ask", silent=silent)
     if len({state for state, _ in known}) > 1:
         said = ", ".join(f"{answer.source} says {answer.value}" for _, answer in known)
-        return Finding("unknown", reason=f"the sources contradict each other: {said}")
+        return Finding("unknown", reason=f"the sources contradict each other: {said}", silent=False)
     state, first = known[0]
     return Finding(state, value=first.value, source=first.source)
 
@@ -136,7 +151,7 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
     not_asked = Finding("unknown", reason="not asked")
     states = {name: findings.get(name, not_asked) for name in graph.order}
     faulty = [name for name in graph.order if states[name].state == "faulty"]
-    faults: list[str] = []
+    faults: list[Fault] = []
     suspects: list[Suspect] = []
     consequences: list[tuple[str, tuple[str, ...]]] = []
     for name in faulty:
@@ -145,12 +160,16 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
         open_causes = [each for each in causes if states[each].state == "unknown"]
         if guilty:
             consequences.append((name, guilty))
-        elif open_causes:
+        elif open_causes and name not in graph.proving:
             suspects.append(Suspect(name, _instead(graph, states, name)))
         else:
-            faults.append(name)
+            faults.append(Fault(name, _instead(graph, states, name)))
     unknown = tuple(
-        Hidden(name, states[name].reason, tuple(each for each in faulty if name in graph.hides[each]))
+        Hidden(
+            name,
+            states[name].reason,
+            tuple(each for each in faulty if states[name].silent and name in graph.hides[each]),
+        )
         for name in graph.order
         if states[name].state == "unknown"
     )

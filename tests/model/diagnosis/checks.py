@@ -1,6 +1,7 @@
 """What holds of every verdict, and the small and random graphs on which it is checked.
 
-`check_small`, `check_random` and `check_judge` take the modules that they check, so that mutants of these can be checked, too.
+`check_small`, `check_random` and `check_judge` take the modules that they check, so that mutants of these can be
+checked, too.
 """
 
 from __future__ import annotations
@@ -19,21 +20,28 @@ STATES = {"f": "faulty", "c": "clear", "u": "unknown"}
 Edges = dict[str, frozenset[str]]
 
 
-def compare(verdict: ModuleType, states: dict[str, str], causes: Edges, hides: Edges) -> None:
+def compare(
+    verdict: ModuleType, states: dict[str, str], causes: Edges, hides: Edges, proving: frozenset[str]
+) -> None:
     """The verdict of the code is that of the plain model."""
-    graph = Graph({}, tuple(states), causes, hides)
+    graph = Graph({}, tuple(states), causes, hides, proving)
     findings = {a: verdict.Finding(STATES[states[a]], reason="no answer") for a in states}
     found = verdict.conclude(graph, findings)
-    assert set(found.faults) == reference.faults(states, causes)
+    assert {each.id for each in found.faults} == reference.faults(states, causes, proving)
+    for fault in found.faults:
+        assert set(fault.perhaps) == reference.behind(states, causes, fault.id)
     assert {a: set(guilty) for a, guilty in found.consequences} == reference.consequences(states, causes)
-    assert {each.id: set(each.instead) for each in found.suspects} == reference.suspects(states, causes)
+    assert {each.id for each in found.suspects} == reference.suspects(states, causes, proving)
+    for suspect in found.suspects:
+        assert set(suspect.instead) == reference.behind(states, causes, suspect.id)
     assert {each.id: set(each.by) for each in found.unknown} == reference.hidden(states, hides)
     assert set(found.clear) == {a for a in states if states[a] == "c"}
     assert found.found == any(state == "f" for state in states.values())
 
 
 def graphs(count: int) -> Iterator[Edges]:
-    """Every graph of causes without a circle on so many faults. Only later ones cause earlier ones: the names do not matter."""
+    """Every graph of causes without a circle on so many faults. Only later ones cause earlier ones: the names do
+    not matter."""
     names = "abcde"[:count]
     pairs = list(combinations(names, 2))
     for chosen in product((False, True), repeat=len(pairs)):
@@ -42,7 +50,8 @@ def graphs(count: int) -> Iterator[Edges]:
 
 
 def check_small(verdict: ModuleType, largest: int = 4) -> int:
-    """All graphs of causes of up to `largest` faults, with all states; up to three, with everything that may be hidden, too."""
+    """All graphs of causes of up to `largest` faults, with all states; up to three, with everything that may be
+    hidden, too."""
     count = 0
     for size in range(1, largest + 1):
         names = "abcde"[:size]
@@ -60,7 +69,8 @@ def check_small(verdict: ModuleType, largest: int = 4) -> int:
             for states in product("fcu", repeat=size):
                 # what hides does not depend on causes: all of it with one state of each number of faults is enough
                 for hides in hiding if size < 3 or causes["a"] == frozenset("bc") else hiding[-1:]:
-                    compare(verdict, dict(zip(names, states, strict=True)), causes, hides)
+                    proving = frozenset(name for at, name in enumerate(names) if count >> at & 1)
+                    compare(verdict, dict(zip(names, states, strict=True)), causes, hides, proving)
                     count += 1
     return count
 
@@ -68,8 +78,8 @@ def check_small(verdict: ModuleType, largest: int = 4) -> int:
 def check_random(verdict: ModuleType, rounds: int, seed: int) -> int:
     """Graphs of up to 14 faults with one to three true ones, whose effects come or do not, and any handlers dead.
 
-    Whatever is dead: no fault is named that is not a true one, nothing dead is called clear, a true fault is among a suspect and
-    what it may be instead.
+    Whatever is dead: no fault is named that is not a true one, nothing dead is called clear, a true fault is among
+    a suspect and what it may be instead.
     """
     random = Random(seed)
     for _ in range(rounds):
@@ -80,7 +90,8 @@ def check_random(verdict: ModuleType, rounds: int, seed: int) -> int:
         hides = {a: frozenset(b for b in names if b != a and random.random() < 0.2) for a in names}
         true = set(random.sample(names, random.randint(1, 3)))
         dead = set(random.sample(names, random.randint(0, len(names))))
-        check_world(verdict, Graph({}, tuple(names), causes, hides), true, dead, random)
+        proving = frozenset(a for a in names if random.random() < 0.3)
+        check_world(verdict, Graph({}, tuple(names), causes, hides, proving), true, dead, random)
     return rounds
 
 
@@ -102,7 +113,10 @@ def check_world(verdict: ModuleType, graph: Graph, true: set[str], dead: set[str
         for a in dead:
             findings.pop(a, None)  # not asked at all
     found = verdict.conclude(graph, findings)
-    assert set(found.faults) <= true, "a component is named that is well"
+    named = {each.id for each in found.faults}
+    assert named <= true | (bad & graph.proving), "a component is named that is well"
+    for fault in found.faults:
+        assert true & {fault.id, *fault.perhaps}, "a fault with no true one behind it"
     assert not set(found.clear) & dead, "a dead handler's element is called clear"
     assert {each.id for each in found.unknown} == dead & set(graph.order)
     for suspect in found.suspects:
@@ -110,7 +124,7 @@ def check_world(verdict: ModuleType, graph: Graph, true: set[str], dead: set[str
     for name, guilty in found.consequences:
         assert graph.causes[name] >= set(guilty)
     if not dead & set(graph.order):
-        assert {a for a in true & set(graph.order) if not graph.causes[a] & bad} <= set(found.faults)
+        assert {a for a in true & set(graph.order) if not graph.causes[a] & bad} <= named
     return found
 
 

@@ -1,6 +1,7 @@
 """The verdict said once more, as plainly as possible: sets and paths, no order, no state.
 
-Written from docs/diagnosis.md, not from the code. States: "f" faulty, "c" clear, "u" unknown. `causes[a]`, `hides[a]`: sets of names.
+Written from docs/diagnosis.md, not from the code. States: "f" faulty, "c" clear, "u" unknown. `causes[a]`,
+`hides[a]`: sets of names.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ def paths(causes: Edges, start: str, way: tuple[str, ...] = ()) -> Iterator[tupl
         yield from paths(causes, cause, (*way, cause))
 
 
-def faults(states: Mapping[str, str], causes: Edges) -> set[str]:
-    return {a for a in states if states[a] == "f" and all(states[b] == "c" for b in causes[a])}
+def faults(states: Mapping[str, str], causes: Edges, proving: frozenset[str]) -> set[str]:
+    return {
+        a
+        for a in states
+        if states[a] == "f" and all(states[b] in ("cu" if a in proving else "c") for b in causes[a])
+    }
 
 
 def consequences(states: Mapping[str, str], causes: Edges) -> dict[str, set[str]]:
@@ -26,11 +31,14 @@ def consequences(states: Mapping[str, str], causes: Edges) -> dict[str, set[str]
     return {a: guilty for a, guilty in found.items() if guilty}
 
 
-def suspects(states: Mapping[str, str], causes: Edges) -> dict[str, set[str]]:
-    rest = (
-        {a for a in states if states[a] == "f"} - faults(states, causes) - set(consequences(states, causes))
-    )
-    return {a: {way[-1] for way in paths(causes, a) if all(states[b] in "uf" for b in way)} for a in rest}
+def behind(states: Mapping[str, str], causes: Edges, a: str) -> set[str]:
+    """What may have caused it: every cause on a way on which nothing is clear."""
+    return {way[-1] for way in paths(causes, a) if all(states[b] in "uf" for b in way)}
+
+
+def suspects(states: Mapping[str, str], causes: Edges, proving: frozenset[str]) -> set[str]:
+    bad = {a for a in states if states[a] == "f"}
+    return bad - faults(states, causes, proving) - set(consequences(states, causes))
 
 
 def hidden(states: Mapping[str, str], hides: Edges) -> dict[str, set[str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ckpt.diagnosis.errors import BadModel
-from ckpt.diagnosis.models import HandlerFace, Model, check, parse, reference
+from ckpt.diagnosis.handlers.face import HandlerFace
+from ckpt.diagnosis.models import Model, check, parse, reference
 
 HANDLERS = {
     "ipmi": HandlerFace(needs=frozenset({"sensor"})),
