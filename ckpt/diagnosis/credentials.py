@@ -34,7 +34,7 @@ from ckpt.diagnosis.errors import BadCredentials
 __all__ = ["Credentials", "load"]
 
 _KEYS: Final = {
-    "ipmi": frozenset({"user", "password"}),
+    "ipmi": frozenset({"user", "password", "cipher"}),
     "snmp": frozenset(
         {"community", "user", "auth_protocol", "auth_password", "privacy_protocol", "privacy_password"}
     ),

@@ -38,7 +38,7 @@ from ckpt.diagnosis.report import as_fields
 from ckpt.diagnosis.topology import Host, Topology, way
 from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
 
-__all__ = ["Request", "query_all", "questions_of"]
+__all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _ASK_S = 4.0
@@ -132,15 +132,15 @@ class Request:
 
     def _answer(self, candidate: Candidate, query: Query, replies: Mapping[Question, Reply]) -> Answer:
         try:
-            question = _question(self.topology, self.here, candidate, query)
+            asked = question(self.topology, self.here, candidate, query)
         except NoAnswer as error:
             return Answer(query.handler, None, str(error), silent=False)
-        reply = replies.get(question, Reply({}, "not asked", 0.0, True))
+        reply = replies.get(asked, Reply({}, "not asked", 0.0, True))
         if reply.reason:
-            return Answer(question.source, None, reply.reason, reply.silent)
+            return Answer(asked.source, None, reply.reason, reply.silent)
         value = reply.values.get(query.value)
         reason = "" if value is not None else f"does not tell {query.value}"
-        return Answer(question.source, value, reason, silent=False)
+        return Answer(asked.source, value, reason, silent=False)
 
 
 def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
@@ -162,7 +162,7 @@ def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
 def _round(requests: Sequence[Request], within_s: float) -> None:
     if not requests:
         return
-    questions = [question for request in requests for question in request.questions()]
+    questions = [each for request in requests for each in request.questions()]
     replies = ask(questions, requests[0].credentials, within_s)
     for request in requests:
         request.conclude(replies)
@@ -174,14 +174,14 @@ def questions_of(topology: Topology, here: str, graph: Graph) -> list[Question]:
     for candidate in graph.candidates.values():
         for query in candidate.element.queries:
             try:
-                found[_question(topology, here, candidate, query)] = None
+                found[question(topology, here, candidate, query)] = None
             except NoAnswer:
                 continue
     return list(found)
 
 
-def _question(topology: Topology, here: str, candidate: Candidate, query: Query) -> Question:
-    """Raises NoAnswer if the topology does not say how to ask it."""
+def question(topology: Topology, here: str, candidate: Candidate, query: Query) -> Question:
+    """The question that a query is at its place. Raises NoAnswer if the topology does not say how to ask it."""
     place = candidate.place
     arguments = {key: _filled(value, place) for key, value in query.arguments.items()}
     text = json.dumps(arguments, sort_keys=True)

@@ -7,8 +7,8 @@
                of the sensors that match: highest, lowest, count (those with a number);
                failed: "yes" or "no" (those with a state instead of a number)
 
-Sensors that say "na" or nothing count as not there, and so does a fan at 0 while the power is off. The password goes by a pipe.
-Only commands that read are sent.
+Sensors that say "na" or nothing count as not there, and so does a fan at 0 while the power is off. The password
+goes by a pipe. Only commands that read are sent.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ class Once:
 
 
 def host_and_port(address: str, default: int) -> tuple[str, int]:
-    """`10.1.0.7`, `10.1.0.7:6230`, `bmc7`, `[fd00::7]:623`, `fd00::7` → host and port. Raises NoAnswer for anything else."""
+    """`10.1.0.7`, `10.1.0.7:6230`, `bmc7`, `[fd00::7]:623`, `fd00::7` → host and port. Raises NoAnswer for
+    anything else."""
     host, port = address, str(default)
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")

@@ -1,11 +1,12 @@
-"""A switch by SNMP, version 2c or 3: does it answer, and what does it say of a port? With ezsnmp (`pip install ckpt[diagnosis]`).
+"""A switch by SNMP, version 2c or 3: does it answer, and what does it say of a port? With ezsnmp (`pip install
+ckpt[diagnosis]`).
 
     address    HOST or HOST:PORT; several with commas: tried in this order
     port       name of a port, as in ifName or ifDescr
     oid        any object; its value is `value`
 
-    values     alive: "yes"; present: is there such a port, "yes" or "no"; of a port that is there:
-               admin: "up" or "down"; link: "up" or "down" (of a port that is up); in_errors, out_errors (numbers)
+    values     alive: "yes"; of the port: admin: "up" or "down"; link: "up" or "down" (of a port that is up); in_errors,
+               out_errors (numbers)
 
 Only GET and its like are sent.
 """
@@ -41,13 +42,14 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
     try:
         if port is not None:
             names: dict[str, str] = _once((reached, "names"), lambda: _names(reached, secret))
-            index = names.get(str(port))
-            values["present"] = "no" if index is None else "yes"
-            if index is not None:
-                values |= _look(reached, secret, index)
+            if str(port) not in names:
+                raise NoAnswer(f"{reached} has no port {port}: is the topology right?")
+            values |= _look(reached, secret, names[str(port)])
         if oid := arguments.get("oid"):
             [found] = _session(reached, secret).get([str(oid)])
             text = str(found.value)
+            if str(found.type).upper().startswith(("NOSUCH", "ENDOFMIB")):
+                raise NoAnswer(f"{reached} has no object {oid}")
             values["value"] = float(text) if text.lstrip("-").isdecimal() else text
     except NoAnswer:
         raise
@@ -77,7 +79,8 @@ def _reach(addresses: str, secret: dict[str, str], deadline: float) -> str:
 
 def _names(address: str, secret: dict[str, str]) -> dict[str, str]:
     """Name of a port → its index."""
-    session, found = _session(address, secret), {}
+    session = _session(address, secret)
+    found: dict[str, str] = {}
     for column in (_IF_DESCR, _IF_NAME):
         try:
             rows = session.bulk_walk([column])
@@ -124,17 +127,14 @@ def _session(address: str, secret: dict[str, str]) -> Any:
     }
     if "community" in secret:
         return Session(version=2, community=secret["community"], **common)
-    level = (
-        "auth_priv"
-        if "privacy_password" in secret
-        else "auth_without_privacy"
-        if "auth_password" in secret
-        else "no_auth_or_privacy"
+    parts = (
+        "auth" if "auth_password" in secret else "noAuth",
+        "Priv" if "privacy_password" in secret else "NoPriv",
     )
     return Session(
         version=3,
         security_username=secret.get("user", ""),
-        security_level=level,
+        security_level="".join(parts),
         auth_protocol=secret.get("auth_protocol", ""),
         auth_passphrase=secret.get("auth_password", ""),
         privacy_protocol=secret.get("privacy_protocol", ""),
