@@ -69,13 +69,15 @@ class Candidate:
 class Graph:
     """All by id. `order`: of the report, candidates of the error first. `causes[a]`: what may bring a about.
     `hides[a]`: what cannot be asked about while a holds. `proving`: those whose value alone proves that their
-    device is not well."""
+    device is not well. `past`: those that tell of
+    something that is over."""
 
     candidates: Mapping[str, Candidate]
     order: tuple[str, ...]
     causes: Mapping[str, frozenset[str]]
     hides: Mapping[str, frozenset[str]]
     proving: frozenset[str] = frozenset()
+    past: frozenset[str] = frozenset()
 
 
 def build(models: Sequence[Model], error: str, places: Iterable[Place]) -> Graph:
@@ -126,6 +128,7 @@ def build(models: Sequence[Model], error: str, places: Iterable[Place]) -> Graph
         causes={name: causes[name] for name in order},
         hides=hides,
         proving=frozenset(name for name in order if instances[name].element.proves),
+        past=frozenset(name for name in order if instances[name].element.past),
     )
 
 

@@ -41,9 +41,9 @@ from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verd
 __all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
-_ASK_S = 4.0
-_AGAIN_AFTER_S = 1.5
-_AGAIN_S = 2.0
+_RESERVE_S = 1.0  # for what comes after the answers
+_AGAIN_AFTER_S = 1.5  # older than what snmpd keeps
+_AGAIN_S = 3.0
 
 
 class Request:
@@ -147,14 +147,11 @@ def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
     """Several errors at once: every question is asked once. All requests have to be of one topology and its
     credentials."""
     began = time.monotonic()
-    share = within_s / WITHIN_S
-    _round(requests, _ASK_S * share)
-    left_s = began + within_s - time.monotonic()
-    pause_s = began + _AGAIN_AFTER_S * share - time.monotonic()
+    _round(requests, within_s - _RESERVE_S)
     nothing = [request for request in requests if not request.verdict.found]
-    if nothing and left_s - max(pause_s, 0.0) > _AGAIN_S * share:
-        time.sleep(max(pause_s, 0.0))
-        _round(nothing, began + 0.95 * within_s - time.monotonic())
+    if nothing and began + within_s - time.monotonic() > _AGAIN_S:
+        time.sleep(max(began + _AGAIN_AFTER_S - time.monotonic(), 0.0))
+        _round(nothing, began + within_s - _RESERVE_S / 2 - time.monotonic())
     for request in requests:
         request.seconds = time.monotonic() - began
 

@@ -10,6 +10,9 @@ the temperature of a CPU. A *fault* is an element beyond a threshold; its name i
     proves       a value beyond the threshold proves that this very device is not well (a fan that stands), even if
     something else
                  may have caused it. Without it (a cable without a link), only when every cause is known to be clear
+    past         the value tells of something that is over, such as a message in a log: it is noted, and may be the
+    cause of
+                 another fault, but is never itself named
     caused_by    faults that bring this one about: it is then a consequence
     hides        faults that cannot be asked about while this one holds
     errors       after which errors the fault is looked for (`errors_map`); of an element: instead of those of the
@@ -73,6 +76,7 @@ class Element(BaseModel):
     equal: str | tuple[str, ...] | None = None
     unit: str | None = None
     proves: bool = False
+    past: bool = False
     caused_by: tuple[str, ...] = ()
     hides: tuple[str, ...] = ()
     errors: tuple[str, ...] | None = None
@@ -84,6 +88,8 @@ class Element(BaseModel):
             raise ValueError("no threshold: give high, low or equal")
         if numbers and not self.unit:
             raise ValueError('a threshold without a unit: add, for example, unit = "RPM"')
+        if self.past and self.proves:
+            raise ValueError("what is over proves nothing about now: past and proves exclude each other")
         if not all(map(math.isfinite, numbers)):
             raise ValueError("a threshold that is no finite number: give one")
         if self.high is not None and self.low is not None and self.low > self.high:

@@ -1,8 +1,9 @@
 """What a diagnosis has found, as text for people and as JSON for programs; and what a fault causes and hides. Pure.
 
-    found        {"error", "here", "there", "found", "faults", "suspects", "consequences", "unknown", "clear", "seconds"}
+    found        {"error", "here", "there", "found", "faults", "suspects", "consequences", "unknown", "noted", "clear",
+                  "seconds"}
     faults       [{"id", "fault", "component", "place", "text", "value", "unit", "source", "perhaps"}, …]
-    suspects     the same with "instead" in place of "perhaps"; consequences: with "causes"
+    suspects     the same with "instead" in place of "perhaps"; consequences: with "causes"; noted: with "effects"
     unknown      [{"id", "reason", "hidden_by"}, …]
     clear        [id, …]
 
@@ -60,6 +61,10 @@ def as_fields(
         "unknown": [
             {"id": each.id, "reason": each.reason, "hidden_by": list(each.by)} for each in verdict.unknown
         ],
+        "noted": [
+            of(name, "effects", [each for each in graph.order if name in graph.causes[each]])
+            for name in verdict.noted
+        ],
         "clear": list(verdict.clear),
         "seconds": round(seconds, 3),
     }
@@ -80,7 +85,9 @@ def as_text(found: Mapping[str, Any]) -> str:
     for each in found["faults"]:
         out.append(f"fault        {each['text']}{_value(each)}")
         if each["perhaps"]:
-            out.append(f"             perhaps because of what could not be asked: {_listed(each['perhaps'])}")
+            out.append(
+                f"             perhaps because of what is noted, or could not be asked: {_listed(each['perhaps'])}"
+            )
     for each in found["suspects"]:
         out.append(f"suspected    {each['text']}{_value(each)}")
         out.append(f"             or else one of: {_listed(each['instead'])}")
@@ -88,6 +95,7 @@ def as_text(found: Mapping[str, Any]) -> str:
         f"consequence  {each['text']}{_value(each)}, because of {_listed(each['causes'])}"
         for each in found["consequences"]
     ]
+    out += [f"noted        {each['text']}{_value(each)}" for each in found["noted"]]
     if not found["found"]:
         out.append("unknown fault: nothing that could be asked is faulty")
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}

@@ -6,7 +6,8 @@ An element has one of three states:
     clear      a value was had and is not
     unknown    no value was had, or the sources contradict each other. Never clear: what does not answer says nothing
 
-and the answer has five lists:
+What is beyond a threshold but over, such as a message in a log, is *noted* instead of faulty: it may have caused a
+fault, or have nothing to do with it. The answer has six lists:
 
     faults          the roots: faulty, no direct cause is faulty, and either its value proves that this very device
     is not
@@ -14,6 +15,7 @@ and the answer has five lists:
     suspects        faulty, but something that may cause it could not be asked: it is this one, or one of `instead`
     consequences    faulty, and a direct cause is faulty, too
     unknown         with the reason and, where nothing came back and something faulty explains that, what hides it
+    noted
     clear
 
 If there is neither a fault nor a suspect, the fault is *unknown*. What is named is never a component that is well, as
@@ -29,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ckpt.diagnosis.graph import Graph
@@ -37,7 +39,7 @@ from ckpt.diagnosis.models import Element
 
 __all__ = ["Answer", "Fault", "Finding", "Hidden", "Suspect", "Value", "Verdict", "conclude", "judge"]
 
-State = Literal["faulty", "clear", "unknown"]
+State = Literal["faulty", "clear", "unknown", "noted"]
 Value = float | str
 """What a query brings: a number, in the unit of the element, or a text."""
 
@@ -98,6 +100,7 @@ class Verdict:
     suspects: tuple[Suspect, ...]
     consequences: tuple[tuple[str, tuple[str, ...]], ...]
     unknown: tuple[Hidden, ...]
+    noted: tuple[str, ...]
     clear: tuple[str, ...]
 
     @property
@@ -150,6 +153,9 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
     """The answer. A candidate without a finding counts as unknown: it was not asked."""
     not_asked = Finding("unknown", reason="not asked")
     states = {name: findings.get(name, not_asked) for name in graph.order}
+    for name in graph.past:
+        if states[name].state == "faulty":
+            states[name] = replace(states[name], state="noted")
     faulty = [name for name in graph.order if states[name].state == "faulty"]
     faults: list[Fault] = []
     suspects: list[Suspect] = []
@@ -157,7 +163,7 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
     for name in faulty:
         causes = graph.causes[name]
         guilty = tuple(each for each in graph.order if each in causes and states[each].state == "faulty")
-        open_causes = [each for each in causes if states[each].state == "unknown"]
+        open_causes = [each for each in causes if states[each].state in ("unknown", "noted")]
         if guilty:
             consequences.append((name, guilty))
         elif open_causes and name not in graph.proving:
@@ -173,8 +179,9 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
         for name in graph.order
         if states[name].state == "unknown"
     )
+    noted = tuple(name for name in graph.order if states[name].state == "noted")
     clear = tuple(name for name in graph.order if states[name].state == "clear")
-    return Verdict(tuple(faults), tuple(suspects), tuple(consequences), unknown, clear)
+    return Verdict(tuple(faults), tuple(suspects), tuple(consequences), unknown, noted, clear)
 
 
 def _instead(graph: Graph, states: Mapping[str, Finding], name: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from ckpt.diagnosis.graph import Graph
 from ckpt.diagnosis.models import Element
 from tests.model.diagnosis import reference
 
-STATES = {"f": "faulty", "c": "clear", "u": "unknown"}
+STATES = {"f": "faulty", "c": "clear", "u": "unknown", "n": "faulty"}  # "n": and it is over
 Edges = dict[str, frozenset[str]]
 
 
@@ -24,7 +24,8 @@ def compare(
     verdict: ModuleType, states: dict[str, str], causes: Edges, hides: Edges, proving: frozenset[str]
 ) -> None:
     """The verdict of the code is that of the plain model."""
-    graph = Graph({}, tuple(states), causes, hides, proving)
+    past = frozenset(a for a in states if states[a] == "n")
+    graph = Graph({}, tuple(states), causes, hides, proving, past)
     findings = {a: verdict.Finding(STATES[states[a]], reason="no answer") for a in states}
     found = verdict.conclude(graph, findings)
     assert {each.id for each in found.faults} == reference.faults(states, causes, proving)
@@ -36,6 +37,7 @@ def compare(
         assert set(suspect.instead) == reference.behind(states, causes, suspect.id)
     assert {each.id: set(each.by) for each in found.unknown} == reference.hidden(states, hides)
     assert set(found.clear) == {a for a in states if states[a] == "c"}
+    assert set(found.noted) == past
     assert found.found == any(state == "f" for state in states.values())
 
 
@@ -66,7 +68,7 @@ def check_small(verdict: ModuleType, largest: int = 4) -> int:
                 for chosen in product((False, True), repeat=len(pairs))
             ]
         for causes in graphs(size):
-            for states in product("fcu", repeat=size):
+            for states in product("fcun", repeat=size):
                 # what hides does not depend on causes: all of it with one state of each number of faults is enough
                 for hides in hiding if size < 3 or causes["a"] == frozenset("bc") else hiding[-1:]:
                     proving = frozenset(name for at, name in enumerate(names) if count >> at & 1)
@@ -91,7 +93,8 @@ def check_random(verdict: ModuleType, rounds: int, seed: int) -> int:
         true = set(random.sample(names, random.randint(1, 3)))
         dead = set(random.sample(names, random.randint(0, len(names))))
         proving = frozenset(a for a in names if random.random() < 0.3)
-        check_world(verdict, Graph({}, tuple(names), causes, hides, proving), true, dead, random)
+        past = frozenset(a for a in names if a not in proving and random.random() < 0.2)
+        check_world(verdict, Graph({}, tuple(names), causes, hides, proving, past), true, dead, random)
     return rounds
 
 
@@ -103,10 +106,12 @@ def check_world(verdict: ModuleType, graph: Graph, true: set[str], dead: set[str
             brought_about = graph.causes[a] & bad
             if a not in bad and (a in true or (brought_about and random.random() < 0.7)):
                 bad.add(a)
+    # a message in a log may have nothing to do with what happened
+    seen = bad | {a for a in graph.past if random.random() < 0.3}
     findings = {
         a: verdict.Finding("unknown", reason="dead")
         if a in dead
-        else verdict.Finding("faulty" if a in bad else "clear")
+        else verdict.Finding("faulty" if a in seen else "clear")
         for a in graph.order
     }
     if random.random() < 0.2:
@@ -117,6 +122,8 @@ def check_world(verdict: ModuleType, graph: Graph, true: set[str], dead: set[str
     assert named <= true | (bad & graph.proving), "a component is named that is well"
     for fault in found.faults:
         assert true & {fault.id, *fault.perhaps}, "a fault with no true one behind it"
+    assert not named & graph.past, "what is over is named"
+    assert set(found.noted) == (seen & graph.past) - dead
     assert not set(found.clear) & dead, "a dead handler's element is called clear"
     assert {each.id for each in found.unknown} == dead & set(graph.order)
     for suspect in found.suspects:
@@ -124,7 +131,7 @@ def check_world(verdict: ModuleType, graph: Graph, true: set[str], dead: set[str
     for name, guilty in found.consequences:
         assert graph.causes[name] >= set(guilty)
     if not dead & set(graph.order):
-        assert {a for a in true & set(graph.order) if not graph.causes[a] & bad} <= named
+        assert {a for a in true & set(graph.order) - graph.past if not graph.causes[a] & seen} <= named
     return found
 
 

@@ -1,6 +1,6 @@
 """The verdict said once more, as plainly as possible: sets and paths, no order, no state.
 
-Written from docs/diagnosis.md, not from the code. States: "f" faulty, "c" clear, "u" unknown. `causes[a]`,
+Written from docs/diagnosis.md, not from the code. States: "f" faulty, "c" clear, "u" unknown, "n" noted. `causes[a]`,
 `hides[a]`: sets of names.
 """
 
@@ -22,7 +22,7 @@ def faults(states: Mapping[str, str], causes: Edges, proving: frozenset[str]) ->
     return {
         a
         for a in states
-        if states[a] == "f" and all(states[b] in ("cu" if a in proving else "c") for b in causes[a])
+        if states[a] == "f" and all(states[b] in ("cun" if a in proving else "c") for b in causes[a])
     }
 
 
@@ -33,7 +33,7 @@ def consequences(states: Mapping[str, str], causes: Edges) -> dict[str, set[str]
 
 def behind(states: Mapping[str, str], causes: Edges, a: str) -> set[str]:
     """What may have caused it: every cause on a way on which nothing is clear."""
-    return {way[-1] for way in paths(causes, a) if all(states[b] in "uf" for b in way)}
+    return {way[-1] for way in paths(causes, a) if all(states[b] in "ufn" for b in way)}
 
 
 def suspects(states: Mapping[str, str], causes: Edges, proving: frozenset[str]) -> set[str]:

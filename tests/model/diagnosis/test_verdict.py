@@ -16,10 +16,12 @@ from tests.seeds import seed_of_the_commit
 Count = Callable[[str, int], None]
 
 MUTANTS = {
+    "what is over is named": ('state="noted"', 'state="faulty"'),
+    "what is over causes nothing": ('in ("unknown", "noted")]', 'in ("unknown",)]'),
     "an open cause counts as clear": ("elif open_causes and name not in graph.proving:", "elif False:"),
     "nothing proves anything": ("elif open_causes and name not in graph.proving:", "elif open_causes:"),
     "a faulty cause counts as none": ("if guilty:", "if False:"),
-    "every cause counts as open": ('== "unknown"]\n        if guilty', '!= "faulty"]\n        if guilty'),
+    "every cause counts as open": ('in ("unknown", "noted")]', '!= "faulty"]'),
     "a suspicion stops at the first cause": ("waiting.append(cause)", "pass"),
     "a suspicion goes on behind what is clear": ('states[cause].state != "clear"', "True"),
     "what was not asked is clear": ('not_asked = Finding("unknown"', 'not_asked = Finding("clear"'),

