@@ -1,7 +1,8 @@
 """All questions of a diagnosis at once, each with a deadline, in processes that are killed at the end.
 
-One process for each handler on each machine (`ckpt.diagnosis.handlers`), so a library that hangs holds up nothing
-else. On another machine it is started by the words of the topology's `shell`. Secrets go by its standard input.
+One process for each handler on each machine (`ckpt.diagnosis.handlers`; for each address, where its library is not
+made for threads), so a library that hangs holds up nothing else. On another machine it is started by the words of
+the topology's `shell`. Secrets go by its standard input.
 
 Not here: which questions there are, and what the answers mean (`manager`).
 """
@@ -36,14 +37,15 @@ class Question:
     arguments: str
 
     @property
+    def address(self) -> str:
+        return str(json.loads(self.arguments).get("address", ""))
+
+    @property
     def source(self) -> str:
         """Who is asked, for people."""
-        address = json.loads(self.arguments).get("address")
-        return (
-            f"{self.handler} of {self.machine}"
-            if HANDLERS[self.handler].local
-            else f"{self.handler} {address}"
-        )
+        if HANDLERS[self.handler].local:
+            return f"{self.handler} of {self.machine}"
+        return f"{self.handler} {self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,10 @@ def ask(questions: Iterable[Question], credentials: Credentials, within_s: float
     """Every question with its reply; after `within_s` seconds at most. Equal questions are asked once."""
     began = time.monotonic()
     deadline = began + within_s
-    groups: dict[tuple[str, tuple[str, ...], str], list[Question]] = {}
+    groups: dict[tuple[str, tuple[str, ...], str, str], list[Question]] = {}
     for question in dict.fromkeys(questions):
-        groups.setdefault((question.machine, question.shell, question.handler), []).append(question)
+        address = question.address if HANDLERS[question.handler].alone else ""
+        groups.setdefault((question.machine, question.shell, question.handler, address), []).append(question)
     replies: dict[Question, Reply] = {}
     workers: list[_Worker] = []
     try:

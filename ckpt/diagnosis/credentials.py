@@ -69,25 +69,32 @@ class Credentials:
 def load(path: Path) -> Credentials:
     """Read the file. Raises BadCredentials: not there, not ours, readable by others, not as above; never with what
     is in it."""
+    if path.is_symlink():
+        raise BadCredentials(f"{path} is a link; name the file itself")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise BadCredentials(f"{path}: {error.strerror}") from None
-    with os.fdopen(fd, "rb") as file:
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode):
-            raise BadCredentials(f"{path} is no regular file")
-        if facts.st_uid != os.geteuid():
-            raise BadCredentials(f"{path} belongs to another user; make one of your own")
-        if facts.st_mode & 0o077:
-            raise BadCredentials(f"others can read {path} (mode {facts.st_mode & 0o777:o}): chmod 600 {path}")
-        data = file.read(_MOST_BYTES)
+    try:
+        _check_owner(path, os.fstat(fd))
+        data = os.read(fd, _MOST_BYTES)
+    finally:
+        os.close(fd)
     try:
         raw = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         # the parser's text may quote what is in the file
         raise BadCredentials(f"{path} is no TOML") from None
     return Credentials({part: _part(path, part, table) for part, table in raw.items()})
+
+
+def _check_owner(path: Path, facts: os.stat_result) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise BadCredentials(f"{path} is no regular file")
+    if facts.st_uid != os.geteuid():
+        raise BadCredentials(f"{path} belongs to another user; make one of your own")
+    if facts.st_mode & 0o077:
+        raise BadCredentials(f"others can read {path} (mode {facts.st_mode & 0o777:o}): chmod 600 {path}")
 
 
 def _part(path: Path, part: str, table: object) -> dict[str, dict[str, str]]:

@@ -36,7 +36,8 @@ def main() -> int:
     within_s = float(request["within_s"])
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel's own action: no Python code has to run for it
     signal.setitimer(signal.ITIMER_REAL, within_s + _GRACE_S)
-    handler = importlib.import_module(f"ckpt.diagnosis.handlers.{HANDLERS[request['handler']].module}")
+    face = HANDLERS[request["handler"]]
+    handler = importlib.import_module(f"ckpt.diagnosis.handlers.{face.module}")
     writing = threading.Lock()
 
     def ask(query: dict[str, Any]) -> None:
@@ -56,6 +57,8 @@ def main() -> int:
     threads = [threading.Thread(target=ask, args=(query,), daemon=True) for query in request["queries"]]
     for thread in threads:
         thread.start()
+        if face.alone:
+            thread.join()
     for thread in threads:
         thread.join()
     os.killpg(0, signal.SIGKILL)  # threads of libraries are not waited for, and commands leave nothing behind

@@ -22,7 +22,8 @@ from ckpt.diagnosis.handlers.shared import Once, host_and_port
 __all__ = ["ask"]
 
 _PORT = 161
-_TRY_S = 0.5
+_TRIES = 3
+_SHARE = 8  # of the whole time, one try takes so small a part
 _IF_DESCR, _IF_NAME = "1.3.6.1.2.1.2.2.1.2", "1.3.6.1.2.1.31.1.1.1.1"
 _ADMIN, _OPER, _IN_ERRORS, _OUT_ERRORS = (f"1.3.6.1.2.1.2.2.1.{column}" for column in (7, 8, 14, 20))
 _ALIVE = "1.3.6.1.2.1.1.3.0"  # sysUpTime
@@ -35,18 +36,19 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
     addresses = str(arguments["address"])
     if secret is None:
         raise NoAnswer(f"{addresses}: no credentials for snmp")
+    try_s = within_s / _SHARE
     deadline = time.monotonic() + within_s
-    reached: str = _once((addresses, "reached"), lambda: _reach(addresses, secret, deadline))
+    reached: str = _once((addresses, "reached"), lambda: _reach(addresses, secret, try_s, deadline))
     values: dict[str, float | str] = {"alive": "yes"}
     port = arguments.get("port")
     try:
         if port is not None:
-            names: dict[str, str] = _once((reached, "names"), lambda: _names(reached, secret))
+            names: dict[str, str] = _once((reached, "names"), lambda: _names(reached, secret, try_s))
             if str(port) not in names:
                 raise NoAnswer(f"{reached} has no port {port}: is the topology right?")
-            values |= _look(reached, secret, names[str(port)])
+            values |= _look(reached, secret, try_s, names[str(port)])
         if oid := arguments.get("oid"):
-            [found] = _session(reached, secret).get([str(oid)])
+            [found] = _session(reached, secret, try_s).get([str(oid)])
             text = str(found.value)
             if str(found.type).upper().startswith(("NOSUCH", "ENDOFMIB")):
                 raise NoAnswer(f"{reached} has no object {oid}")
@@ -60,13 +62,13 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
     return values
 
 
-def _reach(addresses: str, secret: dict[str, str], deadline: float) -> str:
+def _reach(addresses: str, secret: dict[str, str], try_s: float, deadline: float) -> str:
     """The first address that answers."""
     for address in addresses.split(","):
-        if time.monotonic() + _TRY_S > deadline:
+        if time.monotonic() + try_s > deadline:
             break
         try:
-            _session(address, secret).get([_ALIVE])
+            _session(address, secret, try_s).get([_ALIVE])
         except NoAnswer:
             raise
         except Exception:
@@ -77,9 +79,9 @@ def _reach(addresses: str, secret: dict[str, str], deadline: float) -> str:
     )
 
 
-def _names(address: str, secret: dict[str, str]) -> dict[str, str]:
+def _names(address: str, secret: dict[str, str], try_s: float) -> dict[str, str]:
     """Name of a port → its index."""
-    session = _session(address, secret)
+    session = _session(address, secret, try_s)
     found: dict[str, str] = {}
     for column in (_IF_DESCR, _IF_NAME):
         try:
@@ -94,10 +96,11 @@ def _names(address: str, secret: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _look(address: str, secret: dict[str, str], index: str) -> dict[str, float | str]:
+def _look(address: str, secret: dict[str, str], try_s: float, index: str) -> dict[str, float | str]:
     columns = (_ADMIN, _OPER, _IN_ERRORS, _OUT_ERRORS)
     admin, oper, in_errors, out_errors = (
-        str(row.value) for row in _session(address, secret).get([f"{column}.{index}" for column in columns])
+        str(row.value)
+        for row in _session(address, secret, try_s).get([f"{column}.{index}" for column in columns])
     )
     if not admin.isdecimal() or not oper.isdecimal():
         raise NoAnswer(f"{address}: says {admin!r} and {oper!r} of a port, which are no states")
@@ -110,7 +113,7 @@ def _look(address: str, secret: dict[str, str], index: str) -> dict[str, float |
     return values
 
 
-def _session(address: str, secret: dict[str, str]) -> Any:
+def _session(address: str, secret: dict[str, str], try_s: float) -> Any:
     try:
         from ezsnmp import Session
     except ImportError:
@@ -119,8 +122,8 @@ def _session(address: str, secret: dict[str, str]) -> Any:
     common: dict[str, Any] = {
         "hostname": host,
         "port_number": port,
-        "timeout": 1,
-        "retries": 0,
+        "timeout": f"{try_s:.2f}",
+        "retries": _TRIES - 1,
         "print_enums_numerically": True,
         "print_oids_numerically": True,
         "print_full_oids": True,
