@@ -64,6 +64,36 @@ class Cluster:
         for host in self.hosts:
             self.serve(host)
 
+    def manage(self, *owners: str) -> dict[str, str]:
+        """A second network, for management, of these; returns their addresses on it. Controllers go to its namespace `mgmt`."""
+        ip("netns", "add", self.namespace("mgmt"))
+        ip("-n", self.namespace("mgmt"), "link", "set", "lo", "up")
+        ip("-n", self.namespace("mgmt"), "link", "add", "br0", "type", "bridge")
+        ip("-n", self.namespace("mgmt"), "link", "set", "br0", "up")
+        self.on("mgmt", "addr", "add", "10.89.0.254/24", "dev", "br0")
+        found = {}
+        for number, owner in enumerate(owners, 1):
+            there, here = (self.namespace(owner), self.namespace("mgmt"))
+            ip(
+                "link",
+                "add",
+                "mgmt0",
+                "netns",
+                there,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                f"m{number}",
+                "netns",
+                here,
+            )
+            ip("-n", here, "link", "set", f"m{number}", "master", "br0", "up")
+            found[owner] = f"10.89.0.{number}"
+            self.on(owner, "addr", "add", f"{found[owner]}/24", "dev", "mgmt0")
+            self.on(owner, "link", "set", "mgmt0", "up")
+        return found
+
     def _cable(self, name: str, *ends: tuple[str, str]) -> None:
         cables = self.namespace("cables")
         ip("-n", cables, "link", "add", name, "type", "bridge")
@@ -140,7 +170,7 @@ class Cluster:
     def remove(self) -> None:
         for host in list(self.servers):
             self.kill(host)
-        for name in ("cables", *self.switches, *self.hosts):
+        for name in ("cables", "mgmt", *self.switches, *self.hosts):
             subprocess.run(
                 ("ip", "netns", "del", self.namespace(name)), capture_output=True, timeout=20, check=False
             )
