@@ -1,6 +1,7 @@
 """The rules of the architecture, checked in the source with `ast`.
 
-Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has the rooms
+Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has
+the rooms
             and their order); a room has at most about 15 files.
 Purity      a pure module is a state machine: no clock, socket, thread, random number, file, process or
             environment; and of this project it imports only pure modules. Imports under `if TYPE_CHECKING:`
@@ -33,6 +34,8 @@ PURE = {
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
+    "ckpt.diagnosis": "errors errors_map graph models report verdict witnesses",
+    "ckpt.diagnosis.handlers": "face",
     "ckpt.image": "errors",
     "ckpt.image.frames": "opcodes tables",
     "ckpt.mpi.active": "table",

@@ -32,7 +32,10 @@ import pytest
 from tools import rooms
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("ckpt/capture", "ckpt/doctor", "ckpt/image", "ckpt/mpi", "ckpt/rank", "ckpt/replay", "ckpt/store")
+FOLDERS = (
+    *("ckpt/capture", "ckpt/diagnosis", "ckpt/doctor", "ckpt/image", "ckpt/mpi", "ckpt/rank", "ckpt/replay"),
+    "ckpt/store",
+)
 C_PLACES = {
     *(f"ckpt/image/frames/{name}.h" for name in ("frames", "frames_311", "frames_312", "frames_313")),
     "ckpt/image/lowlevel/private_api.h",

@@ -31,7 +31,7 @@ FLOOR = frozenset(
         *("ckpt.errors", "ckpt.version", "ckpt.image.errors", "ckpt.store.errors", "ckpt.undo.errors"),
         *("ckpt.transport", "ckpt.transport.errors", "ckpt.transport.namedtuples", "ckpt.transport.records"),
         "ckpt.transport.jsontext",
-        *("ckpt.controller", "ckpt.controller.errors"),
+        *("ckpt.controller", "ckpt.controller.errors", "ckpt.diagnosis.errors"),
     ]
 )
 FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.libraries", "ckpt.ready"})
@@ -76,6 +76,7 @@ ORDER = (
     ),
     *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
     "ckpt.reduction",
+    *("ckpt.diagnosis.handlers", "ckpt.diagnosis"),
     *(
         "ckpt.controller.supervision",
         "ckpt.controller.launch",

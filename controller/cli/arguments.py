@@ -271,6 +271,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     _add_running_verbs(verb)
     _add_verbs_for_jobs(verb)
+    _add_diagnose(verb)
     return parser
 
 
@@ -350,3 +351,22 @@ def _add_verbs_for_jobs(verb: Verb) -> None:
     prune.add_argument(
         "--keep-last", type=_at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
     )
+
+
+def _add_diagnose(verb: Verb) -> None:
+    diagnose = verb(
+        "diagnose",
+        "Say which cable, port, fan, host or process is behind an error between two hosts.",
+        "ckpt diagnose [options] HOST HOST | --check [HOST] | --list | --explain FAULT",
+    )
+    diagnose.add_argument("hosts", metavar="HOST", nargs="*", help="who got the error, and its peer")
+    diagnose.add_argument(
+        "--error", metavar="NAME", default="ETIMEDOUT", help="the error of the call (default ETIMEDOUT)"
+    )
+    diagnose.add_argument("--port", type=_at_least(1), metavar="N", help="TCP port of the peer process")
+    diagnose.add_argument("--check", action="store_true", help="ask everything once, and say who answers")
+    diagnose.add_argument("--list", action="store_true", help="list the faults that there are models for")
+    diagnose.add_argument("--explain", metavar="FAULT", help="what causes it, what it causes and hides")
+    diagnose.add_argument("--topology", metavar="FILE", help="default ~/.config/ckpt/topology.toml")
+    diagnose.add_argument("--credentials", metavar="FILE", help="default ~/.config/ckpt/credentials.toml")
+    diagnose.add_argument("--models", metavar="DIR", help="more models, beside ~/.config/ckpt/models")

@@ -34,6 +34,7 @@ _VERBS = {
     "verify": ("store", "verify"),
     "inspect": ("inspect", "inspect"),
     "doctor": ("doctor", "doctor"),
+    "diagnose": ("diagnose", "diagnose"),
     "prune": ("store", "prune"),
 }
 

@@ -1,0 +1,174 @@
+"""All questions of a diagnosis at once, each with a deadline, in processes that are killed at the end.
+
+One process for each handler on each machine (`ckpt.diagnosis.handlers`; for each address, where its library is not
+made for threads), so a library that hangs holds up nothing else. On another machine it is started by the words of
+the topology's `shell`. Secrets go by its standard input.
+
+Not here: which questions there are, and what the answers mean (`manager`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt.diagnosis.credentials import Credentials
+from ckpt.diagnosis.handlers.face import HANDLERS
+
+__all__ = ["Question", "Reply", "ask"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`arguments`: JSON, with sorted keys, so that equal questions are equal. `shell`: words before the command;
+    empty: this machine."""
+
+    machine: str
+    shell: tuple[str, ...]
+    python: str
+    handler: str
+    arguments: str
+
+    @property
+    def address(self) -> str:
+        return str(json.loads(self.arguments).get("address", ""))
+
+    @property
+    def source(self) -> str:
+        """Who is asked, for people."""
+        if HANDLERS[self.handler].local:
+            return f"{self.handler} of {self.machine}"
+        return f"{self.handler} {self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """`values` is empty if there is a reason why. `silent`: nothing came back. `after_s`: how long it took."""
+
+    values: dict[str, float | str]
+    reason: str
+    after_s: float
+    silent: bool = False
+
+
+class _Worker:
+    """One process and the questions that it was given."""
+
+    def __init__(self, questions: list[Question], credentials: Credentials, within_s: float) -> None:
+        first = questions[0]
+        self.questions = questions
+        self.text = b""
+        words = self.words = [*first.shell, first.python, "-m", "ckpt.diagnosis.handlers"]
+        self.child = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert self.child.stdin is not None and self.child.stdout is not None
+        part = HANDLERS[first.handler].secret
+        asked: list[dict[str, Any]] = []
+        for number, question in enumerate(questions):
+            arguments = json.loads(question.arguments)
+            secret = credentials.of(part, str(arguments.get("address", ""))) if part else None
+            asked.append({"id": number, "arguments": arguments, "secret": secret})
+        request = json.dumps({"handler": first.handler, "within_s": within_s, "queries": asked}) + "\n"
+        self.output = self.child.stdout
+        try:
+            # A pipe holds 64 KiB, a hundred times of what is asked of one handler; more would wait for the reader.
+            self.child.stdin.write(request.encode())
+            self.child.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended; its end says so
+        os.set_blocking(self.output.fileno(), False)
+
+    def read(self) -> tuple[list[tuple[Question, dict[str, Any]]], bool]:
+        """The answers that have come, and whether the process has ended."""
+        data = self.output.read()
+        if data:
+            self.text += data
+        *lines, self.text = self.text.split(b"\n")
+        found = []
+        for line in lines:
+            try:
+                answer = json.loads(line)
+                found.append((self.questions[answer["id"]], answer))
+            except (ValueError, KeyError, IndexError, TypeError):
+                continue  # a remote shell's greeting, for example
+        return found, data == b""
+
+    def end(self) -> None:
+        try:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.child.wait()
+        self.output.close()
+
+
+def ask(questions: Iterable[Question], credentials: Credentials, within_s: float) -> dict[Question, Reply]:
+    """Every question with its reply; after `within_s` seconds at most. Equal questions are asked once."""
+    began = time.monotonic()
+    deadline = began + within_s
+    groups: dict[tuple[str, tuple[str, ...], str, str], list[Question]] = {}
+    for question in dict.fromkeys(questions):
+        address = question.address if HANDLERS[question.handler].alone else ""
+        groups.setdefault((question.machine, question.shell, question.handler, address), []).append(question)
+    replies: dict[Question, Reply] = {}
+    workers: list[_Worker] = []
+    try:
+        with selectors.DefaultSelector() as selector:
+            for group in groups.values():
+                try:
+                    worker = _Worker(group, credentials, within_s - 0.5)
+                except OSError as error:
+                    words = group[0].shell or (group[0].python,)
+                    for question in group:
+                        replies[question] = Reply({}, f"{words[0]} cannot be started: {error.strerror}", 0.0)
+                    continue
+                workers.append(worker)
+                selector.register(worker.output, selectors.EVENT_READ, worker)
+            while selector.get_map() and (left_s := deadline - time.monotonic()) > 0:
+                for key, _ in selector.select(left_s):
+                    worker = key.data
+                    found, ended = worker.read()
+                    for question, answer in found:
+                        replies[question] = _reply(answer, time.monotonic() - began)
+                    if ended:
+                        selector.unregister(worker.output)
+    finally:
+        for worker in workers:
+            worker.end()
+    for worker in workers:
+        for question in worker.questions:
+            if question not in replies:
+                replies[question] = Reply({}, _missing(worker, within_s), time.monotonic() - began, True)
+    return replies
+
+
+def _reply(answer: dict[str, Any], after_s: float) -> Reply:
+    values = answer.get("values")
+    if not isinstance(values, dict):
+        reason = str(answer.get("reason", "an answer without a value"))
+        return Reply({}, reason, after_s, answer.get("silent") is True)
+    good = {
+        str(name): value if isinstance(value, str) else float(value)
+        for name, value in values.items()
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    }
+    return Reply(good, "" if good else "an answer without a value", after_s)
+
+
+def _missing(worker: _Worker, within_s: float) -> str:
+    code = worker.child.returncode
+    if code not in (0, -signal.SIGKILL, -signal.SIGALRM):
+        return f"{worker.words[0]}, which asks {worker.questions[0].machine}, ended with exit code {code}"
+    return f"no answer within {within_s:g} s"

@@ -1,0 +1,150 @@
+"""A network device of this machine, its address, and the route to a peer: rtnetlink(7), read only.
+
+Not /sys/class/net: in a network namespace that shows the devices of whoever mounted it.
+
+    device     name of the device
+    address    an address that it should have
+    peer       an address that should be reached through it
+
+    values     alive: "yes" (the machine answers); present: "yes" or "no"; if it is there:
+               admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes); speed is
+               not told here rx_errors, tx_errors, carrier_changes (numbers)
+               address: "present" or "gone"; route: "present", "gone", "prohibited" or "other" (another device)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ckpt.diagnosis.errors import NoAnswer
+
+__all__ = ["ask"]
+
+_GETLINK, _GETADDR, _GETROUTE = 18, 22, 26
+_ERROR, _DONE = 2, 3
+_REQUEST, _DUMP = 1, 0x300
+_IFF_UP = 1
+_IFNAME, _MTU, _STATS64, _CARRIER, _CARRIER_CHANGES = 3, 4, 23, 33, 35
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_RTA_DST, _RTA_OIF = 1, 4
+_RTN_UNICAST, _RTN_LOCAL = 1, 2
+_NO_ROUTE: Final = {
+    errno.ENETUNREACH: "gone",
+    errno.EHOSTUNREACH: "gone",
+    errno.EACCES: "prohibited",
+    errno.EINVAL: "prohibited",  # blackhole
+}
+
+
+def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: float) -> dict[str, float | str]:
+    """Ask the kernel. Raises NoAnswer if it does not tell."""
+    device = str(arguments["device"])
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            kernel.settimeout(within_s)
+            kernel.bind((0, 0))
+            return _look(kernel, device, arguments.get("address"), arguments.get("peer"))
+    except OSError as error:
+        raise NoAnswer(f"the kernel does not tell about {device}: {error.strerror or error}") from None
+
+
+def _look(
+    kernel: socket.socket, device: str, address: str | None, peer: str | None
+) -> dict[str, float | str]:
+    found = None
+    for body in _talk(kernel, _GETLINK, _DUMP, struct.pack("=BxHiII", 0, 0, 0, 0, 0)):
+        _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
+        attributes = dict(_attributes(body[16:]))
+        if attributes.get(_IFNAME, b"").rstrip(b"\0").decode() == device:
+            found = index, flags, attributes
+    if found is None:
+        return {"present": "no", "alive": "yes"}
+    index, flags, attributes = found
+    values: dict[str, float | str] = {
+        "present": "yes",
+        "alive": "yes",
+        "admin": "up" if flags & _IFF_UP else "down",
+    }
+    if flags & _IFF_UP and _CARRIER in attributes:
+        values["carrier"] = "up" if attributes[_CARRIER][0] else "down"
+    if _MTU in attributes:
+        values["mtu"] = float(struct.unpack("=I", attributes[_MTU])[0])
+    if _CARRIER_CHANGES in attributes:
+        values["carrier_changes"] = float(struct.unpack("=I", attributes[_CARRIER_CHANGES])[0])
+    if len(attributes.get(_STATS64, b"")) >= 48:
+        _, _, _, _, rx_errors, tx_errors = struct.unpack_from("=6Q", attributes[_STATS64])
+        values |= {"rx_errors": float(rx_errors), "tx_errors": float(tx_errors)}
+    if address is not None:
+        values["address"] = "present" if _packed(address) in _addresses(kernel, index) else "gone"
+    if peer is not None:
+        values["route"] = _route(kernel, peer, index)
+    return values
+
+
+def _addresses(kernel: socket.socket, index: int) -> set[bytes]:
+    found: set[bytes] = set()
+    for body in _talk(kernel, _GETADDR, _DUMP, struct.pack("=BBBBI", 0, 0, 0, 0, 0)):
+        if struct.unpack_from("=BBBBI", body)[4] == index:
+            attributes = dict(_attributes(body[8:]))
+            found |= {attributes[key] for key in (_IFA_ADDRESS, _IFA_LOCAL) if key in attributes}
+    return found
+
+
+def _route(kernel: socket.socket, peer: str, index: int) -> str:
+    packed = _packed(peer)
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    header = struct.pack("=BBBBBBBBI", family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
+    destination = struct.pack("=HH", 4 + len(packed), _RTA_DST) + packed
+    try:
+        [body] = _talk(kernel, _GETROUTE, 0, header + destination)
+    except OSError as error:
+        if error.errno in _NO_ROUTE:
+            return _NO_ROUTE[error.errno]
+        raise
+    kind = struct.unpack_from("=BBBBBBBBI", body)[7]
+    if kind not in (_RTN_UNICAST, _RTN_LOCAL):
+        return "prohibited"
+    out = dict(_attributes(body[12:])).get(_RTA_OIF)
+    return "present" if out is not None and struct.unpack("=I", out)[0] == index else "other"
+
+
+def _packed(address: str) -> bytes:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.inet_pton(family, address)
+
+
+def _talk(kernel: socket.socket, kind: int, flags: int, body: bytes) -> list[bytes]:
+    """Send one request; the bodies of all messages of the answer. Raises OSError, also for an error that the
+    kernel answers."""
+    number = kind  # one request of each kind is under way at most
+    kernel.sendall(struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | flags, number, 0) + body)
+    found: list[bytes] = []
+    while True:
+        data = kernel.recv(1 << 17)
+        while len(data) >= 16:
+            length, what, _, answers, _ = struct.unpack_from("=IHHII", data)
+            part, data = data[16:length], data[(length + 3) & ~3 :]
+            if answers != number:
+                continue
+            if what == _DONE:
+                return found
+            if what == _ERROR:
+                code = -struct.unpack_from("=i", part)[0]
+                raise OSError(code, os.strerror(code))
+            found.append(part)
+            if not flags & _DUMP:
+                return found
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, data[4:length]
+        data = data[(length + 3) & ~3 :]

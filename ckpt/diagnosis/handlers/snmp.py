@@ -1,0 +1,146 @@
+"""A switch by SNMP, version 2c or 3: does it answer, and what does it say of a port? With ezsnmp (`pip install
+ckpt[diagnosis]`).
+
+    address    HOST or HOST:PORT; several with commas: tried in this order
+    port       name of a port, as in ifName or ifDescr
+    oid        any object; its value is `value`
+
+    values     alive: "yes"; of the port: admin: "up" or "down"; link: "up" or "down" (of a port that is up); in_errors,
+               out_errors (numbers)
+
+Only GET and its like are sent.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ckpt.diagnosis.errors import NoAnswer
+from ckpt.diagnosis.handlers.shared import Once, host_and_port
+
+__all__ = ["ask"]
+
+_PORT = 161
+_TRIES = 3
+_SHARE = 8  # of the whole time, one try takes so small a part
+_IF_DESCR, _IF_NAME = "1.3.6.1.2.1.2.2.1.2", "1.3.6.1.2.1.31.1.1.1.1"
+_ADMIN, _OPER, _IN_ERRORS, _OUT_ERRORS = (f"1.3.6.1.2.1.2.2.1.{column}" for column in (7, 8, 14, 20))
+_ALIVE = "1.3.6.1.2.1.1.3.0"  # sysUpTime
+_UP = "1"
+_once = Once()
+
+
+def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: float) -> dict[str, float | str]:
+    """Raises NoAnswer: no credentials, no library, no answer from any of the addresses, garbage."""
+    addresses = str(arguments["address"])
+    if secret is None:
+        raise NoAnswer(f"{addresses}: no credentials for snmp")
+    try_s = within_s / _SHARE
+    deadline = time.monotonic() + within_s
+    reached: str = _once((addresses, "reached"), lambda: _reach(addresses, secret, try_s, deadline))
+    values: dict[str, float | str] = {"alive": "yes"}
+    port = arguments.get("port")
+    try:
+        if port is not None:
+            names: dict[str, str] = _once((reached, "names"), lambda: _names(reached, secret, try_s))
+            if str(port) not in names:
+                raise NoAnswer(f"{reached} has no port {port}: is the topology right?")
+            values |= _look(reached, secret, try_s, names[str(port)])
+        if oid := arguments.get("oid"):
+            [found] = _session(reached, secret, try_s).get([str(oid)])
+            text = str(found.value)
+            if str(found.type).upper().startswith(("NOSUCH", "ENDOFMIB")):
+                raise NoAnswer(f"{reached} has no object {oid}")
+            values["value"] = float(text) if text.lstrip("-").isdecimal() else text
+    except NoAnswer:
+        raise
+    except Exception as error:  # of ezsnmp, in C++; its texts may name the community
+        raise NoAnswer(
+            f"{reached}: {type(error).__name__} of SNMP", silent="imeout" in type(error).__name__
+        ) from None
+    return values
+
+
+def _reach(addresses: str, secret: dict[str, str], try_s: float, deadline: float) -> str:
+    """The first address that answers."""
+    for address in addresses.split(","):
+        if time.monotonic() + try_s > deadline:
+            break
+        try:
+            _session(address, secret, try_s).get([_ALIVE])
+        except NoAnswer:
+            raise
+        except Exception:
+            continue
+        return address
+    raise NoAnswer(
+        f"{addresses.replace(',', ', ')}: no answer (or another community, user or password)", silent=True
+    )
+
+
+def _names(address: str, secret: dict[str, str], try_s: float) -> dict[str, str]:
+    """Name of a port → its index."""
+    session = _session(address, secret, try_s)
+    found: dict[str, str] = {}
+    for column in (_IF_DESCR, _IF_NAME):
+        try:
+            rows = session.bulk_walk([column])
+        except Exception:
+            if column == _IF_DESCR:
+                raise
+            continue  # small switches have no ifXTable
+        found |= {
+            str(row.value).strip('"'): str(row.index) or str(row.oid).rpartition(".")[2] for row in rows
+        }
+    return found
+
+
+def _look(address: str, secret: dict[str, str], try_s: float, index: str) -> dict[str, float | str]:
+    columns = (_ADMIN, _OPER, _IN_ERRORS, _OUT_ERRORS)
+    admin, oper, in_errors, out_errors = (
+        str(row.value)
+        for row in _session(address, secret, try_s).get([f"{column}.{index}" for column in columns])
+    )
+    if not admin.isdecimal() or not oper.isdecimal():
+        raise NoAnswer(f"{address}: says {admin!r} and {oper!r} of a port, which are no states")
+    values: dict[str, float | str] = {"admin": "up" if admin == _UP else "down"}
+    if admin == _UP:
+        values["link"] = "up" if oper == _UP else "down"
+    for name, text in (("in_errors", in_errors), ("out_errors", out_errors)):
+        if text.isdecimal():
+            values[name] = float(text)
+    return values
+
+
+def _session(address: str, secret: dict[str, str], try_s: float) -> Any:
+    try:
+        from ezsnmp import Session
+    except ImportError:
+        raise NoAnswer("ezsnmp is not installed: pip install 'ckpt[diagnosis]'") from None
+    host, port = host_and_port(address, _PORT)
+    common: dict[str, Any] = {
+        "hostname": host,
+        "port_number": port,
+        "timeout": f"{try_s:.2f}",
+        "retries": _TRIES - 1,
+        "print_enums_numerically": True,
+        "print_oids_numerically": True,
+        "print_full_oids": True,
+    }
+    if "community" in secret:
+        return Session(version=2, community=secret["community"], **common)
+    parts = (
+        "auth" if "auth_password" in secret else "noAuth",
+        "Priv" if "privacy_password" in secret else "NoPriv",
+    )
+    return Session(
+        version=3,
+        security_username=secret.get("user", ""),
+        security_level="".join(parts),
+        auth_protocol=secret.get("auth_protocol", ""),
+        auth_passphrase=secret.get("auth_password", ""),
+        privacy_protocol=secret.get("privacy_protocol", ""),
+        privacy_passphrase=secret.get("privacy_password", ""),
+        **common,
+    )

@@ -1,0 +1,218 @@
+"""One diagnosis: from an error between two hosts to what is at fault. The paper's Detection Manager and Detection
+Interface.
+
+    with Request("ETIMEDOUT", here="n1", there="n7", topology=topology, models=models) as request:
+        request.query()
+        request.faults, request.suspects, request.unknown
+
+1. The error and the way give the graph of candidates (`graph`); the queries of its elements become questions.
+2. All questions are asked at once (`asking`), each once, however many elements or requests want it (`query_all`).
+3. The values give findings, the findings the verdict (`verdict`).
+4. If nothing was found, all is asked once more a little later: switches and agents answer from caches of a second
+and more.
+
+A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
+
+Not here: texts (`report`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from ckpt.diagnosis.asking import Question, Reply, ask
+from ckpt.diagnosis.credentials import Credentials
+from ckpt.diagnosis.errors import DiagnosisError, NoAnswer
+from ckpt.diagnosis.errors_map import error_name
+from ckpt.diagnosis.graph import Candidate, Graph, Place, build
+from ckpt.diagnosis.handlers.face import HANDLERS
+from ckpt.diagnosis.models import Model, Query
+from ckpt.diagnosis.report import as_fields
+from ckpt.diagnosis.topology import Host, Topology, way
+from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
+
+__all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
+
+WITHIN_S = 5.0
+_RESERVE_S = 1.0  # for what comes after the answers
+_AGAIN_AFTER_S = 1.5  # older than what snmpd keeps
+_AGAIN_S = 3.0
+
+
+class Request:
+    """One error between two hosts. `error`: a number, an OSError, `ETIMEDOUT`, or one of our names (`errors_map`).
+
+    here: the host that got the error; commands for it run on this machine, unless the topology gives it a `shell`
+    and this machine has another name. port: the TCP port of the peer process, if known. Raises UnknownError,
+    BadTopology.
+    """
+
+    def __init__(
+        self,
+        error: int | str | OSError,
+        here: str,
+        there: str,
+        *,
+        topology: Topology,
+        models: Sequence[Model],
+        credentials: Credentials | None = None,
+        port: int | None = None,
+    ) -> None:
+        self.error = error_name(error)
+        self.here, self.there = here, there
+        self.topology, self.credentials = topology, credentials or Credentials()
+        self.graph: Graph = build(models, self.error, way(topology, here, there, port))
+        self.findings: Mapping[str, Finding] = {}
+        self.replies: Mapping[Question, Reply] = {}
+        self.seconds = 0.0
+        self._verdict: Verdict | None = None
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.credentials = Credentials()
+
+    def query(self, within_s: float = WITHIN_S) -> Verdict:
+        """Ask, within so many seconds, and conclude."""
+        query_all([self], within_s)
+        return self.verdict
+
+    @property
+    def verdict(self) -> Verdict:
+        """Raises DiagnosisError before `query`."""
+        if self._verdict is None:
+            raise DiagnosisError("nothing was asked yet: call query() first")
+        return self._verdict
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is at fault, as ids `MODEL.ELEMENT@PLACE`."""
+        return self.verdict.faults
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """What is not as it should be, where something else that could not be asked may be the reason."""
+        return self.verdict.suspects
+
+    @property
+    def unknown(self) -> tuple[Hidden, ...]:
+        """What could not be asked, with the reason."""
+        return self.verdict.unknown
+
+    def conclude(self, replies: Mapping[Question, Reply]) -> None:
+        """Take the replies to all questions."""
+        self.replies = {each: replies[each] for each in self.questions() if each in replies}
+        self.findings = {
+            name: judge(
+                candidate.element,
+                [self._answer(candidate, query, replies) for query in candidate.element.queries],
+            )
+            for name, candidate in self.graph.candidates.items()
+        }
+        self._verdict = conclude(self.graph, self.findings)
+
+    def fields(self) -> dict[str, Any]:
+        """All of the answer for programs (`report`)."""
+        return as_fields(
+            self.graph, self.findings, self.verdict, self.error, self.here, self.there, self.seconds
+        )
+
+    def questions(self) -> list[Question]:
+        return questions_of(self.topology, self.here, self.graph)
+
+    def _answer(self, candidate: Candidate, query: Query, replies: Mapping[Question, Reply]) -> Answer:
+        try:
+            asked = question(self.topology, self.here, candidate, query)
+        except NoAnswer as error:
+            return Answer(query.handler, None, str(error), silent=False)
+        reply = replies.get(asked, Reply({}, "not asked", 0.0, True))
+        if reply.reason:
+            return Answer(asked.source, None, reply.reason, reply.silent)
+        value = reply.values.get(query.value)
+        reason = "" if value is not None else f"does not tell {query.value}"
+        return Answer(asked.source, value, reason, silent=False)
+
+
+def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
+    """Several errors at once: every question is asked once. All requests have to be of one topology and its
+    credentials."""
+    began = time.monotonic()
+    _round(requests, within_s - _RESERVE_S)
+    nothing = [request for request in requests if not request.verdict.found]
+    if nothing and began + within_s - time.monotonic() > _AGAIN_S:
+        time.sleep(max(began + _AGAIN_AFTER_S - time.monotonic(), 0.0))
+        _round(nothing, began + within_s - _RESERVE_S / 2 - time.monotonic())
+    for request in requests:
+        request.seconds = time.monotonic() - began
+
+
+def _round(requests: Sequence[Request], within_s: float) -> None:
+    if not requests:
+        return
+    questions = [each for request in requests for each in request.questions()]
+    replies = ask(questions, requests[0].credentials, within_s)
+    for request in requests:
+        request.conclude(replies)
+
+
+def questions_of(topology: Topology, here: str, graph: Graph) -> list[Question]:
+    """What is to be asked for a graph; each question once, in the order of the candidates."""
+    found: dict[Question, None] = {}
+    for candidate in graph.candidates.values():
+        for query in candidate.element.queries:
+            try:
+                found[question(topology, here, candidate, query)] = None
+            except NoAnswer:
+                continue
+    return list(found)
+
+
+def question(topology: Topology, here: str, candidate: Candidate, query: Query) -> Question:
+    """The question that a query is at its place. Raises NoAnswer if the topology does not say how to ask it."""
+    place = candidate.place
+    arguments = {key: _filled(value, place) for key, value in query.arguments.items()}
+    text = json.dumps(arguments, sort_keys=True)
+    face = HANDLERS[query.handler]
+    if not face.local and not face.on_way:
+        return Question("", (), sys.executable, query.handler, text)
+    end = query.on or ("switch" if place.kind in ("port", "switch") else "host")
+    name = here if face.on_way else place.variables.get(end)
+    if name is None:
+        raise NoAnswer(f"the topology names no {end} there")
+    machine = topology.switch.get(name) if end == "switch" and not face.on_way else topology.host.get(name)
+    if isinstance(machine, Host) and _is_this_machine(name, machine, here):
+        return Question(name, (), sys.executable, query.handler, text)
+    if machine is None or machine.shell is None:
+        raise NoAnswer(f"{name} cannot be asked itself: the topology gives it no shell")
+    return Question(name, machine.shell, machine.python or sys.executable, query.handler, text)
+
+
+def _is_this_machine(name: str, host: Host, here: str) -> bool:
+    """By its name; and the host that got the error is this one unless the topology says how to get there."""
+    return socket.gethostname().partition(".")[0] == name or (name == here and host.shell is None)
+
+
+def _filled(value: Any, place: Place) -> Any:
+    """An argument with what stands for `{name}` in it. Raises NoAnswer for a name that the topology does not have."""
+    if isinstance(value, (list, tuple)):
+        return [_filled(each, place) for each in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(found: re.Match[str]) -> str:
+        known = place.variables.get(found[1])
+        if known is None:
+            raise NoAnswer(f"the topology has no {found[1]} for {place.name}")
+        return known
+
+    return re.sub(r"\{([a-z_]+)\}", replace, value)

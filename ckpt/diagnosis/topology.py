@@ -1,0 +1,258 @@
+"""Which host hangs on which port of which switch, and how each is asked; and from that the way between two hosts.
+
+A file in TOML. `shell`: the words before a command that runs it on that machine (`["ssh", "-o", "BatchMode=yes",
+"n1-mgmt"]`), which should go over another network than the one that is looked at:
+
+    [host.n1]
+    address = "10.0.0.1"                # on the network of the job
+    interface = "eth0"
+    switch = "sw1"                      # and port: where its cable ends; without them the hosts are connected directly
+    port = "port1"
+    bmc = "10.1.0.1"                    # its management controller, if there is one
+    shell = ["ssh", "-o", "BatchMode=yes", "n1-mgmt"]
+    names = { disk = "/dev/sda" }       # for models of your own: {disk} in arguments
+
+    [switch.sw1]
+    snmp = ["10.1.0.100", "10.0.0.254"] # tried in this order
+    shell = ["ssh", "admin@sw1"]        # of a switch that runs Linux and has ckpt
+
+    [[trunk]]
+    ends = [["sw1", "port24"], ["sw2", "port24"]]
+
+Not here: asking (`manager`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections import deque
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ckpt.diagnosis.errors import BadTopology
+from ckpt.diagnosis.errors_map import Side
+from ckpt.diagnosis.graph import Place
+
+__all__ = ["Host", "Switch", "Topology", "Trunk", "load", "way"]
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class Host(BaseModel):
+    model_config = _STRICT
+    address: str
+    interface: str
+    switch: str | None = None
+    port: str | None = None
+    bmc: str | None = None
+    shell: tuple[str, ...] | None = None
+    python: str | None = None
+    names: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _both(self) -> Host:
+        if (self.switch is None) != (self.port is None):
+            raise ValueError("switch and port go together: give both, or neither")
+        return self
+
+
+class Switch(BaseModel):
+    model_config = _STRICT
+    snmp: tuple[str, ...] = ()
+    shell: tuple[str, ...] | None = None
+    python: str | None = None
+    names: dict[str, str] = {}
+
+
+class Trunk(BaseModel):
+    model_config = _STRICT
+    ends: Annotated[tuple[tuple[str, str], ...], Field(min_length=2, max_length=2)]
+
+
+class Topology(BaseModel):
+    """All of the file, checked."""
+
+    model_config = _STRICT
+    host: dict[str, Host]
+    switch: dict[str, Switch] = {}
+    trunk: tuple[Trunk, ...] = ()
+
+    def of(self, host: str) -> Host:
+        """Raises BadTopology for a host that is not in it."""
+        if host not in self.host:
+            near = difflib.get_close_matches(host, self.host, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(self.host))}"
+            raise BadTopology(f"no host {host} in the topology; {hint}")
+        return self.host[host]
+
+
+def load(path: Path) -> Topology:
+    """Read the file. Raises BadTopology, with the name of what is wrong."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        topology = Topology.model_validate(raw)
+    except OSError as error:
+        raise BadTopology(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadTopology(f"{path}: this is no TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadTopology(f"{path}: {where}: {str(first['msg']).removeprefix('Value error, ')}") from None
+    _check(topology, path)
+    return topology
+
+
+def _check(topology: Topology, path: Path) -> None:
+    ports: dict[tuple[str, str], str] = {}
+    ends = [
+        (f"host {name}", host.switch, host.port)
+        for name, host in topology.host.items()
+        if host.switch is not None and host.port is not None
+    ]
+    ends += [("a trunk", *end) for trunk in topology.trunk for end in trunk.ends]
+    for who, switch, port in ends:
+        if switch not in topology.switch:
+            near = difflib.get_close_matches(switch, topology.switch, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"add [switch.{switch}]"
+            raise BadTopology(f"{path}: {who} hangs on switch {switch}, which is not there; {hint}")
+        if (switch, port) in ports:
+            raise BadTopology(
+                f"{path}: {who} and {ports[switch, port]} hang on the same port {port} of {switch}"
+            )
+        ports[switch, port] = who
+
+
+def way(topology: Topology, here: str, there: str, port: int | None = None) -> list[Place]:
+    """All places between two hosts and on them, in order. `port`: the TCP port of the peer process, for `{tcp_port}`.
+
+    Of several ways of the same length between two switches, one is looked at; of parallel trunks, all. Raises
+    BadTopology for an unknown host, twice the same one, or if no way leads from one to the other.
+    """
+    one, other = topology.of(here), topology.of(there)
+    if here == there:
+        raise BadTopology(f"{here} and {there} are the same host; no network is between them")
+    builder = _Way()
+    builder.end(here, one, "here", there, other, port)
+    if one.switch is None or other.switch is None:
+        if one.switch is not None or other.switch is not None:
+            alone = here if one.switch is None else there
+            raise BadTopology(f"{alone} hangs on no switch, so no way leads from {here} to {there}")
+        builder.direct_cable(here, one, there, other)
+    else:
+        builder.over(topology, here, one, there, other)
+    builder.end(there, other, "there", here, one, port)
+    return builder.places
+
+
+class _Way:
+    """Collects the places of a way; positions and numbers of links count up."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        self._link = 0
+
+    def _add(
+        self,
+        kind: str,
+        name: str,
+        side: Side,
+        links: set[int],
+        variables: dict[str, str],
+        host: str | None = None,
+        switch: str | None = None,
+    ) -> None:
+        place = Place(kind, name, side, len(self.places), frozenset(links), host, switch, variables)
+        self.places.append(place)
+
+    def end(self, name: str, host: Host, side: Side, peer: str, other: Host, port: int | None) -> None:
+        """A host with its interface; there, its process too."""
+        variables = _of_host(name, host) | {"peer": peer, "peer_address": other.address}
+        if port is not None:
+            variables["tcp_port"] = str(port)
+        kinds = ["host", "interface"] if side == "here" else ["interface", "host", "process"]
+        for kind in kinds:
+            called = f"{name}:{host.interface}" if kind == "interface" else name
+            self._add(kind, called, side, {self._link}, variables, host=name)
+
+    def direct_cable(self, here: str, one: Host, there: str, other: Host) -> None:
+        variables = _of_host(here, one) | {"port": other.interface, "switch": there}
+        self._add(
+            "cable", f"{here}:{one.interface}-{there}:{other.interface}", "here", {self._link}, variables
+        )
+
+    def over(self, topology: Topology, here: str, one: Host, there: str, other: Host) -> None:
+        """The switches between two hosts, with the cables at both ends."""
+        assert one.switch is not None and other.switch is not None
+        switches = _switches(topology, one.switch, other.switch)
+        if switches is None:
+            raise BadTopology(
+                f"no trunk leads from {one.switch} to {other.switch}, so none from {here} to {there}"
+            )
+        self._cable(topology, here, one, "here")
+        arriving = {self._link}
+        for name, following in zip(switches, [*switches[1:], None], strict=True):
+            trunks = [
+                dict(each.ends)
+                for each in topology.trunk
+                if {end[0] for end in each.ends} == {name, following}
+            ]
+            leaving = {self._link + 1 + number for number in range(len(trunks) or 1)}
+            self._add("switch", name, "between", arriving | leaving, _of_switch(topology, name), switch=name)
+            if following is not None:
+                for number, ends in zip(sorted(leaving), trunks, strict=True):
+                    self._trunk(topology, number, (name, ends[name]), (following, ends[following]))
+            self._link, arriving = max(leaving), leaving
+        self._cable(topology, there, other, "there")
+
+    def _cable(self, topology: Topology, name: str, host: Host, side: Side) -> None:
+        assert host.switch is not None and host.port is not None
+        switch = _of_switch(topology, host.switch) | {"port": host.port}
+        cable = f"{name}:{host.interface}-{host.switch}:{host.port}"
+        parts = [
+            ("cable", cable, _of_host(name, host) | switch, None),
+            ("port", f"{host.switch}:{host.port}", switch, host.switch),
+        ]
+        for kind, called, variables, of_switch in parts if side == "here" else reversed(parts):
+            self._add(kind, called, side, {self._link}, variables, switch=of_switch)
+
+    def _trunk(self, topology: Topology, link: int, one: tuple[str, str], other: tuple[str, str]) -> None:
+        near, far = (_of_switch(topology, switch) | {"port": port} for switch, port in (one, other))
+        both = near | {f"far_{key}": far[key] for key in ("switch", "port", "snmp") if key in far}
+        self._add("port", f"{one[0]}:{one[1]}", "between", {link}, near, switch=one[0])
+        self._add("cable", f"{one[0]}:{one[1]}-{other[0]}:{other[1]}", "between", {link}, both)
+        self._add("port", f"{other[0]}:{other[1]}", "between", {link}, far, switch=other[0])
+
+
+def _of_host(name: str, host: Host) -> dict[str, str]:
+    found = {"host": name, "address": host.address, "interface": host.interface}
+    return found | ({"bmc": host.bmc} if host.bmc else {}) | host.names
+
+
+def _of_switch(topology: Topology, name: str) -> dict[str, str]:
+    switch = topology.switch[name]
+    return {"switch": name} | ({"snmp": ",".join(switch.snmp)} if switch.snmp else {}) | switch.names
+
+
+def _switches(topology: Topology, start: str, goal: str) -> list[str] | None:
+    """The fewest switches from one to the other, both included; None: there is no way."""
+    came_from: dict[str, str | None] = {start: None}
+    waiting = deque([start])
+    while waiting:
+        at = waiting.popleft()
+        if at == goal:
+            found = [at]
+            while (before := came_from[found[-1]]) is not None:
+                found.append(before)
+            return found[::-1]
+        for trunk in topology.trunk:
+            names = [end[0] for end in trunk.ends]
+            if at in names:
+                following = names[1 - names.index(at)]
+                if following not in came_from:
+                    came_from[following] = at
+                    waiting.append(following)
+    return None

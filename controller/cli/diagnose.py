@@ -1,0 +1,113 @@
+"""`ckpt diagnose`: which cable, port, fan, host or process is behind an error of the network.
+
+The diagnosis is in `ckpt.diagnosis`. Here are the verb, where its files are looked for, and the text for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ckpt.controller.cli.common import show
+from ckpt.controller.errors import EXIT_FAILURE, EXIT_OK, UsageError
+from ckpt.diagnosis import checking, credentials, library, report, topology
+from ckpt.diagnosis.errors import DiagnosisError
+from ckpt.diagnosis.manager import Request
+from ckpt.diagnosis.models import Model
+
+
+def diagnose(arguments: argparse.Namespace) -> int:
+    """Exit code 0: a fault is named or suspected, or, with --check, everything answers; 1: not so; 2: cannot be asked."""
+    try:
+        models = library.load([Path(arguments.models)] if arguments.models else [])
+        if arguments.list:
+            return _list(models, arguments.json)
+        if arguments.explain is not None:
+            return _explain(models, arguments.explain, arguments.json)
+        return _check(models, arguments) if arguments.check else _diagnose(models, arguments)
+    except DiagnosisError as error:
+        raise UsageError(str(error)) from None
+
+
+def _list(models: Sequence[Model], as_json: bool) -> int:
+    rows = report.listing(models)
+    width = max(len(row["fault"]) for row in rows)
+    text = "\n".join(f"{row['fault']:<{width}}  {row['text']}" for row in rows)
+    show({"faults": rows}, text, as_json=as_json)
+    return EXIT_OK
+
+
+def _explain(models: Sequence[Model], fault: str, as_json: bool) -> int:
+    found = report.explain(models, fault)
+    out = [f"{found['fault']}: {found['text']}"]
+    for title, key in (("may be caused by", "causes"), ("may cause", "effects")):
+        out.append(f"{title}:" if found[key] else f"{title}: nothing that there is a model for")
+        out += _tree(found[key], "  ")
+    for title, key in (("hides", "hides"), ("hidden by", "hidden_by")):
+        out.append(f"{title}: {', '.join(found[key]) or 'nothing'}")
+    show(found, "\n".join(out), as_json=as_json)
+    return EXIT_OK
+
+
+def _tree(nodes: dict[str, Any], indent: str) -> list[str]:
+    return [
+        line for name, below in nodes.items() for line in (f"{indent}{name}", *_tree(below, indent + "  "))
+    ]
+
+
+def _diagnose(models: Sequence[Model], arguments: argparse.Namespace) -> int:
+    if len(arguments.hosts) != 2:
+        raise UsageError("name two hosts: the one that got the error, and its peer (ckpt diagnose n1 n7)")
+    here, there = arguments.hosts
+    request = Request(
+        arguments.error,
+        here,
+        there,
+        topology=_topology(arguments.topology),
+        models=models,
+        credentials=_credentials(arguments.credentials),
+        port=arguments.port,
+    )
+    with request:
+        request.query()
+    found = request.fields()
+    code = EXIT_OK if found["found"] else EXIT_FAILURE
+    show({**found, "exit_code": code}, report.as_text(found), as_json=arguments.json)
+    return code
+
+
+def _check(models: Sequence[Model], arguments: argparse.Namespace) -> int:
+    if len(arguments.hosts) > 1:
+        raise UsageError("with --check name the host from which is asked, or none")
+    where = _topology(arguments.topology)
+    own = socket.gethostname().partition(".")[0]
+    here = arguments.hosts[0] if arguments.hosts else own if own in where.host else min(where.host)
+    secrets = _credentials(arguments.credentials)
+    found = checking.check(where, models, secrets, here)
+    code = EXIT_OK if all(row["answers"] for row in found["asked"]) else EXIT_FAILURE
+    show({**found, "exit_code": code}, checking.as_text(found), as_json=arguments.json)
+    return code
+
+
+def _place(given: str | None, name: str) -> Path:
+    if given is not None:
+        return Path(given)
+    return library.users().parent / name
+
+
+def _topology(given: str | None) -> topology.Topology:
+    path = _place(given, "topology.toml")
+    if given is None and not path.exists():
+        raise UsageError(f"no topology: write {path}, or name a file with --topology (docs/diagnosis.md)")
+    return topology.load(path)
+
+
+def _credentials(given: str | None) -> credentials.Credentials:
+    path = _place(given, "credentials.toml")
+    if given is None and not os.path.lexists(path):
+        return credentials.Credentials()
+    return credentials.load(path)

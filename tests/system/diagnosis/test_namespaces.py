@@ -1,0 +1,171 @@
+"""Real faults between real namespaces: what is named is what was done, and nothing is named that is well.
+
+Every fault is looked for twice: with all hosts and switches answering, and with some that cannot be asked. With
+those, the fault has to be named, suspected or unknown, and never another one.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt.diagnosis import Request, need_diagnosis
+from ckpt.diagnosis.library import load as load_models
+from ckpt.diagnosis.manager import query_all
+from ckpt.diagnosis.topology import load as load_topology
+from tests.system.diagnosis.cluster import PORT, Cluster, ip, shell
+
+pytestmark = [pytest.mark.system, pytest.mark.root]
+
+LONG_S = 40  # how busy the machine is decides nothing
+HOSTS = {"n1": "sw1", "n2": "sw1", "n3": "sw2"}
+Fault = Callable[[Cluster], None]
+
+
+@pytest.fixture(autouse=True)
+def no_models_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    if shutil.which("ip") is None or shutil.which("nsenter") is None:
+        pytest.skip("needs ip (iproute2) and nsenter (util-linux)")
+    found = Cluster(HOSTS, [("sw1", "sw2")])
+    try:
+        found.lay()
+        yield found
+    finally:
+        found.remove()
+
+
+def request(
+    cluster: Cluster,
+    tmp_path: Path,
+    there: str,
+    error: int | str = "ETIMEDOUT",
+    without: tuple[str, ...] = (),
+) -> Request:
+    topology = load_topology(cluster.topology(tmp_path / "topology.toml", without))
+    return Request(error, "n1", there, topology=topology, models=load_models(), port=PORT)
+
+
+CASES: dict[str, tuple[str, Fault, set[str]]] = {
+    # what is done: (the peer, how, the components at fault)
+    "own interface shut": ("n2", lambda c: c.shut("n1", "eth0", "c1", "b"), {"interface@n1:eth0"}),
+    "peer's interface shut": ("n2", lambda c: c.shut("n2", "eth0", "c2", "b"), {"interface@n2:eth0"}),
+    "own address gone": ("n2", lambda c: c.on("n1", "addr", "flush", "dev", "eth0"), {"interface@n1:eth0"}),
+    "peer's address gone": ("n2", lambda c: c.on("n2", "addr", "flush", "dev", "eth0"), {"interface@n2:eth0"}),
+    "own interface gone": ("n2", lambda c: c.on("n1", "link", "del", "eth0"), {"interface@n1:eth0"}),
+    "own route gone": ("n2", lambda c: c.on("n1", "route", "flush", "dev", "eth0"), {"route@n1"}),
+    "peer's route gone": ("n2", lambda c: c.on("n2", "route", "flush", "dev", "eth0"), {"route@n2"}),
+    "route prohibited": ("n2", lambda c: c.on("n1", "route", "add", "prohibit", "10.87.0.2"), {"route@n1"}),
+    "own cable pulled": ("n2", lambda c: c.pull("c1"), {"cable@n1:eth0-sw1:port1"}),
+    "peer's cable pulled": ("n2", lambda c: c.pull("c2"), {"cable@n2:eth0-sw1:port2"}),
+    "trunk pulled": ("n3", lambda c: c.pull("t0"), {"trunk@sw1:up0-sw2:down0"}),
+    "own port shut": ("n2", lambda c: c.shut("sw1", "port1", "c1", "a"), {"port@sw1:port1"}),
+    "peer's port shut": ("n2", lambda c: c.shut("sw1", "port2", "c2", "a"), {"port@sw1:port2"}),
+    "process killed": ("n2", lambda c: c.kill("n2"), {"process@n2"}),
+    "cable of another host pulled": ("n2", lambda c: c.pull("c3"), set()),
+    "nothing": ("n3", lambda c: None, set()),
+}  # fmt: skip
+
+
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_done_is_named(case: str, cluster: Cluster, tmp_path: Path) -> None:
+    there, do, expected = CASES[case]
+    do(cluster)
+    with request(cluster, tmp_path, there) as asked:
+        asked.query(LONG_S)
+        named = {asked.graph.candidates[fault.id].component for fault in asked.faults}
+        assert named == expected
+        assert asked.suspects == ()
+        assert asked.verdict.found == bool(expected), asked.verdict
+
+
+@pytest.mark.rotate(8)
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0] == "n2"])
+@pytest.mark.parametrize("mute", ["n2", "sw1"])
+def test_who_cannot_be_asked_makes_nobody_guilty(
+    case: str, mute: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    there, do, expected = CASES[case]
+    do(cluster)
+    asked = request(cluster, tmp_path, there, without=(mute,))
+    asked.query(LONG_S)
+    candidates = asked.graph.candidates
+    assert {candidates[fault.id].component for fault in asked.faults} <= expected
+    for suspect in asked.suspects:
+        possible = {candidates[each].component for each in (suspect.id, *suspect.instead)}
+        assert possible & expected, "a suspicion without what was done"
+    asked_places = {asked.graph.candidates[each].place for each in asked.verdict.clear}
+    assert not {place for place in asked_places if place.kind == "interface" and place.host == mute}
+
+
+def test_two_faults_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.pull("c2")
+    cluster.on("n1", "route", "flush", "dev", "eth0")
+    asked = request(cluster, tmp_path, "n2")
+    asked.query(LONG_S)
+    assert {asked.graph.candidates[each.id].component for each in asked.faults} == {
+        "route@n1",
+        "cable@n2:eth0-sw1:port2",
+    }
+
+
+def test_many_errors_are_one_diagnosis(cluster: Cluster, tmp_path: Path) -> None:
+    """Both peers lost, since the own cable is out: it is asked once, and named in both answers."""
+    cluster.pull("c1")
+    both = [request(cluster, tmp_path, there) for there in ("n2", "n3")]
+    query_all(both, LONG_S)
+    for asked in both:
+        assert {asked.graph.candidates[each.id].component for each in asked.faults} == {
+            "cable@n1:eth0-sw1:port1"
+        }
+    questions = [{*asked.replies} for asked in both]
+    shared = questions[0] & questions[1]
+    assert len(shared) >= 4  # n1, sw1 and the port of n1
+    assert all(both[0].replies[each] is both[1].replies[each] for each in shared)
+
+
+def test_the_error_of_a_real_connection(cluster: Cluster, tmp_path: Path) -> None:
+    """The errno that the kernel gives leads to what was done: first refused, then no way."""
+    client = (
+        "import socket, sys\n"
+        "try: socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)\n"
+        "except OSError as error: print(error.errno)\n"
+    )
+
+    def lost(there: str) -> int:
+        words = [
+            *shell(cluster.namespace("n1")),
+            sys.executable,
+            "-c",
+            client,
+            cluster.address(there),
+            str(PORT),
+        ]
+        return int(subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout)
+
+    cluster.kill("n2")
+    number = lost("n2")
+    assert number == errno.ECONNREFUSED
+    assert need_diagnosis(number)
+    asked = request(cluster, tmp_path, "n2", number)
+    asked.query(LONG_S)
+    assert [each.id for each in asked.faults] == ["process.gone@n2"]
+
+    ip("-n", cluster.namespace("n1"), "link", "set", "eth0", "down")
+    number = lost("n3")
+    assert number in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+    asked = request(cluster, tmp_path, "n3", number)
+    asked.query(LONG_S)
+    assert [each.id for each in asked.faults] == ["interface.shut@n1:eth0"]
+    assert "route.gone@n1" in {name for name, _ in asked.verdict.consequences}
