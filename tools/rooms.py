@@ -75,6 +75,7 @@ ORDER = (
         "ckpt.image",
     ),
     *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
+    "ckpt.abft",
     *(
         "ckpt.controller.supervision",
         "ckpt.controller.launch",
