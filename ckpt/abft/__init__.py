@@ -7,11 +7,10 @@
 
 Under ``ckpt run -n 6 --on-failure continue``. Needs numpy.
 
-    grid.py encoding.py broadcast.py steps.py plan.py dense.py     pure: who holds what, weights, ways, steps, decisions, kernels
-    matrix.py       the grid and the matrix as the program gives them
-    local.py        one process's numbers
-    link.py         its communication; meetings
-    member.py lu.py backward.py     the solve; report.py: what happened in it
+    grid.py encoding.py broadcast.py steps.py plan.py dense.py     pure: who holds what, weights, ways, steps,
+    decisions, kernels matrix.py       the grid and the matrix as the program gives them local.py        one process's
+    numbers link.py         its communication; meetings member.py lu.py backward.py     the solve; report.py: what
+    happened in it
 """
 
 from __future__ import annotations

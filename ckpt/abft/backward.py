@@ -4,8 +4,8 @@ Nothing here changes U or c, so all of it can be begun again after a failure.
 
 Block row j is solved by the process that holds U_jj. The columns of its process row have summed what the unknowns found so
 far contribute to it, each for its own block columns, and send that; the new unknowns go to the other rows of its column.
-Row 0 of every column then has all unknowns of its column, and gives them to every living rank, idle ones too: each applies the
-replacements (encoding.py), and has x.
+Row 0 of every column then has all unknowns of its column, and gives them to every living rank, idle ones too: each
+applies the replacements (encoding.py), and has x.
 
 The residual is Linpack's, of the matrix as `fill` gives it, so it depends on nothing that could be lost or wrong. Every
 living rank looks at a share of the block rows.
@@ -36,9 +36,8 @@ def substitute(member: Member) -> Array:
     mine = _unknowns(member) if place is not None and place.v < shape.Q else None
     requests = []
     if place is not None and place.p == 0 and mine is not None:
-        for rank in course.roles.ranks():
-            if rank != link.rank:
-                requests.append(link.start_send(rank, mine, tag("unknown", shape.blocks)))
+        others = [rank for rank in course.roles.ranks() if rank != link.rank]
+        requests = [link.start_send(rank, mine, tag("unknown", shape.blocks)) for rank in others]
     y = np.empty((shape.groups, shape.Q, shape.nb, count), dtype=dtype)
     for q, column in enumerate(course.roles.data):
         if link.rank == column.ranks[0]:

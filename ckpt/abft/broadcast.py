@@ -1,13 +1,14 @@
 """The ways of a panel along a process row: who gets it from whom.
 
     star     the owner sends to every other column: the shortest way, for few columns
-    ring     the paper's increasing-2-ring-modified: the owner sends to the column after it first (that one factorises the next
+    ring     the paper's increasing-2-ring-modified: the owner sends to the column after it first (that one factorises
+    the next
              panel), then to the heads of two rings, in which every column sends on to the next
 
 Every column but the owner has a *father*. The paper makes this robust by status messages from son to father. Here nobody
-answers: a rank that meets a failure ends all communication of the solve (it revokes the communicator), all ranks meet and say
-how far they are, and `resend` gives the panel to those that lack it, from any column of the row that has it. If none has, no
-column can have applied it.
+answers: a rank that meets a failure ends all communication of the solve (it revokes the communicator), all ranks meet
+and say how far they are, and `resend` gives the panel to those that lack it, from any column of the row that has it.
+If none has, no column can have applied it.
 
 Pure.
 """

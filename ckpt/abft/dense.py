@@ -1,13 +1,14 @@
 """Dense kernels on one process: the factorisation of a panel with partial pivoting, triangular solves.
 
-Recursive, so that most of the work is done by numpy's matrix product. LAPACK does the panel where scipy is there and the panel
-is large enough to be worth its import.
+Recursive, so that most of the work is done by numpy's matrix product. LAPACK does the panel where scipy is there and
+the panel is large enough to be worth its import.
 
 Pure: numbers in, numbers out.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def factorise(panel: Array) -> tuple[Array, int]:
 
 def _getrf(dtype: np.dtype[Any]) -> Any:
     try:
-        from scipy.linalg import lapack
+        lapack = importlib.import_module("scipy.linalg.lapack")
     except ImportError:
         return None
     return lapack.get_lapack_funcs(("getrf",), dtype=dtype)[0]

@@ -1,12 +1,12 @@
 """Weights of the checksums, and what a replaced column means for the solution.
 
-The checksum of a group J is E_J = Σ_q s_q · A_(J,q) with signs s_q = ±1, which depend on the encoding's number, the group and
-the column (Huang and Abraham 1984 have sums; random signs keep the growth of rounding errors over several replacements far
-smaller). Each update of a step of the LU factorisation is linear in the columns, so the relation holds before and after every
-step, if what lies below the diagonal in finished columns counts as zero.
+The checksum of a group J is E_J = Σ_q s_q · A_(J,q) with signs s_q = ±1, which depend on the encoding's number, the
+group and the column (Huang and Abraham 1984 have sums; random signs keep the growth of rounding errors over several
+replacements far smaller). Each update of a step of the LU factorisation is linear in the columns, so the relation
+holds before and after every step, if what lies below the diagonal in finished columns counts as zero.
 
-*Replacement* of column d by the checksums: of each group whose column d has not been factorised, A' = A·T, where T is the identity
-but for column d, which holds the signs. A'y = b has the solution y, and A·x = b the solution x = T·y:
+*Replacement* of column d by the checksums: of each group whose column d has not been factorised, A' = A·T, where T is
+the identity but for column d, which holds the signs. A'y = b has the solution y, and A·x = b the solution x = T·y:
 
     x_(J,d) = s_d·y_(J,d)        x_(J,q) = y_(J,q) + s_q·y_(J,d)  for q ≠ d
 
@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 __all__ = ["Replacement", "sign", "signs", "solution"]
@@ -52,7 +51,7 @@ class Replacement(NamedTuple):
 
 
 def solution(y: Array, replacements: Sequence[Replacement], Q: int, nb: int) -> Array:
-    """The solution x of A·x = b from the solution y of A'·y = b. Shape (order, right-hand sides), order a multiple of Q·nb."""
+    """The solution x of A·x = b from the solution y of A'·y = b. Shape (order, r); the order is a multiple of Q·nb."""
     x = y.copy()
     blocks = x.reshape(-1, Q, nb, y.shape[1])
     for replacement in reversed(replacements):

@@ -1,9 +1,10 @@
 """Who holds what: the block-cyclic distribution, and process columns with virtual numbers.
 
-A matrix of n × n numbers is divided into blocks of nb × nb. Block row i lies in process row i mod P, block column j in the data
-column j mod Q; block columns J·Q … J·Q+Q-1 are the *group* J. A process holds its block rows one below the other, and of every
-group one block column, so that the blocks of a group that lie in the same process row have the same shape and the same rows:
-they can be added. That is what the process column of checksums holds, at the place of the group.
+A matrix of n × n numbers is divided into blocks of nb × nb. Block row i lies in process row i mod P, block column j
+in the data column j mod Q; block columns J·Q … J·Q+Q-1 are the *group* J. A process holds its block rows one below
+the other, and of every group one block column, so that the blocks of a group that lie in the same process row have
+the same shape and the same rows: they can be added. That is what the process column of checksums holds, at the place
+of the group.
 
 A matrix whose order is no multiple of Q·nb is made larger by an identity in the corner (`Shape.order`).
 
@@ -160,13 +161,10 @@ def assign(
     rest = [rank for rank in living if rank not in kept.values()]
     if before is not None:
         rest.sort(key=lambda rank: (rank not in before.idle, rank))
-    columns = []
-    for v in range(wanted):
-        columns.append(
-            Column(tuple(kept[Place(p, v)] if Place(p, v) in kept else rest.pop(0) for p in range(P)))
-        )
-    if before is None:  # rank p·(Q+1)+v is in row p: neighbours in a row are neighbours in the job
-        columns = [Column(tuple(living[p * wanted + v] for p in range(P))) for v in range(wanted)]
-        rest = list(living[P * wanted :])
+    for p in range(P):  # rank p·(Q+1)+v is in row p: neighbours in a row are neighbours in the job
+        for v in range(wanted):
+            if Place(p, v) not in kept:
+                kept[Place(p, v)] = rest.pop(0)
+    columns = [Column(tuple(kept[Place(p, v)] for p in range(P))) for v in range(wanted)]
     check = columns[Q] if wanted > Q else None
     return Roles(tuple(columns[:Q]), check, tuple(sorted(rest)))

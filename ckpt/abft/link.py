@@ -1,17 +1,18 @@
 """Communication of a solve: everything goes over one communicator, point to point, so that one call can end all of it.
 
-States of a link: *open* (messages go), *ended* (a failure was met: the communicator is revoked, every call of every rank in it
-raises `Interrupted`), then open again after `meet`, on a communicator of those that live. Messages of an earlier communicator are
-never received.
+States of a link: *open* (messages go), *ended* (a failure was met: the communicator is revoked, every call of every
+rank in it raises `Interrupted`), then open again after `meet`, on a communicator of those that live. Messages of an
+earlier communicator are never received.
 
-A death costs nothing until somebody meets it: a send to the dead rank or a receive from it raises. Who meets it revokes, so all
-hear of it at their next call, or in the one they are in.
+A death costs nothing until somebody meets it: a send to the dead rank or a receive from it raises. Who meets it
+revokes, so all hear of it at their next call, or in the one they are in.
 
-`meet` is the only collective: `Shrink` (an agreement on who lives), everybody's state to everybody, and an `Agree` on whether all
-have got them; else once more. So all that come out of a meeting have the same states, and nobody comes out alone.
+`meet` is the only collective: `Shrink` (an agreement on who lives), everybody's state to everybody, and an `Agree` on
+whether all have got them; else once more. So all that come out of a meeting have the same states, and nobody comes
+out alone.
 
-Ranks are those of the grid's communicator, whatever the present one is. `hook`, for tests, is called with a name and "before" or
-"after" around every call.
+Ranks are those of the grid's communicator, whatever the present one is. `hook`, for tests, is called with a name and
+"before" or "after" around every call.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from ckpt import MPI
 from ckpt.abft.local import bytes_of
 from ckpt.abft.plan import State
+from ckpt.mpi import MpiException
 
 __all__ = ["Hook", "Interrupted", "Link"]
 
@@ -54,7 +56,7 @@ class Link:
             self._hook(name, "before")
         try:
             yield
-        except MPI.Exception as error:
+        except MpiException as error:
             if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED):
                 raise Interrupted(str(error)) from None
             raise

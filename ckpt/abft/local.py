@@ -1,8 +1,8 @@
 """One process's part of the matrix, and what the operations of a step do to it.
 
-`numbers` has the process's rows (grid.py), the blocks of all groups side by side, and last a copy of the right-hand sides, which
-every column carries along. A `Panel` is what a step needs of its panel in one process row; `Update` is what it needs of
-the row exchange: block row k of U, and the rows that move out of block row k into this process.
+`numbers` has the process's rows (grid.py), the blocks of all groups side by side, and last a copy of the right-hand
+sides, which every column carries along. A `Panel` is what a step needs of its panel in one process row; `Update` is
+what it needs of the row exchange: block row k of U, and the rows that move out of block row k into this process.
 
 The pivots of a panel exchange row k·nb+t with row pivots[t], one after the other. So a row that leaves block row k has
 been in it from the start: only the root moves rows out, and only block row k gets rows from elsewhere (`moves`).

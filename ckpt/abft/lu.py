@@ -5,8 +5,8 @@ A rank of the grid goes through
     meet → follow the decision → steps → back substitution → its share of the residual → meet → done
 
 and from anywhere back to the first, when a call is interrupted: a rank that met a failure has ended the communication. Idle
-ranks take the same way without steps. An exception of any rank, the program's `fill` among them, is told at a meeting too, so that
-all ranks raise.
+ranks take the same way without steps. An exception of any rank, the program's `fill` among them, is told at a meeting
+too, so that all ranks raise.
 
 While nothing fails, there are two meetings, at the start and at the end, and no other collective call.
 """
@@ -68,9 +68,7 @@ class _Solve:
             right = right_hand_sides(matrix, b)
         except InputError as error:
             right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), _told(error)
-        self.signature = (
-            f"{matrix.signature()} b={zlib.crc32(right):08x}{right.shape} {on_loss} {restore} {check}"
-        )
+        self.signature = f"{matrix.signature()} b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check}"
         self.link = Link(matrix.grid.comm, matrix.grid.hook)
         self.member = Member(self.link, matrix, right)
         self.losses: list[Loss] = []

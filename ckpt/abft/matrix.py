@@ -1,9 +1,9 @@
 """The process grid, and matrices as the program gives them.
 
-A `Matrix` holds no numbers: it knows the program's function `fill`, and every solve asks it anew for the blocks that a process
-needs, those of a column of checksums too. So encoding needs no communication, and a place whose rank dies before the first
-panel is applied is filled by another one. That asks one thing of `fill`: it gives the same numbers for the same rows and
-columns, at every rank, at any time.
+A `Matrix` holds no numbers: it knows the program's function `fill`, and every solve asks it anew for the blocks that
+a process needs, those of a column of checksums too. So encoding needs no communication, and a place whose rank dies
+before the first panel is applied is filled by another one. That asks one thing of `fill`: it gives the same numbers
+for the same rows and columns, at every rank, at any time.
 """
 
 from __future__ import annotations
@@ -99,8 +99,11 @@ class Matrix:
         self.shape = Shape(grid.P, grid.Q, self.n, self.nb)
 
     def signature(self) -> str:
-        given = "" if self._array is None else f"{zlib.crc32(np.ascontiguousarray(self._array)):08x}"
-        return f"P={self.grid.P} Q={self.grid.Q} redundant={self.grid.redundant} n={self.n} nb={self.nb} {self.dtype} {given}"
+        given = (
+            "" if self._array is None else f"{zlib.crc32(np.ascontiguousarray(self._array).tobytes()):08x}"
+        )
+        grid = f"P={self.grid.P} Q={self.grid.Q} redundant={self.grid.redundant}"
+        return f"{grid} n={self.n} nb={self.nb} {self.dtype} {given}"
 
     def numbers(self, rows: slice, columns: slice) -> Array:
         """What `fill` gives for these rows and columns. Raises InputError: another shape, kind, or numbers not finite."""

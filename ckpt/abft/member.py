@@ -1,9 +1,9 @@
 """One rank's part of a solve: it carries out the operations of the steps, and what a meeting has decided.
 
-Who does what in which order is decided by pure modules (steps.py, plan.py); the numbers are in local.py; the calls in link.py.
-Between two steps a member is consistent: `step` says which panels it has applied, `panels` has those that it or others may
-need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix, and no communication
-is in it. So an `Interrupted` may come out of any call.
+Who does what in which order is decided by pure modules (steps.py, plan.py); the numbers are in local.py; the calls in
+link.py. Between two steps a member is consistent: `step` says which panels it has applied, `panels` has those that it
+or others may need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix,
+and no communication is in it. So an `Interrupted` may come out of any call.
 
 Not here: what is done around the steps (lu.py), the triangular solve at the end (backward.py).
 """
@@ -175,7 +175,7 @@ class Member:
         _, place = self._here()
         assert self.course is not None
         since = self.course.roles.column(place.v).since
-        group = trailing_group(self.shape, k, place.v, since, tuple(self.course.open_at(k)))
+        group = trailing_group(self.shape, k, place.v, since, tuple(self.course.open_at(k, place.v)))
         return group * self.shape.nb
 
     def _width(self, k: int) -> int:

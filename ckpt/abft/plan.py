@@ -1,11 +1,11 @@
 """What all survivors do after a death: decided from what each of them says about itself, so all decide the same.
 
-A *course* is what all ranks of a solve know alike: roles, replacements, shares of background work. A rank that meets a failure
-ends all communication; all living ranks of the grid meet, idle ones too, and every one learns the `State` of all others. `decide`
-makes the next course of that, and the transfers that lead to it:
+A *course* is what all ranks of a solve know alike: roles, replacements, shares of background work. A rank that meets
+a failure ends all communication; all living ranks of the grid meet, idle ones too, and every one learns the `State`
+of all others. `decide` makes the next course of that, and the transfers that lead to it:
 
-1. In a column without a death all processes are at the same step or one apart (steps.py). Those that are behind get the update
-   of that step once more from its root, which keeps it (`align`).
+1. In a column without a death all processes are at the same step or one apart (steps.py). Those that are behind get
+   the update of that step once more from its root, which keeps it (`align`).
 2. The step that the foremost intact column has reached is the `base` of the new course. Every panel below it is held by that
    column, in every row; whoever lacks one gets it (`panels`). Columns that are behind then catch up by themselves. A
    panel that nobody has applied is dropped: its owner factorises again.
@@ -13,17 +13,17 @@ makes the next course of that, and the transfers that lead to it:
    checksums hold, since all columns reach it with the same panels. No data moves. Groups whose block column d was already
    factorised still hold checksums there; they are recovered by subtraction in shares of the following steps.
 4. Who is left of a lost column is idle. As soon as there are P idle ranks they form a new column of checksums, which is
-   encoded in shares too; what was replaced is turned back by subtraction first, as far as it is not factorised, because every
-   replacement that stays doubles the rounding error (encoding.py).
+   encoded in shares too; what was replaced is turned back by subtraction first, as far as it is not factorised,
+   because every replacement that stays doubles the rounding error (encoding.py).
 5. More lost than that: `TooManyLost`, at everybody.
 
-If no panel has been applied by anybody, nothing is lost: places are given anew, and filled again from the program's function.
-If somebody has the whole solution, it is given to those that lack it.
+If no panel has been applied by anybody, nothing is lost: places are given anew, and filled again from the program's
+function. If somebody has the whole solution, it is given to those that lack it.
 
 A course that a further death interrupts is corrected by the next meeting. Shares of a step count only once the column that
-recovers its blocks has applied the step's panel, or the new column of checksums has (which then contains the recovered blocks):
-either means that all rows have done them. All others are undone (`Course.counted`) and planned anew. A column of checksums
-that is not complete is given up and formed anew.
+recovers its blocks has applied the step's panel, or the new column of checksums has (which then contains the
+recovered blocks): either means that all rows have done them. All others are undone (`Course.counted`) and planned
+anew. A column of checksums that is not complete is given up and formed anew.
 
 Pure.
 """
@@ -46,10 +46,11 @@ __all__ = ["Course", "Decision", "State", "Transfer", "decide", "first_course"]
 class State(NamedTuple):
     """What a rank says of itself at a meeting.
 
-    `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step of which
-    it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`. `solved`: it has the
-    whole solution. `checked`: the number of meetings before it looked at its share of the residual. `problem`: an error of
-    this rank that ends the solve for all. `signature`: of its arguments. `remarks`: numbers for the report.
+    `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step
+    of which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`.
+    `solved`: it has the whole solution. `checked`: the number of meetings before it looked at its share of the
+    residual. `problem`: an error of this rank that ends the solve for all. `signature`: of its arguments. `remarks`:
+    numbers for the report.
     """
 
     rank: int
@@ -96,8 +97,10 @@ class Course:
     lost: tuple[int, ...] = ()
     """All ranks that have died so far, in the order in which it was agreed."""
 
-    def open_at(self, k: int) -> frozenset[int]:
-        """The open groups when the panel of step k is applied, its shares done."""
+    def open_at(self, k: int, v: int) -> frozenset[int]:
+        """The open groups of column v when the panel of step k is applied, its shares done."""
+        if not self.replacements or self.replacements[-1].column != v:
+            return frozenset()
         closed = {
             share.group
             for step, shares in self.shares.items()
@@ -311,9 +314,9 @@ def _spread(course: Course, forming: bool, restore: bool) -> dict[int, tuple[Sha
     shape, base = course.shape, course.base
     last = course.replacements[-1] if course.replacements else None
     recover = course.on_loss == "recover"
-    wanted = range(shape.groups) if forming else course.open_groups
+    wanted = set(range(shape.groups)) if forming else set(course.open_groups)
     if recover and last is not None:
-        wanted = {*wanted, *last.groups}
+        wanted |= last.groups
     groups = sorted(wanted, reverse=True)
     shares: dict[int, tuple[Share, ...]] = {}
     for number, group in enumerate(groups):

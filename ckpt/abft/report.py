@@ -72,10 +72,9 @@ class Report:
     def __str__(self) -> str:
         P, Q = self.grid
         kind = "protected" if self.protected else "not protected"
-        lines = [
-            f"order {self.order} on {P} × {Q} processes, {kind} at the end: residual {self.residual:.3g} in {self.seconds:.3f} s"
-        ]
-        return "\n".join([*lines, *map(str, self.losses), *self.remarks])
+        head = f"order {self.order} on {P} × {Q} processes, {kind} at the end"
+        end = f"residual {self.residual:.3g}, {self.seconds:.3f} s"
+        return "\n".join([f"{head}: {end}", *map(str, self.losses), *self.remarks])
 
 
 class Solution(np.ndarray[Any, np.dtype[Any]]):

@@ -1,8 +1,10 @@
-"""Solves again and again, and in each solve one rank, or more, kills itself with SIGKILL at a given call. Compares the solutions.
+"""Solves again and again, and in each solve one rank, or more, kills itself with SIGKILL at a given call. Compares
+the solutions.
 
 deaths.py '{"P": 2, "Q": 2, "n": 64, "nb": 8, "spares": 0, "rounds": [[[place, call], …], …], …}'
 
-Each round takes its ranks from those that live: P·(Q+1) and so many spares, in order. `place`: the number of a rank among these.
+Each round takes its ranks from those that live: P·(Q+1) and so many spares, in order. `place`: the number of a rank
+among these.
 `call`: it dies at this call of the hook (two for each call of the communication). A round in which nobody dies, because a
 solve has fewer calls, counts as one without a failure. Rank r prints "ROUND outcome RESIDUAL calls=…" for each round;
 "wrong" is what must never be.
@@ -36,6 +38,7 @@ for number, deaths in enumerate(options["rounds"]):
         print(number, "enough", world.size, flush=True)
         break
     part = world.Split(0 if world.rank < wanted else 1, world.rank)
+    world.Agree(1)  # nobody dies while others are still in Split
     if world.rank >= wanted:
         continue
     mine = {call for place, call in deaths if place == part.rank}
