@@ -174,8 +174,8 @@ class Member:
         """The first local column that step k changes."""
         _, place = self._here()
         assert self.course is not None
-        since = self.course.roles.column(place.v).since
-        group = trailing_group(self.shape, k, place.v, since, tuple(self.course.open_at(k, place.v)))
+        open_groups = self.course.open_at(k, place.v)
+        group = trailing_group(self.shape, k, place.v, open_groups)
         return group * self.shape.nb
 
     def _width(self, k: int) -> int:

@@ -26,7 +26,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ckpt.abft.broadcast import ways
@@ -60,13 +60,14 @@ class Share(NamedTuple):
     encoding: int
 
 
-def trailing_group(shape: Shape, k: int, v: int, since: int, open_groups: Sequence[int]) -> int:
-    """The first group that step k changes at column v, which is a column of data since step `since`.
+def trailing_group(shape: Shape, k: int, v: int, open_groups: Collection[int]) -> int:
+    """The first group that step k changes at column v.
 
-    `open_groups`: those in which the column still holds checksums of a block column that was factorised before it came.
+    `open_groups`: those in which a column of data still holds checksums, since block column v was factorised before it
+    came. While such a group is under way they change as all checksums do.
     """
     group = k // shape.Q
-    if v == shape.Q or k < since or v > k % shape.Q or group in open_groups:
+    if v == shape.Q or v > k % shape.Q or group in open_groups:
         return group
     return group + 1
 

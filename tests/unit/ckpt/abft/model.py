@@ -1,12 +1,13 @@
 """A solve without numbers: the shipped `operations` and `decide`, carried out on symbols, with every death there can be.
 
-A process is its step, its panels, and for every block what it is: ("A", v), or ("E", encoding, blocks) for checksums. A panel
-is (k, what it was made of). Every message says of which step and width it is, and is compared with what is awaited.
+A process is its step, its panels, and for every block what it is: ("A", v), or ("E", encoding, blocks) for checksums.
+A panel is (k, what it was made of). Every message says of which step and width it is, and is compared with what is
+awaited.
 
 All receives name their sender, so what a process has done after i calls does not depend on the order in which processes run
 (a Kahn network). One run gives all snapshots, and every combination of them in which no message is received before it
-was sent is a state in which a death can find the processes: `cuts` enumerates these. A process is interrupted in a call, so local
-operations belong to the call before them.
+was sent is a state in which a death can find the processes: `cuts` enumerates these. A process is interrupted in a
+call, so local operations belong to the call before them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class Process:
         self.panels: dict[int, Any] = {}
         self.applied: tuple[Any, ...] = ()
         self.blocks: dict[int, Any] = {}
+        self.updated: dict[
+            int, int
+        ] = {}  # by group: the panels below this number have changed it, each in its turn
         self.backups: list[tuple[int, Any]] = []
         self.right = False
         self.given: dict[Any, Any] = {}
@@ -49,6 +53,7 @@ class Process:
     def copy(self) -> Process:
         other = copy.copy(self)
         other.panels, other.blocks = dict(self.panels), dict(self.blocks)
+        other.updated = dict(self.updated)
         other.backups, other.given = list(self.backups), dict(self.given)
         return other
 
@@ -109,7 +114,7 @@ class Run:
         block = data[place.v] if place.v < Q else ("E", self.course.encoding, data)
         process.blocks = dict.fromkeys(range(self.shape.groups), block)
         process.step, process.right, process.applied, process.panels = 0, True, (), {}
-        process.update, process.backups = None, []
+        process.update, process.backups, process.updated = None, [], dict.fromkeys(process.blocks, 0)
 
     # -- running
 
@@ -173,13 +178,15 @@ class Run:
 
     def _width(self, process: Process, k: int) -> int:
         assert process.place is not None
-        since = self.course.roles.column(process.place.v).since
-        return steps.trailing_group(
-            self.shape, k, process.place.v, since, tuple(self.course.open_at(k, process.place.v))
-        )
+        open_groups = self.course.open_at(k, process.place.v)
+        return steps.trailing_group(self.shape, k, process.place.v, open_groups)
 
     def _content(self, process: Process, what: str, op: Op) -> Any:
-        expect(process.step == op.k or what == "token" or op.k == self.shape.blocks, "a message of another step", op)
+        expect(
+            process.step == op.k or what == "token" or op.k == self.shape.blocks,
+            "a message of another step",
+            op,
+        )
         if what == "part":
             return process.blocks[op.k // self.shape.Q], process.applied
         if what in ("piece", "panel"):
@@ -214,6 +221,7 @@ class Run:
     def _local(self, process: Process, op: Op) -> None:
         k = op.k
         if op.kind == "factorise":
+            expect(process.updated[k // self.shape.Q] == k, "a block that missed an update", process.place, k)
             process.panels[k] = (k, process.blocks[k // self.shape.Q], process.applied)
         elif op.kind == "solve":
             process.update = k, self._width(process, k)
@@ -227,6 +235,9 @@ class Run:
         expect(process.update is not None and process.update[0] == k, "another update", process.update, k)
         expect(k in process.panels, "a panel that is not there", k)
         process.applied = (*process.applied, process.panels[k])
+        for group in range(self._width(process, k), self.shape.groups):
+            if process.updated[group] == k:
+                process.updated[group] = k + 1
         process.step = k + 1
         process.backups.clear()
         assert process.place is not None
@@ -242,14 +253,19 @@ class Run:
                 content, applied = process.given[op.k, op.detail, q]
                 expect(applied == process.applied, "blocks of different steps are combined", share)
                 found[q] = content
+        needed = min(op.k, (share.group + 1) * self.shape.Q)
         if share.kind == "encode":
+            process.updated[share.group] = needed
             process.blocks[share.group] = ("E", share.encoding, tuple(found[q] for q in sorted(found)))
             return
+        expect(process.updated[share.group] == needed, "checksums that missed an update", share, op.k)
         process.backups.append((share.group, process.blocks[share.group]))
         kind, encoding, parts = process.blocks[share.group]
         expect(kind == "E" and encoding == share.encoding, "no such checksums", share, process.blocks)
         for q, content in found.items():
-            expect(parts[q] == content, "subtracted from checksums of something else", share, q, content, parts)
+            expect(
+                parts[q] == content, "subtracted from checksums of something else", share, q, content, parts
+            )
         process.blocks[share.group] = parts[share.column]
 
     # -- transfers
@@ -258,7 +274,9 @@ class Run:
         if item.kind == "panel":
             return process.panels[item.k]
         if item.kind == "update":
-            expect(process.update is not None and process.update[0] == item.k, "no update", item, process.update)
+            expect(
+                process.update is not None and process.update[0] == item.k, "no update", item, process.update
+            )
             return process.update
         expect(item.kind == "right" and process.step == item.k and process.right, "not its step", item)
         return process.applied
@@ -273,6 +291,7 @@ class Run:
         else:
             process.step, process.right, process.applied = item.k, True, content
             process.blocks = dict.fromkeys(range(self.shape.groups), "0")
+            process.updated = dict.fromkeys(process.blocks, 0)
 
     # -- what must be true at the end
 
@@ -296,7 +315,14 @@ class Run:
                     found = process.blocks[group]
                     right = wanted[v] if v < shape.Q else ("E", course.encoding, tuple(wanted))
                     expect(found == right, f"group {group} of column {v} is", found, "not", right)
-        applied = {self.processes[rank].applied for _, column in course.roles.columns() for rank in column.ranks}
+                    for panel in process.applied:
+                        if v < shape.Q and panel[0] == group * shape.Q + v:
+                            expect(
+                                found == panel[1], f"panel {panel[0]} was made of", panel[1], "not of", found
+                            )
+        applied = {
+            self.processes[rank].applied for _, column in course.roles.columns() for rank in column.ranks
+        }
         expect(len(applied) == 1, "columns have applied different panels")
 
 
