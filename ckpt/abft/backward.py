@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ckpt.abft.dense import solve_upper
 from ckpt.abft.encoding import solution
 from ckpt.abft.member import Member, tag
+from ckpt.abft.plan import transformations
 
 __all__ = ["Shares", "residual", "residual_share", "substitute"]
 
@@ -47,7 +48,7 @@ def substitute(member: Member) -> Array:
             y[:, q] = link.receive(column.ranks[0], size, dtype, tag("unknown", shape.blocks))
     for request in requests:
         link.finish(request)
-    return solution(y.reshape(shape.order, count), course.replacements, shape.Q, shape.nb)[: shape.n]
+    return solution(y.reshape(shape.order, count), transformations(course), shape.Q, shape.nb)[: shape.n]
 
 
 def _unknowns(member: Member) -> Array:

@@ -27,7 +27,7 @@ from ckpt.abft.errors import AbftError, Inaccurate, InputError, RankFailed
 from ckpt.abft.link import Interrupted, Link
 from ckpt.abft.matrix import Matrix, right_hand_sides
 from ckpt.abft.member import Member
-from ckpt.abft.plan import Decision, State, decide, first_course
+from ckpt.abft.plan import Decision, State, decide, first_course, transformations
 from ckpt.abft.report import Loss, Report, Solution
 
 __all__ = ["RESIDUAL_BOUND", "solve"]
@@ -177,7 +177,7 @@ class _Solve:
             losses=tuple(self.losses),
             residual=value,
             protected=course.roles.check is not None and course.ready <= course.shape.blocks,
-            replaced=len([one for one in course.replacements if one.groups]),
+            replaced=len([one for one in transformations(course) if one.groups]),
             seconds=time.perf_counter() - self.began,
             remarks=_remarks(shares, matrix),
         )

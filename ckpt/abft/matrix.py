@@ -167,7 +167,7 @@ def right_hand_sides(matrix: Matrix, b: Any) -> Array:
         raise InputError(f"b has {found.dtype}, which are no numbers")
     if found.dtype.kind == "c" and matrix.dtype.kind != "c":
         raise InputError("b is complex and the matrix is not: give the matrix dtype=numpy.complex128")
-    found = found.astype(matrix.dtype).reshape(matrix.n, -1)
+    found = found.astype(matrix.dtype).reshape(matrix.n, 1 if found.ndim == 1 else found.shape[1])
     if not np.isfinite(found).all():
         i, j = np.argwhere(~np.isfinite(found))[0]
         raise InputError(f"b[{int(i)}, {int(j)}] is {found[i, j]}")

@@ -75,7 +75,8 @@ class Member:
             self.local.undo_shares()
         self.panels = {k: panel for k, panel in self.panels.items() if k < course.base}
         place = course.roles.place(self.link.rank)
-        if place is None or (self.place is not None and place.p != self.place.p):
+        joins = any(each.kind == "right" and each.target == self.link.rank for each in decision.transfers)
+        if place is None or joins:  # what it holds is of no use to its new column
             self.local, self.step, self.update, self.panels = None, -1, None, {}
         self.place = place
         for transfer in decision.transfers:
@@ -155,7 +156,7 @@ class Member:
                 self.shape, columns, course.base, self.step, place.p, place.v, course.shares
             ):
                 self._carry_out(op)
-        last = course.shares.get(self.shape.blocks, ())
+        self._given, last = {}, course.shares.get(self.shape.blocks, ())
         for op in share_operations(self.shape, self.shape.blocks, place.p, place.v, last):
             self._carry_out(op)
 

@@ -40,7 +40,7 @@ from ckpt.abft.errors import TooManyLost
 from ckpt.abft.grid import Column, Roles, Shape, assign
 from ckpt.abft.steps import Share
 
-__all__ = ["Course", "Decision", "State", "Transfer", "decide", "first_course"]
+__all__ = ["Course", "Decision", "State", "Transfer", "decide", "first_course", "transformations"]
 
 
 class State(NamedTuple):
@@ -175,6 +175,20 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     if forming:
         course = replace(course, ready=max(shares) + 1)
     return Decision("go on", replace(course, shares=shares), tuple(transfers), tuple(happened))
+
+
+def transformations(course: Course) -> tuple[Replacement, ...]:
+    """The replacements that are left at the end, when all shares are done: what was turned back is none."""
+    if not course.replacements:
+        return ()
+    last = course.replacements[-1]
+    back = {
+        share.group
+        for shares in course.shares.values()
+        for share in shares
+        if share.kind == "subtract" and share.column == last.column
+    }
+    return (*course.replacements[:-1], last._replace(groups=last.groups - back))
 
 
 def _finish(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -> Decision:

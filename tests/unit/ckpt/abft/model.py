@@ -299,14 +299,8 @@ class Run:
         shape, course = self.shape, self.course
         for group in range(shape.groups):
             wanted: list[Any] = [("A", q) for q in range(shape.Q)]
-            for replacement in course.replacements:
-                subtracted = any(
-                    share.kind == "subtract" and share.group == group
-                    for shares in course.shares.values()
-                    for share in shares
-                )
-                is_last = replacement == course.replacements[-1]
-                if group in replacement.groups and not (is_last and subtracted):
+            for replacement in plan.transformations(course):
+                if group in replacement.groups:
                     wanted[replacement.column] = ("E", replacement.encoding, tuple(wanted))
             for v, column in course.roles.columns():
                 for rank in column.ranks:
