@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -183,3 +184,56 @@ def test_two_columns_lost_at_once_are_told_to_all_alike(start: Callable[..., Job
     (outcomes, others) = solve_with_deaths(start, [[(0, 60), (1, 60)], [(0, 60)]], on_loss="stop")
     assert len(outcomes) >= 4 and all(outcome.startswith("lost") for outcome in (*outcomes, *others))
     assert any("was to stop at that" in outcome for outcome in others)
+
+
+def killed_from_outside(start: Callable[..., Job], seed: int, kills: int, **more: object) -> list[str]:
+    """Random ranks are killed when they, or others, are at random places; what the ranks say at the end."""
+    choose = random.Random(seed)
+    spares = kills - 1
+    options = {"P": 2, "Q": 2, "n": 240, "nb": 12, "spares": spares, "rounds": [[]], "tell": 20}
+    job = start(
+        PROGRAMS / "deaths.py",
+        json.dumps(options),
+        ranks=6 + spares,
+        on_failure="continue",
+        name=f"job-{seed}",
+        **more,
+    )
+    left = list(range(6 + spares))
+    for number in range(kills):
+        watched, victim = choose.choice(left[:4]), choose.choice(left)
+        seen = f"call {20 * choose.randint(4 * number, 4 * number + 6)}\n"
+        job.wait_for(lambda: seen in f"call 0\n{job.output(watched)}" or "0 " in job.output(watched), seen)  # noqa: B023
+        with contextlib.suppress(ProcessLookupError):  # it has come to its end
+            job.kill_rank(victim)
+            left.remove(victim)
+    assert job.finish() == 0, job.report()
+    found = [re.findall(r"^0 (.*)$", job.output(rank), re.M) for rank in left]
+    words = {each.split()[0] for outcomes in found for each in outcomes}
+    assert words == {"right"} or (kills > 1 and words == {"lost"}), job.report()
+    assert all(len(outcomes) == 1 for outcomes in found), job.report()
+    return [each[0] for each in found]
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_ranks_are_killed_from_outside(start: Callable[..., Job], kills: int) -> None:
+    killed_from_outside(start, seed_of_the_commit(), kills)
+
+
+FAULTS = {"CKPT_FAULTS": "seed=1,loss=0.02,dup=0.02"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("faults", [{}, FAULTS], ids=["quiet", "faults"])
+def test_many_are_killed_from_outside(start: Callable[..., Job], seed: int, faults: dict[str, str]) -> None:
+    killed_from_outside(start, seed_of_the_commit() + seed, 1, env=faults)
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hpl.py"
+
+
+def test_the_example_loses_a_rank_and_goes_on(start: Callable[..., Job]) -> None:
+    job = start(EXAMPLE, "--order", 300, "--kill", "0:0.05", ranks=7, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    assert "the residual passes" in job.stdout and "order 300 on 2 × 2 processes" in job.stdout

@@ -7,7 +7,7 @@ Each round takes its ranks from those that live: P·(Q+1) and so many spares, in
 among these.
 `call`: it dies at this call of the hook (two for each call of the communication). A round in which nobody dies, because a
 solve has fewer calls, counts as one without a failure. Rank r prints "ROUND outcome RESIDUAL calls=…" for each round;
-"wrong" is what must never be.
+"wrong" is what must never be. "tell": says every so many calls how far it is, for kills from outside.
 """
 
 import json
@@ -47,6 +47,8 @@ for number, deaths in enumerate(options["rounds"]):
     def hook(name, when, mine=mine):
         global count
         count += 1
+        if options.get("tell") and count % options["tell"] == 0:
+            print("call", count, flush=True)
         if count in mine:
             os.kill(os.getpid(), signal.SIGKILL)
 
