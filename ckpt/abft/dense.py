@@ -8,7 +8,6 @@ Pure: numbers in, numbers out.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def factorise(panel: Array) -> tuple[Array, int]:
 
 def _getrf(dtype: np.dtype[Any]) -> Any:
     try:
-        lapack = importlib.import_module("scipy.linalg.lapack")
+        from scipy.linalg import lapack
     except ImportError:
         return None
     return lapack.get_lapack_funcs(("getrf",), dtype=dtype)[0]

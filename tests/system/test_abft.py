@@ -199,6 +199,7 @@ def killed_from_outside(start: Callable[..., Job], seed: int, kills: int, **more
         name=f"job-{seed}",
         **more,
     )
+    job.wait_event("running")
     left = list(range(6 + spares))
     for number in range(kills):
         watched, victim = choose.choice(left[:4]), choose.choice(left)
