@@ -203,8 +203,8 @@ def killed_from_outside(start: Callable[..., Job], seed: int, kills: int, **more
     left = list(range(6 + spares))
     for number in range(kills):
         watched, victim = choose.choice(left[:4]), choose.choice(left)
-        seen = f"call {20 * choose.randint(4 * number, 4 * number + 6)}\n"
-        job.wait_for(lambda: seen in f"call 0\n{job.output(watched)}" or "0 " in job.output(watched), seen)  # noqa: B023
+        seen = f"call {20 * choose.randint(4 * number + 1, 4 * number + 6)}\n"
+        job.wait_for(lambda: seen in job.output(watched) or "\n0 " in job.output(watched), seen)  # noqa: B023
         with contextlib.suppress(ProcessLookupError):  # it has come to its end
             job.kill_rank(victim)
             left.remove(victim)
