@@ -77,6 +77,7 @@ ORDER = (
     *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
     "ckpt.reduction",
     *("ckpt.diagnosis.handlers", "ckpt.diagnosis"),
+    "ckpt.abft",
     *(
         "ckpt.controller.supervision",
         "ckpt.controller.launch",

@@ -1,0 +1,111 @@
+"""The end of a solve: U·y = c by back substitution, the solution at every rank, the residual.
+
+Nothing here changes U or c, so all of it can be begun again after a failure.
+
+Block row j is solved by the process that holds U_jj. The columns of its process row have summed what the unknowns found so
+far contribute to it, each for its own block columns, and send that; the new unknowns go to the other rows of its column.
+Row 0 of every column then has all unknowns of its column, and gives them to every living rank, idle ones too: each
+applies the replacements (encoding.py), and has x.
+
+The residual is Linpack's, of the matrix as `fill` gives it, so it depends on nothing that could be lost or wrong. Every
+living rank looks at a share of the block rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ckpt.abft.dense import solve_upper
+from ckpt.abft.encoding import solution
+from ckpt.abft.member import Member, tag
+from ckpt.abft.plan import transformations
+
+__all__ = ["Shares", "residual", "residual_share", "substitute"]
+
+Array = npt.NDArray[Any]
+Shares = tuple[float, ...]
+
+
+def substitute(member: Member) -> Array:
+    """The solution x (n × r), at every rank."""
+    shape, course, link = member.shape, member.course, member.link
+    assert course is not None
+    place, dtype, count = member.place, member.matrix.dtype, member.right.shape[1]
+    mine = _unknowns(member) if place is not None and place.v < shape.Q else None
+    requests = []
+    if place is not None and place.p == 0 and mine is not None:
+        others = [rank for rank in course.roles.ranks() if rank != link.rank]
+        requests = [link.start_send(rank, mine, tag("unknown", shape.blocks)) for rank in others]
+    y = np.empty((shape.groups, shape.Q, shape.nb, count), dtype=dtype)
+    for q, column in enumerate(course.roles.data):
+        if link.rank == column.ranks[0]:
+            y[:, q] = mine
+        else:
+            size = shape.groups, shape.nb, count
+            y[:, q] = link.receive(column.ranks[0], size, dtype, tag("unknown", shape.blocks))
+    for request in requests:
+        link.finish(request)
+    return solution(y.reshape(shape.order, count), transformations(course), shape.Q, shape.nb)[: shape.n]
+
+
+def _unknowns(member: Member) -> Array:
+    """The unknowns of this rank's column (groups × nb × r)."""
+    shape, course, link, local, place = member.shape, member.course, member.link, member.local, member.place
+    assert course is not None and local is not None and place is not None
+    dtype, nb, count = member.matrix.dtype, shape.nb, member.right.shape[1]
+    known = np.zeros_like(local.right_hand_sides)  # what the unknowns of this column contribute to each row
+    found = np.empty((shape.groups, nb, count), dtype=dtype)
+    for j in reversed(range(shape.blocks)):
+        group, v = divmod(j, shape.Q)
+        p, first = shape.root(j), shape.rows_before(place.p, j)
+        if place.p == p and place.v != v:
+            part = np.ascontiguousarray(known[first : first + nb])
+            link.send(course.roles.rank(p, v), part, tag("partial", j))
+        if place.v != v:
+            continue
+        if place.p == p:
+            right = local.right_hand_sides[first : first + nb] - known[first : first + nb]
+            for q in range(shape.Q):
+                if q != v:
+                    right -= link.receive(course.roles.rank(p, q), right.shape, dtype, tag("partial", j))
+            found[group] = solve_upper(local.block(group)[first : first + nb], right)
+            for row in range(shape.P):
+                if row != p:
+                    link.send(course.roles.rank(row, v), found[group], tag("unknown", j))
+        else:
+            found[group] = link.receive(course.roles.rank(p, v), (nb, count), dtype, tag("unknown", j))
+        known[:first] += local.block(group)[:first] @ found[group]
+    return found
+
+
+def residual_share(member: Member) -> Shares:
+    """(largest |b - A·x|, largest sum of a row of |A|, largest and smallest |A_ij| that is not 0) of this rank's rows."""
+    matrix, course, x = member.matrix, member.course, member.solution
+    assert course is not None and x is not None
+    ranks = course.roles.ranks()
+    worst, norm, largest, smallest = 0.0, 0.0, 0.0, np.inf
+    for i in range(ranks.index(member.link.rank), -(-matrix.n // matrix.nb), len(ranks)):
+        rows = slice(i * matrix.nb, min((i + 1) * matrix.nb, matrix.n))
+        numbers = matrix.numbers(rows, slice(0, matrix.n))
+        sizes = np.abs(numbers)
+        wide = np.complex128 if numbers.dtype.kind == "c" else np.float64
+        difference = np.abs(member.right[rows] - numbers.astype(wide) @ x.astype(wide))
+        worst = max(worst, float(difference.max(initial=0.0)) if np.isfinite(difference).all() else np.inf)
+        norm = max(norm, float(sizes.sum(axis=1, dtype=np.float64).max()))
+        largest = max(largest, float(sizes.max()))
+        smallest = min(smallest, float(sizes.min(initial=np.inf, where=sizes > 0)))
+    return worst, norm, largest, smallest
+
+
+def residual(member: Member, shares: list[Shares]) -> float:
+    """max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n), of all ranks' shares; ε: half the distance of 1 to the next number."""
+    assert member.solution is not None
+    worst, norm = (max(share[place] for share in shares) for place in (0, 1))
+    x, b = (float(np.abs(array).max(initial=0.0)) for array in (member.solution, member.right))
+    scale = float(np.finfo(member.matrix.dtype).eps) / 2 * (norm * x + b) * member.shape.n
+    if worst == 0:
+        return 0.0
+    return worst / scale if scale > 0 else float("inf")

@@ -1,0 +1,123 @@
+"""Communication of a solve: everything goes over one communicator, point to point, so that one call can end all of it.
+
+States of a link: *open* (messages go), *ended* (a failure was met: the communicator is revoked, every call of every
+rank in it raises `Interrupted`), then open again after `meet`, on a communicator of those that live. Messages of an
+earlier communicator are never received.
+
+A death costs nothing until somebody meets it: a send to the dead rank or a receive from it raises. Who meets it
+revokes, so all hear of it at their next call, or in the one they are in.
+
+`meet` is the only collective: `Shrink` (an agreement on who lives), everybody's state to everybody, and an `Agree` on
+whether all have got them; else once more. So all that come out of a meeting have the same states, and nobody comes
+out alone.
+
+Ranks are those of the grid's communicator, whatever the present one is. `hook`, for tests, is called with a name and
+"before" or "after" around every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ckpt import MPI
+from ckpt.abft.local import bytes_of
+from ckpt.abft.plan import State
+from ckpt.mpi import MpiException
+
+__all__ = ["Hook", "Interrupted", "Link"]
+
+Hook = Callable[[str, str], None]
+Array = npt.NDArray[Any]
+
+
+class Interrupted(Exception):
+    """A member has died, or another rank has ended the communication: all meet."""
+
+
+class Link:
+    """This rank's end. `comm`: of all ranks of the grid, living or not."""
+
+    def __init__(self, comm: Any, hook: Hook | None = None) -> None:
+        self.rank: int = comm.rank
+        self._comm = comm
+        self._own = False
+        self._index: dict[int, int] = {}
+        self._hook = hook
+        self._pending: list[Any] = []
+
+    @contextmanager
+    def _call(self, name: str) -> Iterator[None]:
+        if self._hook is not None:
+            self._hook(name, "before")
+        try:
+            yield
+        except MpiException as error:
+            if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED):
+                raise Interrupted(str(error)) from None
+            raise
+        if self._hook is not None:
+            self._hook(name, "after")
+
+    def send(self, target: int, array: Array, tag: int) -> None:
+        """Send a contiguous array; returns when it may be changed."""
+        with self._call("send"):
+            self._comm.Send(bytes_of(array), self._index[target], tag)
+
+    def start_send(self, target: int, array: Array, tag: int) -> Any:
+        """Start to send; the array must stay as it is until `finish` has been called with what is returned."""
+        with self._call("start_send"):
+            return self._comm.Isend(bytes_of(array), self._index[target], tag)
+
+    def finish(self, request: Any) -> None:
+        with self._call("finish"):
+            request.Wait()
+
+    def receive(self, source: int, shape: tuple[int, ...], dtype: Any, tag: int) -> Array:
+        """Receive an array of this shape."""
+        array = np.empty(shape, dtype=dtype)
+        with self._call("receive"):
+            self._comm.Recv(bytes_of(array), self._index[source], tag)
+        return array
+
+    def receive_into(self, source: int, memory: Array, tag: int) -> None:
+        with self._call("receive"):
+            self._comm.Recv(bytes_of(memory), self._index[source], tag)
+
+    def end(self) -> None:
+        """End all communication, at every rank."""
+        if self._own:
+            with self._call("revoke"):
+                self._comm.Revoke()
+
+    def meet(self, state: State) -> dict[int, State]:
+        """Everybody's state, the same at every rank that returns; only of living ranks. Ends what is under way."""
+        while True:
+            with self._call("shrink"):
+                comm = self._comm.Shrink()
+            self._comm, self._own = comm, True
+            states: list[State] = []
+            try:
+                with self._call("allgather"):
+                    states = comm.allgather(state)
+                whole = 1
+            except Interrupted:
+                whole = 0
+            try:
+                with self._call("agree"):
+                    agreed = comm.Agree(whole)
+            except Interrupted:  # a death that not all have acknowledged: raised at all alike
+                continue
+            if agreed:
+                self._index = {state.rank: place for place, state in enumerate(states)}
+                return {state.rank: state for state in states}
+
+    def close(self) -> None:
+        """Let go of the communicator."""
+        if self._own:
+            self._comm.Free()
+            self._own = False

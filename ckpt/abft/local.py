@@ -1,0 +1,200 @@
+"""One process's part of the matrix, and what the operations of a step do to it.
+
+`numbers` has the process's rows (grid.py), the blocks of all groups side by side, and last a copy of the right-hand
+sides, which every column carries along. A `Panel` is what a step needs of its panel in one process row; `Update` is
+what it needs of the row exchange: block row k of U, and the rows that move out of block row k into this process.
+
+The pivots of a panel exchange row k·nb+t with row pivots[t], one after the other. So a row that leaves block row k has
+been in it from the start: only the root moves rows out, and only block row k gets rows from elsewhere (`moves`).
+
+Nothing here communicates. Arrays that travel are contiguous; `bytes_of` is their memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ckpt.abft.dense import factorise, solve_lower
+from ckpt.abft.encoding import signs
+from ckpt.abft.errors import Singular
+from ckpt.abft.grid import Shape
+from ckpt.abft.steps import Share
+
+__all__ = ["Local", "Panel", "Update", "bytes_of", "moves"]
+
+Array = npt.NDArray[Any]
+
+
+def bytes_of(array: Array) -> Array:
+    """The memory of a contiguous array as bytes."""
+    return array.reshape(-1).view(np.uint8)
+
+
+class Panel:
+    """Panel k in one process row. `packed`: the memory that travels; `pivots`: matrix rows (nb); `lower`: the rows of
+    L from block row k on that this process row holds (rows × nb), the root's with U in its upper triangle."""
+
+    __slots__ = ("lower", "packed", "pivots")
+
+    def __init__(self, shape: Shape, p: int, k: int, dtype: np.dtype[Any]) -> None:
+        rows = shape.local_rows(p) - shape.rows_before(p, k)
+        head = shape.nb * 8
+        self.packed = np.empty(head + rows * shape.nb * dtype.itemsize, dtype=np.uint8)
+        self.pivots = self.packed[:head].view(np.int64)
+        self.lower = self.packed[head:].view(dtype).reshape(rows, shape.nb)
+
+
+class Update(NamedTuple):
+    """`k`: the step. `upper`: block row k of U for the trailing columns (nb × width). `out`: by process row, the rows
+    that move there out of block row k."""
+
+    k: int
+    upper: Array
+    out: dict[int, Array]
+
+
+class Moves(NamedTuple):
+    """`into`: for each row of block row k the matrix row that moves there. `out`: (from, to) of the rows that leave it."""
+
+    into: list[int]
+    out: list[tuple[int, int]]
+
+
+def moves(shape: Shape, k: int, pivots: Array) -> Moves:
+    first = k * shape.nb
+    at: dict[int, int] = {}
+    for t, pivot in enumerate(pivots.tolist()):
+        row = first + t
+        at[row], at[pivot] = at.get(pivot, pivot), at.get(row, row)
+    below = first + shape.nb
+    return Moves(
+        [at[first + t] for t in range(shape.nb)],
+        sorted((source, target) for target, source in at.items() if target >= below),
+    )
+
+
+class Local:
+    """The numbers of one process at row p."""
+
+    def __init__(self, shape: Shape, p: int, dtype: np.dtype[Any], right: int) -> None:
+        """`right`: the number of right-hand sides."""
+        self.shape, self.p, self.dtype, self.right = shape, p, dtype, right
+        self.numbers: Array = np.zeros((shape.local_rows(p), shape.groups * shape.nb + right), dtype=dtype)
+        self._backups: list[tuple[int, Array]] = []
+
+    @property
+    def right_hand_sides(self) -> Array:
+        return self.numbers[:, self.shape.groups * self.shape.nb :]
+
+    def block(self, group: int) -> Array:
+        """A view of the block column of a group."""
+        return self.numbers[:, self.shape.group_slice(group)]
+
+    def block_copy(self, group: int) -> Array:
+        return np.ascontiguousarray(self.block(group))
+
+    # -- panel ---------------------------------------------------------------------------------------
+
+    def part(self, k: int) -> Array:
+        """The rows from block row k on of block column k, which this column owns."""
+        first = self.shape.rows_before(self.p, k)
+        return np.ascontiguousarray(self.block(k // self.shape.Q)[first:])
+
+    def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
+        """The panel of every process row, at the root. `parts`: of all rows. Raises Singular."""
+        shape = self.shape
+        nb, first = shape.nb, k * shape.nb
+        whole = np.empty((shape.order - first, nb), dtype=self.dtype)
+        places = {p: shape.row_numbers(p)[shape.rows_before(p, k) :] - first for p in range(shape.P)}
+        for p, rows in places.items():
+            whole[rows] = parts[p]
+        pivots, good = factorise(whole)
+        if good < nb:
+            raise Singular(
+                f"the matrix is singular: column {first + good} of {shape.n} depends on those before it "
+                f"(no pivot but zero)"
+            )
+        found = []
+        for p, rows in places.items():
+            panel = Panel(shape, p, k, self.dtype)
+            panel.pivots[...] = pivots + first
+            panel.lower[...] = whole[rows]
+            found.append(panel)
+        return found
+
+    # -- update --------------------------------------------------------------------------------------
+
+    def rows_for(self, k: int, panel: Panel, start: int) -> Array:
+        """The rows of this process that move into block row k, from local column `start` on."""
+        return np.ascontiguousarray(self.numbers[self._sources(k, panel, self.p), start:])
+
+    def _sources(self, k: int, panel: Panel, p: int) -> list[int]:
+        places = [self.shape.local(row) for row in moves(self.shape, k, panel.pivots).into]
+        return [place for row, place in places if row == p]
+
+    def count_rows(self, k: int, panel: Panel, p: int) -> tuple[int, int]:
+        """How many rows process row p gives for block row k, and how many it gets out of it."""
+        found = moves(self.shape, k, panel.pivots)
+        into = sum(self.shape.local(row)[0] == p for row in found.into)
+        return into, sum(self.shape.local(target)[0] == p for _, target in found.out)
+
+    def solve(self, k: int, panel: Panel, start: int, given: dict[int, Array]) -> Update:
+        """Block row k of U, at the root, with the rows that the others have given."""
+        shape = self.shape
+        found = moves(shape, k, panel.pivots)
+        top = np.empty((shape.nb, self.numbers.shape[1] - start), dtype=self.dtype)
+        taken = dict.fromkeys(given, 0)
+        for t, row in enumerate(found.into):
+            p, place = shape.local(row)
+            if p == self.p:
+                top[t] = self.numbers[place, start:]
+            else:
+                top[t] = given[p][taken[p]]
+                taken[p] += 1
+        out = {}
+        for p in range(shape.P):
+            leaving = [shape.local(source)[1] for source, target in found.out if shape.local(target)[0] == p]
+            out[p] = np.ascontiguousarray(self.numbers[leaving, start:])
+        return Update(k, solve_lower(panel.lower[: shape.nb], top), out)
+
+    def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
+        """Change the matrix from step k to step k+1. `owner`: block column k is here, and becomes U."""
+        shape = self.shape
+        arriving = [shape.local(target) for _, target in moves(shape, k, panel.pivots).out]
+        self.numbers[[place for p, place in arriving if p == self.p], start:] = update.out[self.p]
+        first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
+        if below > first:
+            self.numbers[first:below, start:] = update.upper
+        if below < len(self.numbers):
+            self.numbers[below:, start:] -= panel.lower[below - first :] @ update.upper
+        if owner:
+            block = self.block(k // shape.Q)
+            block[below:] = 0
+            if below > first:
+                block[first:below] = np.triu(panel.lower[: shape.nb])
+        self._backups.clear()
+
+    # -- shares of recovery and encoding -------------------------------------------------------------
+
+    def combine(self, share: Share, given: dict[int, Array]) -> None:
+        """Recover the block of this column, or encode; `given`: the group's blocks of the other columns of data."""
+        block = self.block(share.group)
+        weights = signs(share.encoding, share.group, self.shape.Q)
+        if share.kind == "subtract":
+            self._backups.append((share.group, block.copy()))
+            for q, other in given.items():
+                block -= weights[q] * other
+            block *= weights[share.column]
+        else:
+            block[...] = 0
+            for q, other in given.items():
+                block += weights[q] * other
+
+    def undo_shares(self) -> None:
+        """Undo what was subtracted since the last panel was applied."""
+        for group, block in reversed(self._backups):
+            self.block(group)[...] = block
+        self._backups.clear()

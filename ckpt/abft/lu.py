@@ -1,0 +1,205 @@
+"""`solve`: A·x = b by LU factorisation with partial pivoting on a P × Q grid and its column of checksums.
+
+A rank of the grid goes through
+
+    meet → follow the decision → steps → back substitution → its share of the residual → meet → done
+
+and from anywhere back to the first, when a call is interrupted: a rank that met a failure has ended the communication. Idle
+ranks take the same way without steps. An exception of any rank, the program's `fill` among them, is told at a meeting
+too, so that all ranks raise.
+
+While nothing fails, there are two meetings, at the start and at the end, and no other collective call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+
+from ckpt.abft import errors
+from ckpt.abft.backward import residual, residual_share, substitute
+from ckpt.abft.errors import AbftError, Inaccurate, InputError, RankFailed
+from ckpt.abft.link import Interrupted, Link
+from ckpt.abft.matrix import Matrix, right_hand_sides
+from ckpt.abft.member import Member
+from ckpt.abft.plan import Decision, State, decide, first_course, transformations
+from ckpt.abft.report import Loss, Report, Solution
+
+__all__ = ["RESIDUAL_BOUND", "solve"]
+
+RESIDUAL_BOUND = 16.0
+"""Linpack's bound: a solution with a larger residual is wrong."""
+
+_ON_LOSS = ("hot", "recover", "stop")
+
+
+def solve(A: Matrix, b: Any, *, on_loss: str = "hot", restore: bool = True, check: bool = True) -> Solution:
+    """The solution x of A·x = b, at every living rank of the grid; `x.report` tells what happened.
+
+    `b`: n numbers, or n × r for r right-hand sides, the same at all ranks. Collective over the ranks of the grid, spares
+    included: every living one calls it with equal arguments.
+
+    `on_loss`: "hot": a column that has lost a process is replaced by the checksums, which costs no data movement. "recover":
+    what it held is computed back at once. "stop": TooManyLost. `restore`: with spares, turn replaced columns back in the
+    background, before the next failure. `check`: compute the residual and raise Inaccurate if it is larger than 16.
+
+    Raises at all living ranks alike: InputError, GridError, Singular, TooManyLost, Inaccurate, RankFailed. Ranks die only
+    under ``ckpt run --on-failure continue``; otherwise a death sets the whole job back to its last checkpoint.
+    """
+    if not isinstance(A, Matrix):
+        raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
+    if on_loss not in _ON_LOSS:
+        raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
+    return _Solve(A, b, on_loss, restore, check).run()
+
+
+class _Solve:
+    def __init__(self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool) -> None:
+        self.began = time.perf_counter()
+        self.matrix, self.on_loss, self.restore, self.check = matrix, on_loss, restore, check
+        self.problem: str | None = None
+        self.flat = np.ndim(b) < 2
+        try:
+            right = right_hand_sides(matrix, b)
+        except InputError as error:
+            right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), _told(error)
+        self.signature = f"{matrix.signature()} b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check}"
+        self.link = Link(matrix.grid.comm, matrix.grid.hook)
+        self.member = Member(self.link, matrix, right)
+        self.losses: list[Loss] = []
+        self.states: dict[int, State] = {}
+        self.checked = 0
+        self.shares: tuple[float, ...] = ()
+        self.seen_ns = 0
+
+    def run(self) -> Solution:
+        try:
+            if self._computed():
+                return self._result()
+        finally:
+            self.link.close()
+        raise AssertionError("a solve ends with a solution or an error")
+
+    def _computed(self) -> bool:
+        decision = self._meet()
+        while decision.what != "solved":
+            original: Exception | None = None
+            try:
+                self._go(decision)
+            except Interrupted:
+                self.seen_ns = self.seen_ns or time.perf_counter_ns()
+            except Exception as error:
+                original, self.problem = error, _told(error)
+            if self.problem is not None or self.seen_ns:
+                self.link.end()
+            try:
+                decision = self._meet()
+            except RankFailed as told:
+                raise (original if original is not None else told) from None
+        return True
+
+    def _go(self, decision: Decision) -> None:
+        member = self.member
+        before = member.step
+        member.follow(decision)
+        self._note(decision, before)
+        if decision.what != "finish" and member.solution is None and self.matrix.n > 0:
+            member.run_steps()
+            member.solution = np.ascontiguousarray(substitute(member))
+        elif self.matrix.n == 0:
+            member.solution = member.right
+        self.shares = residual_share(member) if self.check and self.matrix.n else ()
+        self.checked = decision.course.meetings
+
+    def _meet(self) -> Decision:
+        member = self.member
+        first = member.course is None
+        states = self.states = self.link.meet(
+            member.state(
+                checked=self.checked, problem=self.problem, signature=self.signature, remarks=self.shares
+            )
+        )
+        self._raise_problems()
+        if first:
+            grid = self.matrix.grid
+            course = first_course(member.shape, tuple(sorted(states)), bool(grid.redundant), self.on_loss)
+            return Decision("start", course)
+        assert member.course is not None
+        return decide(member.course, states, self.restore)
+
+    def _raise_problems(self) -> None:
+        """Raise what a rank has told, at all ranks; the lowest one's, if there are several."""
+        for rank, state in sorted(self.states.items()):
+            if state.problem is not None:
+                name, _, text = state.problem.partition(": ")
+                kind = getattr(errors, name, None)
+                if kind is None:
+                    raise RankFailed(f"rank {rank} raised {state.problem}")
+                raise kind(f"rank {rank}: {text}")
+        told = {state.signature: rank for rank, state in sorted(self.states.items(), reverse=True)}
+        if len(told) > 1:
+            (one, at), (other, there) = sorted(told.items(), key=lambda item: item[1])[:2]
+            raise InputError(f"ranks {at} and {there} called solve with different arguments: {one}; {other}")
+
+    def _note(self, decision: Decision, before: int) -> None:
+        course = decision.course
+        noted = sum(len(loss.ranks) for loss in self.losses)
+        died = course.lost[noted:]
+        if died:
+            now = time.perf_counter_ns()
+            took_ms = (now - (self.seen_ns or now)) / 1e6
+            behind = max(0, course.base - before) if self.member.place is not None and before >= 0 else 0
+            self.losses.append(
+                Loss(died, course.base, course.shape.blocks, decision.happened, took_ms, behind)
+            )
+        self.seen_ns = 0
+
+    def _result(self) -> Solution:
+        member, matrix = self.member, self.matrix
+        assert member.course is not None and member.solution is not None
+        shares = [state.remarks for state in self.states.values()]
+        value = residual(member, shares) if self.check and matrix.n else math.nan
+        if self.check and matrix.n and not value <= RESIDUAL_BOUND:
+            raise Inaccurate(
+                f"the residual is {value:.3g}, and no more than {RESIDUAL_BOUND:.0f} can be rounding: the solution must not "
+                f"be used. Either fill gives other numbers each time, or a number was wrong in memory"
+            )
+        course = member.course
+        x = member.solution[:, 0] if self.flat else member.solution
+        report = Report(
+            order=matrix.n,
+            grid=(matrix.grid.P, matrix.grid.Q),
+            losses=tuple(self.losses),
+            residual=value,
+            protected=course.roles.check is not None and course.ready <= course.shape.blocks,
+            replaced=len([one for one in transformations(course) if one.groups]),
+            seconds=time.perf_counter() - self.began,
+            remarks=_remarks(shares, matrix),
+        )
+        return Solution.of(x, report)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, AbftError):
+        text = str(error)
+    else:
+        text = " ".join(str(error).split()) or "(no text)"
+    return f"{type(error).__name__}: {text}"
+
+
+def _remarks(shares: list[tuple[float, ...]], matrix: Matrix) -> tuple[str, ...]:
+    if not all(shares):
+        return ()
+    largest, smallest = max(share[2] for share in shares), min(share[3] for share in shares)
+    bound = 1 / float(np.finfo(matrix.dtype).eps)
+    with contextlib.suppress(OverflowError, ZeroDivisionError):
+        if largest / smallest > bound:
+            return (
+                f"the entries of A are between {smallest:.3g} and {largest:.3g}: sums of checksums lose the small ones",
+            )
+    return ()

@@ -1,0 +1,174 @@
+"""The process grid, and matrices as the program gives them.
+
+A `Matrix` holds no numbers: it knows the program's function `fill`, and every solve asks it anew for the blocks that
+a process needs, those of a column of checksums too. So encoding needs no communication, and a place whose rank dies
+before the first panel is applied is filled by another one. That asks one thing of `fill`: it gives the same numbers
+for the same rows and columns, at every rank, at any time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ckpt import MPI
+from ckpt.abft.encoding import signs
+from ckpt.abft.errors import GridError, InputError
+from ckpt.abft.grid import Place, Shape
+from ckpt.abft.link import Hook
+from ckpt.abft.local import Local
+
+__all__ = ["Grid", "Matrix", "right_hand_sides"]
+
+Array = npt.NDArray[Any]
+Fill = Callable[[slice, slice], Any]
+
+_DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+class Grid:
+    """A grid of P × Q processes, with `redundant` columns of checksums, of the ranks of a communicator.
+
+    `P`, `Q`: process rows, and columns of data. `redundant`: 1, or 0 for a solve that no checksums protect. `comm`: the
+    ranks; default: all of the job. Its further ranks are spares, which form new checksums after a failure: P-1 ranks are
+    left of a column that has lost one, so each spare bears one more failure. `hook`, for tests: called with
+    (name, "before" or "after") around every call of the communication.
+
+    No communication. Raises GridError: too few ranks, or numbers that make no grid.
+    """
+
+    def __init__(
+        self, P: int, Q: int, *, redundant: int = 1, comm: Any = None, hook: Hook | None = None
+    ) -> None:
+        for name, number in (("P", P), ("Q", Q)):
+            if not isinstance(number, (int, np.integer)) or number < 1:
+                raise GridError(f"{name} must be a positive number of processes, not {number!r}")
+        if redundant not in (0, 1):
+            raise GridError(f"redundant must be 0 or 1 columns of checksums, not {redundant!r}")
+        self.P, self.Q, self.redundant, self.hook = int(P), int(Q), int(redundant), hook
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        needed = self.P * (self.Q + self.redundant)
+        if self.comm.size < needed:
+            raise GridError(
+                f"a grid of {P} × {Q} with {redundant} column of checksums needs {needed} ranks, and there are "
+                f"{self.comm.size}: start with `ckpt run -n {needed} --on-failure continue`"
+                + (", or ask for a grid without protection (redundant=0)" if redundant else "")
+            )
+
+    def matrix(self, n: int, *, fill: Fill | Any, nb: int = 64, dtype: Any = None) -> Matrix:
+        """A matrix of order n in blocks of nb. `fill(rows, columns)`: two slices; the numbers there, or all that numpy
+        makes an array of that shape of. It is called at several ranks, any number of times, and must give the same
+        numbers each time. Or an array of n × n, the same at all ranks.
+
+        `dtype`: float32, float64, complex64 or complex128; default: that of the array, or float64. Raises InputError.
+        """
+        return Matrix(self, n, fill, nb, dtype)
+
+
+class Matrix:
+    """A square matrix of order `n`, given by a function. Made by `Grid.matrix`."""
+
+    def __init__(self, grid: Grid, n: int, fill: Fill | Any, nb: int, dtype: Any) -> None:
+        if not isinstance(n, (int, np.integer)) or n < 0:
+            raise InputError(f"n must be the order of a matrix, not {n!r}")
+        if not isinstance(nb, (int, np.integer)) or nb < 1:
+            raise InputError(f"nb must be a positive number of rows, not {nb!r}")
+        self._array: Array | None = None
+        if callable(fill):
+            self._fill: Fill = fill
+        else:
+            array = self._array = np.asarray(fill)
+            if array.shape != (n, n):
+                raise InputError(
+                    f"an array of {n} × {n} is needed, not of {' × '.join(map(str, array.shape))}"
+                )
+            dtype = array.dtype if dtype is None else dtype
+            self._fill = lambda rows, columns: array[rows, columns]
+        self.grid, self.n = grid, int(n)
+        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        if self.dtype.name not in _DTYPES:
+            raise InputError(
+                f"matrices are of {', '.join(_DTYPES)}, not of {self.dtype.name}: checksums of others are not exact, "
+                f"or overflow; give dtype=numpy.float64 to convert"
+            )
+        self.nb = max(1, min(int(nb), -(-self.n // grid.Q)))
+        self.shape = Shape(grid.P, grid.Q, self.n, self.nb)
+
+    def signature(self) -> str:
+        given = (
+            "" if self._array is None else f"{zlib.crc32(np.ascontiguousarray(self._array).tobytes()):08x}"
+        )
+        grid = f"P={self.grid.P} Q={self.grid.Q} redundant={self.grid.redundant}"
+        return f"{grid} n={self.n} nb={self.nb} {self.dtype} {given}"
+
+    def numbers(self, rows: slice, columns: slice) -> Array:
+        """What `fill` gives for these rows and columns. Raises InputError: another shape, kind, or numbers not finite."""
+        wanted = rows.stop - rows.start, columns.stop - columns.start
+        where = f"for rows {rows.start}:{rows.stop} and columns {columns.start}:{columns.stop}"
+        found = np.asarray(self._fill(rows, columns))
+        if found.shape != wanted:
+            raise InputError(f"fill gave an array of {found.shape} {where}, not of {wanted}")
+        if found.dtype.kind not in "biufc":
+            raise InputError(f"fill gave {found.dtype} {where}, which are no numbers")
+        if found.dtype.kind == "c" and self.dtype.kind != "c":
+            raise InputError(f"fill gave complex numbers {where}: give dtype=numpy.complex128")
+        found = found.astype(self.dtype)
+        if not np.isfinite(found).all():
+            i, j = np.argwhere(~np.isfinite(found))[0]
+            raise InputError(
+                f"A[{rows.start + int(i)}, {columns.start + int(j)}] is {found[i, j]}: checksums need finite numbers"
+            )
+        return found
+
+    def _block(self, i: int, j: int, corner: float) -> Array:
+        """Block (i, j), with the identity (times `corner`) that fills the matrix up to its padded order."""
+        nb, n = self.nb, self.n
+        block = np.zeros((nb, nb), dtype=self.dtype)
+        rows, columns = slice(i * nb, min((i + 1) * nb, n)), slice(j * nb, min((j + 1) * nb, n))
+        if rows.stop > rows.start and columns.stop > columns.start:
+            block[: rows.stop - rows.start, : columns.stop - columns.start] = self.numbers(rows, columns)
+        if i == j:
+            for t in range(max(0, n - i * nb), nb):
+                block[t, t] = corner
+        return block
+
+    def corner(self) -> float:
+        """The size of the numbers that fill the matrix up: that of its first block."""
+        if self.shape.order == self.n:
+            return 1.0
+        end = min(self.n, self.nb)
+        largest = float(np.abs(self.numbers(slice(0, end), slice(0, end))).max())
+        return largest if largest > 0 else 1.0
+
+    def fill(self, local: Local, place: Place, encoding: int) -> None:
+        """Fill a process's part: blocks of data, or checksums of all columns."""
+        shape, corner = self.shape, self.corner()
+        for place_in_column, i in enumerate(shape.block_rows(place.p)):
+            rows = slice(place_in_column * shape.nb, (place_in_column + 1) * shape.nb)
+            for group in range(shape.groups):
+                target = local.block(group)[rows]
+                if place.v < shape.Q:
+                    target[...] = self._block(i, group * shape.Q + place.v, corner)
+                    continue
+                for q, weight in enumerate(signs(encoding, group, shape.Q)):
+                    target += weight * self._block(i, group * shape.Q + q, corner)
+
+
+def right_hand_sides(matrix: Matrix, b: Any) -> Array:
+    """`b` as an array of n rows. Raises InputError."""
+    found = np.asarray(b)
+    if found.ndim not in (1, 2) or len(found) != matrix.n:
+        raise InputError(f"b must have {matrix.n} rows, as the matrix; its shape is {found.shape}")
+    if found.dtype.kind not in "biufc":
+        raise InputError(f"b has {found.dtype}, which are no numbers")
+    if found.dtype.kind == "c" and matrix.dtype.kind != "c":
+        raise InputError("b is complex and the matrix is not: give the matrix dtype=numpy.complex128")
+    found = found.astype(matrix.dtype).reshape(matrix.n, 1 if found.ndim == 1 else found.shape[1])
+    if not np.isfinite(found).all():
+        i, j = np.argwhere(~np.isfinite(found))[0]
+        raise InputError(f"b[{int(i)}, {int(j)}] is {found[i, j]}")
+    return found

@@ -1,0 +1,292 @@
+"""One rank's part of a solve: it carries out the operations of the steps, and what a meeting has decided.
+
+Who does what in which order is decided by pure modules (steps.py, plan.py); the numbers are in local.py; the calls in
+link.py. Between two steps a member is consistent: `step` says which panels it has applied, `panels` has those that it
+or others may need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix,
+and no communication is in it. So an `Interrupted` may come out of any call.
+
+Not here: what is done around the steps (lu.py), the triangular solve at the end (backward.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ckpt.abft.grid import Place
+from ckpt.abft.link import Link
+from ckpt.abft.local import Local, Panel, Update
+from ckpt.abft.matrix import Matrix
+from ckpt.abft.plan import Course, Decision, State, Transfer
+from ckpt.abft.steps import WINDOW, Op, operations, share_operations, trailing_group
+
+__all__ = ["Member", "tag"]
+
+Array = npt.NDArray[Any]
+
+_KINDS = "part piece panel rows update token block solution right unknown partial".split()  # noqa: SIM905
+
+
+def tag(kind: str, k: int) -> int:
+    """The tag of messages of this kind in step k."""
+    return k * 16 + _KINDS.index(kind)
+
+
+class Member:
+    """This rank in a solve. `right`: the right-hand sides (n × r)."""
+
+    def __init__(self, link: Link, matrix: Matrix, right: Array) -> None:
+        self.link, self.matrix, self.right = link, matrix, right
+        self.shape = matrix.shape
+        self.course: Course | None = None
+        self.place: Place | None = None
+        self.local: Local | None = None
+        self.step = -1
+        self.panels: dict[int, Panel] = {}
+        self.update: Update | None = None
+        self.solution: Array | None = None
+        self._sends: dict[int, list[Any]] = {}
+        self._given: dict[str, dict[int, Array]] = {}
+        self._made: dict[int, Panel] = {}
+
+    def state(self, **more: Any) -> State:
+        low, high = (min(self.panels), max(self.panels) + 1) if self.panels else (0, 0)
+        return State(
+            self.link.rank,
+            step=self.step,
+            update=-1 if self.update is None else self.update.k,
+            low=low,
+            high=high,
+            solved=self.solution is not None,
+            **more,
+        )
+
+    # -- what a meeting has decided ------------------------------------------------------------------
+
+    def follow(self, decision: Decision) -> None:
+        """Take the place that the course gives this rank, and carry out the transfers. May be interrupted."""
+        course = self.course = decision.course
+        self._sends.clear()
+        if decision.what == "start":
+            self._start(course)
+        if self.local is not None and self.step >= course.counted:
+            self.local.undo_shares()
+        self.panels = {k: panel for k, panel in self.panels.items() if k < course.base}
+        place = course.roles.place(self.link.rank)
+        joins = any(each.kind == "right" and each.target == self.link.rank for each in decision.transfers)
+        if place is None or joins:  # what it holds is of no use to its new column
+            self.local, self.step, self.update, self.panels = None, -1, None, {}
+        self.place = place
+        for transfer in decision.transfers:
+            if self.link.rank == transfer.source:
+                self._give(transfer)
+            elif self.link.rank == transfer.target:
+                self._take(transfer)
+
+    def _start(self, course: Course) -> None:
+        place = course.roles.place(self.link.rank)
+        if place is None or (place == self.place and self.step == 0):
+            return
+        self.place, self.step, self.update, self.panels = place, -1, None, {}
+        self.local = self._empty(place)
+        self.matrix.fill(self.local, place, course.encoding)
+        rows = self.shape.row_numbers(place.p)
+        inside = rows < self.shape.n
+        self.local.right_hand_sides[inside] = self.right[rows[inside]]
+        self.step = 0
+
+    def _empty(self, place: Place) -> Local:
+        return Local(self.shape, place.p, self.matrix.dtype, self.right.shape[1])
+
+    def _give(self, transfer: Transfer) -> None:
+        kind, k, target = transfer.kind, transfer.k, transfer.target
+        if kind == "solution":
+            assert self.solution is not None
+            self.link.send(target, self.solution, tag(kind, 0))
+            return
+        assert self.local is not None and self.course is not None
+        if kind == "panel":
+            self.link.send(target, self.panels[k].packed, tag(kind, k))
+        elif kind == "right":
+            assert self.step == k
+            self.link.send(target, np.ascontiguousarray(self.local.right_hand_sides), tag(kind, k))
+        else:
+            assert self.update is not None and self.update.k == k
+            if target == self.link.rank:
+                self._apply(k)
+                return
+            place = self.course.roles.place(target)
+            assert place is not None
+            self.link.send(target, self._packed_update(place.p), tag(kind, k))
+
+    def _take(self, transfer: Transfer) -> None:
+        kind, k, source = transfer.kind, transfer.k, transfer.source
+        if kind == "solution":
+            shape = self.shape.n, self.right.shape[1]
+            self.solution = self.link.receive(source, shape, self.matrix.dtype, tag(kind, 0))
+            return
+        assert self.place is not None
+        if kind == "panel":
+            panel = Panel(self.shape, self.place.p, k, self.matrix.dtype)
+            self.link.receive_into(source, panel.packed, tag(kind, k))
+            self.panels[k] = panel
+        elif kind == "right":
+            local = self._empty(self.place)
+            shape = local.right_hand_sides.shape
+            local.right_hand_sides[...] = self.link.receive(source, shape, self.matrix.dtype, tag(kind, k))
+            self.local, self.step, self.update, self.panels = local, k, None, {}
+        else:
+            self.update = self._receive_update(source, k)
+            self._apply(k)
+
+    # -- steps ---------------------------------------------------------------------------------------
+
+    def run_steps(self) -> None:
+        """Go from the step where this rank is to the end of the factorisation."""
+        course, place = self.course, self.place
+        assert course is not None
+        if place is None:
+            return
+        columns = course.roles.numbers()
+        while self.step < self.shape.blocks:
+            self._given, self._made = {}, {}
+            for op in operations(
+                self.shape, columns, course.base, self.step, place.p, place.v, course.shares
+            ):
+                self._carry_out(op)
+        self._given, last = {}, course.shares.get(self.shape.blocks, ())
+        for op in share_operations(self.shape, self.shape.blocks, place.p, place.v, last):
+            self._carry_out(op)
+
+    def _carry_out(self, op: Op) -> None:
+        getattr(self, f"_op_{op.kind.replace(' ', '_')}")(op, op.k, self._rank(op))
+
+    def _rank(self, op: Op) -> int:
+        assert self.course is not None
+        return self.link.rank if op.peer is None else self.course.roles.rank(*op.peer)
+
+    def _here(self) -> tuple[Local, Place]:
+        assert self.local is not None and self.place is not None
+        return self.local, self.place
+
+    def _start_of(self, k: int) -> int:
+        """The first local column that step k changes."""
+        _, place = self._here()
+        assert self.course is not None
+        open_groups = self.course.open_at(k, place.v)
+        group = trailing_group(self.shape, k, place.v, open_groups)
+        return group * self.shape.nb
+
+    def _width(self, k: int) -> int:
+        local, _ = self._here()
+        return int(local.numbers.shape[1]) - self._start_of(k)
+
+    # each operation of steps.py: op, its step, the rank at the other end
+
+    def _op_give_part(self, op: Op, k: int, rank: int) -> None:
+        self.link.send(rank, self._here()[0].part(k), tag("part", k))
+
+    def _op_get_part(self, op: Op, k: int, rank: int) -> None:
+        assert op.peer is not None
+        rows = self.shape.local_rows(op.peer[0]) - self.shape.rows_before(op.peer[0], k)
+        array = self.link.receive(rank, (rows, self.shape.nb), self.matrix.dtype, tag("part", k))
+        self._given.setdefault("part", {})[op.peer[0]] = array
+
+    def _op_factorise(self, op: Op, k: int, rank: int) -> None:
+        local, place = self._here()
+        parts = {**self._given.get("part", {}), place.p: local.part(k)}
+        self._made = dict(enumerate(local.factorise(k, parts)))
+        self.panels[k] = self._made[place.p]
+
+    def _op_give_piece(self, op: Op, k: int, rank: int) -> None:
+        assert op.peer is not None
+        self.link.send(rank, self._made[op.peer[0]].packed, tag("piece", k))
+
+    def _op_get_piece(self, op: Op, k: int, rank: int) -> None:
+        self._get_panel(k, rank, "piece")
+
+    def _op_get_panel(self, op: Op, k: int, rank: int) -> None:
+        self._get_panel(k, rank, "panel")
+
+    def _get_panel(self, k: int, rank: int, kind: str) -> None:
+        panel = Panel(self.shape, self._here()[1].p, k, self.matrix.dtype)
+        self.link.receive_into(rank, panel.packed, tag(kind, k))
+        self.panels[k] = panel
+
+    def _op_give_panel(self, op: Op, k: int, rank: int) -> None:
+        request = self.link.start_send(rank, self.panels[k].packed, tag("panel", k))
+        self._sends.setdefault(k, []).append(request)
+
+    def _op_get_token(self, op: Op, k: int, rank: int) -> None:
+        self.link.receive(rank, (1,), np.uint8, tag("token", k))
+
+    def _op_give_token(self, op: Op, k: int, rank: int) -> None:
+        self.link.send(rank, np.zeros(1, dtype=np.uint8), tag("token", k))
+
+    def _op_give_rows(self, op: Op, k: int, rank: int) -> None:
+        rows = self._here()[0].rows_for(k, self.panels[k], self._start_of(k))
+        self.link.send(rank, rows, tag("rows", k))
+
+    def _op_get_rows(self, op: Op, k: int, rank: int) -> None:
+        assert op.peer is not None
+        count, _ = self._here()[0].count_rows(k, self.panels[k], op.peer[0])
+        array = self.link.receive(rank, (count, self._width(k)), self.matrix.dtype, tag("rows", k))
+        self._given.setdefault("rows", {})[op.peer[0]] = array
+
+    def _op_solve(self, op: Op, k: int, rank: int) -> None:
+        given = self._given.get("rows", {})
+        self.update = self._here()[0].solve(k, self.panels[k], self._start_of(k), given)
+
+    def _op_give_update(self, op: Op, k: int, rank: int) -> None:
+        assert op.peer is not None
+        self.link.send(rank, self._packed_update(op.peer[0]), tag("update", k))
+
+    def _op_get_update(self, op: Op, k: int, rank: int) -> None:
+        self.update = self._receive_update(rank, k)
+
+    def _packed_update(self, p: int) -> Array:
+        assert self.update is not None
+        return np.concatenate([self.update.upper, self.update.out[p]])
+
+    def _receive_update(self, rank: int, k: int) -> Update:
+        local, place = self._here()
+        nb = self.shape.nb
+        _, count = local.count_rows(k, self.panels[k], place.p)
+        array = self.link.receive(rank, (nb + count, self._width(k)), self.matrix.dtype, tag("update", k))
+        return Update(k, array[:nb], {place.p: array[nb:]})
+
+    def _op_apply(self, op: Op, k: int, rank: int) -> None:
+        self._apply(k)
+        for old in [old for old in self.panels if old < self.step - WINDOW * self.shape.Q]:
+            for request in self._sends.pop(old, ()):
+                self.link.finish(request)
+            del self.panels[old]
+
+    def _apply(self, k: int) -> None:
+        local, place = self._here()
+        assert self.update is not None and self.course is not None
+        column = self.course.roles.column(place.v)
+        owner = place.v == self.shape.owner(k) and k >= column.since
+        local.apply(k, self.panels[k], self._start_of(k), self.update, owner)
+        self.step = k + 1
+        if place.p != self.shape.root(k):
+            self.update = None
+
+    def _op_give_block(self, op: Op, k: int, rank: int) -> None:
+        share = self._share(op)
+        self.link.send(rank, self._here()[0].block_copy(share.group), tag("block", k))
+
+    def _op_get_block(self, op: Op, k: int, rank: int) -> None:
+        assert op.peer is not None
+        shape = self._here()[0].block(0).shape
+        array = self.link.receive(rank, shape, self.matrix.dtype, tag("block", k))
+        self._given.setdefault(f"block {op.detail}", {})[op.peer[1]] = array
+
+    def _op_combine(self, op: Op, k: int, rank: int) -> None:
+        self._here()[0].combine(self._share(op), self._given.get(f"block {op.detail}", {}))
+
+    def _share(self, op: Op) -> Any:
+        assert self.course is not None
+        return self.course.shares[op.k][op.detail]

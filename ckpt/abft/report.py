@@ -1,0 +1,92 @@
+"""What happened in a solve: `x.report`.
+
+A `Solution` is numpy's array of x with the `Report` as an attribute; arrays that are made of it have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Loss", "Report", "Solution"]
+
+_WORDS = {
+    "replaced": "its column {column} was replaced by the checksums",
+    "checksums lost": "the column of checksums is gone",
+    "encoding": "new checksums are encoded",
+    "idle lost": "it held nothing",
+    "again": "nothing was lost: its place was given to another rank",
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What all ranks agreed on after a death.
+
+    `ranks`: of the grid, who had died since the last meeting. `step`, `steps`: the panel from which all went on, and how
+    many there are. `happened`: "replaced", "checksums lost", "encoding", "idle lost", "again", each with the column.
+    `handling_ms`: from when this rank met the failure until it computed again. `caught_up`: steps that this rank
+    had to catch up.
+    """
+
+    ranks: tuple[int, ...]
+    step: int
+    steps: int
+    happened: tuple[tuple[str, int], ...]
+    handling_ms: float
+    caught_up: int
+
+    def __str__(self) -> str:
+        who = ", ".join(map(str, self.ranks)) or "nobody"
+        what = (
+            "; ".join(_WORDS[name].format(column=column) for name, column in self.happened)
+            or "nothing changed"
+        )
+        return (
+            f"rank {who} died, seen at step {self.step} of {self.steps}: {what} ({self.handling_ms:.1f} ms)"
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """`residual`: max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n) in the maximum norm, as Linpack has it; nan: not looked at.
+    `protected`: whether there were complete checksums at the end. `replaced`: columns of data that checksums stand for at
+    the end, so many times. `seconds`: of this rank, in the whole solve. `remarks`: what the user should know."""
+
+    order: int
+    grid: tuple[int, int]
+    losses: tuple[Loss, ...]
+    residual: float
+    protected: bool
+    replaced: int
+    seconds: float
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def died(self) -> tuple[int, ...]:
+        """The ranks of the grid that died in the solve."""
+        return tuple(rank for loss in self.losses for rank in loss.ranks)
+
+    def __str__(self) -> str:
+        P, Q = self.grid
+        kind = "protected" if self.protected else "not protected"
+        head = f"order {self.order} on {P} × {Q} processes, {kind} at the end"
+        end = f"residual {self.residual:.3g}, {self.seconds:.3f} s"
+        return "\n".join([f"{head}: {end}", *map(str, self.losses), *self.remarks])
+
+
+class Solution(np.ndarray[Any, np.dtype[Any]]):
+    """The solution x, an array, with a `report`."""
+
+    report: Report | None
+
+    def __array_finalize__(self, obj: Any) -> None:
+        self.report = None
+
+    @classmethod
+    def of(cls, x: Any, report: Report) -> Solution:
+        found = np.asarray(x).view(cls)
+        found.report = report
+        return found

@@ -1,0 +1,63 @@
+"""Solves again and again, and in each solve one rank, or more, kills itself with SIGKILL at a given call. Compares
+the solutions.
+
+deaths.py '{"P": 2, "Q": 2, "n": 64, "nb": 8, "spares": 0, "rounds": [[[place, call], …], …], …}'
+
+Each round takes its ranks from those that live: P·(Q+1) and so many spares, in order. `place`: the number of a rank
+among these.
+`call`: it dies at this call of the hook (two for each call of the communication). A round in which nobody dies, because a
+solve has fewer calls, counts as one without a failure. Rank r prints "ROUND outcome RESIDUAL calls=…" for each round;
+"wrong" is what must never be. "tell": says every so many calls how far it is, for kills from outside.
+"""
+
+import json
+import os
+import signal
+import sys
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from ckpt import MPI, abft
+
+options = json.loads(sys.argv[1])
+P, Q, n, nb = (options[name] for name in ("P", "Q", "n", "nb"))
+wanted = P * (Q + 1) + options["spares"]
+world = MPI.COMM_WORLD
+random = np.random.default_rng(options.get("seed", 1))
+matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, (n, 2))
+if options.get("dtype", "float64") != "float64":
+    matrix, right = matrix.astype(options["dtype"]), right.astype(options["dtype"])
+truth = np.linalg.solve(matrix, right)
+close = 1e4 * np.finfo(matrix.dtype).eps * np.linalg.cond(matrix) * np.abs(truth).max()
+
+for number, deaths in enumerate(options["rounds"]):
+    world = world.Shrink()
+    if world.size < wanted:
+        print(number, "enough", world.size, flush=True)
+        break
+    part = world.Split(0 if world.rank < wanted else 1, world.rank)
+    world.Agree(1)  # nobody dies while others are still in Split
+    if world.rank >= wanted:
+        continue
+    mine = {call for place, call in deaths if place == part.rank}
+    count = 0
+
+    def hook(name, when, mine=mine):
+        global count
+        count += 1
+        if options.get("tell") and count % options["tell"] == 0:
+            print("call", count, flush=True)
+        if count in mine:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    grid = abft.Grid(P, Q, comm=part, hook=hook)
+    try:
+        x = abft.solve(grid.matrix(n, nb=nb, fill=matrix), right, on_loss=options.get("on_loss", "hot"))
+    except abft.TooManyLost as error:
+        print(number, "lost", error, flush=True)
+        continue
+    outcome = "right" if np.abs(x - truth).max() <= close else "wrong"
+    what = ",".join(name for loss in x.report.losses for name, _ in loss.happened)
+    print(number, outcome, f"{x.report.residual:.4f}", f"calls={count}", what, flush=True)

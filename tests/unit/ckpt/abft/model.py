@@ -1,0 +1,359 @@
+"""A solve without numbers: the shipped `operations` and `decide`, carried out on symbols, with every death there can be.
+
+A process is its step, its panels, and for every block what it is: ("A", v), or ("E", encoding, blocks) for checksums.
+A panel is (k, what it was made of). Every message says of which step and width it is, and is compared with what is
+awaited.
+
+All receives name their sender, so what a process has done after i calls does not depend on the order in which processes run
+(a Kahn network). One run gives all snapshots, and every combination of them in which no message is received before it
+was sent is a state in which a death can find the processes: `cuts` enumerates these. A process is interrupted in a
+call, so local operations belong to the call before them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ckpt.abft import plan, steps
+from ckpt.abft.grid import Place, Shape
+from ckpt.abft.plan import Course, Decision, State, Transfer
+from ckpt.abft.steps import Op, Share
+
+LOCAL = ("factorise", "solve", "apply", "combine")
+
+
+class Wrong(AssertionError):
+    """The model has found what must not be."""
+
+
+def expect(truth: bool, *what: object) -> None:
+    if not truth:
+        raise Wrong(" ".join(map(str, what)))
+
+
+class Process:
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.place: Place | None = None
+        self.step = -1
+        self.update: tuple[int, int] | None = None  # step, width
+        self.panels: dict[int, Any] = {}
+        self.applied: tuple[Any, ...] = ()
+        self.blocks: dict[int, Any] = {}
+        self.updated: dict[
+            int, int
+        ] = {}  # by group: the panels below this number have changed it, each in its turn
+        self.backups: list[tuple[int, Any]] = []
+        self.right = False
+        self.given: dict[Any, Any] = {}
+
+    def copy(self) -> Process:
+        other = copy.copy(self)
+        other.panels, other.blocks = dict(self.panels), dict(self.blocks)
+        other.updated = dict(self.updated)
+        other.backups, other.given = list(self.backups), dict(self.given)
+        return other
+
+    def state(self) -> State:
+        low, high = (min(self.panels), max(self.panels) + 1) if self.panels else (0, 0)
+        return State(self.rank, self.step, -1 if self.update is None else self.update[0], low, high)
+
+
+class Run:
+    """From a decision to the end, all processes; `history[rank][i]`: the process after i calls; `needs[rank][i]`: the
+    (rank, calls) without which call i cannot end."""
+
+    def __init__(self, shape: Shape, processes: dict[int, Process], decision: Decision) -> None:
+        self.shape, self.course, self.processes = shape, decision.course, processes
+        self.programs = {rank: deque(self._follow(process, decision)) for rank, process in processes.items()}
+        self.messages: dict[Any, deque[Any]] = {}
+        self.history = {rank: [process.copy()] for rank, process in processes.items()}
+        self.needs: dict[int, list[tuple[int, int] | None]] = {rank: [] for rank in processes}
+
+    # -- following a decision, as member.py does
+
+    def _follow(self, process: Process, decision: Decision) -> Iterator[Any]:
+        course = self.course
+        if decision.what == "start":
+            self._start(process)
+        if process.step >= course.counted:
+            for group, block in reversed(process.backups):
+                process.blocks[group] = block
+            process.backups.clear()
+        process.panels = {k: panel for k, panel in process.panels.items() if k < course.base}
+        process.place = course.roles.place(process.rank)
+        joins = any(t.kind == "right" and t.target == process.rank for t in decision.transfers)
+        if process.place is None or joins:
+            process.step, process.update, process.panels, process.applied = -1, None, {}, ()
+            process.blocks, process.right = {}, False
+        program: list[Any] = [t for t in decision.transfers if process.rank in (t.source, t.target)]
+        if process.place is not None:
+            first = course.base if joins else process.step
+            for transfer in decision.transfers:
+                if transfer.kind == "update" and transfer.target == process.rank:
+                    first = transfer.k + 1
+            place = process.place
+            columns = course.roles.numbers()
+            for k in range(first, self.shape.blocks):
+                program += steps.operations(
+                    self.shape, columns, course.base, k, place.p, place.v, course.shares
+                )
+            last = course.shares.get(self.shape.blocks, ())
+            program += steps.share_operations(self.shape, self.shape.blocks, place.p, place.v, last)
+        return iter(program)
+
+    def _start(self, process: Process) -> None:
+        place = self.course.roles.place(process.rank)
+        if place is None:
+            return
+        Q = self.shape.Q
+        data = tuple(("A", q) for q in range(Q))
+        block = data[place.v] if place.v < Q else ("E", self.course.encoding, data)
+        process.blocks = dict.fromkeys(range(self.shape.groups), block)
+        process.step, process.right, process.applied, process.panels = 0, True, (), {}
+        process.update, process.backups, process.updated = None, [], dict.fromkeys(process.blocks, 0)
+
+    # -- running
+
+    def run(self) -> None:
+        """Run to the end. Raises Wrong: blocked for ever, or another mistake."""
+        moved = True
+        while moved:
+            moved = False
+            for rank, program in self.programs.items():
+                while program and self._call(self.processes[rank], program):
+                    moved = True
+        left = {rank: program[0] for rank, program in self.programs.items() if program}
+        expect(not left, "blocked for ever:", left)
+        expect(not any(self.messages.values()), "never received:", [k for k, v in self.messages.items() if v])
+
+    def _call(self, process: Process, program: deque[Any]) -> bool:
+        """One call, and the local operations behind it."""
+        item = program[0]
+        need: tuple[int, int] | None = None
+        if isinstance(item, Transfer):
+            if item.source == item.target:
+                self._apply(process, item.k)
+            elif item.source == process.rank:
+                self._put(process, item.target, item.kind, item.k, self._transferred(process, item))
+            else:
+                message = self._take(item.source, process.rank, item.kind, item.k)
+                if message is None:
+                    return False
+                need = message[0]
+                self._receive_transfer(process, item, message[1])
+        elif item.kind not in LOCAL:
+            other = self.course.roles.rank(*item.peer)
+            verb, what = item.kind.split(" ")
+            if verb == "give":
+                self._put(process, other, what, (item.k, item.detail), self._content(process, what, item))
+            else:
+                message = self._take(other, process.rank, what, (item.k, item.detail))
+                if message is None:
+                    return False
+                need = message[0]
+                self._receive(process, what, item, message[1])
+        else:
+            self._local(process, item)
+        program.popleft()
+        while program and isinstance(program[0], Op) and program[0].kind in LOCAL:
+            self._local(process, program.popleft())
+        self.needs[process.rank].append(need)
+        self.history[process.rank].append(process.copy())
+        return True
+
+    def _put(self, process: Process, target: int, kind: str, k: Any, content: Any) -> None:
+        done = len(self.needs[process.rank]) + 1
+        queue = self.messages.setdefault((process.rank, target, kind, k), deque())
+        queue.append(((process.rank, done), content))
+
+    def _take(self, source: int, target: int, kind: str, k: Any) -> Any:
+        queue = self.messages.get((source, target, kind, k))
+        return queue.popleft() if queue else None
+
+    # -- operations of a step
+
+    def _width(self, process: Process, k: int) -> int:
+        assert process.place is not None
+        open_groups = self.course.open_at(k, process.place.v)
+        return steps.trailing_group(self.shape, k, process.place.v, open_groups)
+
+    def _content(self, process: Process, what: str, op: Op) -> Any:
+        expect(
+            process.step == op.k or what == "token" or op.k == self.shape.blocks,
+            "a message of another step",
+            op,
+        )
+        if what == "part":
+            return process.blocks[op.k // self.shape.Q], process.applied
+        if what in ("piece", "panel"):
+            return process.panels[op.k]
+        if what == "rows":
+            return self._width(process, op.k), process.panels[op.k], process.blocks, process.applied
+        if what == "update":
+            expect(process.update == (op.k, self._width(process, op.k)), "another update", process.update, op)
+            return process.update
+        if what == "block":
+            return process.blocks[self._share(op).group], process.applied
+        return None
+
+    def _share(self, op: Op) -> Share:
+        return self.course.shares[op.k][op.detail]
+
+    def _receive(self, process: Process, what: str, op: Op, content: Any) -> None:
+        if what == "part":
+            mine = process.blocks[op.k // self.shape.Q], process.applied
+            expect(content == mine, "a panel of parts that differ", op, content, mine)
+        elif what in ("piece", "panel"):
+            process.panels[op.k] = content
+        elif what == "rows":
+            mine = self._width(process, op.k), process.panels[op.k], process.blocks, process.applied
+            expect(content == mine, "rows of another width or state", op)
+        elif what == "update":
+            expect(content == (op.k, self._width(process, op.k)), "an update of another width", op)
+            process.update = content
+        elif what == "block":
+            process.given[op.k, op.detail, op.peer[1]] = content  # type: ignore[index]
+
+    def _local(self, process: Process, op: Op) -> None:
+        k = op.k
+        if op.kind == "factorise":
+            expect(process.updated[k // self.shape.Q] == k, "a block that missed an update", process.place, k)
+            process.panels[k] = (k, process.blocks[k // self.shape.Q], process.applied)
+        elif op.kind == "solve":
+            process.update = k, self._width(process, k)
+        elif op.kind == "apply":
+            self._apply(process, k)
+        else:
+            self._combine(process, self._share(op), op)
+
+    def _apply(self, process: Process, k: int) -> None:
+        expect(process.step == k, "applied out of turn", process.rank, process.step, k)
+        expect(process.update is not None and process.update[0] == k, "another update", process.update, k)
+        expect(k in process.panels, "a panel that is not there", k)
+        process.applied = (*process.applied, process.panels[k])
+        for group in range(self._width(process, k), self.shape.groups):
+            if process.updated[group] == k:
+                process.updated[group] = k + 1
+        process.step = k + 1
+        process.backups.clear()
+        assert process.place is not None
+        if process.place.p != self.shape.root(k):
+            process.update = None
+        for old in [old for old in process.panels if old < process.step - steps.WINDOW * self.shape.Q]:
+            del process.panels[old]
+
+    def _combine(self, process: Process, share: Share, op: Op) -> None:
+        found = {}
+        for q in range(self.shape.Q):
+            if q != share.column:
+                content, applied = process.given[op.k, op.detail, q]
+                expect(applied == process.applied, "blocks of different steps are combined", share)
+                found[q] = content
+        needed = min(op.k, (share.group + 1) * self.shape.Q)
+        if share.kind == "encode":
+            process.updated[share.group] = needed
+            process.blocks[share.group] = ("E", share.encoding, tuple(found[q] for q in sorted(found)))
+            return
+        expect(process.updated[share.group] == needed, "checksums that missed an update", share, op.k)
+        process.backups.append((share.group, process.blocks[share.group]))
+        kind, encoding, parts = process.blocks[share.group]
+        expect(kind == "E" and encoding == share.encoding, "no such checksums", share, process.blocks)
+        for q, content in found.items():
+            expect(
+                parts[q] == content, "subtracted from checksums of something else", share, q, content, parts
+            )
+        process.blocks[share.group] = parts[share.column]
+
+    # -- transfers
+
+    def _transferred(self, process: Process, item: Transfer) -> Any:
+        if item.kind == "panel":
+            return process.panels[item.k]
+        if item.kind == "update":
+            expect(
+                process.update is not None and process.update[0] == item.k, "no update", item, process.update
+            )
+            return process.update
+        expect(item.kind == "right" and process.step == item.k and process.right, "not its step", item)
+        return process.applied
+
+    def _receive_transfer(self, process: Process, item: Transfer, content: Any) -> None:
+        if item.kind == "panel":
+            process.panels[item.k] = content
+        elif item.kind == "update":
+            expect(content[1] == self._width(process, item.k), "an update of another width", item)
+            process.update = content
+            self._apply(process, item.k)
+        else:
+            process.step, process.right, process.applied = item.k, True, content
+            process.blocks = dict.fromkeys(range(self.shape.groups), "0")
+            process.updated = dict.fromkeys(process.blocks, 0)
+
+    # -- what must be true at the end
+
+    def check(self) -> None:
+        shape, course = self.shape, self.course
+        for group in range(shape.groups):
+            wanted: list[Any] = [("A", q) for q in range(shape.Q)]
+            for replacement in plan.transformations(course):
+                if group in replacement.groups:
+                    wanted[replacement.column] = ("E", replacement.encoding, tuple(wanted))
+            for v, column in course.roles.columns():
+                for rank in column.ranks:
+                    process = self.processes[rank]
+                    expect(process.step == shape.blocks, "not at the end", rank, process.step)
+                    found = process.blocks[group]
+                    right = wanted[v] if v < shape.Q else ("E", course.encoding, tuple(wanted))
+                    expect(found == right, f"group {group} of column {v} is", found, "not", right)
+                    for panel in process.applied:
+                        if v < shape.Q and panel[0] == group * shape.Q + v:
+                            expect(
+                                found == panel[1], f"panel {panel[0]} was made of", panel[1], "not of", found
+                            )
+        applied = {
+            self.processes[rank].applied for _, column in course.roles.columns() for rank in column.ranks
+        }
+        expect(len(applied) == 1, "columns have applied different panels")
+
+
+def begin(shape: Shape, ranks: int, on_loss: str = "hot") -> Run:
+    course = plan.first_course(shape, tuple(range(ranks)), True, on_loss)
+    return Run(shape, {rank: Process(rank) for rank in range(ranks)}, Decision("start", course))
+
+
+def cuts(run: Run) -> Iterator[dict[int, int]]:
+    """Every combination of calls done in which what was received has been sent; run has come to its end."""
+    ranks = list(run.history)
+    start = (0,) * len(ranks)
+    seen, stack = {start}, [start]
+    while stack:
+        cut = stack.pop()
+        yield dict(zip(ranks, cut, strict=True))
+        for place, rank in enumerate(ranks):
+            done = cut[place]
+            if done == len(run.needs[rank]):
+                continue
+            need = run.needs[rank][done]
+            if need is not None and cut[ranks.index(need[0])] < need[1]:
+                continue
+            following = (*cut[:place], done + 1, *cut[place + 1 :])
+            if following not in seen:
+                seen.add(following)
+                stack.append(following)
+
+
+def after_death(run: Run, cut: Mapping[int, int], dead: tuple[int, ...]) -> Run:
+    """The run that begins with the meeting after these deaths. Raises TooManyLost."""
+    processes = {rank: run.history[rank][done].copy() for rank, done in cut.items() if rank not in dead}
+    for process in processes.values():
+        process.given = {}
+    decision = plan.decide(run.course, {rank: process.state() for rank, process in processes.items()})
+    return Run(run.shape, processes, decision)
+
+
+def follow_up(course: Course) -> str:
+    return f"base {course.base}, replaced {course.replacements}, shares {dict(course.shares)}"

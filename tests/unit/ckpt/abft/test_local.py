@@ -1,0 +1,102 @@
+"""One process's numbers: row exchanges, and a factorisation of several processes one after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ckpt.abft.encoding import signs
+from ckpt.abft.grid import Shape
+from ckpt.abft.local import Local, moves
+from ckpt.abft.steps import Share, trailing_group
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_moves_are_what_the_exchanges_do(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    shape, k = Shape(2, 2, 32, 4), 2
+    pivots = np.array([random.integers(8 + t, 32) for t in range(4)])
+    order = np.arange(32)
+    for t, pivot in enumerate(pivots):
+        order[[8 + t, pivot]] = order[[pivot, 8 + t]]
+    found = moves(shape, k, pivots)
+    assert found.into == list(order[8:12])
+    assert {target: source for source, target in found.out} == {
+        row: order[row] for row in range(12, 32) if order[row] != row
+    }
+    assert all(8 <= source < 12 for source, _ in found.out)
+
+
+def whole(shape: Shape, parts: dict[tuple[int, int], Local]) -> np.ndarray:
+    found = np.empty((shape.order, shape.order))
+    for p in range(shape.P):
+        for q in range(shape.Q):
+            rows = found[shape.row_numbers(p)].reshape(-1, shape.groups, shape.Q, shape.nb)
+            rows[:, :, q] = (
+                parts[p, q].numbers[:, : shape.groups * shape.nb].reshape(-1, shape.groups, shape.nb)
+            )
+            found[shape.row_numbers(p)] = rows.reshape(-1, shape.order)
+    return found
+
+
+def filled(shape: Shape, matrix: np.ndarray, right: np.ndarray) -> dict[tuple[int, int], Local]:
+    parts = {}
+    for p in range(shape.P):
+        rows = matrix[shape.row_numbers(p)].reshape(-1, shape.groups, shape.Q, shape.nb)
+        for q in range(shape.Q + 1):
+            local = parts[p, q] = Local(shape, p, matrix.dtype, right.shape[1])
+            for group in range(shape.groups):
+                weights = signs(0, group, shape.Q)
+                total = sum(weights[v] * rows[:, group, v] for v in range(shape.Q))
+                local.block(group)[...] = rows[:, group, q] if q < shape.Q else total
+            local.right_hand_sides[...] = right[shape.row_numbers(p)]
+    return parts
+
+
+def step(shape: Shape, parts: dict[tuple[int, int], Local], k: int) -> None:
+    owner, root = shape.owner(k), shape.root(k)
+    panels = parts[root, owner].factorise(k, {p: parts[p, owner].part(k) for p in range(shape.P)})
+    for q in range(shape.Q + 1):
+        start = trailing_group(shape, k, q, ()) * shape.nb
+        column = [parts[p, q] for p in range(shape.P)]
+        given = {p: column[p].rows_for(k, panels[p], start) for p in range(shape.P) if p != root}
+        update = column[root].solve(k, panels[root], start, given)
+        for p in range(shape.P):
+            assert column[root].count_rows(k, panels[root], p)[1] == len(update.out[p])
+            column[p].apply(k, panels[p], start, update, q == owner)
+
+
+@pytest.mark.parametrize(("P", "Q"), [(1, 1), (2, 2), (3, 2), (2, 3)])
+def test_checksums_hold_after_every_step_and_u_solves_the_system(P: int, Q: int) -> None:
+    random, shape = np.random.default_rng(P * 10 + Q), Shape(P, Q, 6 * Q, 3)
+    matrix, right = random.normal(size=(shape.order, shape.order)), random.normal(size=(shape.order, 2))
+    parts = filled(shape, matrix, right)
+    for k in range(shape.blocks):
+        step(shape, parts, k)
+        for p in range(P):
+            for group in range(shape.groups):
+                weights = signs(0, group, Q)
+                total = sum(weights[q] * parts[p, q].block(group) for q in range(Q))
+                assert np.allclose(parts[p, Q].block(group), total)
+            for q in range(Q):
+                assert np.array_equal(parts[p, q].right_hand_sides, parts[p, Q].right_hand_sides)
+    upper = whole(shape, parts)
+    assert np.array_equal(upper, np.triu(upper))
+    found = np.empty((shape.order, 2))
+    for p in range(P):
+        found[shape.row_numbers(p)] = parts[p, 0].right_hand_sides
+    assert np.allclose(np.linalg.solve(upper, found), np.linalg.solve(matrix, right))
+
+
+def test_what_was_subtracted_can_be_undone() -> None:
+    shape = Shape(1, 3, 6, 2)
+    random = np.random.default_rng(1)
+    matrix = random.normal(size=(6, 6))
+    parts = filled(shape, matrix, np.zeros((6, 1)))
+    checks = parts[0, 3]
+    before = checks.numbers.copy()
+    given = {q: parts[0, q].block(0) for q in (0, 2)}
+    checks.combine(Share("subtract", 0, 1, 0), given)
+    assert np.allclose(checks.block(0), matrix[:, 2:4])
+    checks.undo_shares()
+    assert np.array_equal(checks.numbers, before)
