@@ -24,6 +24,7 @@ from typing import Any
 
 from ckpt.compat import asyncio_objects
 from ckpt.compat.accelerators import csv, io_base
+from ckpt.compat.referents import active_source_of_chain, parts_of_map
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.attribute_paths import path_of_attribute
@@ -109,12 +110,12 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     if cls is zip:
         return _again(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
     if cls is map:
-        sources, function = parts
+        sources, function = parts_of_map(iterator)
         if inner.gen is None and path_of_call(function, None, inner) == PASS:
             return None if any(_may_call(source, inner) for source in sources) else PASS
         return _again(sources[0], inner) if len(sources) == 1 else None
     if cls is itertools.chain:
-        return path_of_iteration(parts[-1], inner) if parts else None
+        return path_of_iteration(active_source_of_chain(iterator), inner)
     if cls in FORWARDING_ITERATORS:
         return REDO if inner.gen is not None and any(part is inner.gen for part in parts) else None
     if cls is _SEQUENCE_ITERATOR:
@@ -134,9 +135,9 @@ def repeated_source(iterator: Any, inner: Suspended) -> Any:
     if path != PASS:
         return NULL
     mapped = iterator
-    while type(mapped) is not map:
-        mapped = gc.get_referents(mapped)[-1]
-    sources, function = gc.get_referents(mapped)
+    while type(mapped) is itertools.chain:
+        mapped = active_source_of_chain(mapped)
+    sources, function = parts_of_map(mapped)
     return itertools.chain(map(function, *[(None,)] * len(sources)), iterator)
 
 

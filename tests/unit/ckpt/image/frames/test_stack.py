@@ -12,9 +12,10 @@ import pytest
 
 from ckpt.image import resume
 from ckpt.image.errors import Refused, RestoreError
-from ckpt.image.frames import _frames, c_stack, running
+from ckpt.image.frames import _frames, running
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import FrameRecord, Stack, capture
+from ckpt.image.lowlevel import c_stack
 
 pytestmark = pytest.mark.turns(2)
 
