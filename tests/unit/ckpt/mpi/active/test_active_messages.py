@@ -138,6 +138,22 @@ def test_free_waits_for_answers_to_answers(seed: int, victim: int | None) -> Non
         assert results[victim] is Killed
 
 
+def test_free_raises_what_a_handler_raises_and_goes_on_when_it_is_called_again() -> None:
+    def program(comm: Any) -> int:
+        channel = ActiveMessages(comm, lambda source, obj: 1 / obj)
+        channel.send(1 - comm.rank, 0)
+        raised = 0
+        while comm._engine.handlers.in_use or comm._engine.handlers.failures:
+            try:
+                channel.free()
+            except ZeroDivisionError:
+                raised += 1
+        return raised
+
+    for seed in range(6):
+        assert run_ranks(2, program, seed=seed) == [1, 1]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_death_is_told_once_after_all_messages_of_the_dead(seed: int) -> None:
     def program(comm: Any) -> Any:

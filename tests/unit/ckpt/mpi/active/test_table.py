@@ -208,8 +208,8 @@ def test_a_channel_is_freed_when_nothing_is_under_way_whoever_dies(part: int) ->
 
 
 def test_members_that_know_of_different_deaths_go_on_to_another_round() -> None:
-    """Rank 2 dies after the END of its first round has reached rank 1 only, with a message for rank 1 on its way. Rank 0 knows
-    of the death and has quiet ENDs of all; but rank 1 has that message to come, and answers it."""
+    """Rank 2 dies after the END of its first round has reached rank 1 only, with a message for rank 1 on its way. Rank 0
+    knows of the death and has quiet ENDs of all; but rank 1 has that message to come, and answers it."""
     net = Net(random.Random(0), size=3, deaths=0)
     net.call = lambda src, chain: (setattr(net.members[src], "sent", True), net.send(src, 0, bytes(chain)))  # type: ignore
     net.members[0].sent = True
