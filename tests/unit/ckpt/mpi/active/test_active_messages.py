@@ -113,6 +113,48 @@ def test_handlers_send_and_free_waits_until_all_is_handled(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("victim", [None, 2])
+def test_free_waits_for_answers_to_answers(seed: int, victim: int | None) -> None:
+    def program(comm: Any) -> int:
+        heard: list[Any] = []
+
+        def receive(source: int, left: int) -> None:
+            heard.append(left)
+            if left:
+                channel.send(source, left - 1)
+
+        channel = ActiveMessages(comm, receive, lambda rank: None)
+        for dest in range(comm.size):
+            channel.send(dest, 2 + dest)
+        if comm.rank == victim:
+            raise Killed
+        channel.free()
+        return sum(heard)
+
+    results = run_ranks(3, program, seed=seed)
+    if victim is None:
+        assert sum(results) == 3 * (2 + 1 + 3 + 2 + 1 + 4 + 3 + 2 + 1)
+    else:
+        assert results[victim] is Killed
+
+
+def test_free_raises_what_a_handler_raises_and_goes_on_when_it_is_called_again() -> None:
+    def program(comm: Any) -> int:
+        channel = ActiveMessages(comm, lambda source, obj: 1 / obj)
+        channel.send(1 - comm.rank, 0)
+        raised = 0
+        while comm._engine.handlers.in_use or comm._engine.handlers.failures:
+            try:
+                channel.free()
+            except ZeroDivisionError:
+                raised += 1
+        return raised
+
+    for seed in range(6):
+        assert run_ranks(2, program, seed=seed) == [1, 1]
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_a_death_is_told_once_after_all_messages_of_the_dead(seed: int) -> None:
     def program(comm: Any) -> Any:
         log, late = Log(), Log()
