@@ -227,20 +227,15 @@ class Engine:
             self.pay(src)  # by the helper, too: the program may compute for long
         if kind == envelope.WINDOW:
             self.windows.on_message(src, data)
-            return
-        if kind == envelope.REVOKE:
-            self.failed_ranks.on_revoke(data)
-            return
-        if kind == envelope.AGREE:
-            self.failed_ranks.on_agree(src, data)
-            return
-        if kind == envelope.ACTIVE:
+        elif kind == envelope.ACTIVE:
             self.handlers.on_message(src, data)
-            return
-        if kind != envelope.MATCHED:
+        elif kind == envelope.REVOKE:
+            self.failed_ranks.on_revoke(data)
+        elif kind == envelope.AGREE:
+            self.failed_ranks.on_agree(src, data)
+        elif kind != envelope.MATCHED:
             raise MpiException(ERR_INTERN, f"message of unknown kind {kind} from rank {src}")
-        operation = self.syncs.pop(token, None)
-        if operation is not None:
+        elif (operation := self.syncs.pop(token, None)) is not None:
             operation.done = True
 
     def settle_account(self, channel: Channel, data: Buffer) -> None:
