@@ -176,9 +176,6 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
             return buffer_type()()
         return buffer_type().frombuffer(state.exposed.memory)
 
-    def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(self.tomemory())
-
     def Shared_query(self, rank: int) -> tuple[Any, int]:
         """(memory of a rank that this rank can load from and store to directly, its displacement unit).
 
