@@ -37,6 +37,7 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_IMAGE}/modules/test_definitions.py",
     f"{_IMAGE}/process/test_signals.py",
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
+    "tests/system/test_windows.py::test_after_a_restart_a_window_is_the_memory_that_the_program_sees",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
     "tests/unit/transport/wires/test_owned.py",

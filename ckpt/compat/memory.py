@@ -30,6 +30,7 @@ __all__ = [
     "enter_context",
     "entry_state",
     "exchange",
+    "exporter_of",
     "in_place",
     "is_code_of_thunk",
     "is_made_from_definition",
@@ -91,6 +92,14 @@ def address_of(obj: Any, flags: int = CONTIGUOUS) -> int:
         return int(buffer.buf or 0)
     finally:
         _release_buffer(ctypes.byref(buffer))
+
+
+def exporter_of(obj: Any) -> Any:
+    """The object that a memoryview of ``obj`` refers to: another one if ``obj`` passes that on; ``obj`` without a buffer."""
+    try:
+        return memoryview(obj).obj
+    except (TypeError, ValueError, BufferError):
+        return obj
 
 
 def new_frame(code: types.CodeType, namespace: dict[str, Any]) -> types.FrameType:

@@ -25,7 +25,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat.memory import address_of
+from ckpt.compat.memory import address_of, exporter_of
 from ckpt.compat.typeobjects import is_heap
 from ckpt.errors import StateError
 from ckpt.image.errors import RestoreError
@@ -263,8 +263,8 @@ def _shared_memory(array: Any) -> Any | None:
             if owner.base is None:
                 return None if owner.dtype.hasobject or dense(owner) is None else owner
             base = owner.base
-        elif isinstance(base, memoryview) or hasattr(type(base), "__buffer__"):  # for example MPI.Win
-            base = memoryview(base).obj
+        else:
+            base = exporter_of(base)  # of a memoryview, a window of MPI
         if base is former:
             return None
     # an array's base, or the memoryview between, is one holder; `base` here and the argument are two more

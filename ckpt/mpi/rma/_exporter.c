@@ -1,6 +1,7 @@
-/* A base class that lets a class written in Python export a buffer: memoryview(obj) is that of obj.__buffer__(flags).
+/* A base class that lets a class written in Python export a buffer: memoryview(obj) refers to that of obj.tomemory().
  *
- * From Python 3.12 on the method alone is enough; before, only classes written in C can export one. */
+ * From Python 3.12 on a method __buffer__ is enough, but a memoryview of that refers to an object private to the interpreter,
+ * from which nobody finds the memory. Before, only classes written in C can export a buffer. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -8,15 +9,15 @@
 static int get_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     view->obj = NULL;
-    PyObject *exported = PyObject_CallMethod(self, "__buffer__", "i", flags);
+    PyObject *exported = PyObject_CallMethod(self, "tomemory", NULL);
     if (!exported) return -1;
-    int failed = PyObject_GetBuffer(exported, view, flags); /* view->obj is `exported`, or what that refers to */
+    int failed = PyObject_GetBuffer(exported, view, flags); /* view->obj is `exported` */
     Py_DECREF(exported);
     return failed;
 }
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "A base class whose subclasses export the buffer of what their method __buffer__ returns."},
+    {Py_tp_doc, "A base class whose subclasses export the buffer of what their method tomemory returns."},
     {Py_bf_getbuffer, get_buffer},
     {0, NULL},
 };

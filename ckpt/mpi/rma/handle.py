@@ -20,12 +20,15 @@ from ckpt.mpi.rma.state import WindowState
 
 try:
     from ckpt.mpi.rma._exporter import Exporter
-except ImportError:  # without the C module, memoryview(win) needs Python 3.12
+except ImportError:
 
     class Exporter:  # type: ignore[no-redef]
-        """The base class of a window."""
+        """Without the C module: memoryview(win) needs Python 3.12."""
 
         __slots__ = ()
+
+        def __buffer__(self, flags: int) -> memoryview:
+            return memoryview(self.tomemory())  # type: ignore[attr-defined]
 
 
 class WinHandle(Handle, Exporter):

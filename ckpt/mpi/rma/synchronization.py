@@ -83,14 +83,14 @@ class Synchronization(WinHandle):
             return
         state.epochs.check_locked(target)
         with state.engine.lock:
-            _raise(_flush(state, (target,)))
+            _raise(flush(state, (target,)))
 
     def Flush_all(self) -> None:
         """Complete all operations at all targets, there too."""
         state = self._alive()
         state.epochs.check_any_lock()
         with state.engine.lock:
-            _raise(_flush(state, tuple(state.epochs.locked)))
+            _raise(flush(state, tuple(state.epochs.locked)))
 
     def Flush_local(self, rank: int) -> None:
         """Complete all operations at a target as far as this rank is concerned: its buffers may be reused."""
@@ -121,7 +121,7 @@ class Synchronization(WinHandle):
         hints, state = argument(assertion), self._alive()
         state.epochs.check_fence()
         with state.engine.lock:
-            error = _flush(state, tuple(range(len(state.group))))
+            error = flush(state, tuple(range(len(state.group))))
             state.epochs.fenced = False
         # The others wait in the barrier, also when an operation of this rank has failed.
         state.private.Barrier()
@@ -249,7 +249,7 @@ def _outstanding(state: WindowState, targets: Iterable[int]) -> list[Operation]:
     return waited
 
 
-def _flush(state: WindowState, targets: tuple[int, ...]) -> MpiException | None:
+def flush(state: WindowState, targets: tuple[int, ...]) -> MpiException | None:
     """Complete the operations at the targets. Returns the first error."""
     return _finish(state, targets, _outstanding(state, targets))
 

@@ -37,7 +37,7 @@ from ckpt.mpi.engine import worlds
 from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed, size_of
 from ckpt.mpi.rma.handle import WinHandle
 from ckpt.mpi.rma.state import WindowState
-from ckpt.mpi.rma.synchronization import Synchronization
+from ckpt.mpi.rma.synchronization import Synchronization, flush
 from ckpt.mpi.rma.transfers import Transfers
 
 FLAVOR_CREATE = NUMBERS["WIN_FLAVOR_CREATE"]
@@ -118,13 +118,11 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
     def Free(self) -> None:
         """Free the window, when all members have called Free. MpiException (ERR_RMA_SYNC): an epoch is not ended.
 
-        When a member has failed, the window is freed here, and the call raises ERR_PROC_FAILED."""
+        When an operation or a member has failed, the window is freed here, and the call raises the error."""
         state = self._alive()
         state.epochs.check_free()
-        error: MpiException | None = None
         with state.engine.lock:
-            for operation in list(state.origin.pending.values()):
-                state.engine.wait(operation)
+            error = flush(state, tuple(range(len(state.group))))
         self._delete_attributes()
         try:
             state.private.Barrier()
@@ -175,9 +173,6 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
         if not isinstance(state.exposed, Fixed) or state.exposed.memory is None:
             return buffer_type()()
         return buffer_type().frombuffer(state.exposed.memory)
-
-    def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(self.tomemory())
 
     def Shared_query(self, rank: int) -> tuple[Any, int]:
         """(memory of a rank that this rank can load from and store to directly, its displacement unit).

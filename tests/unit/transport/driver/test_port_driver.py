@@ -163,6 +163,26 @@ def test_an_epoch_stamp_asks_for_the_image_and_holds_the_message_until_it_is_tak
     assert pair.received[1] == [b"from the future"]
 
 
+def test_an_epoch_is_published_before_its_first_message_is_delivered() -> None:
+    pair = Pair()
+    port = pair.ports[1]
+    seen: list[int] = []
+    port.on_messages = lambda source, messages: seen.append(port.published_epoch.value)
+    pair.ports[0].advance(1)
+    pair.ports[0].send(1, b"from the future")
+    pair.settle()
+    assert port.published_epoch.value == 0
+    port.publish(1)  # the image is about to be captured
+    port.freeze()
+    assert (port.published_epoch.value, port.endpoint.epoch) == (1, 0)
+    port.thaw()  # it could not be
+    port.advance(1)
+    pair.settle(50)
+    assert seen == [1]
+    port.thaw(2)
+    assert port.published_epoch.value == port.endpoint.epoch == 2
+
+
 def test_a_frozen_port_delivers_nothing_and_loses_nothing() -> None:
     pair = Pair()
     pair.ports[1].freeze()
