@@ -82,6 +82,7 @@ def test_settings_are_put_back() -> None:
 
 def test_random_numbers_go_on() -> None:
     library = NumPy("numpy")
+    np.random.seed(7)  # imports the module numpy.random, if no other test has
     noted, expected = library.note_random(), np.random.random(3)
     library.apply_random(noted)
     assert (np.random.random(3) == expected).all()
