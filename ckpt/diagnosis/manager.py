@@ -42,15 +42,16 @@ __all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _RESERVE_S = 1.0  # for what comes after the answers
-_AGAIN_AFTER_S = 1.5  # older than what snmpd keeps
-_AGAIN_S = 3.0
+_AGAIN_AFTER_S = 1.5
+_AGAIN_S = 1.5  # the least that is left for asking again
 
 
 class Request:
     """One error between two hosts. `error`: a number, an OSError, `ETIMEDOUT`, or one of our names (`errors_map`).
 
     here: the host that got the error; commands for it run on this machine, unless the topology gives it a `shell`
-    and this machine has another name. port: the TCP port of the peer process, if known. Raises UnknownError,
+    and this machine has another name. port: the TCP port of the peer process, if known. age_s: how long ago, at
+    least, the fault was: the time since the peer was last heard. Raises UnknownError,
     BadTopology.
     """
 
@@ -64,11 +65,14 @@ class Request:
         models: Sequence[Model],
         credentials: Credentials | None = None,
         port: int | None = None,
+        age_s: float = 0.0,
     ) -> None:
         self.error = error_name(error)
         self.here, self.there = here, there
         self.topology, self.credentials = topology, credentials or Credentials()
         self.graph: Graph = build(models, self.error, way(topology, here, there, port))
+        self.age_s = age_s
+        self.stale_s = 0.0
         self.findings: Mapping[str, Finding] = {}
         self.replies: Mapping[Question, Reply] = {}
         self.seconds = 0.0
@@ -111,6 +115,7 @@ class Request:
 
     def conclude(self, replies: Mapping[Question, Reply]) -> None:
         """Take the replies to all questions."""
+        self.stale_s = 0.0
         self.replies = {each: replies[each] for each in self.questions() if each in replies}
         self.findings = {
             name: judge(
@@ -140,29 +145,47 @@ class Request:
             return Answer(asked.source, None, reply.reason, reply.silent)
         value = reply.values.get(query.value)
         reason = "" if value is not None else f"does not tell {query.value}"
-        return Answer(asked.source, value, reason, silent=False)
+        switch = self.topology.switch.get(candidate.place.variables.get("switch", ""))
+        stale_s = 0.0
+        if value is not None and switch is not None and HANDLERS[query.handler].cached:
+            stale_s = switch.cache_s if self.age_s + reply.asked_s < switch.cache_s else 0.0
+            self.stale_s = max(self.stale_s, stale_s)
+        return Answer(asked.source, value, reason, silent=False, stale_s=stale_s)
 
 
 def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
     """Several errors at once: every question is asked once. All requests have to be of one topology and its
     credentials."""
     began = time.monotonic()
-    _round(requests, within_s - _RESERVE_S)
-    nothing = [request for request in requests if not request.verdict.found]
-    if nothing and began + within_s - time.monotonic() > _AGAIN_S:
-        time.sleep(max(began + _AGAIN_AFTER_S - time.monotonic(), 0.0))
-        _round(nothing, began + within_s - _RESERVE_S / 2 - time.monotonic())
+    _round(requests, within_s - _RESERVE_S, 0.0)
+    again = [each for each in requests if not each.verdict.found or (each.suspects and each.stale_s)]
+    # a switch that keeps its tables for longer than this diagnosis may take is not waited for
+    waits_s = [each.stale_s - each.age_s for each in again]
+    pause_s = max([_AGAIN_AFTER_S, *(wait_s for wait_s in waits_s if wait_s < within_s - _AGAIN_S)])
+    if again and max(time.monotonic() - began, pause_s) <= within_s - _AGAIN_S:
+        time.sleep(max(began + pause_s - time.monotonic(), 0.0))
+        asked_s = time.monotonic() - began
+        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s)
     for request in requests:
         request.seconds = time.monotonic() - began
 
 
-def _round(requests: Sequence[Request], within_s: float) -> None:
+def _round(requests: Sequence[Request], within_s: float, asked_s: float) -> None:
+    """Ask and conclude; once more, where something is only suspected, what came from caches. Nothing found: ask
+    for all."""
     if not requests:
         return
-    questions = [each for request in requests for each in request.questions()]
-    replies = ask(questions, requests[0].credentials, within_s)
+    questions = [
+        each
+        for request in requests
+        for each in request.questions()
+        if each not in request.replies or not request.verdict.found or HANDLERS[each.handler].cached
+    ]
+    replies = ask(questions, requests[0].credentials, within_s, asked_s)
     for request in requests:
-        request.conclude(replies)
+        first = {each: reply for each, reply in request.replies.items() if reply.values}
+        second = {each: reply for each, reply in replies.items() if reply.values or each not in first}
+        request.conclude({**first, **second})
 
 
 def questions_of(topology: Topology, here: str, graph: Graph) -> list[Question]:

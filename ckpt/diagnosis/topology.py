@@ -14,6 +14,7 @@ A file in TOML. `shell`: the words before a command that runs it on that machine
 
     [switch.sw1]
     snmp = ["10.1.0.100", "10.0.0.254"] # tried in this order
+    cache_s = 3.3                       # for how long its agent repeats what it knows; 3.3 if not given
     shell = ["ssh", "admin@sw1"]        # of a switch that runs Linux and has ckpt
 
     [[trunk]]
@@ -62,6 +63,7 @@ class Host(BaseModel):
 class Switch(BaseModel):
     model_config = _STRICT
     snmp: tuple[str, ...] = ()
+    cache_s: Annotated[float, Field(ge=0)] = 3.3  # net-snmp keeps its table of ports for 3 s
     shell: tuple[str, ...] | None = None
     python: str | None = None
     names: dict[str, str] = {}

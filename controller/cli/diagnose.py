@@ -71,6 +71,7 @@ def _diagnose(models: Sequence[Model], arguments: argparse.Namespace) -> int:
         models=models,
         credentials=_credentials(arguments.credentials),
         port=arguments.port,
+        age_s=arguments.age,
     )
     with request:
         request.query()

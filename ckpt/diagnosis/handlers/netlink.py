@@ -7,8 +7,8 @@ Not /sys/class/net: in a network namespace that shows the devices of whoever mou
     peer       an address that should be reached through it
 
     values     alive: "yes" (the machine answers); present: "yes" or "no"; if it is there:
-               admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes); speed is
-               not told here rx_errors, tx_errors, carrier_changes (numbers)
+               admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes);
+               rx_errors, tx_errors, carrier_changes (numbers)
                address: "present" or "gone"; route: "present", "gone", "prohibited" or "other" (another device)
 """
 

@@ -30,6 +30,7 @@ MUTANTS = {
         'return Finding("clear", reason="; "',
     ),
     "the first of two sources is believed": ("if len({state for state, _ in known}) > 1:", "if False:"),
+    "what may be older than the fault is clear": ("if not each[1].stale_s]", "]"),
     "what is no number is clear": (
         "if isinstance(value, str) or math.isnan(value):\n        return None",
         'if isinstance(value, str) or math.isnan(value):\n        return "clear"',

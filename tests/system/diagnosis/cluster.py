@@ -65,7 +65,7 @@ class Cluster:
             self.serve(host)
 
     def manage(self, *owners: str) -> dict[str, str]:
-        """A second network, for management, of these; returns their addresses on it. Controllers go to its namespace `mgmt`."""
+        """A second network, for management, of these; returns their addresses on it. Its namespace is `mgmt`."""
         ip("netns", "add", self.namespace("mgmt"))
         ip("-n", self.namespace("mgmt"), "link", "set", "lo", "up")
         ip("-n", self.namespace("mgmt"), "link", "add", "br0", "type", "bridge")
