@@ -8,8 +8,8 @@ Interface.
 1. The error and the way give the graph of candidates (`graph`); the queries of its elements become questions.
 2. All questions are asked at once (`asking`), each once, however many elements or requests want it (`query_all`).
 3. The values give findings, the findings the verdict (`verdict`).
-4. If nothing was found, all is asked once more a little later: switches and agents answer from caches of a second
-and more.
+4. Agents of switches answer from caches: "clear" counts only if it is newer than the fault (`age_s`, `cache_s`). If
+   nothing was found, or something is suspected and such an answer was among the causes, it is asked once more.
 
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
