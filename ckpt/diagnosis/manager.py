@@ -35,7 +35,7 @@ from ckpt.diagnosis.graph import Candidate, Graph, Place, build
 from ckpt.diagnosis.handlers.face import HANDLERS
 from ckpt.diagnosis.models import Model, Query
 from ckpt.diagnosis.report import as_fields
-from ckpt.diagnosis.topology import Host, Topology, way
+from ckpt.diagnosis.topology import Topology, way
 from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
 
 __all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
@@ -49,10 +49,8 @@ _AGAIN_S = 1.5  # the least that is left for asking again
 class Request:
     """One error between two hosts. `error`: a number, an OSError, `ETIMEDOUT`, or one of our names (`errors_map`).
 
-    here: the host that got the error; commands for it run on this machine, unless the topology gives it a `shell`
-    and this machine has another name. port: the TCP port of the peer process, if known. age_s: how long ago, at
-    least, the fault was: the time since the peer was last heard. Raises UnknownError,
-    BadTopology.
+    here: the host that got the error. port: the TCP port of the peer process, if known. age_s: how long ago, at
+    least, the fault was: the time since the peer was last heard. Raises UnknownError, BadTopology.
     """
 
     def __init__(
@@ -208,21 +206,25 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     face = HANDLERS[query.handler]
     if not face.local and not face.on_way:
         return Question("", (), sys.executable, query.handler, text)
-    end = query.on or ("switch" if place.kind in ("port", "switch") else "host")
+    end = "host" if face.on_way else query.on or ("switch" if place.kind in ("port", "switch") else "host")
     name = here if face.on_way else place.variables.get(end)
     if name is None:
         raise NoAnswer(f"the topology names no {end} there")
-    machine = topology.switch.get(name) if end == "switch" and not face.on_way else topology.host.get(name)
-    if isinstance(machine, Host) and _is_this_machine(name, machine, here):
+    machine = topology.switch.get(name) if end == "switch" else topology.host.get(name)
+    if end == "host" and _is_this_machine(name):
         return Question(name, (), sys.executable, query.handler, text)
     if machine is None or machine.shell is None:
-        raise NoAnswer(f"{name} cannot be asked itself: the topology gives it no shell")
+        own = socket.gethostname()
+        raise NoAnswer(
+            f"{name} cannot be asked itself: the topology gives it no shell, and this machine is {own}"
+        )
     return Question(name, machine.shell, machine.python or sys.executable, query.handler, text)
 
 
-def _is_this_machine(name: str, host: Host, here: str) -> bool:
-    """By its name; and the host that got the error is this one unless the topology says how to get there."""
-    return socket.gethostname().partition(".")[0] == name or (name == here and host.shell is None)
+def _is_this_machine(name: str) -> bool:
+    """By its name only: what another machine has or lacks must not be taken for a fault of this one."""
+    own = socket.gethostname()
+    return own == name or own.partition(".")[0] == name or own == name.partition(".")[0]
 
 
 def _filled(value: Any, place: Place) -> Any:

@@ -9,7 +9,7 @@ A file in TOML. `shell`: the words before a command that runs it on that machine
     switch = "sw1"                      # and port: where its cable ends; without them the hosts are connected directly
     port = "port1"
     bmc = "10.1.0.1"                    # its management controller, if there is one
-    shell = ["ssh", "-o", "BatchMode=yes", "n1-mgmt"]
+    shell = ["ssh", "-o", "BatchMode=yes", "n1-mgmt"]   # a host with the name of this machine needs none
     names = { disk = "/dev/sda" }       # for models of your own: {disk} in arguments
 
     [switch.sw1]

@@ -43,7 +43,7 @@ class Bench:
         )
         host = 'address = "10.87.0.{0}"\ninterface = "eth0"\nswitch = "sw1"\nport = "port{0}"\n'
         (self.folder / "topology.toml").write_text(
-            f"[host.n1]\n{host.format(1)}[host.n2]\n{host.format(2)}"
+            f"[host.n1]\n{host.format(1)}shell = []\n[host.n2]\n{host.format(2)}"
             f'bmc = "{self.controller.address}"\n[switch.sw1]\nsnmp = ["{self.agent.address}"]\n'
         )
         secrets = self.folder / "credentials.toml"
@@ -264,6 +264,28 @@ def test_bad_input_is_refused(words: list[str], complaint: str, tmp_path: Path) 
     assert complaint in done.stderr
     assert done.stderr.startswith("ckpt: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_another_machine_is_not_taken_for_the_host(tmp_path: Path) -> None:
+    """Without a shell to it, nothing is said of n1: this machine has no device of that name, but n1 may have."""
+    (tmp_path / "t.toml").write_text(
+        "".join(f'[host.{n}]\naddress = "127.0.0.9"\ninterface = "no9"\n' for n in ("not-this-one", "n2"))
+    )
+    words = ["not-this-one", "n2", "--topology", f"{tmp_path}/t.toml", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ckpt", "diagnose", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    assert (found["faults"], found["suspects"], found["clear"]) == ([], [], [])
+    reasons = {each["reason"] for each in found["unknown"] if each["id"].startswith("interface.")}
+    assert all(
+        "cannot be asked itself: the topology gives it no shell, and this machine is" in each
+        for each in reasons
+    )
 
 
 def test_a_model_of_ones_own_is_all_that_new_hardware_needs(tmp_path: Path) -> None:
