@@ -25,6 +25,8 @@ from ckpt.diagnosis.handlers.face import HANDLERS
 __all__ = ["Question", "Reply", "ask"]
 
 _GRACE_S = 0.5  # before the deadline, handlers have to be done
+_REAP_S = 0.2
+_LONGEST_LINE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class _Worker:
         if data:
             self.text += data
         *lines, self.text = self.text.split(b"\n")
+        if len(self.text) > _LONGEST_LINE:  # whatever it is, it is no answer
+            return [], True
         found = []
         for line in lines:
             try:
@@ -114,7 +118,10 @@ class _Worker:
             os.killpg(self.child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.child.wait()
+        try:
+            self.child.wait(_REAP_S)
+        except subprocess.TimeoutExpired:
+            pass  # it hangs in the kernel, and ends when that lets it go
         self.output.close()
 
 

@@ -146,7 +146,7 @@ def _compare(element: Element, value: Value) -> State | None:
             return "faulty"
         if element.high is None and element.low is None:
             return "clear"
-    if isinstance(value, str) or math.isnan(value):
+    if isinstance(value, str) or not math.isfinite(value):
         return None
     if element.high is not None and value > element.high:
         return "faulty"

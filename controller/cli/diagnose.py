@@ -89,7 +89,7 @@ def _check(models: Sequence[Model], arguments: argparse.Namespace) -> int:
     here = arguments.hosts[0] if arguments.hosts else own if own in where.host else min(where.host)
     secrets = _credentials(arguments.credentials)
     found = checking.check(where, models, secrets, here)
-    code = EXIT_OK if all(row["answers"] for row in found["asked"]) else EXIT_FAILURE
+    code = EXIT_OK if found["asked"] and all(row["answers"] for row in found["asked"]) else EXIT_FAILURE
     show({**found, "exit_code": code}, checking.as_text(found), as_json=arguments.json)
     return code
 

@@ -14,6 +14,7 @@ goes by a pipe. Only commands that read are sent.
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 import subprocess
@@ -112,6 +113,8 @@ def parse(printed: str) -> list[Reading]:
         name = row[0].strip()
         try:
             number = float(row[1])
+            if not math.isfinite(number):
+                continue
         except ValueError:
             state = next((text for text in reversed(row[1:]) if text.strip().lower() not in _STATES), "")
             if not _NOTHING.match(row[1].strip()) and not _NOTHING.match(state.strip()):

@@ -155,7 +155,7 @@ def check_judge(verdict: ModuleType) -> None:
         (hot, [say("bmc", 85.1)], "faulty"),
         (hot, [say("bmc", "na")], "unknown"),
         (hot, [say("bmc", float("nan"))], "unknown"),
-        (hot, [say("bmc", float("inf"))], "faulty"),
+        (hot, [say("bmc", float("inf"))], "unknown"),
         (hot, [none], "unknown"),
         (hot, [], "unknown"),
         (hot, [none, say("sysfs", 90.0)], "faulty"),

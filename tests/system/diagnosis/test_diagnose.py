@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ckpt.controller.cli.main import main
 from tests.system.diagnosis import devices
 from tests.system.diagnosis.cluster import PORT, Cluster, shell
 
@@ -144,7 +145,7 @@ CASES: dict[str, tuple[Callable[[Bench], None], set[str], set[str], set[str]]] =
 }  # fmt: skip
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(9)
 @pytest.mark.parametrize("case", CASES)
 def test_what_was_done_is_named(case: str, bench: Bench) -> None:
     do, faults, suspects, instead = CASES[case]
@@ -242,7 +243,9 @@ def test_whatever_is_dead_it_ends_in_five_seconds(tmp_path: Path) -> None:
         (["--check", "n1", "n2"], "with --check name the host"),
     ],
 )
-def test_bad_input_is_refused(words: list[str], complaint: str, tmp_path: Path) -> None:
+def test_bad_input_is_refused(
+    words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "bad.toml").write_text("name = 7\n")
     (tmp_path / "open.toml").write_text('[ipmi]\nuser = "x"\n')
     (tmp_path / "open.toml").chmod(0o644)
@@ -252,18 +255,33 @@ def test_bad_input_is_refused(words: list[str], complaint: str, tmp_path: Path) 
     filled = [word.replace("{tmp}", str(tmp_path)) for word in words]
     if "--topology" not in words:
         filled += ["--topology", str(topology)]
-    done = subprocess.run(
-        [sys.executable, "-m", "ckpt", "diagnose", *filled],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2, done
-    assert done.stdout == ""
-    assert complaint in done.stderr
-    assert done.stderr.startswith("ckpt: ")
-    assert len(done.stderr.splitlines()) == 1
+    assert main(["diagnose", *filled]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert complaint in said.err
+    assert said.err.startswith("ckpt: ")
+    assert len(said.err.splitlines()) == 1
+
+
+def test_list_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--list", "--json"]) == 0
+    faults = {row["fault"] for row in json.loads(capsys.readouterr().out)["faults"]}
+    assert {
+        "cable.dark-at-port",
+        "fan.speed",
+        "power.off",
+        "process.gone",
+        "route.gone",
+        "trunk.dark",
+    } <= faults
+    assert main(["diagnose", "--explain", "process"]) == 0
+    said = capsys.readouterr().out
+    assert "may be caused by:\n" in said
+    assert "\n  power.off\n    cpu.temperature\n      fan.speed\n" in said
+    assert "hidden by: " in said
+    for fault in faults:
+        assert main(["diagnose", "--explain", fault, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["fault"] == fault
 
 
 def test_another_machine_is_not_taken_for_the_host(tmp_path: Path) -> None:

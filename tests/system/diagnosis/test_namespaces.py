@@ -81,7 +81,7 @@ CASES: dict[str, tuple[str, Fault, set[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("case", CASES)
 def test_what_was_done_is_named(case: str, cluster: Cluster, tmp_path: Path) -> None:
     there, do, expected = CASES[case]
@@ -94,7 +94,7 @@ def test_what_was_done_is_named(case: str, cluster: Cluster, tmp_path: Path) -> 
         assert asked.verdict.found == bool(expected), asked.verdict
 
 
-@pytest.mark.rotate(8)
+@pytest.mark.rotate(16)
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0] == "n2"])
 @pytest.mark.parametrize("mute", ["n2", "sw1"])
 def test_who_cannot_be_asked_makes_nobody_guilty(

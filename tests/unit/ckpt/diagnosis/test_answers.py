@@ -13,6 +13,8 @@ from ckpt.diagnosis.report import explain, listing
 SENSORS = """\
 CPU1 Temp,45,degrees C,ok
 CPU2 Temp,na,degrees C,na
+CPU3 Temp,nan,degrees C,ok
+CPU4 Temp,inf,degrees C,ok
 Inlet Temp,23.5,degrees C,ok
 Fan1,6000,RPM,ok
 Fan2,0,RPM,cr
