@@ -169,17 +169,22 @@ def test_what_was_done_is_named(case: str, bench: Bench) -> None:
 
 
 def test_text_and_check(bench: Bench) -> None:
-    checked = json.loads(bench.run("--check", "n1", "--json").stdout)
-    answering = {row["source"].partition(" ")[0] for row in checked["asked"] if row["answers"]}
-    assert {"snmp", "ipmi", "netlink"} <= answering
-    assert checked["credentials"] == ["ipmi", "snmp"]
+    def all_answer() -> bool:
+        checked = json.loads(bench.run("--check", "n1", "--json").stdout)
+        assert checked["credentials"] == ["ipmi", "snmp"]
+        return {"snmp", "ipmi", "netlink"} <= {
+            row["source"].partition(" ")[0] for row in checked["asked"] if row["answers"]
+        }
+
+    devices.until(all_answer, "what is asked")
     text = bench.run("--check", "n1")
     assert text.returncode == 1  # no Redfish there
     assert "no credentials for redfish" in text.stdout
     assert "n2 cannot be asked itself: the topology gives it no shell" in text.stdout
     bench.cluster.kill("n2")
-    said = bench.run("n1", "n2", "--error", "ECONNREFUSED", "--port", str(PORT))
-    assert said.returncode == 0
+    words = ("n1", "n2", "--error", "ECONNREFUSED", "--port", str(PORT))
+    devices.until(lambda: bench.run(*words).returncode == 0, "the answer")
+    said = bench.run(*words)
     assert (
         "fault        the process at port 7000 of host n2 is gone (refused, says tcp 10.87.0.2)"
         in said.stdout
@@ -319,16 +324,13 @@ def test_a_model_of_ones_own_is_all_that_new_hardware_needs(tmp_path: Path) -> N
         '[host.n2]\naddress = "127.0.0.2"\ninterface = "lo"\nshell = ["env"]\nnames = { pump = "A" }\n'
     )
     words = ["n1", "n2", "--topology", f"{tmp_path}/t.toml", "--models", f"{tmp_path}/models"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ckpt", "diagnose", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (
-        "fault        the pump A of host n2 pumps too little (1.5 l/min, says command of n2)" in done.stdout
-    ), done
+    command = [sys.executable, "-m", "ckpt", "diagnose", *words]
+
+    def said() -> str:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+
+    text = "fault        the pump A of host n2 pumps too little (1.5 l/min, says command of n2)"
+    devices.until(lambda: text in said(), text)
 
 
 def test_no_rank_and_no_program_has_it() -> None:
