@@ -53,7 +53,7 @@ HANDLERS: Final[Mapping[str, HandlerFace]] = {
     "command": _face("command", "run", "pattern within_s", local=True),
     "ipmi": _face("ipmi", "address", "sensor", secret="ipmi"),
     "kernel-log": _face("kernel_log", "pattern", "seconds", local=True),
-    "netlink": _face("netlink", "device", "address peer", local=True),
+    "netlink": _face("netlink", "device", "address peer mtu", local=True),
     "redfish": _face("redfish", "address", secret="redfish"),
     "snmp": _face("snmp", "address", "port oid", secret="snmp", alone=True, cached=True),
     "sockets": _face("sockets", "port", local=True),

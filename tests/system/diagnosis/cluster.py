@@ -151,7 +151,12 @@ class Cluster:
         """Write the file of the topology. `without_shell`: who cannot be asked itself."""
         lines = []
         for host, switch in self.hosts.items():
-            lines += [f"[host.{host}]", f'address = "{self.address(host)}"', 'interface = "eth0"']
+            lines += [
+                f"[host.{host}]",
+                f'address = "{self.address(host)}"',
+                'interface = "eth0"',
+                'names = { mtu = "1500" }',
+            ]
             lines += [
                 f'switch = "{switch}"',
                 f'port = "port{host.removeprefix("n")}"',

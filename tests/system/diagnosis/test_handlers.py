@@ -214,6 +214,8 @@ def test_netlink() -> None:
         "present",
     )
     assert found["mtu"] == 65536
+    assert one("netlink", device="lo", mtu="65536").values["mtu_is"] == "right"
+    assert one("netlink", device="lo", mtu="9000").values["mtu_is"] == "wrong"
     assert one("netlink", device="lo", address="10.255.255.1").values["address"] == "gone"
     assert one("netlink", device="lo", peer="::1").values["route"] == "present"
     assert one("netlink", device="none9").values == {"present": "no", "alive": "yes"}

@@ -70,6 +70,7 @@ CASES: dict[str, tuple[str, Fault, set[str]]] = {
     "own route gone": ("n2", lambda c: c.on("n1", "route", "flush", "dev", "eth0"), {"route@n1"}),
     "peer's route gone": ("n2", lambda c: c.on("n2", "route", "flush", "dev", "eth0"), {"route@n2"}),
     "route prohibited": ("n2", lambda c: c.on("n1", "route", "add", "prohibit", "10.87.0.2"), {"route@n1"}),
+    "peer's packets too large": ("n2", lambda c: c.on("n2", "link", "set", "eth0", "mtu", "9000"), {"mtu@n2:eth0"}),
     "own cable pulled": ("n2", lambda c: c.pull("c1"), {"cable@n1:eth0-sw1:port1"}),
     "peer's cable pulled": ("n2", lambda c: c.pull("c2"), {"cable@n2:eth0-sw1:port2"}),
     "trunk pulled": ("n3", lambda c: c.pull("t0"), {"trunk@sw1:up0-sw2:down0"}),
