@@ -183,5 +183,5 @@ def _reply(answer: dict[str, Any], after_s: float) -> Reply:
 def _missing(worker: _Worker, within_s: float) -> str:
     code = worker.child.returncode
     if code not in (0, -signal.SIGKILL, -signal.SIGALRM):
-        return f"{worker.words[0]}, which asks {worker.questions[0].machine}, ended with exit code {code}"
+        return f"{worker.words[0]}, which asks {worker.questions[0].source}, ended with exit code {code}"
     return f"no answer within {within_s:g} s"

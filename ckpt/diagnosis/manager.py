@@ -1,7 +1,7 @@
 """One diagnosis: from an error between two hosts to what is at fault. The paper's Detection Manager and Detection
 Interface.
 
-    with Request("ETIMEDOUT", here="n1", there="n7", topology=topology, models=models) as request:
+    with Request("ETIMEDOUT", here="n1", there="n7") as request:
         request.query()
         request.faults, request.suspects, request.unknown
 
@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from ckpt.diagnosis import library
 from ckpt.diagnosis.asking import Question, Reply, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.errors import DiagnosisError, NoAnswer
@@ -50,7 +51,8 @@ class Request:
     """One error between two hosts. `error`: a number, an OSError, `ETIMEDOUT`, or one of our names (`errors_map`).
 
     here: the host that got the error. port: the TCP port of the peer process, if known. age_s: how long ago, at
-    least, the fault was: the time since the peer was last heard. Raises UnknownError, BadTopology.
+    least, the fault was: the time since the peer was last heard. topology, models, credentials: those of the user
+    (`library`) if not given. Raises UnknownError, BadTopology, BadModel, BadCredentials.
     """
 
     def __init__(
@@ -59,16 +61,18 @@ class Request:
         here: str,
         there: str,
         *,
-        topology: Topology,
-        models: Sequence[Model],
+        topology: Topology | None = None,
+        models: Sequence[Model] | None = None,
         credentials: Credentials | None = None,
         port: int | None = None,
         age_s: float = 0.0,
     ) -> None:
         self.error = error_name(error)
         self.here, self.there = here, there
-        self.topology, self.credentials = topology, credentials or Credentials()
-        self.graph: Graph = build(models, self.error, way(topology, here, there, port))
+        self.topology = library.topology() if topology is None else topology
+        self.credentials = library.credentials() if credentials is None else credentials
+        known = library.load() if models is None else models
+        self.graph: Graph = build(known, self.error, way(self.topology, here, there, port))
         self.age_s = age_s
         self.stale_s = 0.0
         self.findings: Mapping[str, Finding] = {}

@@ -5,7 +5,9 @@ The peer itself cannot be asked, as when it hangs: what only it could say stays 
 
 from __future__ import annotations
 
+import errno
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ from typing import Any
 import pytest
 
 from ckpt.controller.cli.main import main
+from ckpt.diagnosis import Request
+from ckpt.diagnosis.errors import BadCredentials, BadTopology, DiagnosisError
 from tests.system.diagnosis import devices
 from tests.system.diagnosis.cluster import PORT, Cluster, shell
 
@@ -341,3 +345,23 @@ def test_no_rank_and_no_program_has_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_in_python_with_the_files_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(BadTopology, match="no topology: write "):
+        Request("ETIMEDOUT", "n1", "n2")
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "topology.toml").write_text(
+        "".join(f'[host.n{n}]\naddress = "127.0.0.{n}"\ninterface = "lo"\nshell = []\n' for n in (1, 2))
+    )
+    port = devices.free_port(socket.SOCK_STREAM)
+    with Request(OSError(errno.ECONNREFUSED, "x"), "n1", "n2", port=port) as request:
+        with pytest.raises(DiagnosisError, match="call query"):
+            request.faults  # noqa: B018
+        request.query(40)
+    assert [each.id for each in request.faults] == ["process.gone@n2"]
+    assert request.fields()["error"] == "refused"
+    (tmp_path / "ckpt" / "credentials.toml").touch(0o644)
+    with pytest.raises(BadCredentials, match="others can read"):
+        Request("ETIMEDOUT", "n1", "n2")
