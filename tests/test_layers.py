@@ -340,3 +340,16 @@ def test_ranks_do_not_load_the_command_lines_libraries() -> None:
         if item.module.partition(".")[0] in ("argparse", "curses", "typer", "rich", "textual")
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_location_of_faults_stands_alone() -> None:
+    """No rank has it, since its credentials must be in no image: only the command line imports it."""
+    wrong = []
+    for module, path in rooms.project().items():
+        for item in rooms.imports_of(module, path):
+            inside, names = module.startswith("ckpt.diagnosis"), item.module.startswith("ckpt.diagnosis")
+            if (names and not inside and not module.startswith("ckpt.controller.cli.")) or (
+                inside and item.module.partition(".")[0] == "ckpt" and not names
+            ):
+                wrong.append(f"{module}:{item.line}: imports {item.module}")
+    assert not wrong, "\n".join(wrong)

@@ -16,13 +16,17 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.handlers.face import HANDLERS
 
 __all__ = ["Question", "Reply", "ask"]
+
+_GRACE_S = 0.5  # before the deadline, handlers have to be done
+_REAP_S = 0.2
+_LONGEST_LINE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`values` is empty if there is a reason why. `silent`: nothing came back. `after_s`: how long it took."""
+    """`values` is empty if there is a reason why. `silent`: nothing came back. `after_s`: how long it took.
+    `asked_s`: when it was asked, as given to `ask`."""
 
     values: dict[str, float | str]
     reason: str
     after_s: float
     silent: bool = False
+    asked_s: float = 0.0
 
 
 class _Worker:
@@ -96,6 +102,8 @@ class _Worker:
         if data:
             self.text += data
         *lines, self.text = self.text.split(b"\n")
+        if len(self.text) > _LONGEST_LINE:  # whatever it is, it is no answer
+            return [], True
         found = []
         for line in lines:
             try:
@@ -110,11 +118,16 @@ class _Worker:
             os.killpg(self.child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.child.wait()
+        try:
+            self.child.wait(_REAP_S)
+        except subprocess.TimeoutExpired:
+            pass  # it hangs in the kernel, and ends when that lets it go
         self.output.close()
 
 
-def ask(questions: Iterable[Question], credentials: Credentials, within_s: float) -> dict[Question, Reply]:
+def ask(
+    questions: Iterable[Question], credentials: Credentials, within_s: float, asked_s: float = 0.0
+) -> dict[Question, Reply]:
     """Every question with its reply; after `within_s` seconds at most. Equal questions are asked once."""
     began = time.monotonic()
     deadline = began + within_s
@@ -128,7 +141,7 @@ def ask(questions: Iterable[Question], credentials: Credentials, within_s: float
         with selectors.DefaultSelector() as selector:
             for group in groups.values():
                 try:
-                    worker = _Worker(group, credentials, within_s - 0.5)
+                    worker = _Worker(group, credentials, within_s - min(_GRACE_S, within_s / 5))
                 except OSError as error:
                     words = group[0].shell or (group[0].python,)
                     for question in group:
@@ -151,7 +164,7 @@ def ask(questions: Iterable[Question], credentials: Credentials, within_s: float
         for question in worker.questions:
             if question not in replies:
                 replies[question] = Reply({}, _missing(worker, within_s), time.monotonic() - began, True)
-    return replies
+    return {question: replace(reply, asked_s=asked_s) for question, reply in replies.items()}
 
 
 def _reply(answer: dict[str, Any], after_s: float) -> Reply:
@@ -170,5 +183,5 @@ def _reply(answer: dict[str, Any], after_s: float) -> Reply:
 def _missing(worker: _Worker, within_s: float) -> str:
     code = worker.child.returncode
     if code not in (0, -signal.SIGKILL, -signal.SIGALRM):
-        return f"{worker.words[0]}, which asks {worker.questions[0].machine}, ended with exit code {code}"
+        return f"{worker.words[0]}, which asks {worker.questions[0].source}, ended with exit code {code}"
     return f"no answer within {within_s:g} s"

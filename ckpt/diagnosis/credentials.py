@@ -9,8 +9,8 @@
     password = "…"
 
     [snmp]
-    community = "public"     # version 2c; or version 3: user, auth_protocol, auth_password, privacy_protocol,
-    privacy_password
+    community = "public"     # version 2c
+    # version 3: user, auth_protocol, auth_password, privacy_protocol, privacy_password
 
     [redfish]
     user = "reader"

@@ -1,4 +1,7 @@
-"""The files of fault models: those of this package, of the user, and of a directory that is named.
+"""The user's files, and the files of fault models: those of this package, of the user, and of a directory that is
+named.
+
+    ~/.config/ckpt/topology.toml, credentials.toml, models/*.toml      or under XDG_CONFIG_HOME
 
 Ours lie in `models` beside this file, the user's in ~/.config/ckpt/models, more with `--models DIR`. All count
 together: a name may be there once only.
@@ -10,25 +13,46 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ckpt.diagnosis.errors import BadModel
+from ckpt.diagnosis.credentials import Credentials
+from ckpt.diagnosis.credentials import load as load_credentials
+from ckpt.diagnosis.errors import BadModel, BadTopology
 from ckpt.diagnosis.handlers.face import HANDLERS, HandlerFace
 from ckpt.diagnosis.models import Model, check, parse
+from ckpt.diagnosis.topology import Topology
+from ckpt.diagnosis.topology import load as load_topology
 
-__all__ = ["OURS", "load", "users"]
+__all__ = ["OURS", "credentials", "load", "topology", "users"]
 
 OURS = Path(__file__).resolve().parent / "models"
 
 
-def users() -> Path:
-    """Where the user's own models lie; the directory need not be there."""
+def users(name: str) -> Path:
+    """Where a file of the user lies, or the directory of the user's models; it need not be there."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(home) / "ckpt" / "models"
+    return Path(home) / "ckpt" / name
+
+
+def topology(given: str | None = None) -> Topology:
+    """The topology, of the user if no file is given. Raises BadTopology."""
+    path = users("topology.toml") if given is None else Path(given)
+    if given is None and not path.exists():
+        raise BadTopology(f"no topology: write {path}, or name a file with --topology (docs/diagnosis.md)")
+    return load_topology(path)
+
+
+def credentials(given: str | None = None) -> Credentials:
+    """The credentials, of the user if no file is given: then there may be none. Raises BadCredentials."""
+    path = users("credentials.toml") if given is None else Path(given)
+    if given is None and not os.path.lexists(path):
+        return Credentials()
+    return load_credentials(path)
 
 
 def load(more: Iterable[Path] = (), handlers: Mapping[str, HandlerFace] = HANDLERS) -> tuple[Model, ...]:
     """All models, checked. `more`: further directories, which must be there. Raises BadModel with file, line and
     remedy."""
-    folders = [OURS, *([users()] if users().is_dir() else []), *more]
+    own = users("models")
+    folders = [OURS, *([own] if own.is_dir() else []), *more]
     models = []
     for folder in folders:
         try:

@@ -1,15 +1,15 @@
 """One diagnosis: from an error between two hosts to what is at fault. The paper's Detection Manager and Detection
 Interface.
 
-    with Request("ETIMEDOUT", here="n1", there="n7", topology=topology, models=models) as request:
+    with Request("ETIMEDOUT", here="n1", there="n7") as request:
         request.query()
         request.faults, request.suspects, request.unknown
 
 1. The error and the way give the graph of candidates (`graph`); the queries of its elements become questions.
 2. All questions are asked at once (`asking`), each once, however many elements or requests want it (`query_all`).
 3. The values give findings, the findings the verdict (`verdict`).
-4. If nothing was found, all is asked once more a little later: switches and agents answer from caches of a second
-and more.
+4. Agents of switches answer from caches: "clear" counts only if it is newer than the fault (`age_s`, `cache_s`). If
+   nothing was found, or something is suspected and such an answer was among the causes, it is asked once more.
 
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from ckpt.diagnosis import library
 from ckpt.diagnosis.asking import Question, Reply, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.errors import DiagnosisError, NoAnswer
@@ -35,23 +36,23 @@ from ckpt.diagnosis.graph import Candidate, Graph, Place, build
 from ckpt.diagnosis.handlers.face import HANDLERS
 from ckpt.diagnosis.models import Model, Query
 from ckpt.diagnosis.report import as_fields
-from ckpt.diagnosis.topology import Host, Topology, way
+from ckpt.diagnosis.topology import Topology, way
 from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
 
 __all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _RESERVE_S = 1.0  # for what comes after the answers
-_AGAIN_AFTER_S = 1.5  # older than what snmpd keeps
-_AGAIN_S = 3.0
+_AGAIN_AFTER_S = 1.5
+_AGAIN_S = 1.5  # the least that is left for asking again
 
 
 class Request:
     """One error between two hosts. `error`: a number, an OSError, `ETIMEDOUT`, or one of our names (`errors_map`).
 
-    here: the host that got the error; commands for it run on this machine, unless the topology gives it a `shell`
-    and this machine has another name. port: the TCP port of the peer process, if known. Raises UnknownError,
-    BadTopology.
+    here: the host that got the error. port: the TCP port of the peer process, if known. age_s: how long ago, at
+    least, the fault was: the time since the peer was last heard. topology, models, credentials: those of the user
+    (`library`) if not given. Raises UnknownError, BadTopology, BadModel, BadCredentials.
     """
 
     def __init__(
@@ -60,15 +61,20 @@ class Request:
         here: str,
         there: str,
         *,
-        topology: Topology,
-        models: Sequence[Model],
+        topology: Topology | None = None,
+        models: Sequence[Model] | None = None,
         credentials: Credentials | None = None,
         port: int | None = None,
+        age_s: float = 0.0,
     ) -> None:
         self.error = error_name(error)
         self.here, self.there = here, there
-        self.topology, self.credentials = topology, credentials or Credentials()
-        self.graph: Graph = build(models, self.error, way(topology, here, there, port))
+        self.topology = library.topology() if topology is None else topology
+        self.credentials = library.credentials() if credentials is None else credentials
+        known = library.load() if models is None else models
+        self.graph: Graph = build(known, self.error, way(self.topology, here, there, port))
+        self.age_s = age_s
+        self.stale_s = 0.0
         self.findings: Mapping[str, Finding] = {}
         self.replies: Mapping[Question, Reply] = {}
         self.seconds = 0.0
@@ -111,6 +117,7 @@ class Request:
 
     def conclude(self, replies: Mapping[Question, Reply]) -> None:
         """Take the replies to all questions."""
+        self.stale_s = 0.0
         self.replies = {each: replies[each] for each in self.questions() if each in replies}
         self.findings = {
             name: judge(
@@ -140,29 +147,47 @@ class Request:
             return Answer(asked.source, None, reply.reason, reply.silent)
         value = reply.values.get(query.value)
         reason = "" if value is not None else f"does not tell {query.value}"
-        return Answer(asked.source, value, reason, silent=False)
+        switch = self.topology.switch.get(candidate.place.variables.get("switch", ""))
+        stale_s = 0.0
+        if value is not None and switch is not None and HANDLERS[query.handler].cached:
+            stale_s = switch.cache_s if self.age_s + reply.asked_s < switch.cache_s else 0.0
+            self.stale_s = max(self.stale_s, stale_s)
+        return Answer(asked.source, value, reason, silent=False, stale_s=stale_s)
 
 
 def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
     """Several errors at once: every question is asked once. All requests have to be of one topology and its
     credentials."""
     began = time.monotonic()
-    _round(requests, within_s - _RESERVE_S)
-    nothing = [request for request in requests if not request.verdict.found]
-    if nothing and began + within_s - time.monotonic() > _AGAIN_S:
-        time.sleep(max(began + _AGAIN_AFTER_S - time.monotonic(), 0.0))
-        _round(nothing, began + within_s - _RESERVE_S / 2 - time.monotonic())
+    _round(requests, within_s - _RESERVE_S, 0.0)
+    again = [each for each in requests if not each.verdict.found or (each.suspects and each.stale_s)]
+    # a switch that keeps its tables for longer than this diagnosis may take is not waited for
+    waits_s = [each.stale_s - each.age_s for each in again]
+    pause_s = max([_AGAIN_AFTER_S, *(wait_s for wait_s in waits_s if wait_s < within_s - _AGAIN_S)])
+    if again and max(time.monotonic() - began, pause_s) <= within_s - _AGAIN_S:
+        time.sleep(max(began + pause_s - time.monotonic(), 0.0))
+        asked_s = time.monotonic() - began
+        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s)
     for request in requests:
         request.seconds = time.monotonic() - began
 
 
-def _round(requests: Sequence[Request], within_s: float) -> None:
+def _round(requests: Sequence[Request], within_s: float, asked_s: float) -> None:
+    """Ask and conclude; once more, where something is only suspected, what came from caches. Nothing found: ask
+    for all."""
     if not requests:
         return
-    questions = [each for request in requests for each in request.questions()]
-    replies = ask(questions, requests[0].credentials, within_s)
+    questions = [
+        each
+        for request in requests
+        for each in request.questions()
+        if each not in request.replies or not request.verdict.found or HANDLERS[each.handler].cached
+    ]
+    replies = ask(questions, requests[0].credentials, within_s, asked_s)
     for request in requests:
-        request.conclude(replies)
+        first = {each: reply for each, reply in request.replies.items() if reply.values}
+        second = {each: reply for each, reply in replies.items() if reply.values or each not in first}
+        request.conclude({**first, **second})
 
 
 def questions_of(topology: Topology, here: str, graph: Graph) -> list[Question]:
@@ -185,21 +210,25 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     face = HANDLERS[query.handler]
     if not face.local and not face.on_way:
         return Question("", (), sys.executable, query.handler, text)
-    end = query.on or ("switch" if place.kind in ("port", "switch") else "host")
+    end = "host" if face.on_way else query.on or ("switch" if place.kind in ("port", "switch") else "host")
     name = here if face.on_way else place.variables.get(end)
     if name is None:
         raise NoAnswer(f"the topology names no {end} there")
-    machine = topology.switch.get(name) if end == "switch" and not face.on_way else topology.host.get(name)
-    if isinstance(machine, Host) and _is_this_machine(name, machine, here):
+    machine = topology.switch.get(name) if end == "switch" else topology.host.get(name)
+    if end == "host" and _is_this_machine(name):
         return Question(name, (), sys.executable, query.handler, text)
     if machine is None or machine.shell is None:
-        raise NoAnswer(f"{name} cannot be asked itself: the topology gives it no shell")
+        own = socket.gethostname()
+        raise NoAnswer(
+            f"{name} cannot be asked itself: the topology gives it no shell, and this machine is {own}"
+        )
     return Question(name, machine.shell, machine.python or sys.executable, query.handler, text)
 
 
-def _is_this_machine(name: str, host: Host, here: str) -> bool:
-    """By its name; and the host that got the error is this one unless the topology says how to get there."""
-    return socket.gethostname().partition(".")[0] == name or (name == here and host.shell is None)
+def _is_this_machine(name: str) -> bool:
+    """By its name only: what another machine has or lacks must not be taken for a fault of this one."""
+    own = socket.gethostname()
+    return own == name or own.partition(".")[0] == name or own == name.partition(".")[0]
 
 
 def _filled(value: Any, place: Place) -> Any:

@@ -7,17 +7,14 @@ the temperature of a CPU. A *fault* is an element beyond a threshold; its name i
     queries      where the value comes from. Several: alternatives, all asked; those that answer have to agree
     high, low    faulty above, below this number; they need a unit
     equal        faulty if the value is this text, or one of these
-    proves       a value beyond the threshold proves that this very device is not well (a fan that stands), even if
-    something else
-                 may have caused it. Without it (a cable without a link), only when every cause is known to be clear
+    proves       a value beyond the threshold proves that this very device is not well (a fan that stands), whatever
+                 may have caused it. Without it (a cable without a link): only when every cause is known to be clear
     past         the value tells of something that is over, such as a message in a log: it is noted, and may be the
-    cause of
-                 another fault, but is never itself named
+                 cause of another fault, but is never itself named
     caused_by    faults that bring this one about: it is then a consequence
     hides        faults that cannot be asked about while this one holds
-    errors       after which errors the fault is looked for (`errors_map`); of an element: instead of those of the
-    model needs        names that the topology must have for the host or switch: without them the model does not
-    apply there
+    errors       after which errors the fault is looked for (`errors_map`); of an element: instead of the model's
+    needs        names that the topology must have for the host or switch: else the model does not apply there
 
 Names in `caused_by` and `hides` are `MODEL`, `MODEL.ELEMENT` or `*`, and may end in `@same` (of the same device or
 the same link, the default), `@beyond` (farther away on the way to the peer) or `@any`.

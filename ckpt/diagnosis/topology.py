@@ -9,11 +9,12 @@ A file in TOML. `shell`: the words before a command that runs it on that machine
     switch = "sw1"                      # and port: where its cable ends; without them the hosts are connected directly
     port = "port1"
     bmc = "10.1.0.1"                    # its management controller, if there is one
-    shell = ["ssh", "-o", "BatchMode=yes", "n1-mgmt"]
+    shell = ["ssh", "-o", "BatchMode=yes", "n1-mgmt"]   # a host with the name of this machine needs none
     names = { disk = "/dev/sda" }       # for models of your own: {disk} in arguments
 
     [switch.sw1]
     snmp = ["10.1.0.100", "10.0.0.254"] # tried in this order
+    cache_s = 3.3                       # for how long its agent repeats what it knows; 3.3 if not given
     shell = ["ssh", "admin@sw1"]        # of a switch that runs Linux and has ckpt
 
     [[trunk]]
@@ -62,6 +63,7 @@ class Host(BaseModel):
 class Switch(BaseModel):
     model_config = _STRICT
     snmp: tuple[str, ...] = ()
+    cache_s: Annotated[float, Field(ge=0)] = 3.3  # net-snmp keeps its table of ports for 3 s
     shell: tuple[str, ...] | None = None
     python: str | None = None
     names: dict[str, str] = {}

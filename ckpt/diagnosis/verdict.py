@@ -10,13 +10,11 @@ What is beyond a threshold but over, such as a message in a log, is *noted* inst
 fault, or have nothing to do with it. The answer has six lists:
 
     faults          the roots: faulty, no direct cause is faulty, and either its value proves that this very device
-    is not
-                    well, or everything that may cause it is clear. Only these are named as the fault
+                    is not well, or everything that may cause it is clear. Only these are named as the fault
     suspects        faulty, but something that may cause it could not be asked: it is this one, or one of `instead`
     consequences    faulty, and a direct cause is faulty, too
     unknown         with the reason and, where nothing came back and something faulty explains that, what hides it
-    noted
-    clear
+    noted, clear    as above
 
 If there is neither a fault nor a suspect, the fault is *unknown*. What is named is never a component that is well, as
 long as values are true and models name all causes: an effect that is there without any of its causes is the fault
@@ -53,6 +51,7 @@ class Answer:
     value: Value | None
     reason: str = ""
     silent: bool = True
+    stale_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +124,13 @@ def judge(element: Element, answers: Sequence[Answer]) -> Finding:
     if not known:
         silent = any(answer.value is None and answer.silent for answer in answers)
         return Finding("unknown", reason="; ".join(reasons) or "nothing to ask", silent=silent)
+    if not any(state == "faulty" for state, _ in known):
+        fresh = [each for each in known if not each[1].stale_s]
+        if not fresh:
+            state, old = known[0]
+            age = f"what it says may be {old.stale_s:g} s old, and the fault is younger"
+            return Finding("unknown", reason=f"{old.source}: {age}", silent=False)
+        known = fresh
     if len({state for state, _ in known}) > 1:
         said = ", ".join(f"{answer.source} says {answer.value}" for _, answer in known)
         return Finding("unknown", reason=f"the sources contradict each other: {said}", silent=False)
@@ -140,7 +146,7 @@ def _compare(element: Element, value: Value) -> State | None:
             return "faulty"
         if element.high is None and element.low is None:
             return "clear"
-    if isinstance(value, str) or math.isnan(value):
+    if isinstance(value, str) or not math.isfinite(value):
         return None
     if element.high is not None and value > element.high:
         return "faulty"

@@ -2,11 +2,12 @@
 
 One rank that does not hear another cannot say whose fault it is. All of them together can:
 
-    every pair of host B is silent, others are not          the side of B: the host, its interface, cable or port
-    every pair across a switch, or across a trunk           the switch, the trunk
-    what B sends does not arrive, but B hears; and reverse  sending, receiving of B: a filter, or a line that is
-    half dead one pair of hosts only, both ways or one way            the way between them, neither host: a filter,
-    a route one rank, others on its host are heard                  its process
+    every pair of host B is silent, others are not      the side of B: the host, its interface, cable or port
+    every pair across a switch, or across a trunk       the switch, the trunk
+    what B sends does not arrive, but B hears           sending of B: a filter, or a line that is half dead
+    B does not hear, but what it sends arrives          receiving of B
+    one pair of hosts only, both ways or one way        the way between them, neither host: a filter, a route
+    one rank, others on its host are heard              its process
 
 Each of these is a *hypothesis*: it says which pairs are silent. One *explains* if nothing that it calls silent was
 heard, and it covers what was silent. The smallest sets of hypotheses that explain everything are compared; a set

@@ -364,6 +364,9 @@ def _add_diagnose(verb: Verb) -> None:
         "--error", metavar="NAME", default="ETIMEDOUT", help="the error of the call (default ETIMEDOUT)"
     )
     diagnose.add_argument("--port", type=_at_least(1), metavar="N", help="TCP port of the peer process")
+    diagnose.add_argument(
+        "--age", type=seconds, metavar="S", default=0.0, help="how long ago it was, at least (default 0)"
+    )
     diagnose.add_argument("--check", action="store_true", help="ask everything once, and say who answers")
     diagnose.add_argument("--list", action="store_true", help="list the faults that there are models for")
     diagnose.add_argument("--explain", metavar="FAULT", help="what causes it, what it causes and hides")

@@ -6,7 +6,6 @@ The diagnosis is in `ckpt.diagnosis`. Here are the verb, where its files are loo
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from ckpt.controller.cli.common import show
 from ckpt.controller.errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ckpt.diagnosis import checking, credentials, library, report, topology
+from ckpt.diagnosis import checking, library, report
 from ckpt.diagnosis.errors import DiagnosisError
 from ckpt.diagnosis.manager import Request
 from ckpt.diagnosis.models import Model
@@ -67,10 +66,11 @@ def _diagnose(models: Sequence[Model], arguments: argparse.Namespace) -> int:
         arguments.error,
         here,
         there,
-        topology=_topology(arguments.topology),
+        topology=library.topology(arguments.topology),
         models=models,
-        credentials=_credentials(arguments.credentials),
+        credentials=library.credentials(arguments.credentials),
         port=arguments.port,
+        age_s=arguments.age,
     )
     with request:
         request.query()
@@ -83,31 +83,11 @@ def _diagnose(models: Sequence[Model], arguments: argparse.Namespace) -> int:
 def _check(models: Sequence[Model], arguments: argparse.Namespace) -> int:
     if len(arguments.hosts) > 1:
         raise UsageError("with --check name the host from which is asked, or none")
-    where = _topology(arguments.topology)
+    where = library.topology(arguments.topology)
     own = socket.gethostname().partition(".")[0]
     here = arguments.hosts[0] if arguments.hosts else own if own in where.host else min(where.host)
-    secrets = _credentials(arguments.credentials)
+    secrets = library.credentials(arguments.credentials)
     found = checking.check(where, models, secrets, here)
-    code = EXIT_OK if all(row["answers"] for row in found["asked"]) else EXIT_FAILURE
+    code = EXIT_OK if found["asked"] and all(row["answers"] for row in found["asked"]) else EXIT_FAILURE
     show({**found, "exit_code": code}, checking.as_text(found), as_json=arguments.json)
     return code
-
-
-def _place(given: str | None, name: str) -> Path:
-    if given is not None:
-        return Path(given)
-    return library.users().parent / name
-
-
-def _topology(given: str | None) -> topology.Topology:
-    path = _place(given, "topology.toml")
-    if given is None and not path.exists():
-        raise UsageError(f"no topology: write {path}, or name a file with --topology (docs/diagnosis.md)")
-    return topology.load(path)
-
-
-def _credentials(given: str | None) -> credentials.Credentials:
-    path = _place(given, "credentials.toml")
-    if given is None and not os.path.lexists(path):
-        return credentials.Credentials()
-    return credentials.load(path)

@@ -2,10 +2,10 @@
 
     local      asks the machine on which it runs
     on_way     asks over the network of the job, so it runs on the host that got the error; all others ask over
-    whatever
-               network leads to the device from the machine on which the diagnosis runs
-    alone      its library is not made for threads: a process for each address, in which one question comes after
-    the other secret     which part of the credentials file it is given, or None
+               whatever network leads to the device from the machine on which the diagnosis runs
+    cached     what it tells may be some seconds old: agents of switches keep their tables for so long
+    alone      its library is not made for threads: a process for each address, one question after the other
+    secret     which part of the credentials file it is given, or None
 
 Every module has `ask(arguments, secret, within_s) -> {name: number or text}`: it returns within about so many
 seconds, or raises NoAnswer with a reason for people. It may hang all the same: it runs in a process that is killed.
@@ -31,6 +31,7 @@ class HandlerFace:
     module: str = ""
     on_way: bool = False
     alone: bool = False
+    cached: bool = False
 
 
 def _face(
@@ -41,20 +42,20 @@ def _face(
     local: bool = False,
     on_way: bool = False,
     alone: bool = False,
+    cached: bool = False,
     secret: str | None = None,
 ) -> HandlerFace:
-    return HandlerFace(
-        frozenset(needs.split()), frozenset(takes.split()), local, secret, module, on_way, alone
-    )
+    words = frozenset(needs.split()), frozenset(takes.split())
+    return HandlerFace(*words, local, secret, module, on_way, alone, cached)
 
 
 HANDLERS: Final[Mapping[str, HandlerFace]] = {
     "command": _face("command", "run", "pattern within_s", local=True),
     "ipmi": _face("ipmi", "address", "sensor", secret="ipmi"),
     "kernel-log": _face("kernel_log", "pattern", "seconds", local=True),
-    "netlink": _face("netlink", "device", "address peer", local=True),
+    "netlink": _face("netlink", "device", "address peer mtu", local=True),
     "redfish": _face("redfish", "address", secret="redfish"),
-    "snmp": _face("snmp", "address", "port oid", secret="snmp", alone=True),
+    "snmp": _face("snmp", "address", "port oid", secret="snmp", alone=True, cached=True),
     "sockets": _face("sockets", "port", local=True),
     "sysfs": _face("sysfs", "files", "scale", local=True),
     "tcp": _face("tcp", "address port", on_way=True),

@@ -14,6 +14,7 @@ goes by a pipe. Only commands that read are sent.
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 import subprocess
@@ -29,7 +30,8 @@ __all__ = ["Reading", "ask", "parse", "select"]
 _PORT = 623
 _STATES = ("ok", "ns", "nc", "cr", "nr", "us", "uc", "lnc", "lcr", "lnr", "unc", "ucr", "unr")
 _FAILED = re.compile(
-    r"fail|fault|uncorrectable|ierr|thermal trip|config(uration)? error|input lost|critical", re.I
+    r"fail|fault|uncorrectable|ierr|thermal trip|config(uration)? error|(ac|input) lost|(?<!non-)critical",
+    re.I,
 )
 _NOTHING = re.compile(r"^(na|no reading|disabled|not readable|ns|event-only|)$", re.I)
 _once = Once()
@@ -112,6 +114,8 @@ def parse(printed: str) -> list[Reading]:
         name = row[0].strip()
         try:
             number = float(row[1])
+            if not math.isfinite(number) or row[3:4] == ["ns"]:  # "ns": there is no such part
+                continue
         except ValueError:
             state = next((text for text in reversed(row[1:]) if text.strip().lower() not in _STATES), "")
             if not _NOTHING.match(row[1].strip()) and not _NOTHING.match(state.strip()):

@@ -5,10 +5,12 @@ Not /sys/class/net: in a network namespace that shows the devices of whoever mou
     device     name of the device
     address    an address that it should have
     peer       an address that should be reached through it
+    mtu        the size of the largest packet that it should take, in bytes
 
     values     alive: "yes" (the machine answers); present: "yes" or "no"; if it is there:
-               admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes); speed is
-               not told here rx_errors, tx_errors, carrier_changes (numbers)
+               admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes);
+               rx_errors, tx_errors, carrier_changes (numbers)
+               mtu_is: "right" or "wrong"
                address: "present" or "gone"; route: "present", "gone", "prohibited" or "other" (another device)
 """
 
@@ -48,9 +50,12 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
             kernel.settimeout(within_s)
             kernel.bind((0, 0))
-            return _look(kernel, device, arguments.get("address"), arguments.get("peer"))
+            values = _look(kernel, device, arguments.get("address"), arguments.get("peer"))
     except OSError as error:
         raise NoAnswer(f"the kernel does not tell about {device}: {error.strerror or error}") from None
+    if "mtu" in arguments and "mtu" in values:
+        values["mtu_is"] = "right" if values["mtu"] == float(arguments["mtu"]) else "wrong"
+    return values
 
 
 def _look(

@@ -3,8 +3,8 @@
 files     a pattern, such as /sys/devices/system/edac/mc/mc*/ue_count; several in a list
 scale     the numbers are multiplied with it; default 1
 
-values    highest, lowest, sum, count (of files with a number); text: of the first file; worst: the text after
-a number, "1: DOWN"
+values    highest, lowest, sum, count (of files with a number); text: of the first file
+          worst: the first text in the order of the alphabet, as of "1: DOWN" and "4: ACTIVE"
 """
 
 from __future__ import annotations
@@ -47,6 +47,5 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
             "sum": sum(numbers),
             "count": float(len(numbers)),
         }
-    named = sorted(texts)
-    values["worst"] = named[0]
+    values["worst"] = min(texts)
     return values

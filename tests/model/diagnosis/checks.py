@@ -149,12 +149,13 @@ def check_judge(verdict: ModuleType) -> None:
     shut = element(equal="down")
     several = element(equal=["down", "testing"])
     none = say("bmc", None, "does not answer")
+    old = say("sw", "up", stale_s=2)
     cases = [
         (hot, [say("bmc", 85.0)], "clear"),
         (hot, [say("bmc", 85.1)], "faulty"),
         (hot, [say("bmc", "na")], "unknown"),
         (hot, [say("bmc", float("nan"))], "unknown"),
-        (hot, [say("bmc", float("inf"))], "faulty"),
+        (hot, [say("bmc", float("inf"))], "unknown"),
         (hot, [none], "unknown"),
         (hot, [], "unknown"),
         (hot, [none, say("sysfs", 90.0)], "faulty"),
@@ -168,6 +169,10 @@ def check_judge(verdict: ModuleType) -> None:
         (shut, [say("sw", "down")], "faulty"),
         (shut, [say("sw", "up")], "clear"),
         (shut, [say("sw", 2.0)], "clear"),
+        (shut, [old], "unknown"),
+        (shut, [old, say("host", "up")], "clear"),
+        (shut, [old, say("host", "down")], "unknown"),
+        (shut, [say("sw", "down", stale_s=2)], "faulty"),
         (several, [say("sw", "testing")], "faulty"),
         (several, [say("sw", "up")], "clear"),
         (element(equal="dead", low=2000, unit="RPM"), [say("bmc", "dead")], "faulty"),

@@ -30,9 +30,10 @@ MUTANTS = {
         'return Finding("clear", reason="; "',
     ),
     "the first of two sources is believed": ("if len({state for state, _ in known}) > 1:", "if False:"),
+    "what may be older than the fault is clear": ("if not each[1].stale_s]", "]"),
     "what is no number is clear": (
-        "if isinstance(value, str) or math.isnan(value):\n        return None",
-        'if isinstance(value, str) or math.isnan(value):\n        return "clear"',
+        "if isinstance(value, str) or not math.isfinite(value):\n        return None",
+        'if isinstance(value, str) or not math.isfinite(value):\n        return "clear"',
     ),
     "the threshold itself is a fault": ("value > element.high", "value >= element.high"),
     "below is above": ("value < element.low", "value > element.low"),

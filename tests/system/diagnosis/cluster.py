@@ -65,7 +65,7 @@ class Cluster:
             self.serve(host)
 
     def manage(self, *owners: str) -> dict[str, str]:
-        """A second network, for management, of these; returns their addresses on it. Controllers go to its namespace `mgmt`."""
+        """A second network, for management, of these; returns their addresses on it. Its namespace is `mgmt`."""
         ip("netns", "add", self.namespace("mgmt"))
         ip("-n", self.namespace("mgmt"), "link", "set", "lo", "up")
         ip("-n", self.namespace("mgmt"), "link", "add", "br0", "type", "bridge")
@@ -151,7 +151,12 @@ class Cluster:
         """Write the file of the topology. `without_shell`: who cannot be asked itself."""
         lines = []
         for host, switch in self.hosts.items():
-            lines += [f"[host.{host}]", f'address = "{self.address(host)}"', 'interface = "eth0"']
+            lines += [
+                f"[host.{host}]",
+                f'address = "{self.address(host)}"',
+                'interface = "eth0"',
+                'names = { mtu = "1500" }',
+            ]
             lines += [
                 f'switch = "{switch}"',
                 f'port = "port{host.removeprefix("n")}"',

@@ -98,7 +98,7 @@ def test_what_is_asked_of_a_dead_or_senseless_device_is_a_reason(
         question("tcp", shell=("/no/such/shell",), address="127.0.0.1", port=nobody),
         question("tcp", shell=("sh", "-c", "echo hello; exit 7"), address="127.0.0.1", port=nobody),
     ]
-    replies = ask(questions, secrets(snmp=devices.V2C, ipmi=devices.IPMI, redfish=devices.REDFISH), LONG_S)
+    replies = ask(questions, secrets(snmp=devices.V2C, ipmi=devices.IPMI, redfish=devices.REDFISH), 16)
     assert set(replies) == set(questions)
     for asked, reply in replies.items():
         assert reply.values == {}, asked
@@ -138,7 +138,7 @@ def test_a_secret_is_on_no_command_line_and_in_no_environment(silent: devices.Br
     needs("ipmitool")
     questions = [question(name, address=silent.address) for name in ("snmp", "ipmi", "redfish")]
     credentials = secrets(snmp=devices.V2C, ipmi=devices.IPMI, redfish=devices.REDFISH)
-    asking = threading.Thread(target=ask, args=(questions, credentials, LONG_S))
+    asking = threading.Thread(target=ask, args=(questions, credentials, 8))
     asking.start()
     seen = set()
     while asking.is_alive():
@@ -159,6 +159,19 @@ def descendants(pid: int) -> Iterator[int]:
         for child in map(int, devices._text(path).split()):
             yield child
             yield from descendants(child)
+
+
+def test_a_shell_that_prints_for_ever_is_no_answer() -> None:
+    flood = question("tcp", shell=("sh", "-c", "tr '\\0' x < /dev/zero; true"), address="127.0.0.1", port="1")
+    lines = question(
+        "tcp",
+        shell=("sh", "-c", "echo '{\"id\": 9}'; echo '[]'; echo '{\"id\": 0}'; true"),
+        address="x",
+        port="1",
+    )
+    replies = ask([flood, lines], Credentials(), LONG_S)
+    assert replies[flood].values == replies[lines].values == {}
+    assert replies[lines].reason == "an answer without a value"
 
 
 def test_equal_questions_are_asked_once(tmp_path: Path) -> None:
@@ -201,6 +214,8 @@ def test_netlink() -> None:
         "present",
     )
     assert found["mtu"] == 65536
+    assert one("netlink", device="lo", mtu="65536").values["mtu_is"] == "right"
+    assert one("netlink", device="lo", mtu="9000").values["mtu_is"] == "wrong"
     assert one("netlink", device="lo", address="10.255.255.1").values["address"] == "gone"
     assert one("netlink", device="lo", peer="::1").values["route"] == "present"
     assert one("netlink", device="none9").values == {"present": "no", "alive": "yes"}

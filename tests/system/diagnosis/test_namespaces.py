@@ -6,12 +6,14 @@ those, the fault has to be named, suspected or unknown, and never another one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -19,10 +21,12 @@ from ckpt.diagnosis import Request, need_diagnosis
 from ckpt.diagnosis.library import load as load_models
 from ckpt.diagnosis.manager import query_all
 from ckpt.diagnosis.topology import load as load_topology
+from tests.seeds import seed_of_the_commit
 from tests.system.diagnosis.cluster import PORT, Cluster, ip, shell
 
 pytestmark = [pytest.mark.system, pytest.mark.root]
 
+PAIRS = 60
 LONG_S = 40  # how busy the machine is decides nothing
 HOSTS = {"n1": "sw1", "n2": "sw1", "n3": "sw2"}
 Fault = Callable[[Cluster], None]
@@ -66,6 +70,7 @@ CASES: dict[str, tuple[str, Fault, set[str]]] = {
     "own route gone": ("n2", lambda c: c.on("n1", "route", "flush", "dev", "eth0"), {"route@n1"}),
     "peer's route gone": ("n2", lambda c: c.on("n2", "route", "flush", "dev", "eth0"), {"route@n2"}),
     "route prohibited": ("n2", lambda c: c.on("n1", "route", "add", "prohibit", "10.87.0.2"), {"route@n1"}),
+    "peer's packets too large": ("n2", lambda c: c.on("n2", "link", "set", "eth0", "mtu", "9000"), {"mtu@n2:eth0"}),
     "own cable pulled": ("n2", lambda c: c.pull("c1"), {"cable@n1:eth0-sw1:port1"}),
     "peer's cable pulled": ("n2", lambda c: c.pull("c2"), {"cable@n2:eth0-sw1:port2"}),
     "trunk pulled": ("n3", lambda c: c.pull("t0"), {"trunk@sw1:up0-sw2:down0"}),
@@ -77,7 +82,7 @@ CASES: dict[str, tuple[str, Fault, set[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("case", CASES)
 def test_what_was_done_is_named(case: str, cluster: Cluster, tmp_path: Path) -> None:
     there, do, expected = CASES[case]
@@ -90,7 +95,7 @@ def test_what_was_done_is_named(case: str, cluster: Cluster, tmp_path: Path) -> 
         assert asked.verdict.found == bool(expected), asked.verdict
 
 
-@pytest.mark.rotate(8)
+@pytest.mark.rotate(16)
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0] == "n2"])
 @pytest.mark.parametrize("mute", ["n2", "sw1"])
 def test_who_cannot_be_asked_makes_nobody_guilty(
@@ -118,6 +123,39 @@ def test_two_faults_at_once(cluster: Cluster, tmp_path: Path) -> None:
         "route@n1",
         "cable@n2:eth0-sw1:port2",
     }
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_pairs_of_faults_with_anybody_mute(tmp_path: Path) -> None:
+    """Two faults at random, with any of hosts and switches not to be asked: whatever is named was done."""
+    random = Random(seed_of_the_commit())
+    alone = [case for case in CASES if CASES[case][2]]
+    for number in range(PAIRS):
+        chosen = random.sample(alone, random.choice((1, 2, 2)))
+        there = random.choice([CASES[case][0] for case in chosen])
+        mute = tuple(name for name in ("n1", "n2", "n3", "sw1", "sw2") if random.random() < 0.3)
+        cluster = Cluster(HOSTS, [("sw1", "sw2")])
+        try:
+            cluster.lay()
+            for case in chosen:
+                # the first may have taken away what the second would change
+                with contextlib.suppress(subprocess.CalledProcessError):
+                    CASES[case][1](cluster)
+            (tmp_path / str(number)).mkdir()
+            asked = request(cluster, tmp_path / str(number), there, without=mute)
+            asked.query(LONG_S)
+        finally:
+            cluster.remove()
+        done = {component for case in chosen for component in CASES[case][2]}
+        candidates = asked.graph.candidates
+        what = (chosen, there, mute, asked.verdict)
+        assert {candidates[each.id].component for each in asked.faults} <= done, what
+        for suspect in asked.suspects:
+            assert {candidates[each].component for each in (suspect.id, *suspect.instead)} & done, what
+        assert not {candidates[each].place.host for each in asked.verdict.clear if "interface" in each} & {
+            *mute
+        }, what
 
 
 def test_many_errors_are_one_diagnosis(cluster: Cluster, tmp_path: Path) -> None:

@@ -13,10 +13,14 @@ from ckpt.diagnosis.report import explain, listing
 SENSORS = """\
 CPU1 Temp,45,degrees C,ok
 CPU2 Temp,na,degrees C,na
+CPU3 Temp,nan,degrees C,ok
+CPU4 Temp,inf,degrees C,ok
 Inlet Temp,23.5,degrees C,ok
 Fan1,6000,RPM,ok
 Fan2,0,RPM,cr
 Fan3,no reading,RPM,ns
+Fan4,0,RPM,ns
+CPU2 Status,80h,ok,3.2,Transition to Non-Critical from OK
 PS1 Status,C8h,ok,10.1,Presence detected
 PS2 Status,C9h,ok,10.2,"Presence detected, Failure detected"
 DIMM A1,0Ch,ns,8.1,No Reading
@@ -35,6 +39,7 @@ def test_sensors_with_numbers_states_and_nothing() -> None:
     assert ipmi.select(readings, "fan", "off") == {"highest": 6000, "lowest": 6000, "count": 1}
     assert ipmi.select(readings, "^ps1", "on") == {"failed": "no"}
     assert ipmi.select(readings, "^ps", "on") == {"failed": "yes"}
+    assert ipmi.select(readings, "cpu2 status", "on") == {"failed": "no"}
     assert ipmi.select(readings, "dimm", "on") == {}
     assert ipmi.select(readings, "pump", "on") == {}
     assert ipmi.parse("") == []
