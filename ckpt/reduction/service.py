@@ -27,6 +27,7 @@ from ckpt.reduction.body import MPI, OWN, Body, Packed, checksum, combine
 from ckpt.reduction.future import Future
 from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Sent, Step
 from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Task
+from ckpt.reduction.posted import Computed, Due, Posted, Raise, Run
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
@@ -79,7 +80,7 @@ class Service:
         if self.channel is None:
             return function()
         if threading.current_thread() is self.thread:
-            call = _Run(function)
+            call = Run(function)
             self._post(call)
             if call.failure is not None:
                 raise call.failure
@@ -107,9 +108,9 @@ class Service:
         future = self.futures[key] = Future(self, key, value)
         self.locals[key] = local
         self.contents.setdefault(key, contract.content)
-        self._do(steps)
+        self.do(steps)
         for computing in self.kept.pop(key, ()):
-            self._give(computing)
+            self.give(computing)
         if not future.done():
             now_ns = time.monotonic_ns()
             if contract.deadline_ns:
@@ -118,7 +119,7 @@ class Service:
                 self.work.put((now_ns + local.warn_ns, key, "warn"))
         return future
 
-    def _give(self, item: Any) -> None:
+    def give(self, item: Any) -> None:
         """Work for the thread, in which the program's own functions are called: they must not wait for the program."""
         if self.channel is not None:
             self.channel.keep_out(self.thread)
@@ -156,7 +157,7 @@ class Service:
     # -- handlers: under the lock
 
     def _receive(self, source: int, message: Any) -> None:
-        if source == self.rank and isinstance(message, _Posted):
+        if source == self.rank and isinstance(message, Posted):
             message.run(self)
             return
         key, content = message
@@ -167,12 +168,12 @@ class Service:
             self.begun[key, content.number] = time.monotonic_ns()
         elif isinstance(content, Original | Call):
             self.contents.setdefault(key, content.contract.content)
-        self._do(self.members.receive(source, key, content))
+        self.do(self.members.receive(source, key, content))
 
     def _failed(self, rank: int) -> None:
-        self._do(self.members.died(rank))
+        self.do(self.members.died(rank))
 
-    def _do(self, steps: list[Step]) -> None:
+    def do(self, steps: list[Step]) -> None:
         for step in steps:
             if isinstance(step, Sent):
                 self._send(step)
@@ -180,7 +181,7 @@ class Service:
                 if step.key not in self.locals and self.contents[step.key].endswith(("|", "|" + OWN)):
                     self.kept.setdefault(step.key, []).append(step)
                 else:
-                    self._give(step)
+                    self.give(step)
             elif isinstance(step, Completed):
                 self._complete(step)
             elif isinstance(step, Forgotten):
@@ -207,7 +208,7 @@ class Service:
             ours = isinstance(failure, errors.ReductionError)
             error = type(failure).__name__ if ours else "InvalidInput"
             text = str(failure) if ours else f"it cannot be sent: {type(failure).__name__}: {failure}"
-            self._do(self.members.fail(step.key, error, text))
+            self.do(self.members.fail(step.key, error, text))
             return
         if future is not None:
             future.count("messages_sent")
@@ -236,7 +237,7 @@ class Service:
             gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
         for function in future.settle(outcome, step.value, late):
-            self._give((function, future))
+            self.give((function, future))
 
     def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
         """This rank's contribution is not in the result."""
@@ -277,12 +278,12 @@ class Service:
             try:
                 self._work(item)
             except BaseException as failure:  # raised by the program's next call that communicates
-                self._post(_Raise(failure))
+                self._post(Raise(failure))
 
     def _work(self, item: Any) -> None:
         if item is None:
             _, key, what = self.timers.pop(0)
-            self._post(_Due(key, what))
+            self._post(Due(key, what))
         elif isinstance(item, Computing):
             self._post(self._combine(item))
         elif isinstance(item, str):
@@ -295,15 +296,15 @@ class Service:
             try:
                 function(future)
             finally:
-                self._post(_Run(self.given_back))
+                self._post(Run(self.given_back))
 
-    def _post(self, posted: _Posted) -> None:
+    def _post(self, posted: Posted) -> None:
         if self.channel is None:
             posted.run(self)
         else:
             self.channel.post(posted)
 
-    def _combine(self, task: Computing) -> _Posted:
+    def _combine(self, task: Computing) -> Posted:
         local = self.locals.get(task.key)
         began_ns = time.perf_counter_ns()
         try:
@@ -318,89 +319,11 @@ class Service:
             if sums and sums != [checksum(each) for each in (task.left, task.right)]:
                 raise errors.CombineFailed("the operation has written to its arguments")
         except errors.ReductionError as failure:
-            return _Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
+            return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
         except Exception as failure:
             where = traceback.extract_tb(failure.__traceback__)[-1]
             text = (
                 f"the operation raised {type(failure).__name__}: {failure} ({where.filename}:{where.lineno})"
             )
-            return _Computed(task.key, task.number, None, 0, "CombineFailed", text)
-        return _Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)
-
-
-class _Posted:
-    """What the thread has for the handler: run under the lock."""
-
-    def run(self, service: Service) -> None:
-        raise NotImplementedError
-
-
-class _Raise(_Posted):
-    def __init__(self, failure: BaseException) -> None:
-        self.failure = failure
-
-    def run(self, service: Service) -> None:
-        raise self.failure
-
-
-class _Run(_Posted):
-    """A function of this package, called under the lock. What it raises is for the thread."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self.function = function
-        self.result: object = None
-        self.failure: Exception | None = None
-
-    def run(self, service: Service) -> None:
-        try:
-            self.result = self.function()
-        except Exception as failure:
-            self.failure = failure
-
-
-class _Due(_Posted):
-    """A timer has run out."""
-
-    def __init__(self, key: Key, what: str) -> None:
-        self.key, self.what = key, what
-
-    def run(self, service: Service) -> None:
-        if self.what == "deadline":
-            service._do(service.members.expire(self.key))
-            return
-        contract_and_ranks = service.members.pending().get(self.key)
-        if contract_and_ranks is None or self.key not in service.locals:
-            return
-        waits = contract_and_ranks[1]
-        if waits:
-            ranks = [rank for rank in range(service.size) if waits >> rank & 1]
-            service.work.put(
-                f"reduction {self.key[0] or self.key[1]!r} waits for ranks {ranks}, which have not called"
-            )
-        warn_ns = service.locals[self.key].warn_ns
-        service.work.put((time.monotonic_ns() + warn_ns, self.key, "warn"))
-
-
-class _Computed(_Posted):
-    """A combination is there, or has failed."""
-
-    def __init__(
-        self, key: Key, number: int, value: Any, elapsed_ns: int, error: str = "", text: str = ""
-    ) -> None:
-        self.key, self.number, self.value, self.elapsed_ns = key, number, value, elapsed_ns
-        self.error, self.text = error, text
-
-    def run(self, service: Service) -> None:
-        service.given_back()
-        if self.error:
-            service._do(service.members.trouble(self.key, self.number, self.error, self.text))
-            return
-        future = service.futures.get(self.key)
-        if future is not None:
-            future.count("tasks")
-            future.count("combine_ns", self.elapsed_ns)
-        begun_ns = service.begun.pop((self.key, self.number), None)
-        since_ns = (
-            self.elapsed_ns if begun_ns is None else max(time.monotonic_ns() - begun_ns, self.elapsed_ns)
-        )
-        service._do(service.members.computed(self.key, self.number, self.value, since_ns))
+            return Computed(task.key, task.number, None, 0, "CombineFailed", text)
+        return Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)
