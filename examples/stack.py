@@ -75,7 +75,9 @@ def main() -> None:
         stack = future.result()
         if comm.rank == 0:
             ranks = ", ".join(map(str, future.contributors))
-            print(f"{future.name}: {stack.shots} shots of ranks {ranks}, peak {stack.image.max() / stack.shots:.3f}")
+            print(
+                f"{future.name}: {stack.shots} shots of ranks {ranks}, peak {stack.image.max() / stack.shots:.3f}"
+            )
 
 
 if __name__ == "__main__":
