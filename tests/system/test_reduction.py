@@ -198,10 +198,10 @@ BAD = (
 )
 
 REFUSED = """\
-shape - Mismatch (1,) reduction 0: rank 1 asks for another reduction: content is
-type - Mismatch (1,) reduction 1: rank 1 asks for another reduction: content is
-operation - Mismatch (1,) reduction 2: rank 1 asks for another reduction: content is
-root - Mismatch (1,) reduction 3: rank 1 asks for another reduction: root is 1 there and 0 elsewhere
+shape - Mismatch
+type - Mismatch
+operation - Mismatch
+root - Mismatch
 objects - InvalidInput (1,) reduction 4: rank 1: an array of Python objects cannot be reduced
 text - InvalidInput (1,) reduction 5: rank 1: an array of
 maxloc - InvalidInput
@@ -230,6 +230,8 @@ def test_what_is_wrong_is_told_to_all_ranks_alike(start: Start, tmp_path: Path) 
     assert len(lines) == len(REFUSED.splitlines()), job.report()
     for line, wanted in zip(lines, REFUSED.splitlines(), strict=True):
         assert line.startswith(wanted), job.report()
+        # the call that comes first is what others are compared with
+        assert "Mismatch" not in line or ("asks for another reduction: " in line and " elsewhere" in line)
 
 
 PARTIAL = (
