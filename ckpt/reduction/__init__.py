@@ -161,5 +161,6 @@ class _Restored:
         self.service = service
 
     def __call__(self, epoch: int) -> None:
+        self.service.restored()
         if self.service not in _services:
             _services.append(self.service)

@@ -68,6 +68,17 @@ class Due(Posted):
         service.work.put((time.monotonic_ns() + warn_ns, self.key, "warn"))
 
 
+class Missing(Posted):
+    """One of the two that were to be combined is a copy that is not there."""
+
+    def __init__(self, key: Key, number: int, is_left: bool) -> None:
+        self.key, self.number, self.is_left = key, number, is_left
+
+    def run(self, service: Service) -> None:
+        service.given_back()
+        service.do(service.members.vanished(self.key, self.number, self.is_left))
+
+
 class Computed(Posted):
     """A combination is there, or has failed."""
 

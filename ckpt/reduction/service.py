@@ -18,16 +18,18 @@ import queue
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
 from ckpt.reduction.body import MPI, OWN, Body, Packed, checksum, combine
+from ckpt.reduction.copies import Gone, Store, Stored, pattern, remove_stale
 from ckpt.reduction.future import Future
 from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Sent, Step
 from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Task
-from ckpt.reduction.posted import Computed, Due, Posted, Raise, Run
+from ckpt.reduction.posted import Computed, Due, Missing, Posted, Raise, Run
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
@@ -66,9 +68,19 @@ class Service:
         self.begun: dict[tuple[Key, int], int] = {}
         self.kept: dict[Key, list[Computing]] = {}
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
+        self.store = Store()
+        self.stored: dict[Key, Stored] = {}
+        """Copies that this rank has written of what it gave."""
+        self.known: dict[Key, list[tuple[int, Stored]]] = {}
+        """(owner, copy) of others."""
+        self.recent: deque[tuple[int, Stored]] = deque(maxlen=256)
+        """Of reductions that are over here: their owners are about to remove them."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.timers: list[tuple[int, Key, str]] = []
         """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
+        if self.size > 1:
+            ckpt.keep_file(pattern())
+            remove_stale()
         self.channel = ckpt.ActiveMessages(comm, self._receive, self._failed) if self.size > 1 else None
         self.thread = threading.Thread(target=self._run, daemon=True, name="ckpt.reduction")
         self.thread.start()
@@ -168,9 +180,14 @@ class Service:
             self.begun[key, content.number] = time.monotonic_ns()
         elif isinstance(content, Original | Call):
             self.contents.setdefault(key, content.contract.content)
+            if isinstance(content, Original) and isinstance(content.held.value, Stored):
+                self.known.setdefault(key, []).append((content.owner, content.held.value))
         self.do(self.members.receive(source, key, content))
 
     def _failed(self, rank: int) -> None:
+        for owner, stored in self.recent:
+            if owner == rank:
+                stored.remove()
         self.do(self.members.died(rank))
 
     def do(self, steps: list[Step]) -> None:
@@ -196,7 +213,9 @@ class Service:
                 value = message.held.value
                 if future is not None:
                     future.count("bytes_sent", getattr(value, "nbytes", 0))
-                if isinstance(value, Body):
+                if isinstance(message, Original) and message.owner == self.rank:
+                    message = message._replace(held=message.held._replace(value=self._copy(step.key, value)))
+                elif isinstance(value, Body):
                     message = message._replace(held=message.held._replace(value=Packed.of(value)))
                 self._check_input(step.key, value)
             self.channel.send(step.dest, (step.key, message))
@@ -212,6 +231,21 @@ class Service:
             return
         if future is not None:
             future.count("messages_sent")
+
+    def _copy(self, key: Key, value: Any) -> Any:
+        """What other ranks keep of this rank's original: a file's name, or the value itself."""
+        if key not in self.stored:
+            stored = self.store.store(value)
+            if stored is None:
+                return Packed.of(value) if isinstance(value, Body) else value
+            self.stored[key] = stored
+        return self.stored[key]
+
+    def restored(self) -> None:
+        """After a restart: the copies that this rank had written may be gone."""
+        for key, stored in self.stored.items():
+            if key in self.locals:
+                self.store.store(self.locals[key].value, stored)
 
     def _check_input(self, key: Key, value: Any) -> None:
         local = self.locals.get(key)
@@ -236,7 +270,8 @@ class Service:
         ):
             gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
-        for function in future.settle(outcome, step.value, late):
+        value = step.value.load() if isinstance(step.value, Stored) else step.value
+        for function in future.settle(outcome, value, late):
             self.give((function, future))
 
     def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
@@ -263,6 +298,14 @@ class Service:
         self.locals.pop(key, None)
         self.contents.pop(key, None)
         self.kept.pop(key, None)
+        mine = self.stored.pop(key, None)
+        if mine is not None:
+            mine.remove()
+        for owner, stored in self.known.pop(key, ()):
+            if self.members.dead >> owner & 1:
+                stored.remove()
+            else:
+                self.recent.append((owner, stored))
         for each in [each for each in self.begun if each[0] == key]:
             del self.begun[each]
 
@@ -307,16 +350,18 @@ class Service:
     def _combine(self, task: Computing) -> Posted:
         local = self.locals.get(task.key)
         began_ns = time.perf_counter_ns()
+        both = [task.left, task.right]
+        for place, value in enumerate(both):
+            try:
+                both[place] = value.load() if isinstance(value, Stored) else value
+            except Gone:
+                return Missing(task.key, task.number, place == 0)
         try:
-            for value in (task.left, task.right):
+            for value in both:
                 self._check_input(task.key, value)
-            sums = (
-                [checksum(each) for each in (task.left, task.right)]
-                if local and local.sum is not None
-                else []
-            )
-            value = combine(task.left, task.right, self.contents[task.key], local and local.own)
-            if sums and sums != [checksum(each) for each in (task.left, task.right)]:
+            sums = [checksum(each) for each in both] if local and local.sum is not None else []
+            value = combine(both[0], both[1], self.contents[task.key], local and local.own)
+            if sums and sums != [checksum(each) for each in both]:
                 raise errors.CombineFailed("the operation has written to its arguments")
         except errors.ReductionError as failure:
             return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))

@@ -282,8 +282,8 @@ LOOP = (
     def held():
         return not os.path.exists(os.environ["CKPT_TEST_GO"])
 
-    x = np.random.default_rng(rank).random(5000)
-    total, called = np.zeros(5000), 0
+    x = np.random.default_rng(rank).random(10000)
+    total, called = np.zeros(10000), 0
     def count(f):
         global called
         called += 1
