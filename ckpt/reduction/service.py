@@ -13,7 +13,9 @@ Not here: decisions (the pure modules), one-sided reads: data are messages of th
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import queue
 import threading
 import time
@@ -68,6 +70,7 @@ class Service:
         self.begun: dict[tuple[Key, int], int] = {}
         self.kept: dict[Key, list[Computing]] = {}
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
+        self.process = os.getpid()
         self.store = Store()
         self.stored: dict[Key, Stored] = {}
         """Copies that this rank has written of what it gave."""
@@ -80,6 +83,7 @@ class Service:
         """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
         if self.size > 1:
             ckpt.keep_file(pattern())
+            atexit.register(self._at_exit)
             remove_stale()
         self.channel = ckpt.ActiveMessages(comm, self._receive, self._failed) if self.size > 1 else None
         self.thread = threading.Thread(target=self._run, daemon=True, name="ckpt.reduction")
@@ -241,8 +245,16 @@ class Service:
             self.stored[key] = stored
         return self.stored[key]
 
+    def _at_exit(self) -> None:
+        """The program ends: nobody waits for what is done here, and who needs a copy after all asks this rank."""
+        if os.getpid() == self.process:
+            for key, stored in self.stored.items():
+                if key not in self.futures or self.futures[key].done():
+                    stored.remove()
+
     def restored(self) -> None:
         """After a restart: the copies that this rank had written may be gone."""
+        self.process = os.getpid()
         for key, stored in self.stored.items():
             if key in self.locals:
                 self.store.store(self.locals[key].value, stored)

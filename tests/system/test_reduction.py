@@ -109,6 +109,7 @@ RESULTS = (
 )
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize("ranks", [3, 4])
 def test_results(start: Start, tmp_path: Path, ranks: int) -> None:
     job = start(write_app(tmp_path, RESULTS), ranks=ranks, every=0.5)
