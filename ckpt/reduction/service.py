@@ -248,7 +248,7 @@ class Service:
     def _at_exit(self) -> None:
         """The program ends: nobody waits for what is done here, and who needs a copy after all asks this rank."""
         if os.getpid() == self.process:
-            for key, stored in self.stored.items():
+            for key, stored in list(self.stored.items()):
                 if key not in self.futures or self.futures[key].done():
                     stored.remove()
 
