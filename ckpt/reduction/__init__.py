@@ -140,7 +140,15 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
     )  # fmt: skip
     own = op if isinstance(op, MPI.Op) and not op.is_predefined else None
     total = checksum(value) if given["check"] and not problem else None
-    local = Local(value, weight, own, given["late"], total, int(given["warn_after_s"] * 1e9))
+    local = Local(
+        value,
+        weight,
+        own,
+        given["late"],
+        total,
+        int(given["warn_after_s"] * 1e9),
+        deadline_s is not None or contract.quorum > 0,
+    )
     return _service(comm).start(given["name"], value, contract, local, problem)
 
 

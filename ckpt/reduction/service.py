@@ -39,7 +39,7 @@ LOG = logging.getLogger("ckpt.reduction")
 
 class Local(NamedTuple):
     """What this rank's own call has said beside the contract. `own`: the program's operation. `sum`: of the input, if it is
-    to be checked. `warn_ns`: after which a rank that has not called is named."""
+    to be checked. `warn_ns`: after which a rank that has not called is named. `tolerant`: ranks may be missing."""
 
     value: Any
     weight: float
@@ -47,6 +47,7 @@ class Local(NamedTuple):
     late: str
     sum: int | None
     warn_ns: int
+    tolerant: bool
 
 
 class Carried(NamedTuple):
@@ -66,7 +67,7 @@ class Service:
         self.futures: dict[Key, Future] = {}
         self.locals: dict[Key, Local] = {}
         self.contents: dict[Key, str] = {}
-        self.carried: dict[tuple[str, str], Carried] = {}
+        self.carried: dict[tuple[str, str], list[Carried]] = {}
         self.begun: dict[tuple[Key, int], int] = {}
         self.kept: dict[Key, list[Computing]] = {}
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
@@ -107,17 +108,18 @@ class Service:
     def start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
         """This rank's call. `problem`: what is wrong with the value. Raises NameInUse."""
         carried = self.locked(lambda: self._take_carried(name, contract.content))
-        if carried is not None and not problem:
-            value = combine(carried.value, value, contract.content, local.own)
-            local = local._replace(value=value, weight=carried.weight + local.weight, sum=None)
+        if not problem:
+            for each in reversed(carried):
+                value = combine(each.value, value, contract.content, local.own)
+                local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
         return self.locked(lambda: self._start(name, value, contract, local, problem))
 
-    def _take_carried(self, name: str, content: str) -> Carried | None:
+    def _take_carried(self, name: str, content: str) -> list[Carried]:
         if name and self.members.in_use(name):
             raise errors.NameInUse(
                 f"a reduction {name!r} of this rank has not ended yet: wait for its result", name
             )
-        return self.carried.pop((name, content), None)
+        return self.carried.pop((name, content), [])
 
     def _start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
         key, steps = self.members.start(name, Call(contract, local.weight, problem), value)
@@ -275,11 +277,8 @@ class Service:
         late = None
         if not outcome.error and not outcome.contributors >> self.rank & 1:
             late = self._late(step.key, local)
-        if (
-            outcome.missing
-            and not outcome.error
-            and self.rank == (outcome.contributors & -outcome.contributors).bit_length() - 1
-        ):
+        first = (outcome.contributors & -outcome.contributors).bit_length() - 1
+        if outcome.missing and not outcome.error and not local.tolerant and self.rank == first:
             gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
         value = step.value.load() if isinstance(step.value, Stored) else step.value
@@ -293,14 +292,8 @@ class Service:
                 f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}", key[0], (self.rank,)
             )
         if local.late == "carry":
-            content = self.contents[key]
-            before = self.carried.get((key[0], content))
-            carried = Carried(local.value, local.weight)
-            if before is not None:
-                carried = Carried(
-                    combine(before.value, local.value, content, local.own), before.weight + local.weight
-                )
-            self.carried[key[0], content] = carried
+            carried = self.carried.setdefault((key[0], self.contents[key]), [])
+            carried.append(Carried(local.value, local.weight))
         return None
 
     def _forget(self, key: Key) -> None:

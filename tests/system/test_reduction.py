@@ -275,6 +275,48 @@ def test_who_does_not_wait_gets_the_same_as_all_others(start: Start, tmp_path: P
     assert [job.output(rank) for rank in range(3)] == ["all right\n"] * 3
 
 
+NEVER = (
+    HEAD
+    + """
+    import logging
+
+    said = os.environ["CKPT_TEST_GO"] + "-said"
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            print(record.getMessage())
+            open(said, "w").close()
+            logging.getLogger("ckpt.reduction").removeHandler(self)
+
+    logging.getLogger("ckpt.reduction").addHandler(Handler())
+    comm.barrier()
+    while rank == 1 and not os.path.exists(said):
+        time.sleep(0.001)
+    assert R.allreduce(np.array([rank]), name="all", warn_after_s=0.05).result() == 3
+    if rank == 1:
+        while not os.path.exists(said + "-result"):
+            time.sleep(0.001)
+    f = R.allreduce(np.array([rank]), name="timeout", warn_after_s=0)
+    try:
+        f.result(timeout=0.05 if rank == 0 else None)
+    except TimeoutError as error:
+        assert not f.done()
+        print(error)
+        open(said + "-result", "w").close()
+    assert f.result() == 3
+"""
+)
+
+
+def test_who_does_not_call_is_named_and_a_wait_may_have_an_end(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, NEVER), ranks=3, every=100)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == (
+        "reduction 'all' waits for ranks [1], which have not called\n"
+        "reduction 'timeout' is not done after 0.05 s\n"
+    ) and not job.output(1), job.report()
+
+
 LOOP = (
     HEAD
     + """

@@ -41,7 +41,9 @@ LARGE = {
     "three ranks, two deaths, a copy, by readiness": lambda: Search(3, Contract(order="ready"), 2),
     "three ranks, two deaths, a copy, any contributors": lambda: Search(3, Contract(on_loss="partial"), 2),
     "three ranks, two deaths, a quorum": lambda: Search(3, Contract(quorum=2), 2),
-    "three ranks, two deaths, a deadline": lambda: Search(3, Contract(deadline_ns=1), 2, expires=True),
+    "three ranks, two deaths, a deadline": lambda: Search(
+        3, Contract(deadline_ns=1, copies=0), 2, expires=True
+    ),
     "four ranks, a death": lambda: Search(4, Contract(copies=0), 1),
     "four ranks, two deaths": lambda: Search(4, Contract(copies=0), 2),
 }
