@@ -18,6 +18,7 @@ collective under way and a pending request like any other object.
     requests/      Request, Prequest, Grequest, and calls on several requests
     collectives/   the algorithms, as builders of schedules
     comm/          communicators, messages (send, Send …), collectives (bcast, Bcast …), Message, Session
+    active/        active messages: channels, their handlers, who calls these
     environment.py, libraries.py   functions of the module MPI
 """
 

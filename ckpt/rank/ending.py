@@ -154,9 +154,7 @@ class Ending:
                 for number in _PROGRAM_SIGNALS:
                     signal.signal(number, signal.SIG_IGN)
                 self._runtime.finish(0)
-            except (
-                BaseException
-            ) as failure:  # an interrupt, a failure of the transport, a handler's exception
+            except BaseException as failure:  # an interrupt, a failure of the transport, of a handler
                 self._fail(failure)
                 self._print_failures_of_handlers()
                 _flush()

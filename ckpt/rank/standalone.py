@@ -7,6 +7,7 @@ never end, so :meth:`Standalone.block` raises Deadlock.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import TYPE_CHECKING, NoReturn
@@ -53,7 +54,13 @@ class Standalone:
 
         standalone = cls()
         standalone.engine, standalone.world = make_world(standalone)
+        atexit.register(standalone.end)
         return standalone
+
+    def end(self) -> None:
+        """The program has ended: raises what a handler of active messages has raised, and no call since."""
+        with self.lock:
+            self.engine.attend()
 
     # ------------------------------------------------------------------ what a program can ask
 

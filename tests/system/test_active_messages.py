@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, write_app
 
 pytestmark = pytest.mark.system
@@ -26,12 +28,14 @@ COUNTS = """
     class Service:
         def __init__(self):
             self.trail = {source: [] for source in range(size)}
-            self.passed = 0
+            self.passed = self.noise = 0
             self.channel = ckpt.ActiveMessages(comm, self.receive)
 
         def receive(self, source, obj):
             step, hops, value = obj
-            if hops == 0:
+            if hops is None:
+                self.noise += 1
+            elif hops == 0:
                 assert not self.trail[source] or self.trail[source][-1][0] <= step, (source, obj)
                 self.trail[source].append((step, value))
             else:
@@ -42,8 +46,9 @@ COUNTS = """
     late_trail = []
     late = None if rank == 0 else ckpt.ActiveMessages(comm, lambda source, obj: late_trail.append((source, obj)))
     for step in range(steps):
-        while step == steps // 2 and held():
-            sum(range(1000))
+        while step == steps // 2 and held():  # at work, with what changes nothing in the result
+            service.channel.send((rank + 1) % size, (step, None, b"x" * 1000 * (service.noise % 50)))
+            sum(range(100000))
         service.channel.send((rank + 1) % size, (step, 3, step + rank))
         if rank and step % 10 == 0:
             late.send(0, "x" * (step * 1000))
@@ -65,20 +70,29 @@ COUNTS = """
 """
 
 
-def test_handlers_their_state_and_kept_messages_survive_kills(start: Start, tmp_path: Path) -> None:
-    """Each rank is killed once, half-way, with messages of a channel that rank 0 has not made yet."""
+def same_after_kills(start: Start, tmp_path: Path, victims: Sequence[int]) -> None:
+    """Half-way, with messages of a channel that rank 0 has not made yet, these ranks are killed one after the other."""
     app = write_app(tmp_path, COUNTS)
     quiet = start(app, 60, ranks=3, every=100, name="quiet")
     assert quiet.finish() == 0, quiet.report()
-    job = start(app, 60, ranks=3, every=0.2, name="killed")
-    for restarts, rank in enumerate((0, 2, 1)):
-        job.wait_event("committed", 2 * (restarts + 1))
+    job = start(app, 60, ranks=3, every=0.2, max_restarts=len(victims), name="killed")
+    for restarts, rank in enumerate(victims):
+        job.wait_event("committed", len(job.events("committed")) + 1 + (restarts == 0))
         job.kill_rank(rank)
-        job.wait_event("restarting", restarts + 1)
+        job.wait_event("restarted", restarts + 1)
     assert job.finish() == 0, job.report()
     assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
     for rank in range(3):
         assert job.output(rank) == quiet.output(rank) != ""
+
+
+def test_handlers_their_state_and_kept_messages_survive_kills(start: Start, tmp_path: Path) -> None:
+    same_after_kills(start, tmp_path, (0, 2, 1))
+
+
+@pytest.mark.soak
+def test_the_same_after_many_kills(start: Start, tmp_path: Path) -> None:
+    same_after_kills(start, tmp_path, random.Random(seed_of_the_commit()).choices(range(3), k=50))
 
 
 PROGRESS = """
@@ -174,7 +188,7 @@ REFUSED = """
         "checkpoint": lambda: ckpt.checkpoint(),
         "register": lambda: ckpt.register("name", CALLS),
     }
-    where, caught = [], []
+    where, caught, asked = [], [], []
 
     def try_all():
         with channel.lock, channel.lock:
@@ -187,38 +201,46 @@ REFUSED = """
                     raise AssertionError(name)
 
     def receive(source, obj):
-        if obj == "calls":
+        if obj == "now":
+            channel.send(source, "calls")
+        elif obj == "calls":
             try_all()
             where.append(threading.current_thread() is threading.main_thread())
             channel.send(rank, "last")
         else:
             raise ValueError(obj)
 
+    def until_it_returns(call, *arguments, **options):
+        while True:
+            try:
+                return call(*arguments, **options)
+            except ValueError as error:
+                caught.append(error)
+                if str(error) == "last":
+                    return None
+
+    def ask():
+        if rank == 0 and not asked:  # the call holds the lock from here on
+            asked.append(True)
+            channel.send(other, "now")
+
     channel = ckpt.ActiveMessages(comm, receive)
     comm.send("there", other, tag=5)
     comm.barrier()
-    channel.send(other, "calls")
     n = 0
-    while rank and not where:
-        n += 1
-    while not caught:
-        try:
-            channel.wait(lambda: False)
-        except ValueError as error:
-            caught.append(error)
+    if rank:
+        channel.send(other, "now")
+        while not where:
+            n += 1
+    until_it_returns(channel.wait, ask)
     try_all()
+    comm.barrier()
     for word in "one", "two", "three":
-        channel.send(other, word)
-    comm.send("all sent", other, tag=8)
-    calls = [lambda: comm.recv(source=other, tag=8), lambda: comm.send(4, other, tag=9), lambda: comm.barrier()]
-    while len(caught) < 4:
-        try:
-            calls[0]()
-            calls.pop(0)
-        except ValueError as error:
-            caught.append(error)
-    for call in calls:
-        call()
+        until_it_returns(channel.send, other, word)
+    until_it_returns(comm.send, "all sent", other, tag=8)
+    until_it_returns(comm.recv, source=other, tag=8)
+    until_it_returns(comm.send, 4, other, tag=9)  # what is raised from here on has been there at the begin of the call
+    until_it_returns(comm.barrier)
     assert request.wait() == 4
     assert comm.recv(source=other, tag=5) == "there"
     persistent.Start()
@@ -258,7 +280,7 @@ PENDING = """
 
     channel = ckpt.ActiveMessages(comm, receive)
     if comm.rank == 0:
-        comm.recv(source=1)
+        comm.send("now", 1)  # the last call before the test lets it go on
         while not os.path.exists(os.environ["CKPT_TEST_GO"]):
             sum(range(1000))
         for _ in range(2):
@@ -268,9 +290,9 @@ PENDING = """
                 print(repr(error))
         comm.send(None, 2)
     elif comm.rank == 1:
+        comm.recv(source=0)
         for word in "one", "two":
             channel.send(0, word)
-        comm.send(None, 0)
     else:
         comm.recv(source=0)  # the first call after the constructor: it holds the guard when the image is taken
 """
@@ -340,3 +362,30 @@ def test_a_thread_posts_while_the_program_waits_in_the_library(start: Start, tmp
     job.kill_rank(1)
     assert job.finish() == 0, job.report()
     assert [job.output(rank) for rank in range(3)] == [f"{rank} 2646700\n" for rank in range(3)]
+
+
+FAILS = """
+    import ckpt
+
+    comm, handled = ckpt.enable(), []
+
+    def receive(source, obj):
+        handled.append(obj)
+        1 / obj
+
+    channel = ckpt.ActiveMessages(comm, receive)
+    channel.send(0, 0)
+    channel.send(0, "text")
+    while len(handled) < 2:
+        pass
+    raise KeyError("its own")
+"""
+
+
+def test_a_program_that_fails_says_what_its_handlers_have_raised_too(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, FAILS), ranks=1, every=100, max_restarts=0)
+    assert job.finish() == 1, job.report()
+    said = (job.directory / "output" / "rank-0.err").read_text()
+    places = [said.index(name) for name in ("KeyError: 'its own'", "ZeroDivisionError", "TypeError")]
+    assert places == sorted(places), job.report()
+    assert said.count("in receive, called by rank 0 for a message of rank 0") == 2

@@ -18,7 +18,7 @@ from ckpt.version import VERSION
 
 __all__ = ["FORMAT", "check_compatible", "compare_versions", "current_versions"]
 
-FORMAT = 8
+FORMAT = 9
 
 
 def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any]:

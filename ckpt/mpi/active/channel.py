@@ -4,14 +4,15 @@ The idea is von Eicken's (Active Messages, ISCA 1992): a message names the handl
 its receiver; the handler is short and never waits. Here a channel has one handler for its messages, and one for deaths. Who
 calls them, and when: handlers.py.
 
-Freeing is collective, as MPI_Win_free is (MPI 4.1, 12.2.5): every member tells the others that it sends nothing more, and
-waits until all have said so or are dead. So no message of a channel comes after it is freed.
+Freeing is collective, as MPI_Win_free is (MPI 4.1, 12.2.5), and waits until no message of the channel is under way.
 
-Not here: the list of calls (table.py), threads and lock (handlers.py), what is on the wire (base/envelope.py: ACTIVE).
+Not here: the list of calls and the rounds of freeing (table.py), threads and lock (handlers.py), what is on the wire
+(base/envelope.py: ACTIVE).
 """
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -116,9 +117,10 @@ class ActiveMessages:
         group = self._member.group
         if not 0 <= dest < len(group):
             raise MpiException(ERR_RANK, f"rank {dest} in a communicator of {len(group)} ranks")
-        self._check()
+        is_mine = self._handlers.is_mine()
+        self._check(by_handler=is_mine)
         data = self._engine.dumps(obj)
-        if self._handlers.is_mine():
+        if is_mine:
             self._put(group[dest], data)
         else:
             with self._engine.lock:
@@ -147,6 +149,7 @@ class ActiveMessages:
             if self._member.failed is None:
                 raise engine.failed_ranks.failure(dst)
             return
+        self._member.sent = True
         head = self._head(envelope.CALL)
         if len(data) < REFERENCE_BYTES:
             engine.progress.send(dst, head + data)
@@ -157,8 +160,8 @@ class ActiveMessages:
         base, number = self._member.key
         return envelope.pack(envelope.ACTIVE, self._rank, what, base, number)
 
-    def _check(self) -> None:
-        if not self._is_open:
+    def _check(self, *, by_handler: bool = False) -> None:
+        if not (self._is_open or (by_handler and not self._member.done)):
             raise MpiException(ERR_COMM, "the channel of active messages is freed")
         if self._shared.revoked:
             raise MpiException(ERR_REVOKED, "the communicator is revoked")
@@ -193,19 +196,33 @@ class ActiveMessages:
                     left -= min(max(time.monotonic() - began, 0.0), _STEP_LONGEST_S)
 
     def free(self) -> None:
-        """Free the channel. Collective: waits until all living members have called it, and what they had sent is handled.
+        """Free the channel. Collective: waits until all living members have called it, and all that they and their handlers
+        have sent is handled.
 
-        No effect on a freed channel. A handler cannot send on a channel that its rank is freeing (ERR_COMM). If a handler
+        No effect on a freed channel. Until it returns, handlers may send; the program may not (ERR_COMM). If a handler
         raises meanwhile, so does this call; called again, it goes on."""
-        engine, member = self._engine, self._member
+        engine, member, handlers = self._engine, self._member, self._handlers
         with engine.lock:
-            self._handlers.resume()  # as in wait
+            handlers.resume()  # as in wait
+            if handlers.table.members.get(member.key) is not member:
+                return
             if self._is_open:
                 self._is_open = False
-                for world in member.group:
-                    if world not in engine.failed_ranks.known:
-                        engine.progress.send(world, self._head(envelope.END))
-            while member.awaited():
-                engine.advance_collectives()
-                engine.block(hungry=True)
-            self._handlers.table.remove(member)
+                self._tell(envelope.END, pickle.dumps(member.end_round(), 5))
+            while not member.done:
+                if not member.is_round_over():
+                    engine.advance_collectives()
+                    engine.block(hungry=True)
+                elif member.is_quiet():
+                    member.done = True
+                else:
+                    self._tell(envelope.END, pickle.dumps(member.end_round(), 5))
+            self._tell(envelope.DONE)
+            handlers.table.remove(member)
+
+    def _tell(self, what: int, data: bytes = b"") -> None:
+        """Send a step of the freeing to all living members. The lock is held."""
+        engine = self._engine
+        for world in self._member.group:
+            if world not in engine.failed_ranks.known:
+                engine.progress.send(world, self._head(what) + data)

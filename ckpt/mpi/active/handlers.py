@@ -2,9 +2,8 @@
 
     who makes progress            the main thread inside of a library call, or the helper thread while the program computes;
                                   both hold the lock, and hand messages and deaths to `on_message` and `on_failed`
-    the lock                      the engine's. A message is taken and its handler called under one hold of it, and images
-    are
-                                  taken under it by the main thread: an image has both or neither
+    the lock                      the engine's. A message is taken and its handler called under one hold of it, and the main
+                                  thread takes images under it: an image has both or neither
     while a handler runs          `owner` is the thread that runs it. `Engine.lock` and `Engine.guard` are the `Guard`, which
                                   refuses that thread, and lets other threads wait for the lock itself. `send` of a channel
                                   sees that the lock is held already
@@ -27,6 +26,7 @@ Not here: which handler is next (table.py).
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from collections import deque
@@ -35,12 +35,12 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from ckpt.errors import NotInHandler
-from ckpt.mpi.active.table import Call, Member, Table
+from ckpt.mpi.active.table import Call, End, Member, Table
 from ckpt.mpi.base import envelope
+from ckpt.mpi.base.errors import ERR_COMM, MpiException
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.progress import Buffer, Lock
 from ckpt.mpi.engine.engine import Engine
-from ckpt.mpi.engine.operations import frozen
 
 __all__ = ["Guard", "HandlersOfRank", "Section", "handlers_of"]
 
@@ -109,7 +109,15 @@ class HandlersOfRank:
     def on_message(self, src: int, data: Buffer) -> None:
         """See ckpt.mpi.base.handlers.Handlers."""
         _, rank, what, base, number = envelope.unpack(data)
-        self.table.arrived((base, number), rank, None if what == envelope.END else frozen(data))
+        content: Buffer | End | None = data
+        if what != envelope.CALL:
+            content = pickle.loads(data) if what == envelope.END else None
+        if not self.table.arrived((base, number), rank, content) and what == envelope.CALL:
+            self._fail(
+                MpiException(
+                    ERR_COMM, f"rank {rank} has sent to a channel of active messages that is freed here"
+                )
+            )
         self.run()
 
     def on_failed(self, ranks: Iterable[int]) -> None:
@@ -179,7 +187,11 @@ class HandlersOfRank:
                     else f"a message of rank {rank}"
                 )
             )
-            self.failures.append(failure)
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        self.failures.append(failure)
+        self.place_guard()
 
     def ask(self, predicate: Callable[[], object]) -> bool:
         """The predicate's truth. It is called like a handler; what it raises passes through."""

@@ -5,7 +5,7 @@
                           REVOKE (the sender's communicator is revoked; a pickle of its members follows),
                           AGREE (token: number of the agreement; a pickle follows),
                           ACTIVE (token: number of the communicator's channel of active messages; tag: CALL, a pickle
-                          follows for the channel's handler; or END, the sender has freed the channel)
+                          follows for the channel's handler; END, a pickle follows, or DONE: steps of its freeing)
      3  zero
      4  source       i32  sender's rank in the communicator
      8  tag          i32
@@ -44,6 +44,7 @@ ACTIVE = 5
 
 CALL = 0
 END = 1
+DONE = 2
 
 PLANES = 4
 PLANE_POINT = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -108,6 +110,48 @@ def test_handlers_send_and_free_waits_until_all_is_handled(seed: int) -> None:
         return heard.count(-2)
 
     assert run_ranks(3, program, seed=seed) == [15, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("victim", [None, 2])
+def test_free_waits_for_answers_to_answers(seed: int, victim: int | None) -> None:
+    def program(comm: Any) -> int:
+        heard: list[Any] = []
+
+        def receive(source: int, left: int) -> None:
+            heard.append(left)
+            if left:
+                channel.send(source, left - 1)
+
+        channel = ActiveMessages(comm, receive, lambda rank: None)
+        for dest in range(comm.size):
+            channel.send(dest, 2 + dest)
+        if comm.rank == victim:
+            raise Killed
+        channel.free()
+        return sum(heard)
+
+    results = run_ranks(3, program, seed=seed)
+    if victim is None:
+        assert sum(results) == 3 * (2 + 1 + 3 + 2 + 1 + 4 + 3 + 2 + 1)
+    else:
+        assert results[victim] is Killed
+
+
+def test_free_raises_what_a_handler_raises_and_goes_on_when_it_is_called_again() -> None:
+    def program(comm: Any) -> int:
+        channel = ActiveMessages(comm, lambda source, obj: 1 / obj)
+        channel.send(1 - comm.rank, 0)
+        raised = 0
+        while comm._engine.handlers.in_use or comm._engine.handlers.failures:
+            try:
+                channel.free()
+            except ZeroDivisionError:
+                raised += 1
+        return raised
+
+    for seed in range(6):
+        assert run_ranks(2, program, seed=seed) == [1, 1]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -379,3 +423,18 @@ def test_one_rank_without_a_job_calls_handlers_one_after_the_other() -> None:
     with pytest.raises(Deadlock):
         channel.wait(lambda: False)
     channel.free()
+
+
+def test_active_messages_cost_a_program_without_them_nothing_at_its_start() -> None:
+    """`import ckpt` loads no room of message passing, `ckpt.ActiveMessages` does."""
+    count = "print(sum(name.startswith('ckpt.mpi') for name in sys.modules))"
+    program = f"import sys, ckpt; {count}; ckpt.ActiveMessages; {count}"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    before, after = map(int, said.split())
+    assert before == 0 < after
+
+
+def test_what_a_handler_raises_last_is_said_when_a_program_without_a_job_ends() -> None:
+    program = "import ckpt; ckpt.ActiveMessages(ckpt.comm, lambda source, obj: 1 / 0).send(0, None)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ZeroDivisionError" in done.stderr
