@@ -172,6 +172,23 @@ class Service:
             for (name, count), (_, waits) in found.items()
         }
 
+    def free(self) -> None:
+        """See ckpt.reduction.free."""
+        unfinished = self.locked(
+            lambda: [key for key, member in self.members.members.items() if not member.complete]
+        )
+        if unfinished:
+            names = ", ".join(repr(name or count) for name, count in unfinished)
+            raise errors.ReductionError(
+                f"reductions that are not done at this rank: {names}: wait for their results"
+            )
+        if self.channel is not None:
+            self.channel.wait(lambda: not self.members.members)
+            self.channel.free()
+            atexit.unregister(self._at_exit)
+        self.work.put("")
+        self.thread.join()
+
     # -- handlers: under the lock
 
     def _receive(self, source: int, message: Any) -> None:
@@ -323,6 +340,8 @@ class Service:
                 item = self.work.get(timeout=timeout)
             except queue.Empty:
                 item = None
+            if item == "":
+                return  # freed
             try:
                 self._work(item)
             except BaseException as failure:  # raised by the program's next call that communicates
