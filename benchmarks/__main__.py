@@ -36,6 +36,7 @@ SUITES = (
     Suite("transport_curve", ("--rounds", "1")),
     Suite("mpi_comm", ("--rounds", "1")),
     Suite("windows", ("--quick",)),
+    Suite("reduction", ("--quick",)),
     Suite("peers", ("--quick",)),
     Suite("store_image", ("--rounds", "1", "--quick")),
     Suite("image_objects", ("--rounds", "1", "--quick")),

@@ -7,8 +7,8 @@
     f = ckpt.reduction.allreduce(gradient)          # a Future, at once
     total = f.result()                              # a new array
 
-Public names: :func:`allreduce`, :func:`reduce`, :class:`Body`, :class:`Future`, :func:`pending`, and the errors. It is not
-imported by ``import ckpt``. docs/reduction.md says what holds, and which options there are.
+Public names: :func:`allreduce`, :func:`reduce`, :class:`Body`, :class:`Future`, :func:`pending`, :func:`free`, and the
+errors. It is not imported by ``import ckpt``. docs/reduction.md says what holds, and which options there are.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ __all__ = [
     "RootLost",
     "WouldDeadlock",
     "allreduce",
+    "free",
     "pending",
     "reduce",
 ]
 
 _services: list[Service] = []
+_hooks: dict[Service, _Restored] = {}
 _CHOICES = {
     "order": ("tree", "ready"),
     "on_loss": ("raise", "partial"),
@@ -100,6 +102,18 @@ def pending(comm: Any = None) -> dict[str, list[int] | None]:
     return _service(ckpt.comm if comm is None else comm).pending()
 
 
+def free(comm: Any = None) -> None:
+    """Let go of what reductions of a communicator need: a channel of active messages, a thread. Collective, and waits until
+    all that live have called it; the next reduction makes them anew.
+
+    Raises ReductionError if a reduction of this rank is not done, or one that it has not called is under way."""
+    comm = ckpt.comm if comm is None else comm
+    for service in [each for each in _services if each.comm == comm]:
+        service.free()
+        _services.remove(service)
+        ckpt.remove_hook(_hooks.pop(service))
+
+
 def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
     given: dict[str, Any] = {
         "op": MPI.SUM, "comm": None, "name": "", "order": "tree", "copies": 1, "on_loss": "raise", "on_root_loss": "raise",
@@ -140,7 +154,15 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
     )  # fmt: skip
     own = op if isinstance(op, MPI.Op) and not op.is_predefined else None
     total = checksum(value) if given["check"] and not problem else None
-    local = Local(value, weight, own, given["late"], total, int(given["warn_after_s"] * 1e9))
+    local = Local(
+        value,
+        weight,
+        own,
+        given["late"],
+        total,
+        int(given["warn_after_s"] * 1e9),
+        deadline_s is not None or contract.quorum > 0,
+    )
     return _service(comm).start(given["name"], value, contract, local, problem)
 
 
@@ -150,7 +172,7 @@ def _service(comm: Any) -> Service:
             return service
     service = Service(comm)
     _services.append(service)
-    ckpt.on_restart(_Restored(service))
+    _hooks[service] = ckpt.on_restart(_Restored(service))
     return service
 
 
@@ -161,5 +183,7 @@ class _Restored:
         self.service = service
 
     def __call__(self, epoch: int) -> None:
+        self.service.restored()
         if self.service not in _services:
             _services.append(self.service)
+            _hooks[self.service] = self

@@ -360,9 +360,8 @@ class Master:
         attendance.joined = joined
         lost = self.dead & ~joined
         orphans = 0
-        if (
-            self.dead != self.asked_dead
-        ):  # a copy may be under way from who died meanwhile: ask again before it is lost
+        if self.dead != self.asked_dead:
+            # a copy may be under way from who died meanwhile: ask again before it is lost
             orphans, lost = lost, 0
         while True:
             if lost and contract.on_loss == "raise" and not attendance.tolerant:

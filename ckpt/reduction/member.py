@@ -51,6 +51,7 @@ from ckpt.reduction.messages import (
     Term,
     Trouble,
     Used,
+    Vanished,
     Waiting,
     ranks_of,
 )
@@ -175,6 +176,16 @@ class Member:
         """A task's operation failed."""
         return [self._tell(Trouble(error, text))] if self.work.pop(number, None) else []
 
+    def vanished(self, number: int, is_left: bool) -> Effects:
+        """What was to be combined is a copy that is not there: its holder has it no more."""
+        work = self.work.get(number)
+        if work is None:
+            return []
+        place = work.task.left if is_left else work.task.right
+        if self.items.pop(place.path, None) is not None:
+            return self._failed(number, place._replace(holder=self.rank))
+        return [Send(place.holder, Vanished(place.path)), *self._failed(number, place)]
+
     def fail(self, error: str, text: str) -> Effects:
         """Something is wrong with what this rank gave, found later."""
         return [] if self.complete else [self._tell(Trouble(error, text))]
@@ -251,6 +262,10 @@ class Member:
             return self._original(message)
         if isinstance(message, Used):
             if self.outcome is None or message.path != self.outcome.contributors:
+                self.items.pop(message.path, None)
+            return []
+        if isinstance(message, Vanished):
+            if message.path != 1 << self.rank:
                 self.items.pop(message.path, None)
             return []
         self.over = True  # Over

@@ -102,6 +102,11 @@ class Members:
         member = self.members.get(key)
         return [] if member is None else self._run(key, member.trouble(number, error, text))
 
+    def vanished(self, key: Key, number: int, is_left: bool) -> list[Step]:
+        """One of the two that were to be combined is a copy that is not there."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.vanished(number, is_left))
+
     def fail(self, key: Key, error: str, text: str) -> list[Step]:
         """Something is wrong with what this rank gave, found later."""
         member = self.members.get(key)

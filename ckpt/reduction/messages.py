@@ -223,6 +223,12 @@ class Used(NamedTuple):
     path: Path
 
 
+class Vanished(NamedTuple):
+    """To a rank that holds a copy: its file is not there."""
+
+    path: Path
+
+
 class Original(NamedTuple):
     """A copy of `owner`'s original: to outlive it."""
 
@@ -251,5 +257,6 @@ Message: TypeAlias = (
     | Data
     | Gone
     | Used
+    | Vanished
     | Original
 )

@@ -183,6 +183,8 @@ class Scheduler:
         task = self.running.pop(number, None)
         if task is None:
             return []
+        if not path & (path - 1):
+            self.copies.get(path.bit_length() - 1, set()).discard(holder)
         for item in (task.left, task.right):
             self._return(item, without=holder if item.path == path else -1)
         return self.go()

@@ -13,20 +13,25 @@ Not here: decisions (the pure modules), one-sided reads: data are messages of th
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import queue
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
 from ckpt.reduction.body import MPI, OWN, Body, Packed, checksum, combine
+from ckpt.reduction.copies import Gone, Store, Stored, pattern, remove_stale
 from ckpt.reduction.future import Future
 from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Sent, Step
 from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Task
+from ckpt.reduction.posted import Computed, Due, Missing, Posted, Raise, Run
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
@@ -34,7 +39,7 @@ LOG = logging.getLogger("ckpt.reduction")
 
 class Local(NamedTuple):
     """What this rank's own call has said beside the contract. `own`: the program's operation. `sum`: of the input, if it is
-    to be checked. `warn_ns`: after which a rank that has not called is named."""
+    to be checked. `warn_ns`: after which a rank that has not called is named. `tolerant`: ranks may be missing."""
 
     value: Any
     weight: float
@@ -42,6 +47,7 @@ class Local(NamedTuple):
     late: str
     sum: int | None
     warn_ns: int
+    tolerant: bool
 
 
 class Carried(NamedTuple):
@@ -61,13 +67,25 @@ class Service:
         self.futures: dict[Key, Future] = {}
         self.locals: dict[Key, Local] = {}
         self.contents: dict[Key, str] = {}
-        self.carried: dict[tuple[str, str], Carried] = {}
+        self.carried: dict[tuple[str, str], list[Carried]] = {}
         self.begun: dict[tuple[Key, int], int] = {}
         self.kept: dict[Key, list[Computing]] = {}
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
+        self.process = os.getpid()
+        self.store = Store()
+        self.stored: dict[Key, Stored] = {}
+        """Copies that this rank has written of what it gave."""
+        self.known: dict[Key, list[tuple[int, Stored]]] = {}
+        """(owner, copy) of others."""
+        self.recent: deque[tuple[int, Stored]] = deque(maxlen=256)
+        """Of reductions that are over here: their owners are about to remove them."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.timers: list[tuple[int, Key, str]] = []
         """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
+        if self.size > 1:
+            ckpt.keep_file(pattern())
+            atexit.register(self._at_exit)
+            remove_stale()
         self.channel = ckpt.ActiveMessages(comm, self._receive, self._failed) if self.size > 1 else None
         self.thread = threading.Thread(target=self._run, daemon=True, name="ckpt.reduction")
         self.thread.start()
@@ -79,7 +97,7 @@ class Service:
         if self.channel is None:
             return function()
         if threading.current_thread() is self.thread:
-            call = _Run(function)
+            call = Run(function)
             self._post(call)
             if call.failure is not None:
                 raise call.failure
@@ -90,26 +108,27 @@ class Service:
     def start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
         """This rank's call. `problem`: what is wrong with the value. Raises NameInUse."""
         carried = self.locked(lambda: self._take_carried(name, contract.content))
-        if carried is not None and not problem:
-            value = combine(carried.value, value, contract.content, local.own)
-            local = local._replace(value=value, weight=carried.weight + local.weight, sum=None)
+        if not problem:
+            for each in reversed(carried):
+                value = combine(each.value, value, contract.content, local.own)
+                local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
         return self.locked(lambda: self._start(name, value, contract, local, problem))
 
-    def _take_carried(self, name: str, content: str) -> Carried | None:
+    def _take_carried(self, name: str, content: str) -> list[Carried]:
         if name and self.members.in_use(name):
             raise errors.NameInUse(
                 f"a reduction {name!r} of this rank has not ended yet: wait for its result", name
             )
-        return self.carried.pop((name, content), None)
+        return self.carried.pop((name, content), [])
 
     def _start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
         key, steps = self.members.start(name, Call(contract, local.weight, problem), value)
         future = self.futures[key] = Future(self, key, value)
         self.locals[key] = local
         self.contents.setdefault(key, contract.content)
-        self._do(steps)
+        self.do(steps)
         for computing in self.kept.pop(key, ()):
-            self._give(computing)
+            self.give(computing)
         if not future.done():
             now_ns = time.monotonic_ns()
             if contract.deadline_ns:
@@ -118,7 +137,7 @@ class Service:
                 self.work.put((now_ns + local.warn_ns, key, "warn"))
         return future
 
-    def _give(self, item: Any) -> None:
+    def give(self, item: Any) -> None:
         """Work for the thread, in which the program's own functions are called: they must not wait for the program."""
         if self.channel is not None:
             self.channel.keep_out(self.thread)
@@ -153,10 +172,27 @@ class Service:
             for (name, count), (_, waits) in found.items()
         }
 
+    def free(self) -> None:
+        """See ckpt.reduction.free."""
+        unfinished = self.locked(
+            lambda: [key for key, member in self.members.members.items() if not member.complete]
+        )
+        if unfinished:
+            names = ", ".join(repr(name or count) for name, count in unfinished)
+            raise errors.ReductionError(
+                f"reductions that are not done at this rank: {names}: wait for their results"
+            )
+        if self.channel is not None:
+            self.channel.wait(lambda: not self.members.members)
+            self.channel.free()
+            atexit.unregister(self._at_exit)
+        self.work.put("")
+        self.thread.join()
+
     # -- handlers: under the lock
 
     def _receive(self, source: int, message: Any) -> None:
-        if source == self.rank and isinstance(message, _Posted):
+        if source == self.rank and isinstance(message, Posted):
             message.run(self)
             return
         key, content = message
@@ -167,12 +203,17 @@ class Service:
             self.begun[key, content.number] = time.monotonic_ns()
         elif isinstance(content, Original | Call):
             self.contents.setdefault(key, content.contract.content)
-        self._do(self.members.receive(source, key, content))
+            if isinstance(content, Original) and isinstance(content.held.value, Stored):
+                self.known.setdefault(key, []).append((content.owner, content.held.value))
+        self.do(self.members.receive(source, key, content))
 
     def _failed(self, rank: int) -> None:
-        self._do(self.members.died(rank))
+        for owner, stored in self.recent:
+            if owner == rank:
+                stored.remove()
+        self.do(self.members.died(rank))
 
-    def _do(self, steps: list[Step]) -> None:
+    def do(self, steps: list[Step]) -> None:
         for step in steps:
             if isinstance(step, Sent):
                 self._send(step)
@@ -180,7 +221,7 @@ class Service:
                 if step.key not in self.locals and self.contents[step.key].endswith(("|", "|" + OWN)):
                     self.kept.setdefault(step.key, []).append(step)
                 else:
-                    self._give(step)
+                    self.give(step)
             elif isinstance(step, Completed):
                 self._complete(step)
             elif isinstance(step, Forgotten):
@@ -195,7 +236,9 @@ class Service:
                 value = message.held.value
                 if future is not None:
                     future.count("bytes_sent", getattr(value, "nbytes", 0))
-                if isinstance(value, Body):
+                if isinstance(message, Original) and message.owner == self.rank:
+                    message = message._replace(held=message.held._replace(value=self._copy(step.key, value)))
+                elif isinstance(value, Body):
                     message = message._replace(held=message.held._replace(value=Packed.of(value)))
                 self._check_input(step.key, value)
             self.channel.send(step.dest, (step.key, message))
@@ -207,10 +250,33 @@ class Service:
             ours = isinstance(failure, errors.ReductionError)
             error = type(failure).__name__ if ours else "InvalidInput"
             text = str(failure) if ours else f"it cannot be sent: {type(failure).__name__}: {failure}"
-            self._do(self.members.fail(step.key, error, text))
+            self.do(self.members.fail(step.key, error, text))
             return
         if future is not None:
             future.count("messages_sent")
+
+    def _copy(self, key: Key, value: Any) -> Any:
+        """What other ranks keep of this rank's original: a file's name, or the value itself."""
+        if key not in self.stored:
+            stored = self.store.store(value)
+            if stored is None:
+                return Packed.of(value) if isinstance(value, Body) else value
+            self.stored[key] = stored
+        return self.stored[key]
+
+    def _at_exit(self) -> None:
+        """The program ends: nobody waits for what is done here, and who needs a copy after all asks this rank."""
+        if os.getpid() == self.process:
+            for key, stored in list(self.stored.items()):
+                if key not in self.futures or self.futures[key].done():
+                    stored.remove()
+
+    def restored(self) -> None:
+        """After a restart: the copies that this rank had written may be gone."""
+        self.process = os.getpid()
+        for key, stored in self.stored.items():
+            if key in self.locals:
+                self.store.store(self.locals[key].value, stored)
 
     def _check_input(self, key: Key, value: Any) -> None:
         local = self.locals.get(key)
@@ -228,15 +294,13 @@ class Service:
         late = None
         if not outcome.error and not outcome.contributors >> self.rank & 1:
             late = self._late(step.key, local)
-        if (
-            outcome.missing
-            and not outcome.error
-            and self.rank == (outcome.contributors & -outcome.contributors).bit_length() - 1
-        ):
+        first = (outcome.contributors & -outcome.contributors).bit_length() - 1
+        if outcome.missing and not outcome.error and not local.tolerant and self.rank == first:
             gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
-        for function in future.settle(outcome, step.value, late):
-            self._give((function, future))
+        value = step.value.load() if isinstance(step.value, Stored) else step.value
+        for function in future.settle(outcome, value, late):
+            self.give((function, future))
 
     def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
         """This rank's contribution is not in the result."""
@@ -245,14 +309,8 @@ class Service:
                 f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}", key[0], (self.rank,)
             )
         if local.late == "carry":
-            content = self.contents[key]
-            before = self.carried.get((key[0], content))
-            carried = Carried(local.value, local.weight)
-            if before is not None:
-                carried = Carried(
-                    combine(before.value, local.value, content, local.own), before.weight + local.weight
-                )
-            self.carried[key[0], content] = carried
+            carried = self.carried.setdefault((key[0], self.contents[key]), [])
+            carried.append(Carried(local.value, local.weight))
         return None
 
     def _forget(self, key: Key) -> None:
@@ -262,6 +320,14 @@ class Service:
         self.locals.pop(key, None)
         self.contents.pop(key, None)
         self.kept.pop(key, None)
+        mine = self.stored.pop(key, None)
+        if mine is not None:
+            mine.remove()
+        for owner, stored in self.known.pop(key, ()):
+            if self.members.dead >> owner & 1:
+                stored.remove()
+            else:
+                self.recent.append((owner, stored))
         for each in [each for each in self.begun if each[0] == key]:
             del self.begun[each]
 
@@ -274,15 +340,17 @@ class Service:
                 item = self.work.get(timeout=timeout)
             except queue.Empty:
                 item = None
+            if item == "":
+                return  # freed
             try:
                 self._work(item)
             except BaseException as failure:  # raised by the program's next call that communicates
-                self._post(_Raise(failure))
+                self._post(Raise(failure))
 
     def _work(self, item: Any) -> None:
         if item is None:
             _, key, what = self.timers.pop(0)
-            self._post(_Due(key, what))
+            self._post(Due(key, what))
         elif isinstance(item, Computing):
             self._post(self._combine(item))
         elif isinstance(item, str):
@@ -295,112 +363,36 @@ class Service:
             try:
                 function(future)
             finally:
-                self._post(_Run(self.given_back))
+                self._post(Run(self.given_back))
 
-    def _post(self, posted: _Posted) -> None:
+    def _post(self, posted: Posted) -> None:
         if self.channel is None:
             posted.run(self)
         else:
             self.channel.post(posted)
 
-    def _combine(self, task: Computing) -> _Posted:
+    def _combine(self, task: Computing) -> Posted:
         local = self.locals.get(task.key)
         began_ns = time.perf_counter_ns()
+        both = [task.left, task.right]
+        for place, value in enumerate(both):
+            try:
+                both[place] = value.load() if isinstance(value, Stored) else value
+            except Gone:
+                return Missing(task.key, task.number, place == 0)
         try:
-            for value in (task.left, task.right):
+            for value in both:
                 self._check_input(task.key, value)
-            sums = (
-                [checksum(each) for each in (task.left, task.right)]
-                if local and local.sum is not None
-                else []
-            )
-            value = combine(task.left, task.right, self.contents[task.key], local and local.own)
-            if sums and sums != [checksum(each) for each in (task.left, task.right)]:
+            sums = [checksum(each) for each in both] if local and local.sum is not None else []
+            value = combine(both[0], both[1], self.contents[task.key], local and local.own)
+            if sums and sums != [checksum(each) for each in both]:
                 raise errors.CombineFailed("the operation has written to its arguments")
         except errors.ReductionError as failure:
-            return _Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
+            return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
         except Exception as failure:
             where = traceback.extract_tb(failure.__traceback__)[-1]
             text = (
                 f"the operation raised {type(failure).__name__}: {failure} ({where.filename}:{where.lineno})"
             )
-            return _Computed(task.key, task.number, None, 0, "CombineFailed", text)
-        return _Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)
-
-
-class _Posted:
-    """What the thread has for the handler: run under the lock."""
-
-    def run(self, service: Service) -> None:
-        raise NotImplementedError
-
-
-class _Raise(_Posted):
-    def __init__(self, failure: BaseException) -> None:
-        self.failure = failure
-
-    def run(self, service: Service) -> None:
-        raise self.failure
-
-
-class _Run(_Posted):
-    """A function of this package, called under the lock. What it raises is for the thread."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self.function = function
-        self.result: object = None
-        self.failure: Exception | None = None
-
-    def run(self, service: Service) -> None:
-        try:
-            self.result = self.function()
-        except Exception as failure:
-            self.failure = failure
-
-
-class _Due(_Posted):
-    """A timer has run out."""
-
-    def __init__(self, key: Key, what: str) -> None:
-        self.key, self.what = key, what
-
-    def run(self, service: Service) -> None:
-        if self.what == "deadline":
-            service._do(service.members.expire(self.key))
-            return
-        contract_and_ranks = service.members.pending().get(self.key)
-        if contract_and_ranks is None or self.key not in service.locals:
-            return
-        waits = contract_and_ranks[1]
-        if waits:
-            ranks = [rank for rank in range(service.size) if waits >> rank & 1]
-            service.work.put(
-                f"reduction {self.key[0] or self.key[1]!r} waits for ranks {ranks}, which have not called"
-            )
-        warn_ns = service.locals[self.key].warn_ns
-        service.work.put((time.monotonic_ns() + warn_ns, self.key, "warn"))
-
-
-class _Computed(_Posted):
-    """A combination is there, or has failed."""
-
-    def __init__(
-        self, key: Key, number: int, value: Any, elapsed_ns: int, error: str = "", text: str = ""
-    ) -> None:
-        self.key, self.number, self.value, self.elapsed_ns = key, number, value, elapsed_ns
-        self.error, self.text = error, text
-
-    def run(self, service: Service) -> None:
-        service.given_back()
-        if self.error:
-            service._do(service.members.trouble(self.key, self.number, self.error, self.text))
-            return
-        future = service.futures.get(self.key)
-        if future is not None:
-            future.count("tasks")
-            future.count("combine_ns", self.elapsed_ns)
-        begun_ns = service.begun.pop((self.key, self.number), None)
-        since_ns = (
-            self.elapsed_ns if begun_ns is None else max(time.monotonic_ns() - begun_ns, self.elapsed_ns)
-        )
-        service._do(service.members.computed(self.key, self.number, self.value, since_ns))
+            return Computed(task.key, task.number, None, 0, "CombineFailed", text)
+        return Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)

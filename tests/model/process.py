@@ -133,6 +133,9 @@ class ModelPort:
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
         self.endpoint.set_peer(rank, incarnation, self.now_ns)
 
+    def wake(self) -> None:
+        """There is one thread."""
+
     def publish(self, epoch: int) -> None:
         """Nobody reads the memory of this process."""
 

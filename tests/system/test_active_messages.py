@@ -308,33 +308,6 @@ def test_an_exception_of_a_handler_is_part_of_an_image(start: Start, tmp_path: P
     assert job.output(0) == "handled one\nhandled two\nValueError('one')\nValueError('two')\n", job.report()
 
 
-FAILS = """
-    import ckpt
-
-    comm, handled = ckpt.enable(), []
-
-    def receive(source, obj):
-        handled.append(obj)
-        1 / obj
-
-    channel = ckpt.ActiveMessages(comm, receive)
-    channel.send(0, 0)
-    channel.send(0, "text")
-    while len(handled) < 2:
-        pass
-    raise KeyError("its own")
-"""
-
-
-def test_a_program_that_fails_says_what_its_handlers_have_raised_too(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, FAILS), ranks=1, every=100, max_restarts=0)
-    assert job.finish() == 1, job.report()
-    said = (job.directory / "output" / "rank-0.err").read_text()
-    places = [said.index(name) for name in ("KeyError: 'its own'", "ZeroDivisionError", "TypeError")]
-    assert places == sorted(places), job.report()
-    assert said.count("in receive, called by rank 0 for a message of rank 0") == 2
-
-
 THREAD = """
     import queue, threading
     import ckpt
@@ -389,3 +362,30 @@ def test_a_thread_posts_while_the_program_waits_in_the_library(start: Start, tmp
     job.kill_rank(1)
     assert job.finish() == 0, job.report()
     assert [job.output(rank) for rank in range(3)] == [f"{rank} 2646700\n" for rank in range(3)]
+
+
+FAILS = """
+    import ckpt
+
+    comm, handled = ckpt.enable(), []
+
+    def receive(source, obj):
+        handled.append(obj)
+        1 / obj
+
+    channel = ckpt.ActiveMessages(comm, receive)
+    channel.send(0, 0)
+    channel.send(0, "text")
+    while len(handled) < 2:
+        pass
+    raise KeyError("its own")
+"""
+
+
+def test_a_program_that_fails_says_what_its_handlers_have_raised_too(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, FAILS), ranks=1, every=100, max_restarts=0)
+    assert job.finish() == 1, job.report()
+    said = (job.directory / "output" / "rank-0.err").read_text()
+    places = [said.index(name) for name in ("KeyError: 'its own'", "ZeroDivisionError", "TypeError")]
+    assert places == sorted(places), job.report()
+    assert said.count("in receive, called by rank 0 for a message of rank 0") == 2

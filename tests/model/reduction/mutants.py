@@ -49,7 +49,7 @@ MUTANTS = (
            "self._return(item, without=holder if item.path == path else -1)",
            "item.path == path and self._return(item, without=holder)", TREE),
     Mutant("fault 3: what cannot be had is split", "scheduler", "without=holder if item.path == path else -1)",
-           "without=-1)", TREE, 5, 1, first=1620),
+           "without=-1)", TREE, 5, 1, first=894),
     Mutant("a task that was taken back is not done", "scheduler",
            "task = self.running.pop(number, None)\n        if task is None:\n            return []\n        self.times",
            "task = self.running[number]\n        self.times", TREE),

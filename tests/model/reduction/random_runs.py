@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 from ckpt.reduction.messages import Contract
-from tests.model.reduction.world import RuleBroken, World
+from tests.model.reduction.world import KEY, RuleBroken, World
 
 MOST_EVENTS = 1000  # of a run, for each pair of ranks
 
@@ -31,6 +31,7 @@ def run(number: int, largest: int = 9, contract: Contract | None = None, deaths:
     size = random.randint(1, largest)
     contract = contract_of(random, size) if contract is None else contract
     kills = random.choice([0, 1, 1, 2, 3, size - 1]) if deaths is None else deaths
+    vanishes = number % 5 == 4
     kill_chance = random.choice([0.3, 0.05, 0.01])
     world = World(size, contract, min(kills, size - 1), expires=contract.deadline_ns > 0)
     for process in world.processes:
@@ -46,7 +47,14 @@ def run(number: int, largest: int = 9, contract: Contract | None = None, deaths:
             ready = [each for each in events if each[0] != "call" or each[1] not in lazy] or events
             if not ready:
                 break
-            world.step(random.choice(ready))
+            event = random.choice(ready)
+            if event[0] == "compute" and vanishes and random.random() < 0.3:
+                process = world.processes[event[1]]
+                work = process.members.members[KEY].work if KEY in process.members.members else {}
+                copies = process.copies(event[2]) if event[2] in work else []
+                if copies:
+                    event = ("vanish", event[1], event[2], copies[0])
+            world.step(event)
         else:
             raise RuleBroken("no end")
         world.check_end()

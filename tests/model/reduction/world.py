@@ -3,6 +3,7 @@
     call       the program of a rank comes to the reduction
     arrive     the oldest message of one rank to another; in order for each pair, in any order otherwise
     compute    a rank has combined two items
+    vanish     … or could not, since one is the copy of what a dead rank gave, and its file is not there
     expire     the deadline passes at a rank
     kill       kill -9: what the rank has sent may still arrive
     hear       a rank hears of a death: what the dead one had sent may still arrive afterwards
@@ -72,6 +73,16 @@ class Process:
     def compute(self, number: int) -> list[Sent]:
         left, right = self.computing.pop(number)
         return self._take(self.members.computed(KEY, number, (left, right), self.elapsed_ns))
+
+    def vanish(self, number: int, is_left: bool) -> list[Sent]:
+        del self.computing[number]
+        return self._take(self.members.vanished(KEY, number, is_left))
+
+    def copies(self, number: int) -> list[bool]:
+        """Which of the two that are to be combined are copies of what dead ranks gave: left, right."""
+        task = self.members.members[KEY].work[number].task if KEY in self.members.members else None
+        places = [] if task is None else [(True, task.left.path), (False, task.right.path)]
+        return [left for left, path in places if not path & (path - 1) and self.members.dead & path]
 
     def hear(self, rank: int) -> list[Sent]:
         return self._take(self.members.died(rank))
@@ -202,6 +213,8 @@ class World:
             sent = process.call(self.contract)
         elif kind == "compute":
             sent = process.compute(event[2])
+        elif kind == "vanish":
+            sent = process.vanish(*event[2:])
         elif kind == "expire":
             sent = process.expire()
         elif kind == "hear":

@@ -1,0 +1,104 @@
+"""What the thread of reductions has for the handler: called under the lock, by whoever has it. (driver)
+
+Not here: the thread (service.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ckpt.reduction.messages import Key
+
+if TYPE_CHECKING:
+    from ckpt.reduction.service import Service
+
+
+class Posted:
+    """What the thread has for the handler: run under the lock."""
+
+    def run(self, service: Service) -> None:
+        raise NotImplementedError
+
+
+class Raise(Posted):
+    def __init__(self, failure: BaseException) -> None:
+        self.failure = failure
+
+    def run(self, service: Service) -> None:
+        raise self.failure
+
+
+class Run(Posted):
+    """A function of this package, called under the lock. What it raises is for the thread."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function = function
+        self.result: object = None
+        self.failure: Exception | None = None
+
+    def run(self, service: Service) -> None:
+        try:
+            self.result = self.function()
+        except Exception as failure:
+            self.failure = failure
+
+
+class Due(Posted):
+    """A timer has run out."""
+
+    def __init__(self, key: Key, what: str) -> None:
+        self.key, self.what = key, what
+
+    def run(self, service: Service) -> None:
+        if self.what == "deadline":
+            service.do(service.members.expire(self.key))
+            return
+        contract_and_ranks = service.members.pending().get(self.key)
+        if contract_and_ranks is None or self.key not in service.locals:
+            return
+        waits = contract_and_ranks[1]
+        if waits:
+            ranks = [rank for rank in range(service.size) if waits >> rank & 1]
+            service.work.put(
+                f"reduction {self.key[0] or self.key[1]!r} waits for ranks {ranks}, which have not called"
+            )
+        warn_ns = service.locals[self.key].warn_ns
+        service.work.put((time.monotonic_ns() + warn_ns, self.key, "warn"))
+
+
+class Missing(Posted):
+    """One of the two that were to be combined is a copy that is not there."""
+
+    def __init__(self, key: Key, number: int, is_left: bool) -> None:
+        self.key, self.number, self.is_left = key, number, is_left
+
+    def run(self, service: Service) -> None:
+        service.given_back()
+        service.do(service.members.vanished(self.key, self.number, self.is_left))
+
+
+class Computed(Posted):
+    """A combination is there, or has failed."""
+
+    def __init__(
+        self, key: Key, number: int, value: Any, elapsed_ns: int, error: str = "", text: str = ""
+    ) -> None:
+        self.key, self.number, self.value, self.elapsed_ns = key, number, value, elapsed_ns
+        self.error, self.text = error, text
+
+    def run(self, service: Service) -> None:
+        service.given_back()
+        if self.error:
+            service.do(service.members.trouble(self.key, self.number, self.error, self.text))
+            return
+        future = service.futures.get(self.key)
+        if future is not None:
+            future.count("tasks")
+            future.count("combine_ns", self.elapsed_ns)
+        begun_ns = service.begun.pop((self.key, self.number), None)
+        since_ns = (
+            self.elapsed_ns if begun_ns is None else max(time.monotonic_ns() - begun_ns, self.elapsed_ns)
+        )
+        service.do(service.members.computed(self.key, self.number, self.value, since_ns))
