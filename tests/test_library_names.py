@@ -52,7 +52,6 @@ NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startsw
 }
 EXEMPT = {
     "ckpt/mpi/": ({"numpy"}, "buffers of messages are arrays"),
-    "ckpt/reduction/": ({"numpy"}, "reductions of arrays"),
     "ckpt/rank/": ({"mpi4py"}, "`import mpi4py` gives this toolkit's modules"),
     "controller/cli/": ({"mpi4py"}, "the option --no-mpi4py"),
     "transport/wires/": ({"zmq"}, "the wire is ZeroMQ"),

@@ -51,6 +51,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.transport.errors import StateMismatch
 from ckpt.transport.protocol.frames import NACK
 from ckpt.transport.protocol.state import Buffer, link_error
@@ -118,6 +119,7 @@ class Script:
 
     predefined: Mapping[str, Any] = {}
     """No communicators (see `Engine`)."""
+    handlers = NoHandlers()
 
     def __init__(self, sends: Sequence[Send], size: int) -> None:
         self.sends = sends
@@ -133,6 +135,9 @@ class Script:
         received[source] += tuple(map(bytes, messages))
         self.received = tuple(received)
         self._consumed(source, sum(map(len, messages)), len(messages))
+
+    def attend(self) -> None:
+        """There are no handlers."""
 
     def copy(self) -> Self:
         new = type(self)(self.sends, len(self.received))

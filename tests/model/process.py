@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from ckpt.controller.supervision import plan
+from ckpt.mpi.base.handlers import Handlers
 from ckpt.transport.protocol.config import EndpointConfig
 from ckpt.transport.protocol.state import Buffer, PortState
 from tests.model.world import World
@@ -40,6 +41,13 @@ class Engine(Protocol):
     @property
     def predefined(self) -> Mapping[str, Any]:
         """The communicators that are there from the beginning, for the image."""
+
+    @property
+    def handlers(self) -> Handlers:
+        """Those of active messages."""
+
+    def attend(self) -> None:
+        """See `ckpt.mpi.engine.engine.Engine.attend`."""
 
     def on_messages(self, source: int, messages: list[Buffer]) -> None:
         """These have come, in order."""

@@ -60,6 +60,7 @@ from ckpt.controller.supervision.events import (
     WriteControl,
 )
 from ckpt.controller.supervision.rounds import RoundOptions
+from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.store import (
     ImageReader,
     ImageWriter,
@@ -141,6 +142,10 @@ class Program(Scripted):
     endpoint: Any = None
     predefined: Mapping[str, Any] = {}
     """No communicators (see `Engine`)."""
+    handlers = NoHandlers()
+
+    def attend(self) -> None:
+        """There are no handlers."""
 
     def attach(self, endpoint: Any) -> None:
         self.endpoint = endpoint
