@@ -334,7 +334,7 @@ def _spread(course: Course, forming: bool, restore: bool) -> dict[int, tuple[Sha
     groups = sorted(wanted, reverse=True)
     shares: dict[int, tuple[Share, ...]] = {}
     for number, group in enumerate(groups):
-        k = base if recover else _when(shape, base, number, len(groups))
+        k = base if recover else _when(shape, base, number, len(groups), forming)
         mine = []
         if last is not None:
             ahead = group in last.groups and group * shape.Q + last.column >= k
@@ -346,7 +346,10 @@ def _spread(course: Course, forming: bool, restore: bool) -> dict[int, tuple[Sha
     return shares
 
 
-def _when(shape: Shape, base: int, number: int, total: int) -> int:
-    """The step of share `number` of `total`: over the first half of what is left, or after the last panel."""
+def _when(shape: Shape, base: int, number: int, total: int, urgent: bool) -> int:
+    """The step of share `number` of `total`: over the first half of what is left, or after the last panel. `urgent`: two
+    in each step, as long as they are not through by then: the next failure is borne only after that."""
     left = (shape.blocks - base + 1) // 2
+    if urgent:
+        left = min(left, (total + 1) // 2)
     return base + number * left // total if left else shape.blocks
