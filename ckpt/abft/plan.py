@@ -46,11 +46,11 @@ __all__ = ["Course", "Decision", "State", "Transfer", "decide", "first_course", 
 class State(NamedTuple):
     """What a rank says of itself at a meeting.
 
-    `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step
-    of which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`.
-    `solved`: it has the whole solution. `checked`: the number of meetings before it looked at its share of the
-    residual. `problem`: an error of this rank that ends the solve for all. `signature`: of its arguments. `remarks`:
-    numbers for the report.
+    `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step of
+    which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`. `solved`: it
+    has the whole solution. `checked`: the number of meetings before it looked at its share of the residual. `corrupt`:
+    its numbers were wrong, and it has dropped them; `corrected`: how many it has put right. `problem`: an error of this
+    rank that ends the solve for all. `signature`: of its arguments. `remarks`: numbers for the report.
     """
 
     rank: int
@@ -60,6 +60,8 @@ class State(NamedTuple):
     high: int = 0
     solved: bool = False
     checked: int = 0
+    corrupt: bool = False
+    corrected: int = 0
     problem: str | None = None
     signature: str = ""
     remarks: tuple[float, ...] = ()
@@ -141,7 +143,8 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     course = replace(course, meetings=course.meetings + 1, lost=(*course.lost, *died))
     if any(state.solved for state in states.values()):
         return _finish(course, states, died)
-    whole = {v: column for v, column in roles.columns() if not set(column.ranks) & set(died)}
+    useless = {*died, *(rank for rank, state in states.items() if state.corrupt)}
+    whole = {v: column for v, column in roles.columns() if not useless.intersection(column.ranks)}
     if max((state.step for state in states.values()), default=-1) <= 0:
         return _again(course, states, died)
     gone = [v for v in range(shape.Q) if v not in whole]
@@ -149,9 +152,11 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     if steps.get(shape.Q, course.ready) < course.ready:  # not complete
         del whole[shape.Q], steps[shape.Q]
     if gone and course.on_loss == "stop":
-        raise TooManyLost(f"rank {died[0]} of the grid has died, and the solve was to stop at that (on_loss)")
+        raise TooManyLost(
+            f"rank {min(useless)} of the grid has lost its data, and the solve was to stop at that (on_loss)"
+        )
     if len(gone) > 1 or (gone and shape.Q not in whole):
-        raise TooManyLost(_explain(course, gone, died))
+        raise TooManyLost(_explain(course, gone, useless))
     base = max(steps.values())
     transfers = _align(course, whole, steps, states)
     transfers += _panels(course, whole, steps, base, states)
@@ -208,7 +213,7 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
     shape = course.shape
     roles = assign(tuple(sorted(states)), shape.P, shape.Q, course.protected, course.roles)
     if roles is None:
-        raise TooManyLost(_explain(course, [], died))
+        raise TooManyLost(_explain(course, [], set(died)))
     course = Course(
         *(shape, roles, course.protected, course.on_loss),
         encoding=course.encoding,
@@ -218,13 +223,13 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
     return Decision("start", course, (), (("again", -1),) if died else ())
 
 
-def _explain(course: Course, gone: list[int], died: tuple[int, ...]) -> str:
-    who = ", ".join(map(str, sorted(course.lost)))
+def _explain(course: Course, gone: list[int], useless: set[int]) -> str:
+    who = ", ".join(map(str, sorted({*course.lost, *useless})))
     check = "there is no complete column of checksums" if course.protected else "the grid has no checksums"
     why = check if len(gone) <= 1 else f"columns {gone} of data lost processes at once"
     return (
-        f"ranks {who} of the grid are dead and {why}: their data is gone. Start again; spare ranks (more than "
-        f"P·(Q+1)) form new checksums after a failure"
+        f"ranks {who} of the grid are dead, or have wrong numbers, and {why}: their data is gone. Start again; spare "
+        f"ranks (more than P·(Q+1)) form new checksums after a failure"
     )
 
 

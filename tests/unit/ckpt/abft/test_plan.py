@@ -87,7 +87,10 @@ def one_after_the_other(seed: int) -> int:
         cut = a_cut(run, choose)
         dead = tuple(choose.sample(sorted(run.history), 1 if choose.random() < 0.9 else 2))
         try:
-            run = model.after_death(run, cut, dead)
+            if choose.random() < 0.8:
+                run = model.after_death(run, cut, dead)
+            else:
+                run = model.after_death(run, cut, (), dead)
         except TooManyLost:
             complete = borne == 0 or is_complete(run, cut)
             assert not complete or len(dead) == 2, f"seed {seed}: complete checksums bear one death"
