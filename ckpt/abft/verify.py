@@ -9,8 +9,9 @@ was moved or used before it was found: `Corrupt`. Then the process column is giv
 a process had died. Block columns are compared before they are factorised, so that no wrong number gets into L, and thereby
 into other columns; rows are compared before they are moved, since a wrong number would be looked for where it was.
 
-Thresholds follow from the size of the numbers and how many were added since the sums were taken anew; the constant is such
-that rounding stays below a tenth of them. What is smaller than a threshold leaves the residual below Linpack's bound.
+Thresholds follow from the size of the numbers and how many were added since the sums were taken anew; in what was tried
+(random, positive, graded matrices, 40 to 400 rows, four kinds of numbers) rounding stays below a tenth of them. What is
+smaller than a threshold leaves the residual below Linpack's bound. Numbers that overflow are wrong numbers.
 
 Not found here: a wrong number in a message or in a panel. The residual at the end finds it.
 """
@@ -89,13 +90,11 @@ class Sums:
         self.take_anew()
 
     def _threshold(self, count: int) -> float:
+        """For a sum of `count` numbers: what was subtracted from each, and the rounding of the sum itself, which is largest
+        where all numbers have one sign."""
         epsilon = float(np.finfo(self.numbers.dtype).eps)
-        return (
-            _SAFETY
-            * epsilon
-            * max(self._largest, 1e-300)
-            * float(np.sqrt(count * self._terms) + np.sqrt(count))
-        )
+        steps = float(np.sqrt(count * self._terms) + np.sqrt(count) + 0.05 * count**1.5)
+        return _SAFETY * epsilon * max(self._largest, 1e-300) * steps
 
     def _wrong_columns(self, columns: slice) -> Array:
         found = self.numbers[:, columns].sum(axis=0) - self.columns[columns]
