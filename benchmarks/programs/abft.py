@@ -1,4 +1,4 @@
-"""One solve: abft.py '{"order": …, "block": …, "redundant": …, "on_loss": …, "verify": …, "victim": rank or null, "call": …}'.
+"""One solve: abft.py '{"order": …, "block": …, "redundant": …, "on_loss": …, "verify": …, "victim": …, "call": …}'.
 
 Rank `victim` kills itself at that call. Every rank that is left prints what its solve has cost, as JSON.
 """

@@ -187,6 +187,7 @@ class _Solve:
             order=matrix.n,
             grid=(matrix.grid.P, matrix.grid.Q),
             losses=tuple(self.losses),
+            living=tuple(sorted(self.states)),
             residual=value,
             protected=course.roles.check is not None and course.ready <= course.shape.blocks,
             replaced=len([one for one in transformations(course) if one.groups]),

@@ -20,9 +20,10 @@ of all others. `decide` makes the next course of that, and the transfers that le
 If no panel has been applied by anybody, nothing is lost: places are given anew, and filled again from the program's
 function. If somebody has the whole solution, it is given to those that lack it.
 
-A course that a further death interrupts is corrected by the next meeting. Shares of a step count only once the column that
-recovers its blocks has applied the step's panel, or the new column of checksums has (which then contains the
-recovered blocks): either means that all rows have done them. All others are undone (`Course.counted`) and planned
+A course that a further death interrupts is corrected by the next meeting. Shares of a step count only once the column
+that recovers its blocks has applied the step's panel, or the new column of checksums has (which then contains the
+recovered blocks), or anybody has if the panel is that column's own (made of the recovered blocks): each of these means
+that all rows have done them. All others are undone (`Course.counted`) and planned
 anew. A column of checksums that is not complete is given up and formed anew.
 
 Pure.
@@ -160,7 +161,7 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     base = max(steps.values())
     transfers = _align(course, whole, steps, states)
     transfers += _panels(course, whole, steps, base, states)
-    course = _settle(course, steps)
+    course = _settle(course, steps, base)
     happened: list[tuple[str, int]] = [("idle lost", -1)] if set(died) & set(roles.idle) else []
     if gone:
         course = _replace_column(course, gone[0], base)
@@ -270,12 +271,17 @@ def _panels(
     return found
 
 
-def _settle(course: Course, steps: Mapping[int, int]) -> Course:
+def _settle(course: Course, steps: Mapping[int, int], base: int) -> Course:
     """Count what was done of the shares; what was not is planned anew (`_spread`)."""
     if not course.replacements:
         return course
     last = course.replacements[-1]
-    counted = max(steps.get(last.column, 0), steps.get(course.shape.Q, 0) if course.ready else 0)
+    counted = max(  # what once counted, counts: later shares are of later steps
+        course.counted,
+        steps.get(last.column, 0),
+        steps.get(course.shape.Q, 0) if course.ready else 0,
+        *(k + 1 for k in range(base) if course.shape.owner(k) == last.column),
+    )
     done = {
         share.group
         for k, shares in course.shares.items()

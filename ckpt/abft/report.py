@@ -51,14 +51,18 @@ class Loss:
 
 @dataclass(frozen=True)
 class Report:
-    """`residual`: max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n) in the maximum norm, as Linpack has it; nan: not looked at.
-    `protected`: whether there were complete checksums at the end. `replaced`: columns of data that checksums stand for at
-    the end, so many times. `corrected`: wrong numbers that were put right. `seconds`: of this rank, in the whole
-    solve. `remarks`: what the user should know."""
+    """What all ranks have found, but for the times.
+
+    `living`: the ranks of the grid that have the solution. `residual`: max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n) in the
+    maximum norm, as Linpack has it; nan: not looked at. `protected`: whether there were complete checksums at the end.
+    `replaced`: columns of data that checksums stand for at the end, so many times. `corrected`: wrong numbers that were
+    put right. `seconds`: of this rank, in the whole solve. `remarks`: what the user should know.
+    """
 
     order: int
     grid: tuple[int, int]
     losses: tuple[Loss, ...]
+    living: tuple[int, ...]
     residual: float
     protected: bool
     replaced: int

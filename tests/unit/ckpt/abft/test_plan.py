@@ -114,6 +114,18 @@ def test_deaths_in_sequence_with_spares(figures: Callable[[str, int], None]) -> 
     )
 
 
+FOUND = {
+    145344548: "shares that have counted at a meeting count at later ones",
+    6014: "shares count when another column has applied the panel that was made of recovered blocks",
+    5097: "the same, in a later step",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=str)
+def test_seeds_that_have_found_faults(seed: int) -> None:
+    one_after_the_other(seed)
+
+
 @pytest.mark.soak
 def test_deaths_in_sequence_for_ten_minutes(figures: Callable[[str, int], None]) -> None:
     end, seed, borne = time.monotonic() + 600, seed_of_the_commit() + 1000, 0
@@ -160,6 +172,16 @@ MUTANTS = {
         "if False:",
     ),
     "what was turned back is still replaced": (plan, "last._replace(groups=last.groups - done)", "last"),
+    "what has counted need not count later": (
+        plan,
+        "        course.counted,\n        steps.get(",
+        "        steps.get(",
+    ),
+    "a panel of recovered blocks proves nothing": (
+        plan,
+        "*(k + 1 for k in range(base) if course.shape.owner(k) == last.column),",
+        "",
+    ),
     "what is turned back is transformed at the end": (
         plan,
         "last._replace(groups=last.groups - back)",
@@ -204,5 +226,5 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises((AssertionError, KeyError, TooManyLost, ValueError, StopIteration, TypeError)):
         for small in ((2, 1, 3, 0), (1, 2, 4, 1), (1, 3, 6, 0)):
             explore(*small)
-        for seed in range(200):
+        for seed in (*FOUND, *range(200)):
             one_after_the_other(seed)
