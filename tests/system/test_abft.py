@@ -16,7 +16,7 @@ from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(3)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(4)]
 
 PROGRAMS = Path(__file__).with_name("abft")
 Death = tuple[int, int]  # place, call
