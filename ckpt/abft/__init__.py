@@ -7,10 +7,13 @@
 
 Under ``ckpt run -n 6 --on-failure continue``. Needs numpy.
 
-    grid.py encoding.py broadcast.py steps.py plan.py dense.py     pure: who holds what, weights, ways, steps,
-    decisions, kernels matrix.py       the grid and the matrix as the program gives them local.py        one process's
-    numbers link.py         its communication; meetings member.py lu.py backward.py     the solve; report.py: what
-    happened in it
+    grid.py        who holds what            encoding.py    weights of the checksums, replaced columns
+    broadcast.py   the ways of a panel       steps.py       the operations of a step
+    plan.py        what is decided after a death
+    dense.py       kernels                   local.py       one process's numbers
+    verify.py      wrong numbers             matrix.py      the grid and the matrix as the program gives them
+    link.py        communication, meetings   member.py      one rank's part
+    lu.py, backward.py   the solve           report.py      what happened in it
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     star     the owner sends to every other column: the shortest way, for few columns
     ring     the paper's increasing-2-ring-modified: the owner sends to the column after it first (that one factorises
-    the next
-             panel), then to the heads of two rings, in which every column sends on to the next
+             the next panel), then to the heads of two rings, in which every column sends on to the next
 
 Every column but the owner has a *father*. The paper makes this robust by status messages from son to father. Here nobody
 answers: a rank that meets a failure ends all communication of the solve (it revokes the communicator), all ranks meet

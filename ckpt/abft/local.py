@@ -22,6 +22,7 @@ from ckpt.abft.encoding import signs
 from ckpt.abft.errors import Singular
 from ckpt.abft.grid import Shape
 from ckpt.abft.steps import Share
+from ckpt.abft.verify import Sums
 
 __all__ = ["Local", "Panel", "Update", "bytes_of", "moves"]
 
@@ -84,6 +85,11 @@ class Local:
         self.shape, self.p, self.dtype, self.right = shape, p, dtype, right
         self.numbers: Array = np.zeros((shape.local_rows(p), shape.groups * shape.nb + right), dtype=dtype)
         self._backups: list[tuple[int, Array]] = []
+        self.sums: Sums | None = None
+
+    def watch(self) -> None:
+        """From now on follow the sums of rows and columns, for `sums.verify`."""
+        self.sums = Sums(self.numbers)
 
     @property
     def right_hand_sides(self) -> Array:
@@ -129,6 +135,8 @@ class Local:
 
     def rows_for(self, k: int, panel: Panel, start: int) -> Array:
         """The rows of this process that move into block row k, from local column `start` on."""
+        if self.sums is not None:
+            self.sums.verify_rows(self._sources(k, panel, self.p))
         return np.ascontiguousarray(self.numbers[self._sources(k, panel, self.p), start:])
 
     def _sources(self, k: int, panel: Panel, p: int) -> list[int]:
@@ -144,6 +152,9 @@ class Local:
     def solve(self, k: int, panel: Panel, start: int, given: dict[int, Array]) -> Update:
         """Block row k of U, at the root, with the rows that the others have given."""
         shape = self.shape
+        if self.sums is not None:
+            own = range(shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1))
+            self.sums.verify_rows([*own, *self._sources(k, panel, self.p)])
         found = moves(shape, k, panel.pivots)
         top = np.empty((shape.nb, self.numbers.shape[1] - start), dtype=self.dtype)
         taken = dict.fromkeys(given, 0)
@@ -164,23 +175,36 @@ class Local:
         """Change the matrix from step k to step k+1. `owner`: block column k is here, and becomes U."""
         shape = self.shape
         arriving = [shape.local(target) for _, target in moves(shape, k, panel.pivots).out]
-        self.numbers[[place for p, place in arriving if p == self.p], start:] = update.out[self.p]
+        trailing = slice(start, self.numbers.shape[1])
+        self._set([place for p, place in arriving if p == self.p], trailing, update.out[self.p])
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
         if below > first:
-            self.numbers[first:below, start:] = update.upper
+            self._set(slice(first, below), trailing, update.upper)
         if below < len(self.numbers):
-            self.numbers[below:, start:] -= panel.lower[below - first :] @ update.upper
+            lower = panel.lower[below - first :]
+            self.numbers[below:, start:] -= lower @ update.upper
+            if self.sums is not None:
+                self.sums.subtracted(slice(below, len(self.numbers)), start, lower, update.upper)
         if owner:
-            block = self.block(k // shape.Q)
-            block[below:] = 0
+            block = shape.group_slice(k // shape.Q)
+            self._set(slice(below, len(self.numbers)), block, 0)
             if below > first:
-                block[first:below] = np.triu(panel.lower[: shape.nb])
+                self._set(slice(first, below), block, np.triu(panel.lower[: shape.nb]))
         self._backups.clear()
+
+    def _set(self, rows: Any, columns: slice, values: Any) -> None:
+        if self.sums is not None:
+            self.sums.before(rows, columns)
+        self.numbers[rows, columns] = values
+        if self.sums is not None:
+            self.sums.after(rows, columns)
 
     # -- shares of recovery and encoding -------------------------------------------------------------
 
     def combine(self, share: Share, given: dict[int, Array]) -> None:
         """Recover the block of this column, or encode; `given`: the group's blocks of the other columns of data."""
+        if self.sums is not None:
+            self.sums.verify()
         block = self.block(share.group)
         weights = signs(share.encoding, share.group, self.shape.Q)
         if share.kind == "subtract":
@@ -192,9 +216,11 @@ class Local:
             block[...] = 0
             for q, other in given.items():
                 block += weights[q] * other
+        if self.sums is not None:
+            self.sums.take_anew()
 
     def undo_shares(self) -> None:
         """Undo what was subtracted since the last panel was applied."""
         for group, block in reversed(self._backups):
-            self.block(group)[...] = block
+            self._set(slice(None), self.shape.group_slice(group), block)
         self._backups.clear()

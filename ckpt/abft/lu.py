@@ -29,6 +29,7 @@ from ckpt.abft.matrix import Matrix, right_hand_sides
 from ckpt.abft.member import Member
 from ckpt.abft.plan import Decision, State, decide, first_course, transformations
 from ckpt.abft.report import Loss, Report, Solution
+from ckpt.abft.verify import Corrupt
 
 __all__ = ["RESIDUAL_BOUND", "solve"]
 
@@ -38,7 +39,9 @@ RESIDUAL_BOUND = 16.0
 _ON_LOSS = ("hot", "recover", "stop")
 
 
-def solve(A: Matrix, b: Any, *, on_loss: str = "hot", restore: bool = True, check: bool = True) -> Solution:
+def solve(
+    A: Matrix, b: Any, *, on_loss: str = "hot", restore: bool = True, check: bool = True, verify: int = 0
+) -> Solution:
     """The solution x of A·x = b, at every living rank of the grid; `x.report` tells what happened.
 
     `b`: n numbers, or n × r for r right-hand sides, the same at all ranks. Collective over the ranks of the grid, spares
@@ -47,6 +50,8 @@ def solve(A: Matrix, b: Any, *, on_loss: str = "hot", restore: bool = True, chec
     `on_loss`: "hot": a column that has lost a process is replaced by the checksums, which costs no data movement. "recover":
     what it held is computed back at once. "stop": TooManyLost. `restore`: with spares, turn replaced columns back in the
     background, before the next failure. `check`: compute the residual and raise Inaccurate if it is larger than 16.
+    `verify`: look for wrong numbers in memory every so many steps, and before they are used (0: never). One in a process
+    is put right, and the column of a process with more of them is replaced by the checksums.
 
     Raises at all living ranks alike: InputError, GridError, Singular, TooManyLost, Inaccurate, RankFailed. Ranks die only
     under ``ckpt run --on-failure continue``; otherwise a death sets the whole job back to its last checkpoint.
@@ -55,11 +60,13 @@ def solve(A: Matrix, b: Any, *, on_loss: str = "hot", restore: bool = True, chec
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
     if on_loss not in _ON_LOSS:
         raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
-    return _Solve(A, b, on_loss, restore, check).run()
+    if not isinstance(verify, (int, np.integer)) or verify < 0:
+        raise InputError(f"verify must be a number of steps, not {verify!r}")
+    return _Solve(A, b, on_loss, restore, check, int(verify)).run()
 
 
 class _Solve:
-    def __init__(self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool) -> None:
+    def __init__(self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool, verify: int) -> None:
         self.began = time.perf_counter()
         self.matrix, self.on_loss, self.restore, self.check = matrix, on_loss, restore, check
         self.problem: str | None = None
@@ -68,9 +75,10 @@ class _Solve:
             right = right_hand_sides(matrix, b)
         except InputError as error:
             right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), _told(error)
-        self.signature = f"{matrix.signature()} b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check}"
+        given = f"b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
+        self.signature = f"{matrix.signature()} {given}"
         self.link = Link(matrix.grid.comm, matrix.grid.hook)
-        self.member = Member(self.link, matrix, right)
+        self.member = Member(self.link, matrix, right, verify)
         self.losses: list[Loss] = []
         self.states: dict[int, State] = {}
         self.checked = 0
@@ -93,6 +101,9 @@ class _Solve:
                 self._go(decision)
             except Interrupted:
                 self.seen_ns = self.seen_ns or time.perf_counter_ns()
+            except Corrupt:
+                self.seen_ns = self.seen_ns or time.perf_counter_ns()
+                self.member.give_up_data()
             except Exception as error:
                 original, self.problem = error, _told(error)
             if self.problem is not None or self.seen_ns:
@@ -150,12 +161,13 @@ class _Solve:
         course = decision.course
         noted = sum(len(loss.ranks) for loss in self.losses)
         died = course.lost[noted:]
-        if died:
+        corrupt = tuple(rank for rank, state in sorted(self.states.items()) if state.corrupt)
+        if died or corrupt:
             now = time.perf_counter_ns()
             took_ms = (now - (self.seen_ns or now)) / 1e6
             behind = max(0, course.base - before) if self.member.place is not None and before >= 0 else 0
             self.losses.append(
-                Loss(died, course.base, course.shape.blocks, decision.happened, took_ms, behind)
+                Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
             )
         self.seen_ns = 0
 
@@ -175,9 +187,11 @@ class _Solve:
             order=matrix.n,
             grid=(matrix.grid.P, matrix.grid.Q),
             losses=tuple(self.losses),
+            living=tuple(sorted(self.states)),
             residual=value,
             protected=course.roles.check is not None and course.ready <= course.shape.blocks,
             replaced=len([one for one in transformations(course) if one.groups]),
+            corrected=sum(state.corrected for state in self.states.values()),
             seconds=time.perf_counter() - self.began,
             remarks=_remarks(shares, matrix),
         )

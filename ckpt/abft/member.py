@@ -35,9 +35,13 @@ def tag(kind: str, k: int) -> int:
 
 
 class Member:
-    """This rank in a solve. `right`: the right-hand sides (n × r)."""
+    """This rank in a solve. `right`: the right-hand sides (n × r). `verify`: look for wrong numbers (verify.py) every so
+    many steps; 0: never."""
 
-    def __init__(self, link: Link, matrix: Matrix, right: Array) -> None:
+    def __init__(self, link: Link, matrix: Matrix, right: Array, verify: int = 0) -> None:
+        self.verify = verify
+        self.corrupt = False
+        self._corrected = 0
         self.link, self.matrix, self.right = link, matrix, right
         self.shape = matrix.shape
         self.course: Course | None = None
@@ -60,8 +64,23 @@ class Member:
             low=low,
             high=high,
             solved=self.solution is not None,
+            corrupt=self.corrupt,
+            corrected=self._corrected + self._corrected_here(),
             **more,
         )
+
+    def _corrected_here(self) -> int:
+        return 0 if self.local is None or self.local.sums is None else self.local.sums.corrected
+
+    def give_up_data(self) -> None:
+        """The numbers are wrong: the next meeting is told so."""
+        self._corrected += self._corrected_here()
+        self.corrupt, self.local, self.step, self.update = True, None, -1, None
+
+    def look(self, columns: slice | None = None) -> None:
+        """Look for wrong numbers, in all local columns or these. Raises Corrupt."""
+        if self.local is not None and self.local.sums is not None:
+            self.local.sums.verify(columns)
 
     # -- what a meeting has decided ------------------------------------------------------------------
 
@@ -69,6 +88,7 @@ class Member:
         """Take the place that the course gives this rank, and carry out the transfers. May be interrupted."""
         course = self.course = decision.course
         self._sends.clear()
+        self.corrupt = False
         if decision.what == "start":
             self._start(course)
         if self.local is not None and self.step >= course.counted:
@@ -77,6 +97,7 @@ class Member:
         place = course.roles.place(self.link.rank)
         joins = any(each.kind == "right" and each.target == self.link.rank for each in decision.transfers)
         if place is None or joins:  # what it holds is of no use to its new column
+            self._corrected += self._corrected_here()
             self.local, self.step, self.update, self.panels = None, -1, None, {}
         self.place = place
         for transfer in decision.transfers:
@@ -95,10 +116,15 @@ class Member:
         rows = self.shape.row_numbers(place.p)
         inside = rows < self.shape.n
         self.local.right_hand_sides[inside] = self.right[rows[inside]]
+        self._watch(self.local)
         self.step = 0
 
     def _empty(self, place: Place) -> Local:
         return Local(self.shape, place.p, self.matrix.dtype, self.right.shape[1])
+
+    def _watch(self, local: Local) -> None:
+        if self.verify:
+            local.watch()
 
     def _give(self, transfer: Transfer) -> None:
         kind, k, target = transfer.kind, transfer.k, transfer.target
@@ -136,6 +162,7 @@ class Member:
             local = self._empty(self.place)
             shape = local.right_hand_sides.shape
             local.right_hand_sides[...] = self.link.receive(source, shape, self.matrix.dtype, tag(kind, k))
+            self._watch(local)
             self.local, self.step, self.update, self.panels = local, k, None, {}
         else:
             self.update = self._receive_update(source, k)
@@ -159,6 +186,7 @@ class Member:
         self._given, last = {}, course.shares.get(self.shape.blocks, ())
         for op in share_operations(self.shape, self.shape.blocks, place.p, place.v, last):
             self._carry_out(op)
+        self.look()
 
     def _carry_out(self, op: Op) -> None:
         getattr(self, f"_op_{op.kind.replace(' ', '_')}")(op, op.k, self._rank(op))
@@ -186,6 +214,7 @@ class Member:
     # each operation of steps.py: op, its step, the rank at the other end
 
     def _op_give_part(self, op: Op, k: int, rank: int) -> None:
+        self.look(self.shape.group_slice(k // self.shape.Q))
         self.link.send(rank, self._here()[0].part(k), tag("part", k))
 
     def _op_get_part(self, op: Op, k: int, rank: int) -> None:
@@ -196,6 +225,7 @@ class Member:
 
     def _op_factorise(self, op: Op, k: int, rank: int) -> None:
         local, place = self._here()
+        self.look(self.shape.group_slice(k // self.shape.Q))
         parts = {**self._given.get("part", {}), place.p: local.part(k)}
         self._made = dict(enumerate(local.factorise(k, parts)))
         self.panels[k] = self._made[place.p]
@@ -259,6 +289,8 @@ class Member:
 
     def _op_apply(self, op: Op, k: int, rank: int) -> None:
         self._apply(k)
+        if self.verify and self.step % self.verify == 0:
+            self.look()
         for old in [old for old in self.panels if old < self.step - WINDOW * self.shape.Q]:
             for request in self._sends.pop(old, ()):
                 self.link.finish(request)

@@ -20,9 +20,10 @@ of all others. `decide` makes the next course of that, and the transfers that le
 If no panel has been applied by anybody, nothing is lost: places are given anew, and filled again from the program's
 function. If somebody has the whole solution, it is given to those that lack it.
 
-A course that a further death interrupts is corrected by the next meeting. Shares of a step count only once the column that
-recovers its blocks has applied the step's panel, or the new column of checksums has (which then contains the
-recovered blocks): either means that all rows have done them. All others are undone (`Course.counted`) and planned
+A course that a further death interrupts is corrected by the next meeting. Shares of a step count only once the column
+that recovers its blocks has applied the step's panel, or the new column of checksums has (which then contains the
+recovered blocks), or anybody has if the panel is that column's own (made of the recovered blocks): each of these means
+that all rows have done them. All others are undone (`Course.counted`) and planned
 anew. A column of checksums that is not complete is given up and formed anew.
 
 Pure.
@@ -46,11 +47,11 @@ __all__ = ["Course", "Decision", "State", "Transfer", "decide", "first_course", 
 class State(NamedTuple):
     """What a rank says of itself at a meeting.
 
-    `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step
-    of which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`.
-    `solved`: it has the whole solution. `checked`: the number of meetings before it looked at its share of the
-    residual. `problem`: an error of this rank that ends the solve for all. `signature`: of its arguments. `remarks`:
-    numbers for the report.
+    `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step of
+    which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`. `solved`: it
+    has the whole solution. `checked`: the number of meetings before it looked at its share of the residual. `corrupt`:
+    its numbers were wrong, and it has dropped them; `corrected`: how many it has put right. `problem`: an error of this
+    rank that ends the solve for all. `signature`: of its arguments. `remarks`: numbers for the report.
     """
 
     rank: int
@@ -60,6 +61,8 @@ class State(NamedTuple):
     high: int = 0
     solved: bool = False
     checked: int = 0
+    corrupt: bool = False
+    corrected: int = 0
     problem: str | None = None
     signature: str = ""
     remarks: tuple[float, ...] = ()
@@ -141,7 +144,8 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     course = replace(course, meetings=course.meetings + 1, lost=(*course.lost, *died))
     if any(state.solved for state in states.values()):
         return _finish(course, states, died)
-    whole = {v: column for v, column in roles.columns() if not set(column.ranks) & set(died)}
+    useless = {*died, *(rank for rank, state in states.items() if state.corrupt)}
+    whole = {v: column for v, column in roles.columns() if not useless.intersection(column.ranks)}
     if max((state.step for state in states.values()), default=-1) <= 0:
         return _again(course, states, died)
     gone = [v for v in range(shape.Q) if v not in whole]
@@ -149,13 +153,15 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     if steps.get(shape.Q, course.ready) < course.ready:  # not complete
         del whole[shape.Q], steps[shape.Q]
     if gone and course.on_loss == "stop":
-        raise TooManyLost(f"rank {died[0]} of the grid has died, and the solve was to stop at that (on_loss)")
+        raise TooManyLost(
+            f"rank {min(useless)} of the grid has lost its data, and the solve was to stop at that (on_loss)"
+        )
     if len(gone) > 1 or (gone and shape.Q not in whole):
-        raise TooManyLost(_explain(course, gone, died))
+        raise TooManyLost(_explain(course, gone, useless))
     base = max(steps.values())
     transfers = _align(course, whole, steps, states)
     transfers += _panels(course, whole, steps, base, states)
-    course = _settle(course, steps)
+    course = _settle(course, steps, base)
     happened: list[tuple[str, int]] = [("idle lost", -1)] if set(died) & set(roles.idle) else []
     if gone:
         course = _replace_column(course, gone[0], base)
@@ -208,7 +214,7 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
     shape = course.shape
     roles = assign(tuple(sorted(states)), shape.P, shape.Q, course.protected, course.roles)
     if roles is None:
-        raise TooManyLost(_explain(course, [], died))
+        raise TooManyLost(_explain(course, [], set(died)))
     course = Course(
         *(shape, roles, course.protected, course.on_loss),
         encoding=course.encoding,
@@ -218,13 +224,13 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
     return Decision("start", course, (), (("again", -1),) if died else ())
 
 
-def _explain(course: Course, gone: list[int], died: tuple[int, ...]) -> str:
-    who = ", ".join(map(str, sorted(course.lost)))
+def _explain(course: Course, gone: list[int], useless: set[int]) -> str:
+    who = ", ".join(map(str, sorted({*course.lost, *useless})))
     check = "there is no complete column of checksums" if course.protected else "the grid has no checksums"
     why = check if len(gone) <= 1 else f"columns {gone} of data lost processes at once"
     return (
-        f"ranks {who} of the grid are dead and {why}: their data is gone. Start again; spare ranks (more than "
-        f"P·(Q+1)) form new checksums after a failure"
+        f"ranks {who} of the grid are dead, or have wrong numbers, and {why}: their data is gone. Start again; spare "
+        f"ranks (more than P·(Q+1)) form new checksums after a failure"
     )
 
 
@@ -265,12 +271,17 @@ def _panels(
     return found
 
 
-def _settle(course: Course, steps: Mapping[int, int]) -> Course:
+def _settle(course: Course, steps: Mapping[int, int], base: int) -> Course:
     """Count what was done of the shares; what was not is planned anew (`_spread`)."""
     if not course.replacements:
         return course
     last = course.replacements[-1]
-    counted = max(steps.get(last.column, 0), steps.get(course.shape.Q, 0) if course.ready else 0)
+    counted = max(  # what once counted, counts: later shares are of later steps
+        course.counted,
+        steps.get(last.column, 0),
+        steps.get(course.shape.Q, 0) if course.ready else 0,
+        *(k + 1 for k in range(base) if course.shape.owner(k) == last.column),
+    )
     done = {
         share.group
         for k, shares in course.shares.items()
@@ -334,7 +345,7 @@ def _spread(course: Course, forming: bool, restore: bool) -> dict[int, tuple[Sha
     groups = sorted(wanted, reverse=True)
     shares: dict[int, tuple[Share, ...]] = {}
     for number, group in enumerate(groups):
-        k = base if recover else _when(shape, base, number, len(groups))
+        k = base if recover else _when(shape, base, number, len(groups), forming)
         mine = []
         if last is not None:
             ahead = group in last.groups and group * shape.Q + last.column >= k
@@ -346,7 +357,10 @@ def _spread(course: Course, forming: bool, restore: bool) -> dict[int, tuple[Sha
     return shares
 
 
-def _when(shape: Shape, base: int, number: int, total: int) -> int:
-    """The step of share `number` of `total`: over the first half of what is left, or after the last panel."""
+def _when(shape: Shape, base: int, number: int, total: int, urgent: bool) -> int:
+    """The step of share `number` of `total`: over the first half of what is left, or after the last panel. `urgent`: two
+    in each step, as long as they are not through by then: the next failure is borne only after that."""
     left = (shape.blocks - base + 1) // 2
+    if urgent:
+        left = min(left, (total + 1) // 2)
     return base + number * left // total if left else shape.blocks

@@ -25,13 +25,14 @@ _WORDS = {
 class Loss:
     """What all ranks agreed on after a death.
 
-    `ranks`: of the grid, who had died since the last meeting. `step`, `steps`: the panel from which all went on, and how
-    many there are. `happened`: "replaced", "checksums lost", "encoding", "idle lost", "again", each with the column.
-    `handling_ms`: from when this rank met the failure until it computed again. `caught_up`: steps that this rank
-    had to catch up.
+    `ranks`: of the grid, who had died since the last meeting. `corrupt`: who had wrong numbers. `step`, `steps`: the
+    panel from which all went on, and how many there are. `happened`: "replaced", "checksums lost", "encoding", "idle
+    lost", "again", each with the column. `handling_ms`: from when this rank met the failure until it computed again.
+    `caught_up`: steps that this rank had to catch up.
     """
 
     ranks: tuple[int, ...]
+    corrupt: tuple[int, ...]
     step: int
     steps: int
     happened: tuple[tuple[str, int], ...]
@@ -39,28 +40,33 @@ class Loss:
     caught_up: int
 
     def __str__(self) -> str:
-        who = ", ".join(map(str, self.ranks)) or "nobody"
+        found = [(self.ranks, "died"), (self.corrupt, "had wrong numbers")]
+        who = " and ".join(f"rank {', '.join(map(str, ranks))} {what}" for ranks, what in found if ranks)
         what = (
             "; ".join(_WORDS[name].format(column=column) for name, column in self.happened)
             or "nothing changed"
         )
-        return (
-            f"rank {who} died, seen at step {self.step} of {self.steps}: {what} ({self.handling_ms:.1f} ms)"
-        )
+        return f"{who}, seen at step {self.step} of {self.steps}: {what} ({self.handling_ms:.1f} ms)"
 
 
 @dataclass(frozen=True)
 class Report:
-    """`residual`: max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n) in the maximum norm, as Linpack has it; nan: not looked at.
-    `protected`: whether there were complete checksums at the end. `replaced`: columns of data that checksums stand for at
-    the end, so many times. `seconds`: of this rank, in the whole solve. `remarks`: what the user should know."""
+    """What all ranks have found, but for the times.
+
+    `living`: the ranks of the grid that have the solution. `residual`: max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n) in the
+    maximum norm, as Linpack has it; nan: not looked at. `protected`: whether there were complete checksums at the end.
+    `replaced`: columns of data that checksums stand for at the end, so many times. `corrected`: wrong numbers that were
+    put right. `seconds`: of this rank, in the whole solve. `remarks`: what the user should know.
+    """
 
     order: int
     grid: tuple[int, int]
     losses: tuple[Loss, ...]
+    living: tuple[int, ...]
     residual: float
     protected: bool
     replaced: int
+    corrected: int
     seconds: float
     remarks: tuple[str, ...] = ()
 
@@ -74,6 +80,8 @@ class Report:
         kind = "protected" if self.protected else "not protected"
         head = f"order {self.order} on {P} × {Q} processes, {kind} at the end"
         end = f"residual {self.residual:.3g}, {self.seconds:.3f} s"
+        if self.corrected:
+            end += f", {self.corrected} wrong numbers put right"
         return "\n".join([f"{head}: {end}", *map(str, self.losses), *self.remarks])
 
 

@@ -16,7 +16,7 @@ from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(3)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(4)]
 
 PROGRAMS = Path(__file__).with_name("abft")
 Death = tuple[int, int]  # place, call
@@ -238,3 +238,59 @@ def test_the_example_loses_a_rank_and_goes_on(start: Callable[..., Job]) -> None
     job = start(EXAMPLE, "--order", 300, "--kill", "0:0.05", ranks=7, on_failure="continue")
     assert job.finish() == 0, job.report()
     assert "the residual passes" in job.stdout and "order 300 on 2 × 2 processes" in job.stdout
+
+
+def test_a_solve_goes_on_from_a_checkpoint_as_any_program(start: Callable[..., Job]) -> None:
+    """Without --on-failure continue a death sets all back, into the middle of the solve."""
+    options = {"P": 2, "Q": 2, "n": 640, "nb": 16, "spares": 0, "rounds": [[], []], "tell": 20}
+    job = start(PROGRAMS / "deaths.py", json.dumps(options), ranks=6, every=0.1)
+    job.wait_for(lambda: "call 60\n" in job.output(0), "a solve under way")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    job.kill_rank(3)
+    assert job.finish() == 0, job.report()
+    assert job.events("restarting"), job.report()
+    for rank in range(6):
+        assert len(re.findall(r"^[01] right ", job.output(rank), re.M)) == 2, job.report()
+
+
+# ---- wrong numbers -----------------------------------------------------------------------------------------
+
+
+def solve_with_flips(start: Callable[..., Job], seed: int, many: int, bits: int, verify: int) -> Counter[str]:
+    """How many solves ended how: "put right", "replaced", "told" (an error), "nothing"."""
+    job = start(
+        PROGRAMS / "flips.py",
+        seed,
+        many,
+        bits,
+        verify,
+        ranks=6,
+        on_failure="continue",
+        name=f"job-{bits}-{verify}",
+    )
+    assert job.finish(200) == 0, job.report()
+    said = lines(job, 6)
+    found: Counter[str] = Counter()
+    for number in range(many):
+        assert len(said[str(number)]) == 6 and len(set(said[str(number)])) == 1, job.report()
+        outcome, corrected, losses = said[str(number)][0].split()
+        assert outcome != "wrong", f"seed {seed}, solve {number}\n{job.report()}"
+        kinds = [("told", outcome != "right"), ("replaced", losses != "0"), ("put right", corrected != "0")]
+        found[next((name for name, true in kinds if true), "nothing")] += 1
+    return found
+
+
+@pytest.mark.parametrize(("bits", "wanted"), [(1, "put right"), (6, "replaced")])
+def test_wrong_numbers_are_put_right_or_their_column_is_replaced(
+    start: Callable[..., Job], bits: int, wanted: str
+) -> None:
+    found = solve_with_flips(start, 5, 12, bits, 1)
+    assert found[wanted] >= 3, found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("verify", [0, 1, 3])
+@pytest.mark.parametrize("bits", [1, 3])
+def test_no_flip_makes_a_wrong_solution(start: Callable[..., Job], seed: int, verify: int, bits: int) -> None:
+    solve_with_flips(start, seed_of_the_commit() + seed, 40, bits, verify)

@@ -346,12 +346,17 @@ def cuts(run: Run) -> Iterator[dict[int, int]]:
                 stack.append(following)
 
 
-def after_death(run: Run, cut: Mapping[int, int], dead: tuple[int, ...]) -> Run:
-    """The run that begins with the meeting after these deaths. Raises TooManyLost."""
+def after_death(
+    run: Run, cut: Mapping[int, int], dead: tuple[int, ...], corrupt: tuple[int, ...] = ()
+) -> Run:
+    """The run that begins with the meeting after these deaths, and these ranks found wrong numbers. Raises TooManyLost."""
     processes = {rank: run.history[rank][done].copy() for rank, done in cut.items() if rank not in dead}
     for process in processes.values():
         process.given = {}
-    decision = plan.decide(run.course, {rank: process.state() for rank, process in processes.items()})
+    for rank in corrupt:
+        processes[rank].step, processes[rank].update = -1, None
+    states = {rank: process.state()._replace(corrupt=rank in corrupt) for rank, process in processes.items()}
+    decision = plan.decide(run.course, states)
     return Run(run.shape, processes, decision)
 
 

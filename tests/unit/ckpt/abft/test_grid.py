@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,11 @@ def test_every_matrix_row_is_in_one_place(P: int, Q: int, n: int, nb: int) -> No
             assert shape.local(int(row)) == (p, place)
         for i in range(shape.blocks + 1):
             assert shape.rows_before(p, i) == int((rows[p] < i * nb).sum())
+
+
+def test_import_ckpt_does_not_import_it() -> None:
+    code = "import ckpt, sys; assert not {'ckpt.abft', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_rank_has_a_place_or_is_idle() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ckpt.abft import plan, steps
+from ckpt.abft.encoding import Replacement
 from ckpt.abft.errors import TooManyLost
-from ckpt.abft.grid import Shape
+from ckpt.abft.grid import Column, Roles, Shape
 from tests.seeds import seed_of_the_commit
 from tests.unit.ckpt.abft import model
 
@@ -87,7 +88,10 @@ def one_after_the_other(seed: int) -> int:
         cut = a_cut(run, choose)
         dead = tuple(choose.sample(sorted(run.history), 1 if choose.random() < 0.9 else 2))
         try:
-            run = model.after_death(run, cut, dead)
+            if choose.random() < 0.8:
+                run = model.after_death(run, cut, dead)
+            else:
+                run = model.after_death(run, cut, (), dead)
         except TooManyLost:
             complete = borne == 0 or is_complete(run, cut)
             assert not complete or len(dead) == 2, f"seed {seed}: complete checksums bear one death"
@@ -109,6 +113,30 @@ def test_deaths_in_sequence_with_spares(figures: Callable[[str, int], None]) -> 
     figures(
         "abft: deaths in sequence that were borne", sum(map(one_after_the_other, range(first, first + 25)))
     )
+
+
+FOUND = {
+    145344548: "shares that have counted at a meeting count at later ones",
+    6014: "shares count when another column has applied the panel that was made of recovered blocks",
+    5097: "the same, in a later step",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=str)
+def test_seeds_that_have_found_faults(seed: int) -> None:
+    one_after_the_other(seed)
+
+
+def test_what_has_counted_counts_for_good() -> None:
+    """The column of checksums alone had shown that the shares of step 2 are done; then it is lost."""
+    roles = Roles((Column((0,)), Column((2,), since=2)), Column((3,)), (4,))
+    replaced = Replacement(1, 2, 0, frozenset())
+    course = plan.Course(
+        *(Shape(1, 2, 8, 1), roles, True, "hot"), base=3, ready=3, counted=3, replacements=(replaced,)
+    )
+    states = {0: plan.State(0, 3, 2, 0, 3), 2: plan.State(2, 2, 1, 0, 3), 4: plan.State(4)}
+    decision = plan.decide(course, states)
+    assert decision.course.counted == 3 and decision.course.base == 3
 
 
 @pytest.mark.soak
@@ -157,6 +185,11 @@ MUTANTS = {
         "if False:",
     ),
     "what was turned back is still replaced": (plan, "last._replace(groups=last.groups - done)", "last"),
+    "a panel of recovered blocks proves nothing": (
+        plan,
+        "*(k + 1 for k in range(base) if course.shape.owner(k) == last.column),",
+        "",
+    ),
     "what is turned back is transformed at the end": (
         plan,
         "last._replace(groups=last.groups - back)",
@@ -201,5 +234,5 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises((AssertionError, KeyError, TooManyLost, ValueError, StopIteration, TypeError)):
         for small in ((2, 1, 3, 0), (1, 2, 4, 1), (1, 3, 6, 0)):
             explore(*small)
-        for seed in range(200):
+        for seed in (*FOUND, *range(200)):
             one_after_the_other(seed)

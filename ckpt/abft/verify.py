@@ -1,0 +1,118 @@
+"""Wrong numbers in one process's part of the matrix: found by sums of its rows and columns, one of them put right.
+
+`Sums` follows the sum of each local column and of each local row through the updates: what a step subtracts from all rows
+is known from the sums of L and of U alone, so a step costs one pass over the panel, not over the matrix (Huang and
+Abraham 1984). `verify` adds the matrix up and compares.
+
+One wrong number shows in one row and one column, and is what its row lacks: it is put right. More than one, or one that
+was moved or used before it was found: `Corrupt`. Then the process column is given up and replaced by the checksums, as if
+a process had died. Block columns are compared before they are factorised, so that no wrong number gets into L, and thereby
+into other columns; rows are compared before they are moved, since a wrong number would be looked for where it was.
+
+Thresholds follow from the size of the numbers and how many were added since the sums were taken anew; in what was tried
+(random, positive, graded matrices, 40 to 400 rows, four kinds of numbers) rounding stays below a tenth of them. What is
+smaller than a threshold leaves the residual below Linpack's bound. Numbers that overflow are wrong numbers.
+
+Not found here: a wrong number in a message or in a panel. The residual at the end finds it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Corrupt", "Sums"]
+
+Array = npt.NDArray[Any]
+
+_SAFETY = 50.0
+
+
+class Corrupt(Exception):
+    """Numbers of this process are wrong, and it cannot say which."""
+
+
+class Sums:
+    """The sums of rows and columns that the numbers ought to have. `corrected`: how many numbers were put right."""
+
+    def __init__(self, numbers: Array) -> None:
+        self.numbers = numbers
+        self.corrected = 0
+        self.take_anew()
+
+    def take_anew(self) -> None:
+        """Believe the numbers as they are."""
+        self.columns = self.numbers.sum(axis=0)
+        self.rows = self.numbers.sum(axis=1)
+        self._largest = float(np.abs(self.numbers).max(initial=0.0))
+        self._terms = 1.0
+
+    # -- what a step changes -------------------------------------------------------------------------
+
+    def before(self, rows: Any, columns: slice) -> None:
+        """These rows (a slice or places) are about to be set in these columns."""
+        old = self.numbers[rows, columns]
+        self.columns[columns] -= old.sum(axis=0)
+        self.rows[rows] -= old.sum(axis=1)
+
+    def after(self, rows: Any, columns: slice) -> None:
+        """They have been set."""
+        new = self.numbers[rows, columns]
+        self.columns[columns] += new.sum(axis=0)
+        self.rows[rows] += new.sum(axis=1)
+        self._largest = max(self._largest, float(np.abs(new).max(initial=0.0)))
+
+    def subtracted(self, rows: slice, start: int, lower: Array, upper: Array) -> None:
+        """`lower @ upper` was subtracted from these rows, in the columns from `start` on."""
+        self.columns[start:] -= lower.sum(axis=0) @ upper
+        self.rows[rows] -= lower @ upper.sum(axis=1)
+        self._terms += lower.shape[1]
+        self._largest = max(self._largest, float(np.abs(upper).max(initial=0.0)))
+
+    # -- comparing -----------------------------------------------------------------------------------
+
+    def verify_rows(self, places: Any) -> None:
+        """Compare these rows only. Raises Corrupt."""
+        found = self.numbers[places].sum(axis=1) - self.rows[places]
+        if not (np.abs(found) <= self._threshold(len(self.columns))).all():
+            self._correct()
+            self.take_anew()
+
+    def verify(self, columns: slice | None = None) -> None:
+        """Compare all columns, or these. Raises Corrupt."""
+        wrong = self._wrong_columns(columns or slice(None)).any()
+        if wrong or (columns is None and self._wrong_rows().any()):
+            self._correct()
+        elif columns is not None:
+            return
+        self.take_anew()
+
+    def _threshold(self, count: int) -> float:
+        """For a sum of `count` numbers: what was subtracted from each, and the rounding of the sum itself, which is largest
+        where all numbers have one sign."""
+        epsilon = float(np.finfo(self.numbers.dtype).eps)
+        steps = float(np.sqrt(count * self._terms) + np.sqrt(count) + 0.05 * count**1.5)
+        return _SAFETY * epsilon * max(self._largest, 1e-300) * steps
+
+    def _wrong_columns(self, columns: slice) -> Array:
+        found = self.numbers[:, columns].sum(axis=0) - self.columns[columns]
+        return np.asarray(~(np.abs(found) <= self._threshold(len(self.rows))))
+
+    def _wrong_rows(self) -> Array:
+        found = self.numbers.sum(axis=1) - self.rows
+        return np.asarray(~(np.abs(found) <= self._threshold(len(self.columns))))
+
+    def _correct(self) -> None:
+        """Put one number right, or raise Corrupt."""
+        with np.errstate(all="ignore"):
+            in_rows = np.abs(self.numbers.sum(axis=1) - self.rows)
+            in_columns = np.abs(self.numbers.sum(axis=0) - self.columns)
+        i = int(np.argmax(np.where(np.isfinite(in_rows), in_rows, np.inf)))
+        j = int(np.argmax(np.where(np.isfinite(in_columns), in_columns, np.inf)))
+        self.numbers[i, j] = 0
+        self.numbers[i, j] = self.rows[i] - self.numbers[i].sum()
+        if self._wrong_columns(slice(None)).any() or self._wrong_rows().any():
+            raise Corrupt(f"numbers of this process are wrong, among them one in local row {i}, column {j}")
+        self.corrected += 1

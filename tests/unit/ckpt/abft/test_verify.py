@@ -1,0 +1,112 @@
+"""Wrong numbers in one process: every kind, at any time, is put right or told; rounding is no alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpt.abft.grid import Shape
+from ckpt.abft.local import Local
+from ckpt.abft.steps import trailing_group
+from ckpt.abft.verify import Corrupt, Sums
+
+
+def factorised(
+    seed: int, flips: dict[int, Any], kind: str = "float64", scale: float = 1.0
+) -> tuple[Local, Any]:
+    """A factorisation on one process, verified after each step; `flips`: by step, what is done to its numbers before."""
+    random, shape = np.random.default_rng(seed), Shape(1, 1, 48, 8)
+    matrix = (random.normal(size=(48, 48)) * scale).astype(kind)
+    local = Local(shape, 0, matrix.dtype, 1)
+    local.numbers[:, :48], local.numbers[:, 48] = matrix, 1
+    local.watch()
+    assert local.sums is not None
+    for k in range(shape.blocks):
+        if k in flips:
+            flips[k](local.numbers)
+        local.sums.verify(shape.group_slice(k))
+        panel = local.factorise(k, {0: local.part(k)})[0]
+        start = trailing_group(shape, k, 0, ()) * shape.nb
+        local.apply(k, panel, start, local.solve(k, panel, start, {}), True)
+        local.sums.verify()
+    return local, np.linalg.solve(matrix.astype(float), np.ones(48))
+
+
+def right(local: Local, truth: Any) -> bool:
+    x = np.linalg.solve(np.triu(local.numbers[:, :48]).astype(float), local.numbers[:, 48].astype(float))
+    close = 1e6 * np.finfo(local.dtype).eps
+    return bool(np.abs(x - truth).max() <= close * np.abs(truth).max())
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_rounding_is_no_alarm(kind: str, scale: float) -> None:
+    for seed in range(10):
+        local, _ = factorised(seed, {}, kind, scale)
+        assert local.sums is not None and local.sums.corrected == 0
+
+
+@pytest.mark.soak
+def test_rounding_is_no_alarm_in_a_million_checks() -> None:
+    for seed in range(80_000):
+        local, _ = factorised(seed, {}, ("float32", "float64")[seed % 2])
+        assert local.sums is not None and local.sums.corrected == 0
+
+
+def flip(seed: int) -> tuple[dict[int, Any], int]:
+    random = np.random.default_rng(seed)
+    step, bit, i, j = (int(random.integers(top)) for top in (6, 64, 48, 49))
+
+    def change(numbers: Any) -> None:
+        numbers.view(np.uint64)[i, j] ^= np.uint64(1) << np.uint64(bit)
+
+    return {step: change}, bit
+
+
+def outcomes(seeds: range) -> dict[str, int]:
+    found = {"put right": 0, "told": 0, "too small": 0}
+    for seed in seeds:
+        flips, _ = flip(seed)
+        try:
+            with np.errstate(all="ignore"):
+                local, truth = factorised(seed, flips)
+        except Corrupt:
+            found["told"] += 1
+            continue
+        assert right(local, truth), f"seed {seed}: a wrong solution"
+        assert local.sums is not None
+        found["put right" if local.sums.corrected else "too small"] += 1
+    return found
+
+
+def test_no_flipped_bit_makes_a_wrong_solution() -> None:
+    found = outcomes(range(150))
+    assert found["put right"] > 40, found
+
+
+@pytest.mark.soak
+def test_no_flipped_bit_makes_a_wrong_solution_of_10_000() -> None:
+    print(outcomes(range(10_000)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, -1e-3])
+def test_one_wrong_number_is_put_right(value: float) -> None:
+    numbers = np.random.default_rng(1).normal(size=(30, 20))
+    before = numbers.copy()
+    sums = Sums(numbers)
+    numbers[17, 4] = value
+    sums.verify()
+    assert np.allclose(numbers, before, rtol=0, atol=1e-13) and sums.corrected == 1
+    sums.verify()
+    assert sums.corrected == 1
+
+
+def test_two_wrong_numbers_are_told() -> None:
+    numbers = np.random.default_rng(1).normal(size=(30, 20))
+    sums = Sums(numbers)
+    numbers[17, 4] += 1
+    numbers[3, 9] -= 1
+    with pytest.raises(Corrupt, match="local row"):
+        sums.verify()
