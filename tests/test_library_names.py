@@ -61,10 +61,6 @@ EXEMPT = {
         {"mpi4py", "dill", "pip", "setuptools"},
         "no packages of the program: what ckpt stands for, what it uses, and what installs packages",
     ),
-    "ckpt/abft/": (
-        {"numpy", "scipy"},
-        "computes with matrices of numpy, by LAPACK of scipy if that is there",
-    ),
     "ckpt/reduction/": ({"numpy"}, "combines arrays of numpy"),
     "ckpt/image/modules/held_locks.py": ({"zmq"}, "what ranks use themselves holds no locks of the program"),
     "ckpt/image/modules/origins.py": (
