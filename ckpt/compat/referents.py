@@ -15,12 +15,14 @@ from typing import Any
 from ckpt.compat import interpreter
 
 __all__ = [
+    "active_source_of_chain",
     "call_of_writer",
     "compare_of_key",
     "context_of_token",
     "function_of_thunk",
     "lru_parts",
     "mapping_of",
+    "parts_of_map",
     "pairwise_parts",
     "previous_context",
     "simple_queue_items",
@@ -32,6 +34,19 @@ def mapping_of(proxy: Any) -> Any:
     """The mapping of a ``mappingproxy`` or of a view of a dictionary: its only reference (``Objects/descrobject.c``,
     ``dictobject.c``)."""
     return gc.get_referents(proxy)[0]
+
+
+def parts_of_map(mapped: map[Any]) -> tuple[tuple[Any, ...], Any]:
+    """The iterators and the function of a ``map`` (``Python/bltinmodule.c``)."""
+    iterators, function = gc.get_referents(mapped)
+    return iterators, function
+
+
+def active_source_of_chain(chain: itertools.chain[Any]) -> Any:
+    """The iterator from which an ``itertools.chain`` takes items at present; before the first item, and after the last, what
+    gives it its iterators; None: it has ended (``Modules/itertoolsmodule.c``: source, active)."""
+    found = gc.get_referents(chain)
+    return found[-1] if found else None
 
 
 def lru_parts(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:

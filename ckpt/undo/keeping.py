@@ -10,7 +10,8 @@ before, too, so no line can be left out or changed unseen; that of the first lin
 log cannot stand in the place of another one.
 
 A disk that is full never stops the program. Space for one more line is reserved in the log beforehand; if the log cannot
-grow, this line says that nothing is covered from here on.
+grow, this line says that nothing is covered from here on. Where not even that can be written (a quota on btrfs), the mode of
+the log says it.
 
 Not here: what needs to be kept (:mod:`ckpt.undo.recorder`), how contents are copied (:mod:`ckpt.undo.copying`).
 """
@@ -31,7 +32,7 @@ from ckpt.undo._watch import LogEnd, mac
 from ckpt.undo.allowance import Allowance
 from ckpt.undo.copying import copy_file, tail_digest
 from ckpt.undo.errors import LogDamaged
-from ckpt.undo.logs import LOG, boot_id, line_key, name_of, read_records
+from ckpt.undo.logs import LOG, boot_id, line_key, mark_unmade, mark_unwritable, name_of, read_records
 from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
     Began,
@@ -216,6 +217,8 @@ class Keeper:
             self._open()
         except OSError as failure:
             self._is_lost = True
+            with contextlib.suppress(OSError):  # then only the caller is told
+                mark_unmade(self.directory)
             return [Uncovered("", f"the undo log cannot be made: {failure.strerror}", time.time_ns())]
         lines, last = bytearray(), self.end.mac
         while due:
@@ -265,9 +268,12 @@ class Keeper:
             lost = Uncovered("", f"the undo log cannot be written: {failure.strerror}", time.time_ns())
         self._is_lost = True
         self.end.is_torn = True  # nobody else writes
-        with contextlib.suppress(OSError):  # without space reserved, only the caller is told
+        try:
             os.ftruncate(self.end.fd, self.end.nbytes)
             _write_all(self.end.fd, self._line(self.end.mac, lost)[1], self.end.nbytes)
+        except OSError:  # not even the space that had been reserved can be written
+            with contextlib.suppress(OSError):  # then only the caller is told
+                mark_unwritable(self.end.fd)
         return [lost]
 
     def _cut(self) -> None:

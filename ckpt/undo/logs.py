@@ -7,20 +7,27 @@ interval ends, and the controller when the job ends. Of an interval in which all
 controller, nobody has noted the end. The first line says in which boot of the machine the log was begun: where that is
 another one now, and nobody has noted the end, lines may be missing.
 
+Where not one line more can be written (a quota, on a file system that writes all data elsewhere), the sticky bit says so:
+that of the log, or, if no log could be made, that of the interval's directory, or else of the innermost above it. A change
+of the mode needs no new space.
+
 Not here: how logs are written (:mod:`ckpt.undo.keeping`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 
 from blake3 import blake3
 
 from ckpt.transport import jsontext
+from ckpt.undo import DIRECTORY
 from ckpt.undo._watch import mac
 from ckpt.undo.errors import LogDamaged
-from ckpt.undo.records import AnyRecord, Began, Noted, Record, Whole, from_plain
+from ckpt.undo.records import AnyRecord, Began, Noted, Record, Uncovered, Whole, from_plain
 
 __all__ = [
     "LOG",
@@ -29,11 +36,15 @@ __all__ = [
     "boot_of",
     "end_of",
     "epoch_of",
+    "forget_unmade",
     "line_key",
+    "mark_unmade",
+    "mark_unwritable",
     "name_of",
     "read_lines",
     "read_log",
     "read_records",
+    "unmade",
 ]
 
 LOG = "log"
@@ -61,6 +72,46 @@ def read_records(
     for record in read_lines(directory, LOG, key_of_lines, ends):
         if not isinstance(record, (Began, Noted, Whole)):
             yield record
+    since_ns = _unwritable_since_ns(os.path.join(directory, LOG))
+    if since_ns:
+        yield Uncovered("", "the undo log could not be written", since_ns)
+
+
+def mark_unwritable(fd: int) -> None:
+    """Changes will follow that the log cannot hold. Raises OSError."""
+    os.fchmod(fd, 0o600 | stat.S_ISVTX)
+
+
+def _unwritable_since_ns(log: str) -> int:
+    """When the log was marked, in ns since 1970 by its file system; 0: it was not."""
+    try:
+        status = os.stat(log)
+    except FileNotFoundError:
+        return 0
+    return status.st_ctime_ns if status.st_mode & stat.S_ISVTX else 0
+
+
+def mark_unmade(directory: str) -> None:
+    """Changes will follow, and the log in this directory cannot be made. Raises OSError."""
+    directory = os.path.dirname(directory)
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    os.chmod(directory, stat.S_IMODE(os.stat(directory).st_mode) | stat.S_ISVTX)
+
+
+def unmade(job: str) -> list[str]:
+    """The directories in which a log could not be made. Raises OSError."""
+    undo = os.path.join(job, DIRECTORY)
+    intervals = [entry.path for entry in os.scandir(undo) if entry.is_dir()] if os.path.isdir(undo) else []
+    places = [job, *([undo] if os.path.isdir(undo) else ()), *sorted(intervals)]
+    return [path for path in places if os.stat(path).st_mode & stat.S_ISVTX]
+
+
+def forget_unmade(directories: Iterable[str]) -> None:
+    """What could not be recorded has been told, and is left behind. Raises OSError."""
+    for path in directories:
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~stat.S_ISVTX)
 
 
 def read_lines(

@@ -37,6 +37,7 @@ from ckpt.compat.awaitables import sends_into
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
+from ckpt.image.frames.attribute_paths import path_of_attribute, path_of_super
 from ckpt.image.frames.call_operands import (
     attribute_name,
     callee,
@@ -48,18 +49,17 @@ from ckpt.image.frames.call_operands import (
     through_replaced,
 )
 from ckpt.image.frames.call_paths import (
-    PASS,
-    REDO,
     CachedCall,
-    CallPath,
     adds_items,
-    path_of_attribute,
     path_of_call,
     path_of_iteration,
-    path_of_super,
+    repeated_source,
 )
 from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
+    PASS,
+    REDO,
+    CallPath,
     Resumption,
     Suspended,
     arguments,
@@ -307,7 +307,9 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         path = path_of_call(stack[-4], None, inner)
         path = path if path == PASS else None
     elif name in ("LIST_EXTEND", "SET_UPDATE"):  # what has been produced is in the list already
-        path = REDO if inner.gen is not None and stack[-1] is inner.gen else None
+        is_known = inner.gen is None or stack[-1] is inner.gen
+        source = repeated_source(stack[-1], inner) if is_known else NULL
+        path, stack = (None, stack) if source is NULL else (REDO, [*stack[:-1], source])
     elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
         path = REDO
     elif name == "BINARY_SUBSCR" and runs_method(stack[-2], ("__getitem__", "__missing__"), inner):

@@ -4,9 +4,10 @@ C code that is called may put other objects into the slots of the evaluation sta
 arguments to where nobody sees them. Each function here says for one such case what was there when the call began, or that
 this is not known.
 
-C code that collects the items of a generator (``list(generator)``) has put those so far into a container that nobody else
-knows. It is looked for on the C stack (``frames_collected.c``). If exactly one is found, and no object refers to it, the
-call is repeated with a `Collector` in the place of the callable, which adds the rest of the items to that container.
+C code that collects the items of an iterator (``list(generator)``, ``list(map(function, …))``) has put those so far into a
+container that nobody else knows. It is looked for on the C stack (``frames_collected.c``). If exactly one is found, and no
+object refers to it, the call is repeated with a `Collector` in the place of the callable, which adds the rest of the items
+to that container.
 
 Nothing here runs code of the program. Not here: where the call goes on (`c_calls`), which Python frame a callable enters
 (`call_paths`).
@@ -22,9 +23,11 @@ from typing import Any
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
-from ckpt.image.frames.call_paths import PASS, REDO, CallPath, path_of_call, path_of_iteration
+from ckpt.image.frames.call_paths import consumer_of_items, path_of_call, repeated_source
 from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
+    PASS,
+    CallPath,
     Suspended,
     all_arguments,
     cell_contents,
@@ -164,10 +167,14 @@ _JOINING = (str, bytes)
 
 def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[Any]) -> tuple[Any, Any] | None:
     """What outer has to call instead of ``fn(*args)`` to go on collecting, and its argument. None: that is not known."""
-    if inner.gen is None or not args or path_of_iteration(args[-1], inner) != REDO:
+    source = repeated_source(args[-1], inner) if args else NULL
+    if source is NULL:
         return None
     if type(fn) is _frames.Collector:
-        return fn, args[-1]
+        return fn, source
+    consumer = consumer_of_items(fn, args)
+    if consumer is not None:
+        return (consumer, source) if inner.gen is None else None  # of generators `path_of_call` knows more
     found = _COLLECTING.get(id(fn)) if len(args) == 1 else None
     if found is None:
         joins = _separator(fn, args)
@@ -182,7 +189,7 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
     container = held[unknown[0]]
     if container_type is tuple:
         container = _frames.begun_tuple(container)
-    return _frames.Collector(container, finish), args[-1]
+    return _frames.Collector(container, finish), source
 
 
 def _separator(fn: Any, args: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""How an object leads to a Python frame: which function C code enters when it calls, iterates or takes an attribute.
+"""How an object leads to a Python frame: which function C code enters when it calls or iterates it.
 
 Given are an object that C code was working on, and the frame `inner` that this C code has entered. The functions here say
 whether the path from the object to inner is known, and what becomes of inner's result (:class:`CallPath`). The modes V, R
@@ -8,7 +8,7 @@ inner is identified by its function object (or generator), and the path to it by
 (`__add__` for `+`). That a method belongs to an object is no evidence that C code has called it.
 
 Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could intercept.
-Not here: the operands of an instruction, and where a frame goes on (`c_calls`).
+Not here: attributes (`attribute_paths`), the operands of an instruction, and where a frame goes on (`c_calls`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from typing import Any
 
 from ckpt.compat import asyncio_objects
 from ckpt.compat.accelerators import csv, io_base
+from ckpt.compat.referents import active_source_of_chain, parts_of_map
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
+from ckpt.image.frames.attribute_paths import path_of_attribute
 from ckpt.image.frames.opcodes import CO_OPTIMIZED
 from ckpt.image.frames.suspended import (
-    Mode,
+    PASS,
+    REDO,
+    CallPath,
     Suspended,
     first_argument,
     function_of,
-    instance_dict,
     instance_of,
     runs_method,
 )
@@ -40,15 +43,12 @@ from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "CachedCall",
-    "CallPath",
     "ContextRun",
-    "PASS",
-    "REDO",
     "adds_items",
-    "path_of_attribute",
+    "consumer_of_items",
     "path_of_call",
     "path_of_iteration",
-    "path_of_super",
+    "repeated_source",
 ]
 
 
@@ -69,18 +69,6 @@ class ContextRun(NamedTuple):
 
     context: contextvars.Context
     task: Any
-
-
-class CallPath(NamedTuple):
-    """How a callable leads to inner: mode, and the value of the call for I, the `CachedCall` or `ContextRun` for R where it
-    is one."""
-
-    mode: Mode
-    value: Any = NULL
-
-
-PASS = CallPath("V")
-REDO = CallPath("R")
 
 
 def _finalising(inner: Suspended) -> bool:
@@ -104,29 +92,30 @@ FORWARDING_ITERATORS = (
     itertools.starmap,
     filter,
 )
+_MOST_SOURCES = 16
+"""Iterators have so many sources; a longer tuple is data."""
 _SEQUENCE_ITERATOR = type(iter(type("_", (), {"__getitem__": None})()))
 _CALLABLE_ITERATOR = type(iter(int, 1))
 
 
 def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
-    """How next(iterator) leads to inner, if it does so before any state of the iterator has changed."""
+    """How next(iterator) leads to inner, if it does so before any state of the iterator has changed. PASS: what inner
+    returns is the item."""
     if inner.gen is not None and iterator is inner.gen:
         return REDO
     cls = type(iterator)
     parts = gc.get_referents(iterator) if cls.__module__ in ("builtins", "itertools") else []
     if cls is enumerate:
-        return path_of_iteration(parts[0], inner)
+        return _again(parts[0], inner)
     if cls is zip:
-        return (
-            path_of_iteration(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
-        )
+        return _again(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
     if cls is map:
-        sources, function = parts
+        sources, function = parts_of_map(iterator)
         if inner.gen is None and path_of_call(function, None, inner) == PASS:
-            return PASS
-        return path_of_iteration(sources[0], inner) if len(sources) == 1 else None
+            return None if any(_may_call(source, inner) for source in sources) else PASS
+        return _again(sources[0], inner) if len(sources) == 1 else None
     if cls is itertools.chain:
-        return path_of_iteration(parts[-1], inner) if parts else None
+        return path_of_iteration(active_source_of_chain(iterator), inner)
     if cls in FORWARDING_ITERATORS:
         return REDO if inner.gen is not None and any(part is inner.gen for part in parts) else None
     if cls is _SEQUENCE_ITERATOR:
@@ -136,70 +125,39 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     return REDO if runs_method(iterator, ("__next__",), inner) else None
 
 
-# ---------------------------------------------------------------------------------- attributes
+def repeated_source(iterator: Any, inner: Suspended) -> Any:
+    """The iterator with which a consumer of items can be called again, if all that it has consumed is known: the iterator
+    itself, which enters inner again; or, where inner is the function of a `map`, one that calls this function once more
+    first: what is in the frame of that call is replaced by what is in inner's. NULL: not known."""
+    path = path_of_iteration(iterator, inner)
+    if path == REDO and inner.gen is not None:
+        return iterator
+    if path != PASS:
+        return NULL
+    mapped = iterator
+    while type(mapped) is itertools.chain:
+        mapped = active_source_of_chain(mapped)
+    sources, function = parts_of_map(mapped)
+    return itertools.chain(map(function, *[(None,)] * len(sources)), iterator)
 
 
-def path_of_attribute(obj: Any, name: str, verb: str, inner: Suspended) -> CallPath | None:
-    """How getting ("get"), setting ("set") or deleting ("delete") obj.name leads to inner.
-
-    A non-data descriptor that has put its result into the instance already (cached_property) would not be
-    asked again; its result passes through.
-    """
-    if not _runs_attribute(obj, name, verb, inner):
-        return None
-    if verb == "get" and not instance_of(obj, type) and name in instance_dict(obj):
-        return PASS
-    return REDO
+def _again(source: Any, inner: Suspended) -> CallPath | None:
+    """The path through an iterator that makes its item of the source's: what inner returns is not that item."""
+    path = path_of_iteration(source, inner)
+    return None if path == PASS else path
 
 
-def _runs_attribute(obj: Any, name: str, verb: str, inner: Suspended) -> bool:
-    hooks = {"get": ("__getattribute__", "__getattr__"), "set": ("__setattr__",), "delete": ("__delattr__",)}[
-        verb
-    ]
-    if runs_method(obj, hooks, inner):
+def _may_call(source: Any, inner: Suspended) -> bool:
+    """Whether an object is a callable that leads to inner, or an iterator in C that holds one: then nobody knows whether
+    inner is run by this or by what takes items from it."""
+    if path_of_call(source, None, inner) is not None:
         return True
-    if type(obj) is super:
-        owner = object.__getattribute__(obj, "__self_class__")
-        return _runs_inherited(owner, name, verb, inner)
-    if type(obj) is types.ModuleType:
-        hook = object.__getattribute__(obj, "__dict__").get("__getattr__")
-        return verb == "get" and inner.gen is None and hook is not None and function_of(hook) is inner.func
-    found = [_frames.lookup(type(obj), name)]
-    if instance_of(obj, type):
-        found.append(_frames.lookup(obj, name))
-    return any(_runs_descriptor(descriptor, verb, inner) for descriptor in found)
-
-
-def _runs_inherited(owner: Any, name: str, verb: str, inner: Suspended) -> bool:
-    """Whether what any class in the order of `owner` has under the name leads to inner."""
-    order = type.__getattribute__(owner, "__mro__") if owner is not None else ()
-    return any(
-        name in namespace and _runs_descriptor(namespace[name], verb, inner)
-        for namespace in (type.__getattribute__(k, "__dict__") for k in order)
-    )
-
-
-def path_of_super(operands: Sequence[Any], name: str, inner: Suspended) -> CallPath | None:
-    """How getting super(class, self).name leads to inner; operands: super, class, self."""
-    maker, _, bound = operands
-    if maker is not super:
-        return None
-    owner = bound if instance_of(bound, type) else type(bound)
-    return REDO if _runs_inherited(owner, name, "get", inner) else None
-
-
-def _runs_descriptor(descriptor: Any, verb: str, inner: Suspended) -> bool:
-    """Whether inner is what a descriptor found in a class does for this verb."""
-    if descriptor is NULL or inner.gen is not None:
+    cls = type(source)
+    if cls.__module__ not in ("builtins", "itertools") or _frames.lookup(cls, "__next__") is NULL:
         return False
-    if instance_of(descriptor, property):
-        member = {"get": "fget", "set": "fset", "delete": "fdel"}[verb]
-        function = property.__dict__[member].__get__(descriptor)
-        if function is not None and function_of(function) is inner.func:
-            return True
-    return runs_method(
-        descriptor, ({"get": "__get__", "set": "__set__", "delete": "__delete__"}[verb],), inner
-    )
+    parts = [part for part in gc.get_referents(source) if part is not cls]
+    sources = [each for part in parts for each in (part[:_MOST_SOURCES] if type(part) is tuple else (part,))]
+    return cls is not types.GeneratorType and any(_may_call(each, inner) for each in sources)
 
 
 # ---------------------------------------------------------------------------------- callables
@@ -280,16 +238,32 @@ _CONSUMERS: dict[type, tuple[str, ...]] = {
 }
 
 
+def consumer_of_items(fn: Any, args: Sequence[Any]) -> Any:
+    """What to call with an iterator for the same effect as ``fn(*args)``, if that takes items from the iterator which is the
+    only argument, and keeps nothing but what is in its container (`_CONSUMERS`; any and all have none). None: it is not so.
+    """
+    if not args or fn is any or fn is all:
+        return fn if len(args) == 1 else None
+    is_bound = type(fn) is types.BuiltinFunctionType
+    if not is_bound and not (
+        type(fn) is types.MethodDescriptorType and instance_of(args[0], fn.__objclass__)
+    ):
+        return None
+    owner, iterators = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
+    if len(iterators) == 1:
+        for base, names in _CONSUMERS.items():
+            if issubclass(owner, base) and fn.__name__ in names:
+                return fn if is_bound else fn.__get__(args[0], type(args[0]))
+    return None
+
+
 def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> CallPath | None:
     """How such a method, called with the iterator alone, leads to inner. The items taken so far are in the container, so the
     call can be repeated with the same iterator."""
-    is_bound = type(fn) is types.BuiltinFunctionType
-    owner, iterators = (type(fn.__self__), args) if is_bound else (fn.__objclass__, args[1:])
-    for base, names in _CONSUMERS.items():
-        if issubclass(owner, base) and fn.__name__ in names and len(iterators) == 1:
-            path = path_of_iteration(iterators[0], inner)
-            return path if inner.gen is not None and path == REDO else None
-    return None
+    if inner.gen is None or consumer_of_items(fn, args) is None:
+        return None
+    path = path_of_iteration(args[-1], inner)
+    return path if path == REDO else None
 
 
 def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool:
@@ -349,8 +323,6 @@ def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath 
         if fn is next:
             path = path_of_iteration(args[0], inner)
             return None if path == PASS and len(args) > 1 else path
-        if fn is any or fn is all:
-            return REDO if inner.gen is not None and path_of_iteration(args[0], inner) == REDO else None
         if id(fn) in _BUILTINS:
             operands = args[:2] if fn is divmod or fn is pow else args[:1]
             names = _BUILTINS[id(fn)] + (("__rdivmod__", "__rpow__") if len(operands) == 2 else ())

@@ -18,9 +18,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import RestoreError, Unsupported
-from ckpt.image.frames import _frames, c_stack, selftest
+from ckpt.image.frames import _frames, selftest
 from ckpt.image.frames.opcodes import TABLE, TABLES, code_map
 from ckpt.image.frames.suspended import entered
+from ckpt.image.lowlevel import c_stack
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord, Stack

@@ -20,7 +20,7 @@ refers to the program's live objects, so a capture takes microseconds; they are 
 running program, records must not outlive that, because they keep its objects alive.
 
 Limits
-- The rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return: see `c_stack`.
+- The rebuilt outer frames nest on the C stack (about 0.5 KiB each) until they return: see `ckpt.image.lowlevel.c_stack`.
 - If the function of `map` raises StopIteration after a restart, the program gets that exception instead of the end of its
   loop.
 - From CPython 3.13 on, a call of a class that is called often counts one level of recursion more than other calls. The calls
@@ -43,7 +43,7 @@ from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.image.errors import Refused
-from ckpt.image.frames import _frames, c_stack
+from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import classify, inlined
 from ckpt.image.frames.c_waits import innermost, take_off
@@ -63,6 +63,7 @@ from ckpt.image.frames.unrecordable import (
     check_library,
     is_of_library,
 )
+from ckpt.image.lowlevel import c_stack
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:

@@ -19,6 +19,9 @@ from ckpt.image.frames.opcodes import CodeMap
 from ckpt.transport.records import NamedTuple
 
 __all__ = [
+    "PASS",
+    "REDO",
+    "CallPath",
     "Mode",
     "Resumption",
     "Suspended",
@@ -55,6 +58,18 @@ class Suspended(NamedTuple):
     map: CodeMap
     stack: Callable[[int], list[Any]]
     held_by_c: Callable[[type], list[Any]] = lambda cls: []
+
+
+class CallPath(NamedTuple):
+    """How a callable leads to inner: mode, and the value of the call for I, the `CachedCall` or `ContextRun` for R where it
+    is one."""
+
+    mode: Mode
+    value: Any = NULL
+
+
+PASS = CallPath("V")
+REDO = CallPath("R")
 
 
 class Resumption(NamedTuple):

@@ -6,7 +6,7 @@
     a frame with addresses in it       a table of objects by their addresses, or a hash that may come from an address: the
                                        objects have other addresses in a new process
 
-Not here: whether the C code between two frames is known (`c_calls`), whether the frames fit on the C stack (`c_stack`).
+Not here: whether the C code between two frames is known (`c_calls`), whether frames fit on the C stack (`lowlevel.c_stack`).
 """
 
 from __future__ import annotations

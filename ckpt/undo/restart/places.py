@@ -158,16 +158,28 @@ class OpenedFile:
             return tail_digest_of(fd, nbytes)
         return ""
 
-    def set_attributes(self, status: Status) -> None:
-        """Owner, mode and, of a file, the time of its contents."""
+    def set_attributes(self, status: Status) -> list[str]:
+        """Owner, mode and, of a file, the time of its contents. Returns those that this user may not change, as with a file
+        of another user. Raises OSError."""
         now = look_at(self._fd)
         assert now is not None
+        refused = []
         if (now.user, now.group) != (status.user, status.group):
-            os.chown(self._path, status.user, status.group)
+            try:
+                os.chown(self._path, status.user, status.group)
+            except PermissionError:
+                refused.append("owner")
         if now.mode != status.mode:
-            os.chmod(self._path, stat.S_IMODE(status.mode))
+            try:
+                os.chmod(self._path, stat.S_IMODE(status.mode))
+            except PermissionError:
+                refused.append("mode")
         if now.is_file and now.mtime_ns != status.mtime_ns:
-            os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))
+            try:
+                os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))
+            except PermissionError:
+                refused.append("time")
+        return refused
 
     def change_mode(self, mode: int) -> None:
         os.chmod(self._path, mode)

@@ -30,6 +30,7 @@ from ckpt.undo.restart.plan import FilePlan, Plan
 __all__ = ["Problem", "put_back"]
 
 _ASIDE = ".ckpt-undo-"
+_OF_ANOTHER = "since it was a file of another user ({})"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # link(2)
 _OWNER = stat.S_IRWXU
 _NAME_BYTES = 240  # of a name in `undone`, without its number
@@ -302,7 +303,7 @@ class _PuttingBack:
         if file in self._made:
             names = self._made[file]
             with self._places.opened(names[0]) as made:
-                made.set_attributes(plan.status)
+                self._set_attributes(names[0], made, plan.status)
             if len(names) < plan.status.links:
                 self._problems.append(
                     Problem(
@@ -321,7 +322,7 @@ class _PuttingBack:
                     self._put_contents(path, plan, found)
                     return
                 if plan.status.is_directory and found.status.is_directory:
-                    found.set_attributes(plan.status)  # it may have been made again
+                    self._set_attributes(path, found, plan.status)  # it may have been made again
                     return
         if plan.has_attributes and not plan.is_unsure and file not in self._by_new_names:
             nameless = file if plan.has_no_name else None
@@ -348,7 +349,12 @@ class _PuttingBack:
         elif nbytes is not None and file.status.nbytes > nbytes:
             file.truncate(nbytes)
         if plan.has_attributes:
-            file.set_attributes(plan.status)
+            self._set_attributes(path, file, plan.status)
+
+    def _set_attributes(self, path: str, file: OpenedFile, status: Status) -> None:
+        if refused := file.set_attributes(status):
+            reason = f"its {' and '.join(refused)} cannot be put back, {_OF_ANOTHER.format(status.user)}"
+            self._problems.append(Problem(path, reason))
 
 
 def _above(paths: list[str]) -> Iterator[str]:

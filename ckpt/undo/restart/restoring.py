@@ -23,6 +23,7 @@ from typing import Any
 
 from ckpt.transport.records import dataclass, field, replace
 from ckpt.undo.errors import NotRecorded, NotUndone
+from ckpt.undo.logs import forget_unmade, unmade
 from ckpt.undo.records import Content, FileId, Name, Uncovered
 from ckpt.undo.restart.checking import (
     Logs,
@@ -64,6 +65,7 @@ _UNDONE, _DONE = "undone", "done-"
 
 
 _FOREIGN = "somebody else has changed the file since; it is left as it is"
+_UNMADE = "an undo log could not be made, so some changes may not be put back"
 _STARTS_OVER = "the program starts over; files are what they were at epoch {}: before, it is not known"
 
 
@@ -141,6 +143,8 @@ def undo(
         choices = Choices(first, state.chosen)
         restored.intervals, restored.chosen = len(chain), choices.since(line)
         restored.problems += told
+        without_log = unmade(job)
+        restored.problems += [Problem("", f"{_UNMADE}: {path}", is_final=True) for path in without_log]
         for interval, plan in chain:
             _undo_interval(job, key, state, interval, plan, restored)
         restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
@@ -150,6 +154,7 @@ def undo(
         done = State(since, state.left, renumbered, state.moved, later, booted=state.booted)
         if done != state:
             save(job, key, done)
+        forget_unmade(without_log)
         return restored
 
 

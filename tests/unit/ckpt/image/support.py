@@ -118,5 +118,15 @@ def image_failure(tmp_path: Path, source: str) -> str:
     return next(line["failed"] for line in lines if "failed" in line)
 
 
+def refusals(tmp_path: Path, source: str) -> list[str]:
+    """Why no image was possible at the first ``driver_tick()`` of a program."""
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(source))
+    _drive(["calls", str(tmp_path), "[1]", str(script)], tmp_path / "out", tmp_path)
+    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    assert not last["taken"]
+    return list(last["refused"])
+
+
 def _drive(arguments: list[str], out: Path, cwd: Path) -> str:
     return drive(*arguments, out=out, directory=cwd)

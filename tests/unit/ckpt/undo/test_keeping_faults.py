@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ckpt.undo import _status, allowance, copying, keeping, sealing
+from ckpt.undo.logs import unmade
 from ckpt.undo.records import FileId
 from ckpt.undo.restart.plan import make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
@@ -219,3 +220,28 @@ def test_any_call_fails(in_memory: Path, error: int, forever: bool) -> None:
             break
     assert number > 100 or forever
     assert named > 10
+
+
+def test_where_nothing_can_be_written_any_more_a_later_process_knows_it(in_memory: Path) -> None:
+    """As with a quota on btrfs: new modes are all that the file system still takes. Nobody remembers what was told."""
+    named = 0
+    for number in range(1000):
+        directory = in_memory / f"{number}"
+        directory.mkdir()
+        with watched(directory) as work:
+            prepare()
+            first = tree_of(str(work.root))
+            with at_call(number, lambda: OSError(errno.EDQUOT, "quota"), forever=True) as was_reached:
+                runs(work, [])
+            close_all(in_memory)
+            work.watch.stop()
+            told = {problem.path for problem in work.back_to(0)} | {"" for _ in unmade(str(work.job))}
+            named += bool(told)
+            if "" not in told:
+                now = tree_of(str(work.root))
+                differ = {path for path in now.keys() | first.keys() if now.get(path) != first.get(path)}
+                unnamed = {path for path in differ if not named_in(told, str(work.root / path))}
+                assert not unnamed, (number, work.told, unnamed)
+        if not was_reached():
+            break
+    assert named > 100

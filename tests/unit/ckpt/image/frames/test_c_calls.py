@@ -11,21 +11,19 @@ import pytest
 
 from ckpt.image.errors import Refused
 from ckpt.image.frames._frames import DEAD, NULL
+from ckpt.image.frames.attribute_paths import path_of_attribute
 from ckpt.image.frames.c_calls import classify, inlined
 from ckpt.image.frames.call_paths import (
-    PASS,
-    REDO,
     CachedCall,
-    CallPath,
     ContextRun,
-    path_of_attribute,
     path_of_call,
     path_of_iteration,
+    repeated_source,
 )
 from ckpt.image.frames.opcodes import TABLE, code_map
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import capture
-from ckpt.image.frames.suspended import Suspended, describe, instance_dict, location
+from ckpt.image.frames.suspended import PASS, REDO, CallPath, Suspended, describe, instance_dict, location
 
 
 def inner_of(func=None, locals_=(), gen=None, references=2):
@@ -283,6 +281,54 @@ def test_maps_function_passes_through():
     assert path_of_iteration(map(function, [1]), inner_of(function)) == PASS
     assert path_of_iteration(map(function, [1], [2]), inner_of(function)) == PASS
     assert path_of_iteration(map(other, [1]), inner_of(function)) is None
+
+
+def test_what_maps_function_returns_is_no_item_of_an_iterator_around_it():
+    """`for i, x in enumerate(map(f, ...))` got the result of f in the place of the pair."""
+    inner, mapped = inner_of(function), map(function, [1])
+    chain = itertools.chain([1], mapped)
+    assert path_of_iteration(chain, inner) is None
+    assert [next(chain), next(chain)] and path_of_iteration(chain, inner) == PASS
+    for iterator in (
+        enumerate(mapped),
+        zip(mapped, [1], strict=False),
+        map(other, mapped),
+        enumerate(chain),
+        itertools.islice(mapped, 3),
+        filter(other, mapped),
+    ):
+        assert path_of_iteration(iterator, inner) is None, iterator
+
+
+def test_a_function_that_may_be_called_by_two_iterators_is_run_by_neither():
+    """`map(f, map(f, ...))` took the result of the inner call for an item of the outer one."""
+    inner, method = inner_of(function), functools.partial(function)
+    for source in (
+        map(function, [1]),
+        map(method, [1]),
+        filter(function, [1]),
+        itertools.chain([1], filter(function, [1])),
+        itertools.starmap(function, [(1,)]),
+        itertools.takewhile(function, [1]),
+        itertools.accumulate([1], function),
+        enumerate(itertools.islice(map(function, [1]), 2)),
+        iter(function, 1),
+    ):
+        assert path_of_iteration(map(function, source), inner) is None, source
+    for source in ([1], (1, 2), range(3), {function: 1}, map(other, [1]), enumerate("abc")):
+        assert path_of_iteration(map(function, source), inner) == PASS, source
+
+
+def test_a_consumer_of_a_map_gets_the_result_of_the_running_call_first():
+    def added(a, b): ...
+
+    inner, mapped = inner_of(added), map(added, iter([1, 2]), [3, 4])
+    next(mapped)  # the running call has taken these
+    again = repeated_source(mapped, inner)
+    assert list(again) == [None, None], "the running call, and the one after it"
+    assert repeated_source(enumerate(map(added, [1], [2])), inner) is NULL
+    gen = generator()
+    assert repeated_source(gen, inner_of(gen=gen)) is gen
 
 
 def test_python_iterators():

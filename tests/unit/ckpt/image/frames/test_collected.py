@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.ckpt.image.support import resumed_output
+from tests.unit.ckpt.image.support import refusals, resumed_output
 
 SOURCE = """
 class Item:
@@ -44,6 +44,82 @@ CALLS = {
     "by a method": "(lambda separator: separator.join(produce(text, COUNT, PLACE)))(', ')",
     "with a star": "[*list(produce(Item, COUNT, PLACE)), 1]",
 }
+
+
+MAPS = {
+    "list": "list(map(made, range(COUNT)))",
+    "several iterables": "list(map(made, range(COUNT), 'x' * COUNT))",
+    "a bound method": "list(map(Maker().made, range(COUNT)))",
+    "partial": "set(map(functools.partial(made, b=2), range(COUNT)))",
+    "tuple": "tuple(map(made, range(COUNT)))",
+    "sorted": "sorted(map(made, range(COUNT)))",
+    "join": "'-'.join(map(made, range(COUNT)))",
+    "unpacked": "[0, *map(made, range(COUNT)), 1]",
+    "a set display": "{*map(made, range(COUNT))} == set(map(made, range(COUNT)))",
+    "extend": "(found := [1], found.extend(map(made, range(COUNT))))",
+    "any": "any(map(lambda n: not made(n), range(COUNT)))",
+    "behind others": "list(itertools.chain('ab', map(made, range(COUNT)), 'cd'))",
+    "a generator in it": "list(map(made, (n for n in range(COUNT))))",
+    "a loop": "[x for x in map(made, range(COUNT))]",
+}
+MAP_SOURCE = """
+import functools, itertools
+COUNT, calls = 9, []
+
+def made(a, b=1):
+    calls.append(a)
+    held = [a]
+    if a in PLACES and calls.count(a) == 1:
+        driver_tick()
+    return f"{held}{b}"
+
+class Maker:
+    def made(self, a):
+        return made(a)
+
+print(EXPRESSION)
+print(calls)
+"""
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("call", MAPS)
+def test_a_call_goes_on_collecting_what_the_function_of_map_returns(tmp_path: Path, call: str) -> None:
+    source = MAP_SOURCE.replace("EXPRESSION", MAPS[call])
+    resumed_output(tmp_path, source.replace("PLACES", "(4,)"))
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("call", MAPS)
+def test_an_image_of_such_a_call_that_was_resumed(tmp_path: Path, call: str) -> None:
+    source = MAP_SOURCE.replace("EXPRESSION", MAPS[call])
+    resumed_output(tmp_path, source.replace("PLACES", "(0, 4, 8)"), places=[3])
+
+
+AROUND = {
+    "enumerate": "for pair in enumerate(map(f, range(5))): print(pair)",
+    "zip": "for pair in zip(map(f, range(5)), 'abcde'): print(pair)",
+    "map": "for x in map(g, map(f, range(5))): print(x)",
+    "the same function": "for x in map(f, map(f, range(5))): print(x)",
+    "starmap": "for x in map(f, itertools.starmap(f, zip(range(5)))): print(x)",
+}
+
+
+@pytest.mark.parametrize("loop", AROUND)
+def test_what_the_function_of_map_returns_is_not_taken_for_the_item_of_an_iterator_around_it(
+    tmp_path: Path, loop: str
+) -> None:
+    """Such a loop got the result of the function as its item, after a restart. Now the image waits, and says why."""
+    source = f"""
+    import itertools
+    def f(x):
+        driver_tick()
+        return x + 1
+    def g(x):
+        return [x]
+    {AROUND[loop]}
+    """
+    assert "is running f" in " ".join(refusals(tmp_path, source))
 
 
 def source_of(call: str, place: int) -> str:

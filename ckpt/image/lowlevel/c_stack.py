@@ -3,7 +3,7 @@
 The rebuilt outer frames nest on the C stack until they return. An image whose frames no restart could rebuild is refused
 when it is taken (`check`). Before the frames are made, the soft limit of the stack is raised if needed (`ensure`).
 
-Not here: the deep stack on which the pickler runs (`ckpt.image.lowlevel._deep`).
+Not here: the deep stack on which the pickler runs (`_deep`).
 """
 
 from __future__ import annotations
