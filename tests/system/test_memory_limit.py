@@ -118,8 +118,8 @@ def test_where_the_writer_is_killed_for_memory_the_program_lives_and_writes_the_
 ) -> None:
     """There seems to be memory for fork, but all of it is written to.
 
-    The kernel takes the memory of a killed writer back within milliseconds. A rank that asks for more meanwhile may be killed
-    as well (seen in the kernel's log, 2 ms later): then the job goes on from its last checkpoint, and it is the writer's turn.
+    The kernel takes the memory of a killed writer back within milliseconds. A rank that asks for more meanwhile may be
+    killed as well (seen in the kernel's log, 2 ms later): then the job goes on from its last checkpoint.
     """
     env = {"PYTHONPATH": str(Path(__file__).parents[2]), "HINDRANCE": "optimism"}
     job = _run_in(
