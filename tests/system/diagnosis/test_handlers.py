@@ -155,7 +155,11 @@ def test_a_secret_is_on_no_command_line_and_in_no_environment(silent: devices.Br
 
 
 def descendants(pid: int) -> Iterator[int]:
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        threads = list(Path(f"/proc/{pid}/task").glob("*/children"))
+    except FileNotFoundError:  # it has ended meanwhile
+        return
+    for path in threads:
         for child in map(int, devices._text(path).split()):
             yield child
             yield from descendants(child)
