@@ -19,7 +19,7 @@ KEYVAL_INVALID = 0
 
 
 class HasAttributes:
-    """Mixin for Comm and Datatype (and Win's stub)."""
+    """Mixin for Comm, Datatype and Win."""
 
     __slots__ = ()
 

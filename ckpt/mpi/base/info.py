@@ -209,3 +209,28 @@ def _key(key: str) -> str:
 
 INFO_NULL = Info()
 INFO_ENV = Info.Create_env(["python"])
+
+
+class HasInfo:
+    """Mixin for Comm and Win: hints."""
+
+    __slots__ = ()
+
+    def _hints(self) -> dict[str, str]:
+        """The object's hints, which can be changed. Raises MpiException for the null object."""
+        raise NotImplementedError
+
+    def Set_info(self, info: Info) -> None:
+        """Store hints, for Get_info. No hint has an effect."""
+        self._hints().update(info.items())
+
+    def Get_info(self) -> Info:
+        return Info.Create(self._hints())
+
+    @property
+    def info(self) -> Info:
+        return self.Get_info()
+
+    @info.setter
+    def info(self, info: Info) -> None:
+        self.Set_info(info)

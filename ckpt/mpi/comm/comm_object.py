@@ -8,7 +8,7 @@ from ckpt.mpi.base.attributes import HasAttributes
 from ckpt.mpi.base.constants import BUFFER_AUTOMATIC, NUMBERS, TAG_UB, BufferAutomaticType
 from ckpt.mpi.base.errhandler import HasErrhandler
 from ckpt.mpi.base.errors import ERR_BUFFER, MpiException
-from ckpt.mpi.base.info import INFO_NULL, Info
+from ckpt.mpi.base.info import INFO_NULL, HasInfo
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.comm.comm_base import CommBase
@@ -18,7 +18,7 @@ from ckpt.mpi.engine.operations import Done
 from ckpt.mpi.requests.request import Request
 
 
-class CommObject(CommBase, HasAttributes, HasErrhandler):
+class CommObject(CommBase, HasAttributes, HasErrhandler, HasInfo):
     """Base class of Comm with these methods."""
 
     __slots__ = ()
@@ -51,20 +51,9 @@ class CommObject(CommBase, HasAttributes, HasErrhandler):
 
     # -- info --------------------------------------------------------------------------------------
 
-    def Set_info(self, info: Info) -> None:
-        """Store hints, for Get_info. No hint has an effect."""
-        self._alive().info.update(info.items())
-
-    def Get_info(self) -> Info:
-        return Info.Create(self._alive().info)
-
-    @property
-    def info(self) -> Info:
-        return self.Get_info()
-
-    @info.setter
-    def info(self, info: Info) -> None:
-        self.Set_info(info)
+    def _hints(self) -> dict[str, str]:
+        hints: dict[str, str] = self._alive().info
+        return hints
 
     # -- errors ------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from ckpt.mpi.base.errors import (
     MpiException,
 )
 from ckpt.mpi.base.group import Group
-from ckpt.mpi.base.info import INFO_NULL, Info
+from ckpt.mpi.base.info import INFO_NULL, HasInfo, Info
 from ckpt.mpi.base.integers import COUNT, argument
 from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm, self_of
@@ -59,7 +59,7 @@ def handle_of(engine: Any, shared: WindowState) -> Win:
     return win
 
 
-class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
+class Win(Transfers, Synchronization, HasAttributes, HasErrhandler, HasInfo):
     """A window."""
 
     __slots__ = ()
@@ -201,20 +201,9 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler):
     def name(self, name: str) -> None:
         self.Set_name(name)
 
-    def Set_info(self, info: Info) -> None:
-        """Store hints, for Get_info. No hint has an effect."""
-        self._alive().info.update(info.items())
-
-    def Get_info(self) -> Info:
-        return Info.Create(self._alive().info)
-
-    @property
-    def info(self) -> Info:
-        return self.Get_info()
-
-    @info.setter
-    def info(self, info: Info) -> None:
-        self.Set_info(info)
+    def _hints(self) -> dict[str, str]:
+        hints: dict[str, str] = self._alive().info
+        return hints
 
     def __repr__(self) -> str:
         if not self:
