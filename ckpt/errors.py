@@ -12,6 +12,7 @@
     ├── HookFailed          a function registered with ``ckpt.on_checkpoint`` raised
     ├── ThreadsRunning      the program has threads, which cannot be part of an image
     ├── NoInput             the program reads its standard input, which was given as a pipe or a terminal
+    ├── NotReplicable       under --redundancy: replicas cannot all do this, or not alike; nothing has been done
     ├── CannotCapture       this interpreter's frames cannot be captured, and the program is not explicit
     └── LoopError           ``ckpt.loop`` is used in a way that cannot be resumed
         └── StateError      the registered state does not fit the checkpoint
@@ -33,6 +34,7 @@ __all__ = [
     "NoInput",
     "NotEnabled",
     "NotInHandler",
+    "NotReplicable",
     "RegistrationError",
     "StateError",
     "ThreadsRunning",
@@ -77,6 +79,10 @@ class HookFailed(CkptError):
 
 class ThreadsRunning(CkptError):
     """Threads of the application, by name; see :mod:`ckpt.capture.threads` for what may be done."""
+
+
+class NotReplicable(CkptError):
+    """Several processes compute this rank (``ckpt run --redundancy``), and cannot all do this, or would not do it alike."""
 
 
 class CannotCapture(CkptError):

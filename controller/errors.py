@@ -25,6 +25,8 @@ EXIT_LOCKED = 11
 EXIT_UNRECOVERABLE = 12
 EXIT_INCOMPATIBLE = 13
 EXIT_RESTARTS_USED_UP = 14
+EXIT_REPLICAS_DIFFER = 15
+"""`--redundancy`: the replicas of a rank differ, and nobody can tell which is right."""
 EXIT_CHECKPOINTED = 75
 EXIT_NOT_WRITTEN = 120
 """Standard output could not be written; the same code as Python's."""

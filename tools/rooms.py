@@ -34,7 +34,7 @@ FLOOR = frozenset(
         *("ckpt.controller", "ckpt.controller.errors", "ckpt.diagnosis.errors"),
     ]
 )
-FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.libraries", "ckpt.ready"})
+FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.layer", "ckpt.libraries", "ckpt.ready"})
 
 ORDER = (
     "ckpt.compat",
@@ -78,9 +78,11 @@ ORDER = (
     "ckpt.reduction",
     *("ckpt.diagnosis.handlers", "ckpt.diagnosis"),
     "ckpt.abft",
+    "ckpt.redundancy",
     *(
         "ckpt.controller.supervision",
         "ckpt.controller.launch",
+        "ckpt.controller.replicas",
         "ckpt.controller.service",
         "ckpt.controller.doctor",
     ),

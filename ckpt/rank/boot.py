@@ -131,7 +131,8 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     fd 0 is the file given as standard input (rank 0 only), or /dev/null; fds 1 and 2 append to the rank's output files,
     whose lengths become part of each image.
     """
-    standard_input = spec.get("options", {}).get("stdin") if spec["rank"] == 0 else None
+    me = _identity(spec)
+    standard_input = spec.get("options", {}).get("stdin") if me["rank"] == 0 else None
     output = os.path.join(spec["job_dir"], "output")
     for fd, path, flags in (
         (
@@ -139,8 +140,8 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
             standard_input["path"] if standard_input and standard_input["kind"] == "file" else os.devnull,
             os.O_RDONLY,
         ),
-        (1, os.path.join(output, f"rank-{spec['rank']}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
-        (2, os.path.join(output, f"rank-{spec['rank']}.err"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+        (1, os.path.join(output, f"rank-{me['streams']}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+        (2, os.path.join(output, f"rank-{me['streams']}.err"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
     ):
         try:
             opened = os.open(path, flags, 0o600)
@@ -231,13 +232,21 @@ def _set_environment(spec: Mapping[str, Any]) -> None:
     os.environ.update(job_environment(spec))
 
 
+def _identity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the program of this process is to the outside: rank, size, local_rank, local_size, and the name of its streams.
+
+    Without an ``identity`` in the description of the process, that is the number of the process."""
+    return spec.get("identity") or {**spec, "streams": str(spec["rank"])}
+
+
 def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
     """The environment variables that a job sets for each of its ranks, fresh or resumed."""
+    me = _identity(spec)
     return {
-        "RANK": str(spec["rank"]),
-        "WORLD_SIZE": str(spec["size"]),
-        "LOCAL_RANK": str(spec["local_rank"]),
-        "LOCAL_WORLD_SIZE": str(spec["local_size"]),
+        "RANK": str(me["rank"]),
+        "WORLD_SIZE": str(me["size"]),
+        "LOCAL_RANK": str(me["local_rank"]),
+        "LOCAL_WORLD_SIZE": str(me["local_size"]),
         "CKPT_JOB": str(spec["job_dir"]),
         "CKPT_RESTARTS": str(spec["restarts"]),
         **({"CKPT_AGENT": spec["mark"]} if spec.get("mark") else {}),
@@ -260,7 +269,7 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.mpi import make_world
     from ckpt.rank.network import open_port
 
-    engine, world = make_world(runtime)
+    engine, world = make_world(runtime if runtime.layer is None else runtime.layer)
     port = open_port(runtime.spec, job.key, runtime.lock, on_refused=runtime.on_refused_connections)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])
@@ -278,6 +287,8 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.store import ImageReader
 
     spec = runtime.spec
+    if runtime.layer is not None:
+        raise IncompatibleImage("the ranks of this job are not its processes: no image can be loaded")
     reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
     if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
         raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")

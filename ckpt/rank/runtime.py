@@ -51,6 +51,7 @@ from ckpt.rank.held_output import HeldOutput
 from ckpt.transport.protocol.events import Event, ImageDue, Zombie
 
 if TYPE_CHECKING:
+    from ckpt.mpi.base.layer import Layer
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
     from ckpt.replay.program import Replay
@@ -102,6 +103,12 @@ class Runtime:
         self.commits = Commits(self)
         self.outputs = HeldOutput(self.lock, control)
         self.send: Callable[..., int] = _no_port
+        self.layer: Layer | None = None
+        """Set from the start where the program's ranks are not the processes (:mod:`ckpt.mpi.base.layer`)."""
+        if spec.get("layer"):
+            from ckpt.rank.layers import attach
+
+            self.layer = attach(self)
 
     # ------------------------------------------------------------------ assembling
 
@@ -137,6 +144,9 @@ class Runtime:
             engine.windows.refusal = (
                 "a program that saves itself explicitly says with messages what its images are to have"
             )
+        elif self.layer is not None:
+            port.on_messages = self.layer.on_messages
+            self.layer.bind(engine)
         else:
             from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
             from ckpt.mpi.engine.quick import make_lane
@@ -149,6 +159,11 @@ class Runtime:
 
     def _tick(self) -> None:
         """The housekeeping of the port's helper thread."""
+        if self.layer is not None and self.lock.acquire(blocking=False):
+            try:
+                self.layer.tick()
+            finally:
+                self.lock.release()
         self.outputs.tick()
         self.commits.tick()
         self.imager.tick()
@@ -242,10 +257,12 @@ class Runtime:
             case "release":
                 self.released, self.is_final = True, packet.get("final", True)
             case "alone":
+                if self.layer is not None:
+                    self.leave(_EXIT_FENCED, f"rank {self.rank}: {_ALONE_TEXT}; stopping")
                 self.alone = True
                 self.imager.abandon()
             case "failed":
-                self._drop_ranks(packet["ranks"])
+                self._drop_ranks(packet["ranks"], packet.get("cause", ""))
             case "stop":
                 self.leave(packet["exit_code"], packet.get("reason"))
             case "status":
@@ -253,7 +270,7 @@ class Runtime:
             case other:
                 self.control.send(reports.event("unknown-packet", packet=other))
 
-    def _drop_ranks(self, ranks: list[int]) -> None:
+    def _drop_ranks(self, ranks: list[int], cause: str) -> None:
         """These ranks are dead, and the job goes on without them: there will be no more images."""
         assert self.port is not None and self.engine is not None
         self.incomplete = True
@@ -261,7 +278,10 @@ class Runtime:
         lost = [rank for rank in ranks if rank != self.rank]
         for rank in lost:
             self.port.drop_peer(rank)
-        self.engine.failed_ranks.add(lost)
+        if self.layer is not None:
+            self.layer.on_lost(lost, cause)
+        else:
+            self.engine.failed_ranks.add(lost)
 
     # ------------------------------------------------------------------ what a program can ask
 
@@ -284,7 +304,9 @@ class Runtime:
         with (self.engine or self).lock:  # the engine's refuses handlers
             if wait:
                 self.imager.expect()
-            if self.alone or self.incomplete or not self.control.send(request) or not wait:
+            if self.alone or self.incomplete or self.layer is not None:
+                return None
+            if not self.control.send(request) or not wait:
                 return None
             if self.explicit is not None:
                 self.explicit.ask()
@@ -331,6 +353,8 @@ class Runtime:
         assert self.engine is not None
         with self.lock:
             self.finished_code = exit_code
+            if self.layer is not None:
+                self.layer.ending(exit_code)
             self.control.send({"m": "finished", "exit_code": exit_code})
             while not self.released:
                 self.engine.attend()
@@ -350,6 +374,9 @@ class Runtime:
 
         After a failure the controller stops the other ranks, and waits for the end of this process.
         """
+        if self.layer is not None and (exit_code or traceback_text):
+            with self.lock:
+                self.layer.ending(exit_code)
         if self.port is not None:
             self.port.close()
         if exit_code or traceback_text:
@@ -375,6 +402,8 @@ class Runtime:
                 continue  # closed, replaced or busy in the other thread: its buffered text is lost
         os._exit(exit_code)
 
+
+_ALONE_TEXT = "the controller is gone, and nobody compares what the replicas compute"
 
 _NO_PORT_TEXT = (
     "a library communicates while it is imported. A restart imports it anew, each rank at its own time, and can then give "

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from ckpt.controller.cli import redundancy
 from ckpt.controller.cli.command import USAGE
 from ckpt.controller.cli.flags import FLAGS, NAMES
 
@@ -25,6 +26,7 @@ exit codes:
   12   no checkpoint of the job can be read
   13   incompatible: number of ranks, program, Python, format, owner or files; the reason is printed
   14   restarts used up
+  15   --redundancy: the replicas of a rank differ, and it cannot be told which is right
   75   checkpointed and stopped: start me again (`ckpt restart JOB`)
   124  the time limit was reached and the last checkpoint failed
   128+N  stopped by signal N (`ckpt stop` counts as 15) without a last checkpoint
@@ -292,6 +294,7 @@ def _add_running_verbs(verb: Verb) -> None:
         default="never",
         help="auto: go on with the job in DIR if there is one, else start it",
     )
+    redundancy.add_options(run)
     _add_service_options(run)
 
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")

@@ -18,6 +18,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any
 
+from ckpt.controller.cli import redundancy
 from ckpt.controller.cli.command import Command
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
@@ -45,12 +46,14 @@ DEFAULTS: dict[str, Any] = {
     "connections": "refuse",
     "files": "auto",
     "files_limit": 1 << 30,
+    "redundancy": 1,
 }
 _NS = 1_000_000_000
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Start a job, or (``--resume auto``) go on with it."""
+    redundancy.check(arguments)
     command = Command.parse(arguments.program)
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
@@ -140,6 +143,8 @@ def restart(arguments: argparse.Namespace) -> int:
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
+    if job.options.get("redundancy", 1) > 1:
+        raise NoSuchJob(f"{path}: a job with --redundancy has no checkpoints to go on from; `ckpt run` starts it")
     interpreter = _matching_interpreter(job, size=None, command=None)
     return _continue_job(job, epoch, arguments, interpreter, or_start=False)
 
@@ -378,6 +383,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         keep=option("keep"),
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
+        replicas=job.options.get("redundancy", 1),
         rank_options={
             "image_mode": mode,
             "image_limit_ns": timeout_ns,
@@ -386,7 +392,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
             "harmless_threads": list(option("harmless_threads")),
             "connections": option("connections"),
             "explicit": option("explicit"),
-            "files": option("files"),
+            "files": option("files") if job.options.get("redundancy", 1) == 1 else "off",
             "files_directory": job.cwd if new else _directory_of(job, arguments),
             "files_limit": option("files_limit"),
             "stdin": job.options.get("stdin"),

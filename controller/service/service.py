@@ -10,7 +10,9 @@ returns are carried out in order (`_perform`), and their completions go back to 
 
 The control file is written synchronously: nothing may happen between the last vote and the commit. It takes milliseconds.
 
-Not here: decisions (`supervisor`, `coordinator`).
+Not here: decisions (`supervisor`, `coordinator`), what is different for jobs with replicas (`ckpt.controller.replicas`).
+
+This module is long because all sources of events meet in one loop, and each action is carried out where its answer is awaited.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from typing import Any
 
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
 from ckpt.controller.launch.launcher import AgentGone, Launcher
+from ckpt.controller.replicas.driver import NO_CHECKPOINTS, output_of, perform, supervisor_of
+from ckpt.controller.replicas.output import ReplicaOutput
+from ckpt.controller.replicas.supervisor import DropVoices, ReadOutput, reported
 from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, set_branch
 from ckpt.controller.service.files import JobFiles
@@ -69,7 +74,7 @@ from ckpt.transport.records import dataclass, field
 class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
 
-    `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run; `checkpoint_on_signal`: take a last checkpoint before a
+    `replicas`: how many processes compute each rank. `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run; `checkpoint_on_signal`: take a last checkpoint before a
     signal stops the job.
     """
 
@@ -80,6 +85,7 @@ class ServiceOptions:
     keep: int | None = None
     time_limit_ns: int | None = None
     checkpoint_on_signal: bool = False
+    replicas: int = 1
     rank_options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -108,9 +114,13 @@ class Service:
         assert lock.record.location is not None, "a controller has recorded its location"
         self.runtime_dir = lock.record.location.runtime
         highest = max([history.highest_epoch, job.highest_epoch(), *lines.epochs])
-        coordinator = Coordinator(job.size, highest=highest, committed=lines.newest, options=options.rounds)
-        self.supervisor = Supervisor(
+        self.processes = job.size * options.replicas
+        coordinator = Coordinator(
+            self.processes, highest=highest, committed=lines.newest, options=options.rounds
+        )
+        self.supervisor = supervisor_of(
             coordinator,
+            options.replicas,
             incarnation=history.incarnation + 1,
             lines=lines.epochs,
             start_over=lines.start_over,
@@ -121,23 +131,27 @@ class Service:
         )
         self.selector = selectors.DefaultSelector()
         self.clients = ClientServer(self.runtime_dir, self.selector, self._question)
+        self.passthrough = self._output_of_ranks(history)
+        self.signals = SignalSource()
+        self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
+        self.pids: dict[int, int] = {}
+        self.questions: list[LiveStatus] = []
+        self.events: deque[Any] = deque()
+        self.end: End | None = None
+        self.output_due_ns = 0
+        self.limit_ns: int | None = None
+        self.watched: int | None = None
+
+    def _output_of_ranks(self, history: History) -> Passthrough | ReplicaOutput:
+        job, reporter = self.job, self.reporter
+        if self.options.replicas > 1:
+            return output_of(job, self.options.replicas, reporter.output, reporter.say, self._feed)
         paths = [
             (rank, stream, job.output_path(rank, stream))
             for rank in range(job.size)
             for stream in ("out", "err")
         ]
-        self.passthrough = Passthrough(
-            paths, reporter.output, reporter.say, from_end=history.incarnation >= 0
-        )
-        self.signals = SignalSource()
-        self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
-        self.pids: dict[int, int] = {}
-        self.questions: list[LiveStatus] = []
-        self.events: deque[Event] = deque()
-        self.end: End | None = None
-        self.output_due_ns = 0
-        self.limit_ns: int | None = None
-        self.watched: int | None = None
+        return Passthrough(paths, reporter.output, reporter.say, from_end=history.incarnation >= 0)
 
     # ---- loop --------------------------------------------------------------------------------------------
 
@@ -197,7 +211,7 @@ class Service:
             self.files.poll()
             self.output_due_ns = time.monotonic_ns() + self.passthrough.interval_ns()
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: Any) -> None:
         self.events.append(event)
         while self.events:
             for action in self.supervisor.handle(self.events.popleft(), now_ns=time.monotonic_ns()):
@@ -211,7 +225,7 @@ class Service:
 
     # ---- actions -----------------------------------------------------------------------------------------
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: Action | ReadOutput | DropVoices) -> None:
         match action:
             case Send(packet=packet, ranks=ranks):
                 self.launcher.send(dict(packet), ranks)
@@ -237,6 +251,10 @@ class Service:
                 self.launcher.signal(number, ranks)
             case End():
                 self.end = action
+            case ReadOutput() | DropVoices():
+                answer = perform(action, self.passthrough)
+                if answer is not None:
+                    self.events.append(answer)
 
     def _launch(self, action: Launch) -> None:
         lines, highest = self.supervisor.lines, self.supervisor.coordinator.highest
@@ -247,10 +265,13 @@ class Service:
             return
         specs = plan.specs(
             program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files}),
-            plan.place(self.job.size, [plan.Node("localhost", self.job.size)]),
+            plan.place(self.processes, [plan.Node("localhost", self.processes)]),
             incarnation=action.incarnation,
             epoch=action.epoch,
+            replicas=self.options.replicas,
         )
+        if isinstance(self.passthrough, ReplicaOutput):
+            self.passthrough.begin_again()
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
@@ -321,6 +342,9 @@ class Service:
             for question in self.questions:
                 question.take(rank, packet, now_ns=time.monotonic_ns())
             return
+        if packet["m"] == "layer":
+            self._feed(reported(rank, incarnation, packet))
+            return
         self.files.note(rank, packet)
         line = packet_events.log_line(rank, incarnation, packet)
         if line is not None:
@@ -333,13 +357,16 @@ class Service:
             self._feed(event)
 
     def _question(self, question: dict[str, Any], token: int) -> None:
+        last = question.get("checkpoint") is True
+        if self.options.replicas > 1 and (question.get("do") == "checkpoint" or last):
+            self.clients.answer(token, {"ok": False, "reason": NO_CHECKPOINTS})
+            return
         match question.get("do"):
             case "checkpoint":
                 self._checkpoint(
                     token, wait=question.get("wait") is not False, stop=question.get("stop") is True
                 )
             case "stop":
-                last = question.get("checkpoint") is True
                 self._feed(_stop("stopped by `ckpt stop`", checkpoint=last, token=token))
             case "status":
                 self.questions.append(

@@ -17,11 +17,12 @@ helper thread and an image child can all write, and packets do not mix. Between 
         request    what="checkpoint", wait                    ckpt.checkpoint(wait)
         status     counters, where, epoch                     answer to `status`
         changes    directory                                  the program changes files in it; told once
+        layer      …                                          of the layer under the engine (ckpt.mpi.base.layer)
         event      event, …                                   free form, for the event log
 
     controller → rank
         table{peers}  ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
-        committed{epoch}  release{final}  failed{ranks}  stop{exit_code, reason}  status
+        committed{epoch}  release{final}  failed{ranks, cause}  stop{exit_code, reason}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
         attach   generation                          state    pid, generation, ranks (to attach, query)
@@ -76,6 +77,7 @@ _RANK_FIELDS: Final[dict[str, dict[str, Shape]]] = {
     "request": {"what": _STR},
     "status": {},
     "changes": {"directory": _STR},
+    "layer": {},
     "event": {"event": _STR},
 }
 

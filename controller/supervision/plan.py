@@ -55,11 +55,17 @@ class Program:
 
 
 def specs(
-    program: Program, placements: Sequence[Placement], *, incarnation: int, epoch: int | None
+    program: Program,
+    placements: Sequence[Placement],
+    *,
+    incarnation: int,
+    epoch: int | None,
+    replicas: int = 1,
 ) -> list[dict[str, Any]]:
-    """One description per rank, as `ckpt.rank.boot.run_rank` takes it.
+    """One description per process, as `ckpt.rank.boot.run_rank` takes it.
 
-    `epoch`: the line to resume from; None: start the program. `restarts` is the incarnation: the first is 0.
+    `epoch`: the line to resume from; None: start the program. `restarts` is the incarnation: the first is 0. `replicas`:
+    so many processes compute each rank; process h * replicas + k is replica k of rank h.
     """
     return [
         {
@@ -76,9 +82,21 @@ def specs(
             "resume": epoch,
             "epoch": epoch or 0,
             "options": dict(program.options),
+            **(_replica(placement.rank, len(placements), incarnation, replicas) if replicas > 1 else {}),
         }
         for placement in placements
     ]
+
+
+def _replica(process: int, processes: int, incarnation: int, replicas: int) -> dict[str, Any]:
+    """What a process is to its program, and the layer that makes it so (`ckpt.mpi.base.layer`)."""
+    rank, replica = divmod(process, replicas)
+    size = processes // replicas
+    streams = f"{rank}.replica-{replica}"
+    return {
+        "identity": {"rank": rank, "size": size, "local_rank": rank, "local_size": size, "streams": streams},
+        "layer": {"attach": "ckpt.redundancy.layer:attach", "replicas": replicas, "run": incarnation},
+    }
 
 
 def words_of(command: Sequence[str], options: Mapping[str, Any]) -> list[str]:

@@ -191,6 +191,8 @@ class BufferMessages(ObjectMessages):
 
     def _recv_at_once(self, buf: Any, source: int, tag: int, status: Status | None) -> bool:
         """Receive a message that is in the mailbox and fits into the buffer. False: there is none; nothing was done."""
+        if self._engine.choices is not None and source == ANY_SOURCE:
+            return False
         with self._engine.lock:
             channel = self._engine.matcher.find(self._context, source, tag)
             if channel is None or self._shared.closed:

@@ -44,6 +44,7 @@ from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
     from ckpt.mpi.base.handlers import Guard, Handlers
+    from ckpt.mpi.base.layer import Choices
     from ckpt.mpi.base.progress import Lock
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
     from ckpt.mpi.engine.schedule import Schedule
@@ -65,7 +66,7 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
 reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
-_NOT_SAVED = frozenset({"codec", "lane"})
+_NOT_SAVED = frozenset({"choices", "codec", "lane"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -79,6 +80,7 @@ class Engine:
     __slots__ = (
         "_self",
         "_world",
+        "choices",
         "codec",
         "count",
         "debts",
@@ -119,6 +121,8 @@ class Engine:
         self.imports = Imports()
         self.windows = Windows()
         self.codec: Any = None
+        self.choices: Choices | None = None
+        """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
         self.lane: Any = None
         """The `Lane`, the fast path to the transport for small messages (quick.py), or None. Not part of the image."""
         self._world: CommHandle | None = None
@@ -134,7 +138,7 @@ class Engine:
         self.windows = Windows()  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = None
+        self.codec = self.lane = self.choices = None
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
 
@@ -306,6 +310,9 @@ class Engine:
 
     def start_receive(self, context: Context, receive: Receive, src: int) -> None:
         """Match a receive now, or post it. `src`: world rank of the receive's source, ignored for ANY_SOURCE."""
+        if self.choices is not None and receive.want_source == ANY_SOURCE:
+            self.choices.start(context, receive)
+            return
         channel = self.matcher.find(context, receive.want_source, receive.want_tag)
         if channel is None:
             if src in self.failed_ranks.known and receive.want_source != ANY_SOURCE:
@@ -320,6 +327,22 @@ class Engine:
 
     def find(self, context: Context, source: int, tag: int) -> Channel | None:
         """The channel of the message that (source, tag) matches, or None. Makes progress once if there is no message."""
+        if self.choices is None:
+            return self._find(context, source, tag)
+        matcher, box = self.matcher, [source, tag]
+
+        def look() -> tuple[int, int] | None:
+            found = self._find(context, source, tag)
+            return None if found is None else (found.source, found.tag)
+
+        def holds(place: tuple[int, int] | None) -> bool:
+            box[:] = place or box
+            return place is None or matcher.find(context, *place) is not None
+
+        found = self.choices.answer(look, holds)
+        return None if found is None else matcher.find(context, *box)
+
+    def _find(self, context: Context, source: int, tag: int) -> Channel | None:
         channel = self.matcher.find(context, source, tag)
         if channel is None:
             self.make_progress()
@@ -328,8 +351,10 @@ class Engine:
 
     def find_wait(self, context: Context, source: int, tag: int) -> Channel:
         """The channel of the message that (source, tag) matches. Waits until there is a message."""
+        if self.choices is not None and source == ANY_SOURCE:
+            return self.choices.probe(context, source, tag)
         while True:
-            channel = self.find(context, source, tag)
+            channel = self._find(context, source, tag)
             if channel is not None:
                 return channel
             shared = self.shared.get(context.number - context.number % envelope.PLANES)
@@ -379,6 +404,17 @@ class Engine:
 
     def test(self, operation: Operation) -> bool:
         """Whether the operation is done, after making progress at most once."""
+        if self.choices is not None:
+            return self.choices.answer(
+                lambda: self._test(operation), lambda done: not done or self._is_done(operation)
+            )
+        return self._test(operation)
+
+    def _is_done(self, operation: Operation) -> bool:
+        self.advance_collectives()
+        return operation.poll()
+
+    def _test(self, operation: Operation) -> bool:
         if operation.poll():
             return True
         self.make_progress()

@@ -101,13 +101,28 @@ def first_done(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
     if engine is None:
         return scan(requests)
     with engine.lock:
+        if engine.choices is not None:
+            return engine.choices.answer(
+                lambda: _first_done(engine, requests, poll), lambda found: _are_done(engine, requests, found[:1])
+            )
+        return _first_done(engine, requests, poll)
+
+
+def _first_done(engine: Engine, requests: Sequence[Request], poll: bool) -> tuple[int, bool]:
+    found = scan(requests)
+    if poll and found[0] == UNDEFINED:
+        engine.make_progress()
         found = scan(requests)
-        if poll and found[0] == UNDEFINED:
-            engine.make_progress()
-            found = scan(requests)
-            if found[0] == UNDEFINED:
-                check(engine, requests)
-        return found
+        if found[0] == UNDEFINED:
+            check(engine, requests)
+    return found
+
+
+def _are_done(engine: Engine, requests: Sequence[Request], indices: Sequence[int]) -> bool:
+    """Whether those of these requests that are active are done. UNDEFINED: no request."""
+    engine.advance_collectives()
+    operations = [requests[index]._operation for index in indices if index != UNDEFINED]
+    return all(each is None or each.poll() for each in operations)
 
 
 def wait_some(requests: Sequence[Request]) -> int:
@@ -116,13 +131,21 @@ def wait_some(requests: Sequence[Request]) -> int:
     if engine is None:
         return scan(requests)[0]
     with engine.lock:
-        while True:
-            engine.advance_collectives()
-            index, active = scan(requests)
-            if index != UNDEFINED or not active:
-                return index
-            check(engine, requests)
-            engine.block()
+        if engine.choices is not None:
+            return engine.choices.answer(
+                lambda: _wait_some(engine, requests), lambda index: _are_done(engine, requests, [index])
+            )
+        return _wait_some(engine, requests)
+
+
+def _wait_some(engine: Engine, requests: Sequence[Request]) -> int:
+    while True:
+        engine.advance_collectives()
+        index, active = scan(requests)
+        if index != UNDEFINED or not active:
+            return index
+        check(engine, requests)
+        engine.block()
 
 
 def wait_all(requests: Sequence[Request]) -> bool:
@@ -150,12 +173,22 @@ def all_done(requests: Sequence[Request]) -> bool | None:
         return True
     operations = active_of(requests)
     with engine.lock:
-        if all(operation.poll() for operation in operations):
-            return True
-        engine.make_progress()
-        if all(operation.poll() for operation in operations):
-            return True
-        return None if engine.failed_ranks.any_failure and _has_failed_peer(engine, operations) else False
+        if engine.choices is not None:
+            everything = range(len(requests))
+            return engine.choices.answer(
+                lambda: _all_done(engine, operations),
+                lambda done: not done or _are_done(engine, requests, everything),
+            )
+        return _all_done(engine, operations)
+
+
+def _all_done(engine: Engine, operations: list[Operation]) -> bool | None:
+    if all(operation.poll() for operation in operations):
+        return True
+    engine.make_progress()
+    if all(operation.poll() for operation in operations):
+        return True
+    return None if engine.failed_ranks.any_failure and _has_failed_peer(engine, operations) else False
 
 
 def active_of(requests: Sequence[Request]) -> list[Operation]:
@@ -239,7 +272,13 @@ def done_of(requests: Sequence[Request]) -> list[int]:
     engine = engine_of(requests)
     operations = [request._operation for request in requests]
     with contextlib.nullcontext() if engine is None else engine.lock:
-        return [index for index, each in enumerate(operations) if each is not None and each.poll()]
+
+        def look() -> list[int]:
+            return [index for index, each in enumerate(operations) if each is not None and each.poll()]
+
+        if engine is not None and engine.choices is not None:
+            return engine.choices.answer(look, lambda found: _are_done(engine, requests, found))
+        return look()
 
 
 def fill_statuses(requests: Sequence[Request], indices: Sequence[int], statuses: list[Status] | None) -> None:

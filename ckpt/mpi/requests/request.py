@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ckpt.mpi.base.constants import UNDEFINED
-from ckpt.mpi.base.errors import ERR_REQUEST, MpiException
+from ckpt.mpi.base.errors import ERR_REQUEST, ERR_UNSUPPORTED_OPERATION, MpiException
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.base.integers import argument, elements
 from ckpt.mpi.datatypes.status import Status
@@ -213,6 +213,11 @@ class Request(Handle):
             raise MpiException(ERR_REQUEST, "the request is null")
         if engine is None or operation is None:
             return
+        if engine.choices is not None:
+            raise MpiException(
+                ERR_UNSUPPORTED_OPERATION,
+                "Cancel under --redundancy: a replica may have received what another one has cancelled",
+            )
         with engine.lock:
             if isinstance(operation, Receive) and not operation.done and engine.matcher.withdraw(operation):
                 operation.cancelled = True
@@ -363,10 +368,18 @@ class Prequest(Request):
         if operation is None:
             return True
         engine = operation.engine
-        with engine.lock:
+
+        def look() -> bool:
             if not operation.has(partition):
                 engine.make_progress()
             return bool(operation.has(partition))
+
+        with engine.lock:
+            if engine.choices is not None:
+                return bool(
+                    engine.choices.answer(look, lambda arrived: not arrived or operation.has(partition))
+                )
+            return look()
 
     def _part(self, operation_class: Any) -> Any:
         """The partitioned operation of class `operation_class` under way. None: there is none, or its peer is PROC_NULL."""

@@ -1,0 +1,40 @@
+"""Layers under the engine, for packages that stand on ckpt: `Layer`, `Below`, `Choices` and what they handle.
+
+The protocols and their rules: :mod:`ckpt.mpi.base.layer`. `unpack` reads what is in front of each message:
+kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (data of the program) and others (the engine's
+own). `Matcher` and `Receive` are for implementations of `Choices`.
+"""
+
+from __future__ import annotations
+
+from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
+from ckpt.mpi.base.envelope import ACTIVE, EAGER, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, unpack
+from ckpt.mpi.base.layer import Below, Choices, Layer
+from ckpt.mpi.base.progress import Buffer, Lock, Progress
+from ckpt.mpi.engine.engine import Engine
+from ckpt.mpi.engine.matching import Channel, Context, Matcher
+from ckpt.mpi.engine.operations import Receive
+
+__all__ = [
+    "ACTIVE",
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "EAGER",
+    "PLANES",
+    "PLANE_COLLECTIVE",
+    "SIZE",
+    "SYNC",
+    "WINDOW",
+    "Below",
+    "Buffer",
+    "Channel",
+    "Choices",
+    "Context",
+    "Engine",
+    "Layer",
+    "Lock",
+    "Matcher",
+    "Progress",
+    "Receive",
+    "unpack",
+]

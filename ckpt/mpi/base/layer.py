@@ -1,0 +1,88 @@
+"""A layer under the engine: what implements `Progress` for fewer ranks over the `Progress` of more processes.
+
+    program ── communicators ── engine ── Progress of the ranks  = the layer
+                                              Progress of the processes  = what is below it
+
+The engine, and so every communicator, collective and request, knows the ranks of the layer only. The layer decides which
+process gets a message for a rank, and which message of a process the engine gets. Processes have numbers from 0; the port,
+the control channel and the controller know these. What a program sees of itself (`RANK`, `WORLD_SIZE`, its streams) is the
+`identity` in the description of its process, and does not follow from the number.
+
+States: made (`attach`; nothing has been sent) ── `bind` ──▶ bound: messages come ── `ending` ──▶ the program has ended.
+
+Rules
+- `on_messages`, `on_lost`, `tick` and the methods of `Progress` are called with the lock held. None of them waits but
+  `block`.
+- What the layer sends for itself it has to tell from what the engine sends, by source or content, and to report as
+  `consumed` to what is below.
+- A layer has no place in an image: a job with a layer takes no checkpoints.
+
+A layer is named in the description of its process: ``spec["layer"] = {"attach": "module:function", …}``. The function gets
+`Below` and that mapping.
+
+`Choices` is the one hook for answers that look at timing: an engine without one (`Engine.choices` is None) answers by what it
+sees.
+
+Not here: layers (`ckpt.redundancy`), the process's side (`ckpt/rank/runtime.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ckpt.mpi.base.progress import Buffer, Progress
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.mpi.engine.matching import Channel, Context
+    from ckpt.mpi.engine.operations import Receive
+
+__all__ = ["Below", "Choices", "Layer"]
+
+T = TypeVar("T")
+
+
+class Below(Progress, Protocol):
+    """What a layer stands on: the `Progress` of the processes (`rank`: number of this process; `size`: their count)."""
+
+    @property
+    def secret(self) -> bytes:
+        """32 bytes that all processes of this job share, also after a restart, and nobody else knows."""
+
+    def report(self, fields: dict[str, Any]) -> None:
+        """Send `fields` (JSON) to the controller, as a packet of the kind `layer`. Never waits for an answer."""
+
+
+class Choices(Protocol):
+    """Answers that depend on when messages arrive, for an engine whose answers must equal those of other processes.
+
+    Called with the engine's lock held, by the program's thread. All may wait, and so call `Engine.block`."""
+
+    def answer(self, look: Callable[[], T], holds: Callable[[T], bool]) -> T:
+        """The answer to one question: that of `look`, or that of another process, as soon as it `holds` here."""
+
+    def start(self, context: Context, receive: Receive) -> None:
+        """Match or post a receive from ANY_SOURCE."""
+
+    def probe(self, context: Context, source: int, tag: int) -> Channel:
+        """The channel of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""
+
+
+class Layer(Progress, Protocol):
+    """The `Progress` of the ranks that programs see (`rank`, `size`)."""
+
+    def bind(self, engine: Engine) -> None:
+        """The engine over this layer has been made; no message has come yet."""
+
+    def on_messages(self, process: int, batch: list[Buffer]) -> None:
+        """Messages of a process have arrived, in order: for the engine, or for the layer itself."""
+
+    def on_lost(self, processes: Sequence[int], cause: str) -> None:
+        """These processes have ended, and are not started again; all of them are named every time."""
+
+    def tick(self) -> None:
+        """Housekeeping: called when the program waits, and every few milliseconds while it computes."""
+
+    def ending(self, exit_code: int) -> None:
+        """The program has ended; its last packet, which says how, comes after this call."""

@@ -1,0 +1,70 @@
+"""★ The layer of a process, and what it stands on (:mod:`ckpt.mpi.base.layer`).
+
+Not here: what a layer does, when it is called (:mod:`ckpt.rank.runtime`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckpt.mpi.base.layer import Layer
+    from ckpt.mpi.base.progress import Buffer, Lock
+    from ckpt.rank.runtime import Runtime
+
+__all__ = ["attach"]
+
+
+def attach(runtime: Runtime) -> Layer:
+    """The layer that the description of this process names (``spec["layer"]["attach"]``), over ``runtime``."""
+    chosen = runtime.spec["layer"]
+    module, _, function = chosen["attach"].partition(":")
+    layer: Layer = getattr(importlib.import_module(module), function)(ProcessBelow(runtime), chosen)
+    return layer
+
+
+class ProcessBelow:
+    """:class:`ckpt.mpi.base.layer.Below` of one process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.rank = runtime.rank
+        self.size = runtime.size
+        self.lock: Lock = runtime.lock
+
+    @property
+    def secret(self) -> bytes:
+        spec = self._runtime.spec
+        with open(os.path.join(spec["job_dir"], "key"), "rb") as file:
+            key = file.read()
+        return hashlib.blake2b(b"layer", key=key[:64], digest_size=32).digest()
+
+    def report(self, fields: dict[str, Any]) -> None:
+        self._runtime.control.send({"m": "layer", **fields})
+
+    def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+        return self._runtime.send(dst, data, payload)
+
+    def acked(self, dst: int) -> int:
+        return self._runtime.acked(dst)
+
+    def release(self, dst: int, sequence: int) -> bool:
+        return self._runtime.release(dst, sequence)
+
+    def backlog_bytes(self, dst: int) -> int:
+        return self._runtime.backlog_bytes(dst)
+
+    def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
+        self._runtime.consumed(src, nbytes, nmessages)
+
+    def poll(self) -> None:
+        self._runtime.poll()
+
+    def block(self, hungry: bool) -> None:
+        self._runtime.block(hungry)
+
+    def wake(self) -> None:
+        self._runtime.wake()

@@ -1,0 +1,139 @@
+"""Running digests over what a replica sends, one for each stream, and which of them it reports when. Pure.
+
+A *stream* is a sequence of messages that all correct replicas send in the same order, whatever the order of arrivals:
+
+    point          all messages that the program starts itself: sends of any kind, of all communicators, to all ranks
+    result         what the program gives to `ckpt.redundancy.result`
+    C.t            the messages of the collectives of communicator C with tag t. A collective sends in a fixed order; two
+                   that are under way together have different tags, and may send in any order relative to each other
+
+The digest is chained: it covers content, destination, tag, communicator and kind (the envelope has these), and by its place
+the count. Answers of the engine itself (that a synchronous send was matched) are sent when messages arrive: they are no part
+of a stream.
+
+What is reported, at most every REPORT_NS: of a stream that has moved, the marks at multiples of EVERY and, if these are few,
+all others since the last report; of one that has not moved, its last mark, once. So replicas that wait at the same place, and
+replicas that send much, both report counts that the others report too.
+
+Not here: the comparison (vote.py), when a report is sent (layer.py).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from ckpt.layer import ACTIVE, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, Buffer, unpack
+
+__all__ = ["EVERY", "REPORT_NS", "Stream", "Streams"]
+
+EVERY = 64
+"""Every so many messages of a stream there is a mark that all replicas report."""
+
+REPORT_NS = 50_000_000
+"""A replica reports at most so often, and at least so often while there is something to report."""
+
+HEADS_MAX = 4096
+_BYTES = 8
+_FEW = 64
+
+
+class Stream:
+    """One stream of one replica: `count` messages so far, `state` the digest over all of them."""
+
+    __slots__ = ("_due", "_last", "_recent", "count", "name", "state")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.state = bytes(16)
+        self._due: list[tuple[int, bytes]] = []
+        self._recent: list[tuple[int, bytes]] = []
+        self._last = 0
+
+    def add(self, dst: int, data: Buffer, payload: Buffer | None) -> None:
+        """One message for rank `dst`: `data`, which begins with the envelope, and then `payload`."""
+        chain = blake2b(self.state, digest_size=16)
+        chain.update(dst.to_bytes(4, "little", signed=True))
+        chain.update(data)
+        if payload is not None:
+            chain.update(payload)
+        self.state = state = chain.digest()
+        self.count = count = self.count + 1
+        if not count % EVERY:
+            self._due.append((count, state))
+            self._recent.clear()
+        else:
+            self._recent.append((count, state))
+
+    def marks(self, *, few: bool) -> list[tuple[int, str]]:
+        """The marks to report now; `few`: all of them."""
+        chosen = self._due + (self._recent if few else [])
+        fresh = [(count, state[:_BYTES].hex()) for count, state in chosen if count > self._last]
+        self._due.clear()
+        if fresh:
+            self._last = fresh[-1][0]
+        return fresh
+
+    @property
+    def is_open(self) -> bool:
+        """Is there a message behind the last reported mark?"""
+        return self.count > self._last
+
+    @property
+    def waiting(self) -> int:
+        """Messages behind the last reported mark, as far as they are remembered one by one."""
+        return len(self._recent)
+
+
+class Streams:
+    """All streams of one replica."""
+
+    def __init__(self) -> None:
+        self._by_head: dict[bytes, Stream] = {}
+        self._by_name: dict[str, Stream] = {}
+        self._seen: dict[str, int] = {}
+        self.point = self.named("point")
+
+    def named(self, name: str) -> Stream:
+        """The stream of this name; made on first use."""
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = Stream(name)
+        return found
+
+    def find(self, head: bytes) -> Stream | None:
+        """The stream of a message with this envelope; None: it is an answer of the engine. ValueError: one that cannot be
+        compared, and whose content may depend on time (one-sided communication, active messages)."""
+        found = self._by_head.get(head)
+        if found is not None:
+            return found
+        kind, _, tag, number, _ = unpack(head)
+        if kind in (ACTIVE, WINDOW):
+            raise ValueError("active messages" if kind == ACTIVE else "one-sided communication")
+        if kind > SYNC:
+            return None
+        if number % PLANES == PLANE_COLLECTIVE:
+            found = self.named(f"{number // PLANES:x}.{tag}")
+        else:
+            found = self.point
+        if kind != SYNC:  # an envelope with a token comes once
+            if len(self._by_head) >= HEADS_MAX:
+                self._by_head.clear()
+            self._by_head[head] = found
+        return found
+
+    def report(self, *, all_of_it: bool = False) -> dict[str, list[tuple[int, str]]]:
+        """What is to be reported now, by stream. `all_of_it`: the program has ended."""
+        opened = [stream for stream in self._by_name.values() if stream.is_open]
+        few = all_of_it or sum(stream.waiting for stream in opened) <= _FEW
+        found: dict[str, list[tuple[int, str]]] = {}
+        for stream in opened:
+            rests = self._seen.get(stream.name) == stream.count
+            self._seen[stream.name] = stream.count
+            marks = stream.marks(few=few or rests)
+            if marks:
+                found[stream.name] = marks
+        return found
+
+
+assert SIZE == 32

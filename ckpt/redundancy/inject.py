@@ -1,0 +1,91 @@
+"""Bit flips on purpose: ``CKPT_FLIPS``, for tests of the comparison, beside ``CKPT_FAULTS`` for the network.
+
+    CKPT_FLIPS=rank=1,replica=2,message=17        one bit of the 17th message that replica 2 of rank 1 sends
+    CKPT_FLIPS=seed=7,rate=1e-3                   each message of each replica with this probability
+    CKPT_FLIPS=seed=7,rate=1,replica=0,limit=1    `limit`: at most so many flips in a process (default 1)
+
+The bit flips in the content, before the digest is made: as if the replica had computed that value. Messages are counted from
+1, those without content too. Which bit, and which message, follow from the seed, rank and replica. They are made in the first run of a program only: what has to start again is left alone then.
+
+Not here: faults of the wire, which a checksum finds (``ckpt.transport.wires.faultinject``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from random import Random
+
+from ckpt.errors import CkptError
+from ckpt.layer import SIZE, Buffer
+
+__all__ = ["Flips", "from_environment", "parse"]
+
+_NAMES = {"seed": int, "rank": int, "replica": int, "message": int, "rate": float, "limit": int}
+
+
+class Flips:
+    """The flips of one process. `at`: number of the message; None: each with probability `rate`."""
+
+    def __init__(self, random: Random, *, at: int | None, rate: float, limit: int) -> None:
+        self._random = random
+        self._at = at
+        self._rate = rate
+        self._left = limit
+        self._count = 0
+        self.made = 0
+
+    def message(self, data: Buffer, payload: Buffer | None) -> tuple[Buffer, Buffer | None]:
+        """The message as it is sent."""
+        self._count += 1
+        if not self._is_due():
+            return data, payload
+        if payload is not None and len(payload):
+            return data, self._flipped(payload)
+        if len(data) <= SIZE:
+            return data, payload
+        return bytes(data[:SIZE]) + self._flipped(data[SIZE:]), payload
+
+    def content(self, data: bytes) -> bytes:
+        """A result as it is compared."""
+        self._count += 1
+        return self._flipped(data) if data and self._is_due() else data
+
+    def _is_due(self) -> bool:
+        if self._left <= 0:
+            return False
+        return self._count >= self._at if self._at is not None else self._random.random() < self._rate
+
+    def _flipped(self, data: Buffer) -> bytes:
+        self._left -= 1
+        self.made += 1
+        changed = bytearray(data)
+        bit = self._random.randrange(8 * len(changed))
+        changed[bit // 8] ^= 1 << bit % 8
+        return bytes(changed)
+
+
+def parse(text: str, rank: int, replica: int) -> Flips | None:
+    """What a value of ``CKPT_FLIPS`` means for one process; None: no flips. Raises CkptError for what it cannot read."""
+    values: dict[str, float] = {}
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition("=")
+        try:
+            values[name] = _NAMES[name](value)
+        except (KeyError, ValueError):
+            raise CkptError(f"CKPT_FLIPS: {item!r}: known are {', '.join(_NAMES)}, with numbers") from None
+    if values.get("rank", rank) != rank or values.get("replica", replica) != replica:
+        return None
+    at = values.get("message")
+    if at is None and "rate" not in values:
+        raise CkptError("CKPT_FLIPS needs message=N or rate=P")
+    random = Random(f"{values.get('seed', 0)} {rank} {replica}")
+    return Flips(
+        random, at=None if at is None else int(at), rate=values.get("rate", 0), limit=int(values.get("limit", 1))
+    )
+
+
+def from_environment(rank: int, replica: int, environment: Mapping[str, str] = os.environ) -> Flips | None:
+    """The flips that ``CKPT_FLIPS`` asks for in this process; None: none."""
+    text = environment.get("CKPT_FLIPS", "")
+    return parse(text, rank, replica) if text else None

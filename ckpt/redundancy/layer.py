@@ -1,0 +1,163 @@
+"""★ The layer of a replica: the `Progress` of n ranks over n·N processes (:mod:`ckpt.mpi.base.layer`).
+
+Rank h is a *cluster* of N processes; process N·h + k is its replica k. All replicas with the same k are a *plane*: a whole
+copy of the job. Replica k of rank h sends to replica k of rank g, so each message travels once in each plane, and what a
+replica computes wrongly stays in its plane. Between the replicas of one rank only choices travel (choices.py); to the
+controller, digests of what each has sent (digest.py), which it compares (vote.py).
+
+    send            the message is counted into its stream, and goes to the same plane
+    on_messages     from the same plane: to the engine; from another replica of this rank: a choice
+    tick            at most every REPORT_NS: what is to be compared goes to the controller
+    ending          the rest of it
+
+Not here: what happens to a replica that differs, or is lost (:mod:`ckpt.controller.replicas`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckpt.errors import NotReplicable
+from ckpt.layer import SIZE, Below, Buffer, Engine, Lock
+from ckpt.redundancy import inject, surroundings
+from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.digest import REPORT_NS, Streams
+from ckpt.redundancy.order import Message, Order
+
+__all__ = ["ReplicaLayer", "attach", "current"]
+
+WRONG = "wrong"
+"""The cause with which the controller names processes that have computed wrongly; others have died."""
+
+STUCK_NS = 10_000_000_000
+"""So long after the loss of a wrong leader its choices may take to come true; then the program is started again."""
+
+_current: list[ReplicaLayer] = []
+
+
+def current() -> ReplicaLayer | None:
+    """The layer of this process; None: it is no replica."""
+    return _current[0] if _current else None
+
+
+def attach(below: Below, options: Mapping[str, Any]) -> ReplicaLayer:
+    """The layer of this process. ``options``: ``replicas``, the number of replicas of each rank; ``run``: 0 in the first
+    run of the program, more when it has been started again."""
+    layer = ReplicaLayer(below, options)
+    _current[:] = [layer]
+    return layer
+
+
+class ReplicaLayer:
+    """:class:`ckpt.layer.Layer` of one replica."""
+
+    def __init__(self, below: Below, options: Mapping[str, Any]) -> None:
+        self.below = below
+        self.replicas = replicas = int(options["replicas"])
+        self.rank, self.replica = divmod(below.rank, replicas)
+        self.size = below.size // replicas
+        self.lock: Lock = below.lock
+        self.streams = Streams()
+        self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
+        self._reported_ns = 0
+        self._lost_ns = 0
+        self._engine: Engine | None = None
+        self._choices: ReplicaChoices | None = None
+
+    # ---- Layer -------------------------------------------------------------------------------------------
+
+    def bind(self, engine: Engine) -> None:
+        self._engine = engine
+        engine.windows.refusal = "one-sided communication is not compared under --redundancy"
+        self._choices = ReplicaChoices(Order(self.replica, self.replicas), engine, self._to_replica)
+        surroundings.install(self._choices.value, self.below.secret, self.rank)
+
+    def on_messages(self, process: int, batch: list[Buffer]) -> None:
+        rank, replica = divmod(process, self.replicas)
+        if replica == self.replica:
+            assert self._engine is not None
+            self._engine.on_messages(rank, batch)
+            return
+        self.below.consumed(process, sum(map(len, batch)), len(batch))
+        assert self._choices is not None
+        for data in batch:
+            self._choices.receive(replica, pickle.loads(data))
+
+    def on_lost(self, processes: Sequence[int], cause: str) -> None:
+        mine = [replica for rank, replica in (divmod(p, self.replicas) for p in processes) if rank == self.rank]
+        assert self._choices is not None
+        if mine:
+            self._choices.lost(mine, wrong=cause == WRONG)
+            self._lost_ns = time.monotonic_ns()
+
+    def tick(self) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._reported_ns >= REPORT_NS:
+            self._reported_ns = now_ns
+            self._report(all_of_it=False)
+            if self._lost_ns and now_ns - self._lost_ns >= STUCK_NS:
+                assert self._choices is not None
+                self._lost_ns = 0
+                if self._choices.is_stuck():
+                    self.below.report({"stuck": True})
+
+    def ending(self, exit_code: int) -> None:
+        self._report(all_of_it=True)
+
+    # ---- Progress ----------------------------------------------------------------------------------------
+
+    def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+        head = data[:SIZE]
+        try:
+            stream = self.streams.find(head if type(head) is bytes else bytes(head))
+        except ValueError as what:
+            raise NotReplicable(f"{what} under --redundancy: what is sent may depend on time") from None
+        if stream is not None:
+            if self.flips is not None:
+                data, payload = self.flips.message(data, payload)
+            stream.add(dst, data, payload)
+        return self.below.send(self.replicas * dst + self.replica, data, payload)
+
+    def acked(self, dst: int) -> int:
+        return self.below.acked(self.replicas * dst + self.replica)
+
+    def release(self, dst: int, sequence: int) -> bool:
+        return self.below.release(self.replicas * dst + self.replica, sequence)
+
+    def backlog_bytes(self, dst: int) -> int:
+        return self.below.backlog_bytes(self.replicas * dst + self.replica)
+
+    def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
+        self.below.consumed(self.replicas * src + self.replica, nbytes, nmessages)
+
+    def poll(self) -> None:
+        self.below.poll()
+
+    def block(self, hungry: bool) -> None:
+        self.tick()
+        self.below.block(hungry)
+
+    def wake(self) -> None:
+        self.below.wake()
+
+    # ---- for the program ---------------------------------------------------------------------------------
+
+    def result(self, data: bytes) -> None:
+        """The final result of the program, pickled: compared like a message."""
+        with self.lock:
+            if self.flips is not None:
+                data = self.flips.content(data)
+            self.streams.named("result").add(self.rank, data, None)
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _report(self, *, all_of_it: bool) -> None:
+        marks = self.streams.report(all_of_it=all_of_it)
+        if marks:
+            self.below.report({"marks": marks})
+
+    def _to_replica(self, replica: int, message: Message) -> None:
+        self.below.send(self.replicas * self.rank + replica, pickle.dumps(message, 5))

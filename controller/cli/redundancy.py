@@ -1,0 +1,66 @@
+"""The options of `ckpt run` for redundant ranks, and which other options do not go with them.
+
+Not here: what they do (`ckpt.controller.replicas`, `ckpt.redundancy`).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ckpt.controller.errors import UsageError
+
+_REPLICAS_MAX = 3
+
+
+def replicas(text: str) -> int:
+    """The number of processes for each rank. Raises argparse.ArgumentTypeError for what is none, or not supported."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if not 1 <= value <= _REPLICAS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text}: 3 (the odd one of three is found), 2 (a difference is found) or 1 (none)"
+        )
+    return value
+
+
+def add_options(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--redundancy",
+        type=replicas,
+        default=1,
+        metavar="N",
+        help="compute every rank in N processes and compare what they send, print and return: 2 or 3 (default 1)",
+    )
+    run.add_argument(
+        "--compare",
+        choices=("late", "sender", "receiver"),
+        help="with --redundancy: when messages are compared; late: while the program goes on (the default)",
+    )
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for options that do not go with ``--redundancy``."""
+    if arguments.redundancy == 1:
+        if arguments.compare is not None:
+            raise UsageError("--compare says how replicas are compared: give --redundancy 2 or 3, too")
+        return
+    if arguments.compare in ("sender", "receiver"):
+        raise UsageError(f"--compare {arguments.compare} is not there yet: only late is")
+    no_lines = "there are no checkpoints under --redundancy yet"
+    refused = {
+        "--every": (arguments.every is not None, no_lines),
+        "--time-limit": (arguments.time_limit is not None, f"{no_lines}, and none to stop with"),
+        "--checkpoint-on-signal": (arguments.checkpoint_on_signal, no_lines),
+        "--resume auto": (arguments.resume == "auto", no_lines),
+        "--explicit": (arguments.explicit, no_lines),
+        "--on-failure continue": (
+            arguments.on_failure == "continue",
+            "the program is not told of a dead replica: the others compute its rank",
+        ),
+        "--files": (arguments.files is not None, "a program with replicas may not write files"),
+    }
+    for name, (given, why) in refused.items():
+        if given:
+            raise UsageError(f"--redundancy {arguments.redundancy} and {name}: {why}")

@@ -1,0 +1,149 @@
+"""The output of a job with replicas: read from the files of all, printed once, as far as enough of them agree.
+
+Replica k of rank h writes to ``rank-h.replica-k.out`` and ``.err`` in the job's ``output``. What is agreed (`text`) is printed and
+appended to ``rank-h.out`` and ``rank-h.err``. Standard error is printed alike while the replicas agree; where they do not (an
+address in a message), that of the replica with the lowest number is printed from there, and nobody is called wrong for it.
+
+After the program has been started again, text that was printed is not printed a second time if it is the same.
+
+The interface is that of `ckpt.controller.service.passthrough.Passthrough`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ckpt.controller.replicas.text import Conflict, TextVote
+from ckpt.store.disk.privacy import open_regular
+
+POLL_BUSY_NS: Final = 10_000_000
+POLL_IDLE_NS: Final = 100_000_000
+_READ_BYTES: Final = 1 << 16
+
+Emit = Callable[[int, str, bytes], None]
+
+
+class _Stream:
+    """One stream of one rank."""
+
+    def __init__(self, directory: str, rank: int, stream: str, replicas: int) -> None:
+        self.rank, self.stream, self.replicas = rank, stream, replicas
+        self.paths = [os.path.join(directory, f"rank-{rank}.replica-{k}.{stream}") for k in range(replicas)]
+        self.fds = [open_regular(path, os.O_RDONLY | os.O_CREAT) for path in self.paths]
+        self.printed = open_regular(
+            os.path.join(directory, f"rank-{rank}.{stream}"), os.O_RDWR | os.O_CREAT
+        )
+        self.printed_bytes = 0
+        self.line = b""
+        self.begin()
+
+    def begin(self) -> None:
+        self.vote = TextVote(self.replicas)
+        self.read_bytes = [0] * self.replicas
+        self.again_bytes = 0
+        self.line = b""
+
+    def read(self) -> list[Conflict]:
+        """Feed what the replicas have written since."""
+        found = []
+        for replica in list(self.vote.ahead):
+            data = os.pread(self.fds[replica], _READ_BYTES, self.read_bytes[replica])
+            if data:
+                self.read_bytes[replica] += len(data)
+                conflict = self.vote.write(replica, data)
+                if conflict is not None:
+                    found.append(conflict)
+        return found
+
+    def close(self) -> None:
+        for fd in [*self.fds, self.printed]:
+            os.close(fd)
+
+
+class ReplicaOutput:
+    """`on_conflict(rank, conflict)`: replicas of a rank have written different text to standard output."""
+
+    def __init__(
+        self,
+        directory: str,
+        ranks: int,
+        replicas: int,
+        emit: Emit,
+        say: Callable[[str], None],
+        on_conflict: Callable[[int, Conflict], None],
+    ) -> None:
+        self._emit, self._say, self._on_conflict = emit, say, on_conflict
+        self._streams = [
+            _Stream(directory, rank, stream, replicas) for rank in range(ranks) for stream in ("out", "err")
+        ]
+        self._idle_polls = 0
+
+    def poll(self) -> bool:
+        """Print what has become agreed; returns whether there was any."""
+        has_text = False
+        conflicts: list[tuple[int, Conflict]] = []
+        for each in self._streams:
+            found = each.read()
+            text, conflict = each.vote.take()
+            if conflict is not None:
+                found.append(conflict)
+            if found and each.stream == "err":
+                text += each.vote.rest(min(each.vote.ahead))
+            elif found:
+                conflicts += [(each.rank, conflict) for conflict in found]
+            if text:
+                has_text = True
+                self._print(each, text)
+        self._idle_polls = 0 if has_text else self._idle_polls + 1
+        for rank, conflict in conflicts:
+            self._on_conflict(rank, conflict)
+        return has_text
+
+    def interval_ns(self) -> int:
+        """The time until the next `poll` is due, in ns."""
+        return min(POLL_IDLE_NS, POLL_BUSY_NS * (1 + self._idle_polls // 4))
+
+    def drop(self, replicas: Iterable[int]) -> None:
+        """These replicas have no voice any more."""
+        for each in self._streams:
+            each.vote.drop(replicas)
+
+    def begin_again(self) -> None:
+        """The program is started again, and no process of it lives: all replicas have a voice, and write from the start."""
+        for each in self._streams:
+            for path in each.paths:
+                os.truncate(path, 0)
+            each.begin()
+
+    def finish(self) -> None:
+        """Print the rest. Call it when no process lives."""
+        while self.poll():
+            pass
+        for each in self._streams:
+            if each.stream == "err" and each.vote.ahead:
+                self._print(each, each.vote.rest(min(each.vote.ahead)))
+            if each.line:
+                self._emit(each.rank, each.stream, each.line)
+            each.close()
+        self._streams = []
+
+    def _print(self, each: _Stream, text: bytes) -> None:
+        """Print agreed text, but for what has been printed before the program was started again."""
+        old = os.pread(each.printed, len(text), each.again_bytes)
+        if old and not text.startswith(old):
+            self._say(
+                f"rank {each.rank} std{each.stream}: the output produced again differs from byte "
+                f"{each.again_bytes} on; printing it again from there"
+            )
+            os.ftruncate(each.printed, each.again_bytes)
+            old = b""
+        each.again_bytes += len(text)
+        fresh = text[len(old) :]
+        if not fresh:
+            return
+        os.pwrite(each.printed, fresh, each.again_bytes - len(fresh))
+        lines, newline, each.line = (each.line + fresh).rpartition(b"\n")
+        if newline:
+            self._emit(each.rank, each.stream, lines + newline)

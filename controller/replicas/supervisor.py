@@ -1,0 +1,430 @@
+"""The life of a job whose ranks are computed by several processes each. Pure.
+
+Process N·h + k is replica k of rank h; all processes with the same k are *plane* k, a whole copy of the job: nothing but
+choices goes from one plane to another (:mod:`ckpt.redundancy.layer`). So a replica that is lost, or wrong, takes its plane
+with it: the others of the plane would wait for it, or have its wrong data. The other planes go on and do not wait.
+
+    computes ──a process died───────────────────────────────▶ lost
+             ──digests, text or result differ from most─────▶ lost, as wrong
+             ──its program ended with an error, or left──────▶ ended: its outcome still counts
+             ──all its processes have finished───────────────▶ finished
+
+The outcome of a plane is: finished; or the rank that failed first, with its exit code. The job has the outcome that more than
+half of the planes have that it began with. Then
+
+    finished     the others have LAST_PLANE_NS to finish too, for the comparison; a stopped process is not waited for longer
+    an error     the job ends with that exit code
+
+Where replicas differ and no majority can be had (two that differ; three that all differ; outcomes that differ), nobody knows
+who is right: the program is started again from its beginning, RERUNS_MAX times at most, then the job ends with
+EXIT_REPLICAS_DIFFER. Where no plane is left, the program is started again as after any death. One plane that is left goes on,
+and is not compared: this is logged and said.
+
+Not here: the vote on messages (`ckpt.redundancy.vote`) and on text (`text`), files, processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
+from ckpt.controller.supervision import messages
+from ckpt.controller.supervision.coordinator import Coordinator
+from ckpt.controller.supervision.events import (
+    Action,
+    AgentLost,
+    Died,
+    End,
+    Event,
+    Finished,
+    Hello,
+    Log,
+    ProgramError,
+    Say,
+    Send,
+    Terminate,
+    Tick,
+)
+from ckpt.controller.supervision.failure_policy import restart_if_left, signal_name
+from ckpt.controller.supervision.supervisor import Supervisor
+from ckpt.redundancy.vote import Verdict, Vote
+from ckpt.transport.records import dataclass
+
+LAST_PLANE_NS: Final = 5_000_000_000
+RERUNS_MAX: Final = 2
+KILL: Final = 9
+
+Outcome = tuple[Any, ...]
+"""("finished",), or ("failed", rank, exit code)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A process has told marks, by stream; or that it is stuck with a choice of a wrong leader."""
+
+    rank: int
+    incarnation: int
+    marks: Mapping[str, list[tuple[int, str]]]
+    stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextDiffers:
+    """Replicas of `rank` have written different text; `odd` as in `text.Conflict`, `at`: offset in bytes."""
+
+    rank: int
+    odd: tuple[int, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRead:
+    """All that finished processes have written has been read and compared. The answer to `ReadOutput`."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutput:
+    """Read and compare what the processes have written until now. The answer is `OutputRead`."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropVoices:
+    """The text of these planes counts no more."""
+
+    planes: tuple[int, ...]
+
+
+class ReplicaSupervisor(Supervisor):
+    """`replicas`: N; the coordinator's size is the number of processes, n·N."""
+
+    def __init__(self, coordinator: Coordinator, *, replicas: int, **options: Any) -> None:
+        super().__init__(coordinator, **options)
+        self.replicas = replicas
+        self.needed = replicas // 2 + 1
+        self.reruns = 0
+        self.patience_ns: int | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.planes = set(range(self.replicas))
+        """Those that compute or have finished."""
+        self.outcomes: dict[int, Outcome] = {}
+        self.votes = [Vote(self.replicas) for _ in range(self.size // self.replicas)]
+        self.patience_ns = None
+        self.is_read = False
+
+    @property
+    def voices(self) -> set[int]:
+        """Planes that compute, or have an outcome, and are neither lost nor wrong."""
+        return self.planes | self.outcomes.keys()
+
+    def processes(self, planes: Collection[int]) -> tuple[int, ...]:
+        return tuple(p for p in range(self.size) if p % self.replicas in planes)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Per rank: its replicas with a voice, and how many messages have been compared."""
+        return [
+            {"rank": rank, "replicas": sorted(self.planes), "compared": vote.compared}
+            for rank, vote in enumerate(self.votes)
+        ]
+
+    def deadline_ns(self) -> int | None:
+        times = [when for when in (super().deadline_ns(), self.patience_ns) if when is not None]
+        return min(times, default=None)
+
+    # ---- events ------------------------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event | Reported | TextDiffers | OutputRead, now_ns: int) -> list[Action]:  # type: ignore[override]
+        match event:
+            case Reported():
+                return self._reported(event, now_ns) if event.incarnation == self.incarnation else []
+            case TextDiffers():
+                return self._text_differs(event, now_ns)
+            case OutputRead(incarnation=incarnation):
+                self.is_read = incarnation == self.incarnation
+                return self._check_outcomes(now_ns)
+            case Tick() if self.patience_ns is not None and now_ns >= self.patience_ns:
+                return [*super()._dispatch(event, now_ns), *self._out_of_patience(now_ns)]
+            case AgentLost():
+                self.patience_ns = None
+        return super()._dispatch(event, now_ns)
+
+    def _launch(self, reason: str, now_ns: int) -> list[Action]:
+        self._begin()
+        return super()._launch(reason, now_ns)
+
+    def _hello(self, event: Hello, now_ns: int) -> list[Action]:
+        return [*super()._hello(event, now_ns), *self._check_outcomes(now_ns)]
+
+    def _reported(self, event: Reported, now_ns: int) -> list[Action]:
+        rank, replica = divmod(event.rank, self.replicas)
+        if self.phase not in ("starting", "running") or replica not in self.planes:
+            return []
+        if event.stuck:
+            why = f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"
+            return self._run_again(why, now_ns)
+        for stream, marks in event.marks.items():
+            verdict = self.votes[rank].report(replica, stream, marks)
+            if verdict is not None:
+                return self._differ(rank, verdict.odd, _where(verdict), now_ns)
+        return []
+
+    def _text_differs(self, event: TextDiffers, now_ns: int) -> list[Action]:
+        if self.phase not in ("starting", "running") or not self.voices.issuperset(event.odd):
+            return []
+        return self._differ(event.rank, event.odd, {"what": "standard output", "byte": event.at}, now_ns)
+
+    def _differ(self, rank: int, odd: Iterable[int], where: dict[str, Any], now_ns: int) -> list[Action]:
+        odd = [replica for replica in odd if replica in self.voices]
+        text = _text(where)
+        if not odd:
+            why = f"the replicas of rank {rank} differ in {text}, and it cannot be told which of them is right"
+            log = Log("replica-differs", {"rank": rank, "replica": None, **where, "reason": why})
+            return [log, *self._run_again(why, now_ns)]
+        actions: list[Action] = [
+            Log(
+                "replica-differs",
+                {"rank": rank, "replica": replica, "process": rank * self.replicas + replica, **where},
+            )
+            for replica in odd
+        ]
+        who = " and ".join(f"replica {replica} of rank {rank}" for replica in odd)
+        return [*actions, *self._lose(odd, f"{who} differs from the others in {text}", "wrong", now_ns)]
+
+    def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
+        """These planes have no voice any more; those that are left go on."""
+        led = min(self.planes, default=0)
+        actions = self._leave_behind(planes, cause)
+        for plane in planes:
+            self.outcomes.pop(plane, None)
+        for vote in self.votes:
+            vote.drop(list(planes))
+        actions += [DropVoices(tuple(sorted(planes))), *self.coordinator.incomplete(why)]  # type: ignore[list-item]
+        if not self.voices:
+            decision = restart_if_left(
+                f"{why}, the last", restarts=self.restarts, max_restarts=self.max_restarts
+            )
+            return actions + self._carry_out(decision, now_ns)
+        actions.append(Say(f"{why}; the job goes on with the other replicas"))
+        if self.planes and min(self.planes) != led:
+            actions.append(Log("leader-changed", {"replica": min(self.planes), "former": led, "reason": why}))
+        if len(self.voices) == 1:
+            actions += [
+                Log("cluster-unverified", {"replica": min(self.voices), "reason": why}),
+                Say("one replica of each rank is left: from now on nothing is compared"),
+            ]
+        return actions + self._check_there(now_ns) + self._check_outcomes(now_ns)
+
+    def _leave_behind(self, planes: Collection[int], cause: str) -> list[Action]:
+        """End the processes of these planes, and tell the others of it."""
+        gone = self.processes(planes)
+        self.planes -= set(planes)
+        self.failed |= set(gone)
+        packet = {**messages.failed(self.failed), "cause": cause}
+        return [Send(packet, self.processes(self.planes)), Terminate(KILL, gone)]
+
+    # ---- ends of processes -------------------------------------------------------------------------------
+
+    def _died(self, event: Died, now_ns: int) -> list[Action]:
+        if self.phase in ("stopping", "fencing", "releasing"):
+            return super()._died(event, now_ns)
+        self.gone.add(event.rank)
+        rank, replica = divmod(event.rank, self.replicas)
+        how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
+        fields = {"rank": rank, "replica": replica, "process": event.rank, "incarnation": self.incarnation, **how}
+        if replica not in self.planes or event.rank in self.finished and event.code == 0:
+            return [Log("rank-left", fields)]
+        who = f"replica {replica} of rank {rank}"
+        if event.signal is not None:
+            why = f"{who} was killed by {signal_name(event.signal)}"
+            return [Log("replica-lost", {**fields, "reason": why}), *self._lose([replica], why, "lost", now_ns)]
+        outcome = ("failed", rank, event.code or 1)
+        return [Log("rank-died", fields), *self._ended(replica, outcome, f"{who} left", now_ns)]
+
+    def _failed_after_release(self, event: Died) -> bool:
+        """A process that is killed after the release changes nothing: the result has been compared."""
+        super()._failed_after_release(Died(event.rank, event.incarnation, None, event.code))
+        return False
+
+    def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
+        rank, replica = divmod(event.rank, self.replicas)
+        if self.phase not in ("starting", "running") or replica not in self.planes:
+            return []
+        last_line = event.traceback.rstrip().rpartition("\n")[2]
+        fields = {"rank": rank, "replica": replica, "exit_code": event.exit_code, "traceback": event.traceback}
+        outcome = ("failed", rank, event.exit_code)
+        who = f"replica {replica} of rank {rank} failed with exit code {event.exit_code}"
+        why = f"{who}: {last_line}" if last_line else who
+        return [Log("rank-failed", fields), *self._ended(replica, outcome, why, now_ns)]
+
+    def _ended(self, replica: int, outcome: Outcome, why: str, now_ns: int) -> list[Action]:
+        """A program has failed: its plane cannot go on, but others may come to the same end."""
+        led = min(self.planes)
+        self.outcomes[replica] = outcome
+        # Perhaps it was wrong, and has failed because of that: its choices count as those of one that was wrong.
+        spared = {outcome[1] * self.replicas + replica}  # it ends by itself, and still writes its text
+        actions = [
+            replace_ranks(action, spared) for action in self._leave_behind([replica], "wrong")
+        ]
+        if self.planes and min(self.planes) != led:
+            actions.append(Log("leader-changed", {"replica": min(self.planes), "former": led, "reason": why}))
+        return actions + self._check_there(now_ns) + self._check_outcomes(now_ns)
+
+    def _finished(self, event: Finished, now_ns: int) -> list[Action]:
+        if self.phase == "stopping" and self.passed_on_ns is not None:
+            return super()._finished(event, now_ns)
+        rank, replica = divmod(event.rank, self.replicas)
+        if self.phase not in ("starting", "running") or replica not in self.planes:
+            return []
+        if event.exit_code:
+            error = ProgramError(event.rank, event.incarnation, event.exit_code)
+            return self._program_error(error, now_ns)
+        self.finished[event.rank] = 0
+        fields = {"rank": rank, "replica": replica, "exit_code": 0}
+        if all(process in self.finished for process in self.processes([replica])):
+            self.outcomes[replica] = ("finished",)
+        return [Log("rank-finished", fields), *self._check_outcomes(now_ns)]
+
+    # ---- the outcome -------------------------------------------------------------------------------------
+
+    def _check_finished(self) -> list[Action]:
+        return []  # what planes have come to: `_check_outcomes`
+
+    def _check_outcomes(self, now_ns: int) -> list[Action]:
+        if self.phase != "running":
+            return []
+        ballots: dict[Outcome, list[int]] = {}
+        for plane, outcome in self.outcomes.items():
+            ballots.setdefault(outcome, []).append(plane)
+        open_ = self.planes - self.outcomes.keys()
+        outcome = max(ballots, key=lambda each: len(ballots[each]), default=None)
+        if outcome is None or len(ballots[outcome]) < min(self.needed, len(self.voices)):
+            if open_ or not ballots:
+                return []
+            ends = "; ".join(_came_to(plane, each) for plane, each in sorted(self.outcomes.items()))
+            why = f"the replicas came to different ends ({ends}), and it cannot be told which is right"
+            return [
+                Log("replica-differs", {"replica": None, "what": "the end", "reason": why}),
+                *self._run_again(why, now_ns),
+            ]
+        others = [plane for plane in self.outcomes if self.outcomes[plane] != outcome]
+        if others:
+            return self._wrong_end(others, outcome, now_ns)
+        if outcome[0] == "failed":
+            return self._all_failed(outcome, now_ns)
+        if open_:
+            if self.patience_ns is None:
+                self.patience_ns = now_ns + LAST_PLANE_NS
+            return []
+        return self._all_finished(now_ns)
+
+    def _wrong_end(self, planes: list[int], right: Outcome, now_ns: int) -> list[Action]:
+        ends = " and ".join(_came_to(plane, self.outcomes[plane]) for plane in planes)
+        logs: list[Action] = [
+            Log(
+                "replica-differs",
+                {
+                    "rank": self.outcomes[plane][1] if len(self.outcomes[plane]) > 1 else None,
+                    "replica": plane,
+                    "what": "the end",
+                    "reason": f"{_came_to(plane, self.outcomes[plane])}, and the others have not: {right}",
+                },
+            )
+            for plane in planes
+        ]
+        return [*logs, *self._lose(planes, f"{ends}, unlike the others", "wrong", now_ns)]
+
+    def _all_failed(self, outcome: Outcome, now_ns: int) -> list[Action]:
+        _, rank, code = outcome
+        reason = f"rank {rank} failed with exit code {code}"
+        self.ending = None
+        return [Say(reason), *self._stop_now(End(code, reason), now_ns)]
+
+    def _all_finished(self, now_ns: int) -> list[Action]:
+        """All planes with a voice have finished: compare what is left, then let them leave."""
+        if not self.is_read:
+            return [ReadOutput(self.incarnation)]  # type: ignore[list-item]
+        for rank, vote in enumerate(self.votes):
+            verdict = vote.finish()
+            if verdict is not None:
+                where = {"what": "the number of messages", **_where(verdict)}
+                return self._differ(rank, verdict.odd, where, now_ns)
+        self.patience_ns = None
+        self.phase = "releasing"
+        self.outcome = End(0, "all ranks have finished")
+        compared = {
+            "replicas": sorted(self.planes),
+            "verified": len(self.voices) >= self.needed,
+            "compared": sum(vote.compared for vote in self.votes),
+        }
+        log = Log("result-compared", compared)
+        return [log, *self.coordinator.closed(self.outcome.reason), Send(messages.release()), *self._check_gone()]
+
+    def _out_of_patience(self, now_ns: int) -> list[Action]:
+        self.patience_ns = None
+        slow = self.planes - self.outcomes.keys()
+        if self.phase != "running" or not slow:
+            return []
+        why = f"replica {' and '.join(map(str, sorted(slow)))} of the ranks has not finished with the others"
+        log = Log("replica-lost", {"rank": None, "replica": min(slow), "reason": why})
+        return [log, *self._lose(slow, why, "lost", now_ns)]
+
+    def _run_again(self, why: str, now_ns: int) -> list[Action]:
+        """Nobody knows who is right: the program starts again from its beginning."""
+        if self.reruns >= RERUNS_MAX:
+            reason = (
+                f"{why}. This was run {self.reruns + 1} of the program: it does not compute the same each time "
+                "(docs/redundancy.md names usual reasons), or this machine computes wrongly"
+            )
+            return self._stop_now(End(EXIT_REPLICAS_DIFFER, reason, "interrupted"), now_ns)
+        self.reruns += 1
+        decision = restart_if_left(why, restarts=self.restarts, max_restarts=self.max_restarts)
+        if decision.verdict == "end":
+            return self._stop_now(End(EXIT_REPLICAS_DIFFER, decision.reason, "interrupted"), now_ns)
+        return self._carry_out(decision, now_ns)
+
+
+def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported:
+    """The event of a packet of the kind `layer`. What is not well-formed in it is left out: it then counts as not told."""
+    told = packet.get("marks")
+    marks = {
+        name: [
+            (mark[0], mark[1])
+            for mark in rows
+            if isinstance(mark, list) and len(mark) == 2 and type(mark[0]) is int and type(mark[1]) is str
+        ]
+        for name, rows in (told.items() if isinstance(told, dict) else ())
+        if isinstance(rows, list)
+    }
+    return Reported(process, incarnation, marks, packet.get("stuck") is True)
+
+
+def replace_ranks(action: Action, spared: set[int]) -> Action:
+    """The same action, but a kill spares these processes."""
+    if not isinstance(action, Terminate):
+        return action
+    return Terminate(action.number, tuple(rank for rank in action.ranks or () if rank not in spared))
+
+
+def _where(verdict: Verdict) -> dict[str, Any]:
+    stream = verdict.stream
+    what = {"point": "messages", "result": "results"}.get(stream, f"messages of collectives ({stream})")
+    return {"what": what, "first": verdict.first, "last": verdict.last}
+
+
+def _text(where: Mapping[str, Any]) -> str:
+    if "byte" in where:
+        return f"{where['what']}, at byte {where['byte']}"
+    numbers = f"{where['first']}" if where["first"] == where["last"] else f"{where['first']} to {where['last']}"
+    return f"{where['what']} (number {numbers})"
+
+
+def _came_to(plane: int, outcome: Outcome) -> str:
+    if outcome[0] == "finished":
+        return f"replica {plane} of all ranks finished"
+    return f"replica {plane} of rank {outcome[1]} failed with exit code {outcome[2]}"

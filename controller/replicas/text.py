@@ -1,0 +1,116 @@
+"""The vote on text: what replicas of one rank write to one stream, byte by byte. Pure.
+
+    agreed     as many replicas as are needed have written these bytes: they may be printed
+    behind     a replica has not written yet what the others agreed on: it has to write the same later
+    odd        a replica has written something else than what is agreed
+    no vote    none of the texts can get as many voices as are needed any more
+
+Needed are more than half of the replicas that the rank began with, or all that are left if these are fewer.
+
+Not here: files and lines (`output`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+
+from ckpt.transport.records import dataclass
+
+
+def common(one: bytes, other: bytes) -> int:
+    """The number of bytes at the beginning that are equal in both."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """`odd`: the replicas that differ from what is agreed; empty: no text gets enough voices. `at`: offset in bytes."""
+
+    odd: tuple[int, ...]
+    at: int
+
+
+class TextVote:
+    """One stream of one rank."""
+
+    def __init__(self, replicas: int) -> None:
+        self.majority = replicas // 2 + 1
+        self.ahead = {replica: b"" for replica in range(replicas)}
+        """What each replica has written beyond what is agreed."""
+        self.behind = dict.fromkeys(range(replicas), b"")
+        """What is agreed and each replica has not written yet."""
+        self.agreed = 0
+
+    @property
+    def needed(self) -> int:
+        return min(self.majority, len(self.ahead))
+
+    def drop(self, replicas: Iterable[int]) -> None:
+        """These replicas have no voice any more."""
+        for replica in replicas:
+            self.ahead.pop(replica, None)
+            self.behind.pop(replica, None)
+
+    def write(self, replica: int, data: bytes) -> Conflict | None:
+        """A replica has written `data`."""
+        if replica not in self.ahead:
+            return None
+        due = self.behind[replica]
+        same = common(due, data)
+        self.ahead[replica] += data[same:]
+        if same < min(len(due), len(data)):
+            self.behind[replica] = b""
+            return Conflict((replica,), self.agreed - len(due) + same)
+        self.behind[replica] = due[same:]
+        return None
+
+    def take(self) -> tuple[bytes, Conflict | None]:
+        """The bytes that have become agreed, and what conflicts with them."""
+        text = b""
+        for group in combinations(sorted(self.ahead), self.needed):
+            first = self.ahead[group[0]]
+            size = min((common(first, self.ahead[other]) for other in group[1:]), default=len(first))
+            if size > len(text):
+                text = first[:size]
+        odd = []
+        for replica, written in self.ahead.items():
+            same = common(text, written)
+            if same < min(len(text), len(written)):
+                odd.append(replica)
+            else:
+                self.behind[replica] += text[same:]
+                self.ahead[replica] = written[same:]
+        self.agreed += len(text)
+        if odd:
+            return text, Conflict(tuple(odd), self.agreed)
+        return text, self._no_vote()
+
+    def rest(self, replica: int) -> bytes:
+        """What `replica` alone has written, taken without a vote: for what is not compared."""
+        found = self.ahead[replica]
+        self.drop([other for other in list(self.ahead) if other != replica])
+        self.ahead[replica] = self.behind[replica] = b""
+        self.agreed += len(found)
+        return found
+
+    def _no_vote(self) -> Conflict | None:
+        first: dict[int, int] = {}
+        silent = 0
+        for written in self.ahead.values():
+            if written:
+                first[written[0]] = first.get(written[0], 0) + 1
+            else:
+                silent += 1
+        if first and max(first.values()) + silent < self.needed:
+            return Conflict((), self.agreed)
+        return None
