@@ -17,6 +17,7 @@ Packets from the controller, and what the rank does
     release    all ranks have finished: a rank that waits in :meth:`Runtime.finish` may leave
     alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
     failed     these ranks are dead and are not started again: operations with them end, there are no more images
+    layer      for the layer under the engine, if there is one (:mod:`ckpt.mpi.base.layer`)
     stop       leave at once, with the given exit code
     status     answer with counters and with where the program is
     ========== =================================================================================================
@@ -263,6 +264,9 @@ class Runtime:
                 self.imager.abandon()
             case "failed":
                 self._drop_ranks(packet["ranks"], packet.get("cause", ""))
+            case "layer":
+                if self.layer is not None:
+                    self.layer.on_packet(packet)
             case "stop":
                 self.leave(packet["exit_code"], packet.get("reason"))
             case "status":

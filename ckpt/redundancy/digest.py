@@ -20,6 +20,7 @@ Not here: the comparison (vote.py), when a report is sent (layer.py).
 
 from __future__ import annotations
 
+from collections import deque
 from hashlib import blake2b
 
 from ckpt.layer import ACTIVE, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, Buffer, unpack
@@ -32,6 +33,12 @@ EVERY = 64
 REPORT_NS = 50_000_000
 """A replica reports at most so often, and at least so often while there is something to report."""
 
+RING = 1024
+"""So many messages of a stream are remembered one by one, to find the first that differs."""
+
+DETAILS_MAX = 2048
+"""At most so many are told, the last ones of each stream."""
+
 HEADS_MAX = 4096
 _BYTES = 8
 _FEW = 64
@@ -40,17 +47,17 @@ _FEW = 64
 class Stream:
     """One stream of one replica: `count` messages so far, `state` the digest over all of them."""
 
-    __slots__ = ("_due", "_last", "_recent", "count", "name", "state")
+    __slots__ = ("_due", "_last", "_ring", "count", "name", "state")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.count = 0
         self.state = bytes(16)
         self._due: list[tuple[int, bytes]] = []
-        self._recent: list[tuple[int, bytes]] = []
+        self._ring: deque[tuple[bytes, int]] = deque(maxlen=RING)
         self._last = 0
 
-    def add(self, dst: int, data: Buffer, payload: Buffer | None) -> None:
+    def add(self, dst: int, data: Buffer, payload: Buffer | None, now_ns: int) -> None:
         """One message for rank `dst`: `data`, which begins with the envelope, and then `payload`."""
         chain = blake2b(self.state, digest_size=16)
         chain.update(dst.to_bytes(4, "little", signed=True))
@@ -59,20 +66,27 @@ class Stream:
             chain.update(payload)
         self.state = state = chain.digest()
         self.count = count = self.count + 1
+        self._ring.append((state, now_ns))
         if not count % EVERY:
             self._due.append((count, state))
-            self._recent.clear()
-        else:
-            self._recent.append((count, state))
 
     def marks(self, *, few: bool) -> list[tuple[int, str]]:
-        """The marks to report now; `few`: all of them."""
-        chosen = self._due + (self._recent if few else [])
+        """The marks to report now; `few`: with all those behind the last one at a multiple of EVERY."""
+        chosen = self._due
+        if few and self.waiting:
+            first = max(self.count - self.waiting, self._last)
+            ring = list(self._ring)[first - self.count :] if first < self.count else []
+            chosen = chosen + [(first + 1 + at, state) for at, (state, _) in enumerate(ring)]
         fresh = [(count, state[:_BYTES].hex()) for count, state in chosen if count > self._last]
-        self._due.clear()
+        self._due = []
         if fresh:
             self._last = fresh[-1][0]
         return fresh
+
+    def details(self) -> list[tuple[int, str, int]]:
+        """The last messages one by one: number, digest, when (ns of the monotonic clock)."""
+        first = self.count - len(self._ring) + 1
+        return [(first + at, state[:_BYTES].hex(), ns) for at, (state, ns) in enumerate(self._ring)]
 
     @property
     def is_open(self) -> bool:
@@ -81,8 +95,8 @@ class Stream:
 
     @property
     def waiting(self) -> int:
-        """Messages behind the last reported mark, as far as they are remembered one by one."""
-        return len(self._recent)
+        """Messages behind the last multiple of EVERY."""
+        return self.count % EVERY
 
 
 class Streams:
@@ -135,5 +149,7 @@ class Streams:
                 found[stream.name] = marks
         return found
 
-
-assert SIZE == 32
+    def details(self) -> dict[str, list[tuple[int, str, int]]]:
+        """The last messages of all streams, one by one."""
+        each = max(64, DETAILS_MAX // max(1, len(self._by_name)))
+        return {name: stream.details()[-each:] for name, stream in self._by_name.items() if stream.count}

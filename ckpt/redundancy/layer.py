@@ -93,6 +93,10 @@ class ReplicaLayer:
             self._choices.lost(mine, wrong=cause == WRONG)
             self._lost_ns = time.monotonic_ns()
 
+    def on_packet(self, packet: Mapping[str, Any]) -> None:
+        """The controller asks for the last messages one by one: a replica differs, and it wants to know where it began."""
+        self.below.report({"details": self.streams.details(), "question": packet.get("question")})
+
     def tick(self) -> None:
         now_ns = time.monotonic_ns()
         if now_ns - self._reported_ns >= REPORT_NS:
@@ -118,7 +122,7 @@ class ReplicaLayer:
         if stream is not None:
             if self.flips is not None:
                 data, payload = self.flips.message(data, payload)
-            stream.add(dst, data, payload)
+            stream.add(dst, data, payload, time.monotonic_ns())
         return self.below.send(self.replicas * dst + self.replica, data, payload)
 
     def acked(self, dst: int) -> int:
@@ -150,7 +154,7 @@ class ReplicaLayer:
         with self.lock:
             if self.flips is not None:
                 data = self.flips.content(data)
-            self.streams.named("result").add(self.rank, data, None)
+            self.streams.named("result").add(self.rank, data, None, time.monotonic_ns())
 
     # ---- inside ------------------------------------------------------------------------------------------
 

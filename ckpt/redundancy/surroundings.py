@@ -7,7 +7,7 @@ Made the same, by asking the leader (a choice as any other, :mod:`ckpt.redundanc
 
 Made the same without asking: a generator whose key is the job's secret and the rank
     os.urandom          and so uuid4, secrets, random.SystemRandom, and numpy generators without a seed
-    random              the module's own generator is seeded from it
+    random              generators without a seed, the module's own too
 
 Refused, with NotReplicable, before anything is done
     files               opened for writing, created, renamed, removed
@@ -218,8 +218,15 @@ def _same_pid(ask: Ask) -> None:
 def _same_random_numbers(key: bytes) -> None:
     program_os: Any = sys.modules["os"]
     generator: Any = random
-    program_os.urandom = generator._urandom = Randomness(key)
-    random.seed(key)
+    urandom = program_os.urandom = generator._urandom = Randomness(key)
+    genuine: Any = random.Random.seed
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        genuine(self, int.from_bytes(urandom(32), "little") if a is None else a, version)
+
+    generator.Random.seed = seed  # without a value, its own would take bytes of the system
+    generator.seed = generator._inst.seed
+    generator.seed()
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:  # imported already, and seeded with other bytes
         numpy_random.seed([int.from_bytes(key[at : at + 4], "little") for at in range(0, 32, 4)])

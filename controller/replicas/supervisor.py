@@ -48,12 +48,15 @@ from ckpt.controller.supervision.events import (
 )
 from ckpt.controller.supervision.failure_policy import restart_if_left, signal_name
 from ckpt.controller.supervision.supervisor import Supervisor
+from ckpt.redundancy.origin import Details, origin
 from ckpt.redundancy.vote import Verdict, Vote
 from ckpt.transport.records import dataclass
 
 LAST_PLANE_NS: Final = 5_000_000_000
+INQUIRY_NS: Final = 1_000_000_000
 RERUNS_MAX: Final = 2
 KILL: Final = 9
+TERM: Final = 15
 
 Outcome = tuple[Any, ...]
 """("finished",), or ("failed", rank, exit code)."""
@@ -61,12 +64,29 @@ Outcome = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A process has told marks, by stream; or that it is stuck with a choice of a wrong leader."""
+    """A process has told marks, by stream; or its last messages one by one, in answer to `question`; or that it is stuck
+    with a choice of a wrong leader."""
 
     rank: int
     incarnation: int
     marks: Mapping[str, list[tuple[int, str]]]
     stuck: bool = False
+    details: Details | None = None
+    question: int = 0
+
+
+class _Inquiry:
+    """Planes that are wrong: where did it begin? `fields`: what has been seen, of `rank`; `answers`: by process."""
+
+    def __init__(
+        self, question: int, odd: Collection[int], rank: int | None, fields: dict[str, Any], until_ns: int
+    ) -> None:
+        self.question = question
+        self.odd = tuple(sorted(odd))
+        self.rank = rank
+        self.fields = fields
+        self.until_ns = until_ns
+        self.answers: dict[int, Details] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +127,7 @@ class ReplicaSupervisor(Supervisor):
         self.replicas = replicas
         self.needed = replicas // 2 + 1
         self.reruns = 0
+        self.questions = 0
         self.patience_ns: int | None = None
         self._begin()
 
@@ -117,6 +138,7 @@ class ReplicaSupervisor(Supervisor):
         self.votes = [Vote(self.replicas) for _ in range(self.size // self.replicas)]
         self.patience_ns = None
         self.is_read = False
+        self.inquiry: _Inquiry | None = None
 
     @property
     def voices(self) -> set[int]:
@@ -134,7 +156,8 @@ class ReplicaSupervisor(Supervisor):
         ]
 
     def deadline_ns(self) -> int | None:
-        times = [when for when in (super().deadline_ns(), self.patience_ns) if when is not None]
+        asked_ns = None if self.inquiry is None else self.inquiry.until_ns
+        times = [when for when in (super().deadline_ns(), self.patience_ns, asked_ns) if when is not None]
         return min(times, default=None)
 
     # ---- events ------------------------------------------------------------------------------------------
@@ -148,8 +171,13 @@ class ReplicaSupervisor(Supervisor):
             case OutputRead(incarnation=incarnation):
                 self.is_read = incarnation == self.incarnation
                 return self._check_outcomes(now_ns)
-            case Tick() if self.patience_ns is not None and now_ns >= self.patience_ns:
-                return [*super()._dispatch(event, now_ns), *self._out_of_patience(now_ns)]
+            case Tick():
+                actions = super()._dispatch(event, now_ns)
+                if self.inquiry is not None and now_ns >= self.inquiry.until_ns:
+                    actions = [*actions, *self._conclude(self.inquiry, now_ns)]
+                if self.patience_ns is not None and now_ns >= self.patience_ns:
+                    actions = [*actions, *self._out_of_patience(now_ns)]
+                return actions
             case AgentLost():
                 self.patience_ns = None
         return super()._dispatch(event, now_ns)
@@ -163,8 +191,10 @@ class ReplicaSupervisor(Supervisor):
 
     def _reported(self, event: Reported, now_ns: int) -> list[Action]:
         rank, replica = divmod(event.rank, self.replicas)
-        if self.phase not in ("starting", "running") or replica not in self.planes:
+        if self.phase not in ("starting", "running") or replica not in self.voices:
             return []
+        if event.details is not None:
+            return self._answered(event, event.details, now_ns)
         if event.stuck:
             why = f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"
             return self._run_again(why, now_ns)
@@ -186,15 +216,58 @@ class ReplicaSupervisor(Supervisor):
             why = f"the replicas of rank {rank} differ in {text}, and it cannot be told which of them is right"
             log = Log("replica-differs", {"rank": rank, "replica": None, **where, "reason": why})
             return [log, *self._run_again(why, now_ns)]
-        actions: list[Action] = [
-            Log(
-                "replica-differs",
-                {"rank": rank, "replica": replica, "process": rank * self.replicas + replica, **where},
+        return self._inquire(odd, rank, where, now_ns)
+
+    def _inquire(self, odd: Collection[int], rank: int | None, where: dict[str, Any], now_ns: int) -> list[Action]:
+        """These planes are wrong; ask all processes for their last messages, to learn where it began."""
+        if self.inquiry is not None:
+            return []  # one after the other: what differs, differs again
+        self.questions += 1
+        self.inquiry = _Inquiry(self.questions, odd, rank, where, now_ns + INQUIRY_NS)
+        return [Send(messages.layer(question=self.questions), self._asked())]
+
+    def _asked(self) -> tuple[int, ...]:
+        return tuple(p for p in self.processes(self.voices) if p not in self.gone)
+
+    def _answered(self, event: Reported, details: Details, now_ns: int) -> list[Action]:
+        inquiry = self.inquiry
+        if inquiry is None or event.question != inquiry.question:
+            return []
+        inquiry.answers[event.rank] = details
+        return self._check_inquiry(now_ns)
+
+    def _check_inquiry(self, now_ns: int) -> list[Action]:
+        inquiry = self.inquiry
+        if inquiry is None or not inquiry.answers.keys() >= set(self._asked()):
+            return []
+        return self._conclude(inquiry, now_ns)
+
+    def _conclude(self, inquiry: _Inquiry, now_ns: int) -> list[Action]:
+        """Name the replicas that are wrong, as far as it is known where it began, and take their planes out."""
+        self.inquiry = None
+        odd = [plane for plane in inquiry.odd if plane in self.voices]
+        right = [plane for plane in sorted(self.planes) if plane not in odd]
+        if not odd or self.phase not in ("starting", "running"):
+            return []
+        logs: list[Action] = []
+        texts = []
+        for plane in odd:
+            began = None
+            for other in right:
+                began = began or origin(*(self._answers_of(inquiry, each) for each in (plane, other)))
+            rank = inquiry.rank if began is None else began.rank
+            fields = inquiry.fields
+            if began is not None:
+                fields = {"what": _what(began.stream), "first": began.number, "last": began.number}
+            process = None if rank is None else rank * self.replicas + plane
+            logs.append(
+                Log("replica-differs", {"rank": rank, "replica": plane, "process": process, **fields})
             )
-            for replica in odd
-        ]
-        who = " and ".join(f"replica {replica} of rank {rank}" for replica in odd)
-        return [*actions, *self._lose(odd, f"{who} differs from the others in {text}", "wrong", now_ns)]
+            texts.append(f"replica {plane} of rank {rank} differs from the others in {_text(fields)}")
+        return [*logs, *self._lose(odd, "; ".join(texts), "wrong", now_ns)]
+
+    def _answers_of(self, inquiry: _Inquiry, plane: int) -> list[Details | None]:
+        return [inquiry.answers.get(process) for process in self.processes([plane])]
 
     def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
         """These planes have no voice any more; those that are left go on."""
@@ -220,13 +293,14 @@ class ReplicaSupervisor(Supervisor):
             ]
         return actions + self._check_there(now_ns) + self._check_outcomes(now_ns)
 
-    def _leave_behind(self, planes: Collection[int], cause: str) -> list[Action]:
-        """End the processes of these planes, and tell the others of it."""
+    def _leave_behind(self, planes: Collection[int], cause: str, *, kill: bool = True) -> list[Action]:
+        """Tell the processes of the other planes that these have left; `kill`: and end them."""
         gone = self.processes(planes)
         self.planes -= set(planes)
         self.failed |= set(gone)
         packet = {**messages.failed(self.failed), "cause": cause}
-        return [Send(packet, self.processes(self.planes)), Terminate(KILL, gone)]
+        told: list[Action] = [Send(packet, self.processes(self.planes))]
+        return [*told, Terminate(KILL, gone)] if kill else told
 
     # ---- ends of processes -------------------------------------------------------------------------------
 
@@ -238,11 +312,12 @@ class ReplicaSupervisor(Supervisor):
         how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
         fields = {"rank": rank, "replica": replica, "process": event.rank, "incarnation": self.incarnation, **how}
         if replica not in self.planes or event.rank in self.finished and event.code == 0:
-            return [Log("rank-left", fields)]
+            return [Log("rank-left", fields), *self._check_inquiry(now_ns)]
         who = f"replica {replica} of rank {rank}"
         if event.signal is not None:
             why = f"{who} was killed by {signal_name(event.signal)}"
-            return [Log("replica-lost", {**fields, "reason": why}), *self._lose([replica], why, "lost", now_ns)]
+            cause = "lost" if event.signal in (KILL, TERM) else "wrong"  # a crash may come of a wrong value
+            return [Log("replica-lost", {**fields, "reason": why}), *self._lose([replica], why, cause, now_ns)]
         outcome = ("failed", rank, event.code or 1)
         return [Log("rank-died", fields), *self._ended(replica, outcome, f"{who} left", now_ns)]
 
@@ -266,11 +341,9 @@ class ReplicaSupervisor(Supervisor):
         """A program has failed: its plane cannot go on, but others may come to the same end."""
         led = min(self.planes)
         self.outcomes[replica] = outcome
-        # Perhaps it was wrong, and has failed because of that: its choices count as those of one that was wrong.
-        spared = {outcome[1] * self.replicas + replica}  # it ends by itself, and still writes its text
-        actions = [
-            replace_ranks(action, spared) for action in self._leave_behind([replica], "wrong")
-        ]
+        # Perhaps it was wrong, and has failed because of that: its choices count as those of one that was wrong. The other
+        # processes of its plane stay, and tell what they have sent.
+        actions = self._leave_behind([replica], "wrong", kill=False)
         if self.planes and min(self.planes) != led:
             actions.append(Log("leader-changed", {"replica": min(self.planes), "former": led, "reason": why}))
         return actions + self._check_there(now_ns) + self._check_outcomes(now_ns)
@@ -296,7 +369,7 @@ class ReplicaSupervisor(Supervisor):
         return []  # what planes have come to: `_check_outcomes`
 
     def _check_outcomes(self, now_ns: int) -> list[Action]:
-        if self.phase != "running":
+        if self.phase != "running" or self.inquiry is not None:
             return []
         ballots: dict[Outcome, list[int]] = {}
         for plane, outcome in self.outcomes.items():
@@ -324,20 +397,10 @@ class ReplicaSupervisor(Supervisor):
         return self._all_finished(now_ns)
 
     def _wrong_end(self, planes: list[int], right: Outcome, now_ns: int) -> list[Action]:
-        ends = " and ".join(_came_to(plane, self.outcomes[plane]) for plane in planes)
-        logs: list[Action] = [
-            Log(
-                "replica-differs",
-                {
-                    "rank": self.outcomes[plane][1] if len(self.outcomes[plane]) > 1 else None,
-                    "replica": plane,
-                    "what": "the end",
-                    "reason": f"{_came_to(plane, self.outcomes[plane])}, and the others have not: {right}",
-                },
-            )
-            for plane in planes
-        ]
-        return [*logs, *self._lose(planes, f"{ends}, unlike the others", "wrong", now_ns)]
+        mine = self.outcomes[planes[0]]
+        ends = "; ".join(_came_to(plane, self.outcomes[plane]) for plane in planes)
+        where = {"what": "the end", "reason": ends}
+        return self._inquire(planes, mine[1] if len(mine) > 1 else None, where, now_ns)
 
     def _all_failed(self, outcome: Outcome, now_ns: int) -> list[Action]:
         _, rank, code = outcome
@@ -401,23 +464,40 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         for name, rows in (told.items() if isinstance(told, dict) else ())
         if isinstance(rows, list)
     }
-    return Reported(process, incarnation, marks, packet.get("stuck") is True)
+    details, question = packet.get("details"), packet.get("question")
+    return Reported(
+        process,
+        incarnation,
+        marks,
+        packet.get("stuck") is True,
+        _details(details) if isinstance(details, dict) else None,
+        question if isinstance(question, int) else 0,
+    )
 
 
-def replace_ranks(action: Action, spared: set[int]) -> Action:
-    """The same action, but a kill spares these processes."""
-    if not isinstance(action, Terminate):
-        return action
-    return Terminate(action.number, tuple(rank for rank in action.ranks or () if rank not in spared))
+def _details(told: dict[str, Any]) -> Details:
+    return {
+        name: [
+            (row[0], row[1], row[2])
+            for row in rows
+            if isinstance(row, list) and [type(value) for value in row] == [int, str, int]
+        ]
+        for name, rows in told.items()
+        if isinstance(rows, list)
+    }
+
+
+def _what(stream: str) -> str:
+    return {"point": "messages", "result": "results"}.get(stream, f"messages of collectives ({stream})")
 
 
 def _where(verdict: Verdict) -> dict[str, Any]:
-    stream = verdict.stream
-    what = {"point": "messages", "result": "results"}.get(stream, f"messages of collectives ({stream})")
-    return {"what": what, "first": verdict.first, "last": verdict.last}
+    return {"what": _what(verdict.stream), "first": verdict.first, "last": verdict.last}
 
 
 def _text(where: Mapping[str, Any]) -> str:
+    if "first" not in where and "byte" not in where:
+        return f"{where['what']}: {where['reason']}"
     if "byte" in where:
         return f"{where['what']}, at byte {where['byte']}"
     numbers = f"{where['first']}" if where["first"] == where["last"] else f"{where['first']} to {where['last']}"

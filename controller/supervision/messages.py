@@ -22,7 +22,7 @@ helper thread and an image child can all write, and packets do not mix. Between 
 
     controller → rank
         table{peers}  ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
-        committed{epoch}  release{final}  failed{ranks, cause}  stop{exit_code, reason}  status
+        committed{epoch}  release{final}  failed{ranks, cause}  stop{exit_code, reason}  layer{…}  status
 
     controller → agent (key "a")                 agent → controller (key "e")
         attach   generation                          state    pid, generation, ranks (to attach, query)
@@ -136,6 +136,11 @@ def failed(ranks: Iterable[int]) -> Packet:
 def stop(exit_code: int, reason: str = "") -> Packet:
     """Leave within a second. A rank prints the reason: leave it out where the user is told once for all."""
     return {"m": "stop", "exit_code": exit_code, "reason": reason}
+
+
+def layer(**fields: Any) -> Packet:
+    """For the layer under the engine (ckpt.mpi.base.layer)."""
+    return {"m": "layer", **fields}
 
 
 def status() -> Packet:

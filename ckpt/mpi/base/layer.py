@@ -28,7 +28,7 @@ Not here: layers (`ckpt.redundancy`), the process's side (`ckpt/rank/runtime.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ckpt.mpi.base.progress import Buffer, Progress
@@ -80,6 +80,9 @@ class Layer(Progress, Protocol):
 
     def on_lost(self, processes: Sequence[int], cause: str) -> None:
         """These processes have ended, and are not started again; all of them are named every time."""
+
+    def on_packet(self, packet: Mapping[str, Any]) -> None:
+        """The controller has sent a packet of the kind `layer`."""
 
     def tick(self) -> None:
         """Housekeeping: called when the program waits, and every few milliseconds while it computes."""
