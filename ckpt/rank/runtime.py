@@ -25,6 +25,8 @@ Packets from the controller, and what the rank does
 A rank whose agent is gone stops itself (fencing). A rank whose *controller* is gone goes on; the agent tells the rank
 (``alone``).
 
+This module is long because every packet, and every call that concerns the whole job, meets here.
+
 Not here: how an image is taken (:mod:`ckpt.capture.imager`), how a rank is started or resumed (:mod:`ckpt.rank.boot`),
 matching and collectives (:mod:`ckpt.mpi`).
 """
@@ -63,6 +65,7 @@ __all__ = ["Runtime", "current", "install"]
 Buffer = bytes | bytearray | memoryview
 
 _EXIT_FENCED = 70
+_LAYER_TICK_NS = 50_000_000
 
 
 class Runtime:
@@ -147,6 +150,7 @@ class Runtime:
             )
         elif self.layer is not None:
             port.on_messages = self.layer.on_messages
+            port.attentive_ns = _LAYER_TICK_NS
             self.layer.bind(engine)
         else:
             from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES

@@ -7,8 +7,8 @@
     status()           what this process is: rank, replica, and messages so far
 
 Guarantees, refusals and limits: docs/redundancy.md. The idea of clusters of three processes for each rank, of which the odd
-one is marked by comparing what is sent and the final result, is that of scalable triple modular redundancy (Wang, Yang, Zhou:
-Journal of Software 23(4), 2012). Here nothing waits for the comparison (:mod:`ckpt.redundancy.layer`).
+one is marked by comparing what is sent and the final result, is that of scalable triple modular redundancy (Wang, Yang,
+Zhou: Journal of Software 23(4), 2012). Here nothing waits for the comparison (:mod:`ckpt.redundancy.layer`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckpt.MPI import Intracomm
+    from ckpt.mpi.comm.communicator import Intracomm
 
 __all__ = ["result", "same", "status"]
 

@@ -1,8 +1,8 @@
 """`Choices` of one replica: answers and matches as the leader of its rank has made them (:mod:`ckpt.redundancy.order`).
 
-A receive from ANY_SOURCE is *open* from its post until the leader has said from which source it takes its message; then it is
-a receive from that source. Messages from one source come in the same order at all replicas, so nothing else has to be agreed
-on: not the order of arrivals, not receives that name their source, not ANY_TAG from one source.
+A receive from ANY_SOURCE is *open* from its post until the leader has said from which source it takes its message; then it
+is a receive from that source. Messages from one source come in the same order at all replicas, so nothing else has to be
+agreed on: not the order of arrivals, not receives that name their source, not ANY_TAG from one source.
 
 Where this replica does not lead, a message is *held*, outside of the mailbox, as long as it might belong to an open receive:
 
@@ -104,7 +104,9 @@ class OrderedMatcher(Matcher):
         if context.order is not None:
             context.keep_no_order()
         if source == ANY_SOURCE:
-            context.direct.pop((source, tag), None)  # the fast paths look there, and would take without a choice
+            context.direct.pop(
+                (source, tag), None
+            )  # the fast paths look there, and would take without a choice
         if found is None or not self.held:
             return found
         first = found.messages[0][0]

@@ -12,8 +12,8 @@ the count. Answers of the engine itself (that a synchronous send was matched) ar
 of a stream.
 
 What is reported, at most every REPORT_NS: of a stream that has moved, the marks at multiples of EVERY and, if these are few,
-all others since the last report; of one that has not moved, its last mark, once. So replicas that wait at the same place, and
-replicas that send much, both report counts that the others report too.
+all others since the last report; of one that has not moved, its last mark, once. So replicas that wait at the same place,
+and replicas that send much, both report counts that the others report too.
 
 Not here: the comparison (vote.py), when a report is sent (layer.py).
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from hashlib import blake2b
 
-from ckpt.layer import ACTIVE, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, Buffer, unpack
+from ckpt.layer import ACTIVE, PLANE_COLLECTIVE, PLANES, SYNC, WINDOW, Buffer, unpack
 
 __all__ = ["EVERY", "REPORT_NS", "Stream", "Streams"]
 

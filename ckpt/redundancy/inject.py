@@ -5,7 +5,8 @@
     CKPT_FLIPS=seed=7,rate=1,replica=0,limit=1    `limit`: at most so many flips in a process (default 1)
 
 The bit flips in the content, before the digest is made: as if the replica had computed that value. Messages are counted from
-1, those without content too. Which bit, and which message, follow from the seed, rank and replica. They are made in the first run of a program only: what has to start again is left alone then.
+1, those without content too. Which bit, and which message, follow from the seed, rank and replica. They are made in the
+first run of a program only: what has to start again is left alone then.
 
 Not here: faults of the wire, which a checksum finds (``ckpt.transport.wires.faultinject``).
 """
@@ -81,7 +82,10 @@ def parse(text: str, rank: int, replica: int) -> Flips | None:
         raise CkptError("CKPT_FLIPS needs message=N or rate=P")
     random = Random(f"{values.get('seed', 0)} {rank} {replica}")
     return Flips(
-        random, at=None if at is None else int(at), rate=values.get("rate", 0), limit=int(values.get("limit", 1))
+        random,
+        at=None if at is None else int(at),
+        rate=values.get("rate", 0),
+        limit=int(values.get("limit", 1)),
     )
 
 

@@ -32,6 +32,9 @@ __all__ = ["ReplicaLayer", "attach", "current"]
 WRONG = "wrong"
 """The cause with which the controller names processes that have computed wrongly; others have died."""
 
+ALIVE_NS = 500_000_000
+"""A replica that has nothing to report says so that often."""
+
 STUCK_NS = 10_000_000_000
 """So long after the loss of a wrong leader its choices may take to come true; then the program is started again."""
 
@@ -62,7 +65,7 @@ class ReplicaLayer:
         self.lock: Lock = below.lock
         self.streams = Streams()
         self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
-        self._reported_ns = 0
+        self._reported_ns = self._told_ns = 0
         self._lost_ns = 0
         self._engine: Engine | None = None
         self._choices: ReplicaChoices | None = None
@@ -87,7 +90,9 @@ class ReplicaLayer:
             self._choices.receive(replica, pickle.loads(data))
 
     def on_lost(self, processes: Sequence[int], cause: str) -> None:
-        mine = [replica for rank, replica in (divmod(p, self.replicas) for p in processes) if rank == self.rank]
+        mine = [
+            replica for rank, replica in (divmod(p, self.replicas) for p in processes) if rank == self.rank
+        ]
         assert self._choices is not None
         if mine:
             self._choices.lost(mine, wrong=cause == WRONG)
@@ -160,7 +165,9 @@ class ReplicaLayer:
 
     def _report(self, *, all_of_it: bool) -> None:
         marks = self.streams.report(all_of_it=all_of_it)
-        if marks:
+        now_ns = time.monotonic_ns()
+        if marks or now_ns - self._told_ns >= ALIVE_NS:
+            self._told_ns = now_ns
             self.below.report({"marks": marks})
 
     def _to_replica(self, replica: int, message: Message) -> None:

@@ -1,9 +1,9 @@
 """The choices of one rank's replicas: made by one of them, the leader, and followed by the others. Pure.
 
 What a program is told may depend on when messages arrive: which message a receive from ANY_SOURCE gets, whether a request is
-done, which one is done first. Each such choice has a key that is the same in all replicas, because it counts the program's own
-calls: ``("q", 3)`` is its third question, ``("w", 7)`` its seventh receive from ANY_SOURCE. The leader, the living replica with
-the lowest number, makes the choice by what it sees, and tells it to the others; these wait for it.
+done, which one is done first. Each such choice has a key that is the same in all replicas, because it counts the program's
+own calls: ``("q", 3)`` is its third question, ``("w", 7)`` its seventh receive from ANY_SOURCE. The leader, the living
+replica with the lowest number, makes the choice by what it sees, and tells it to the others; these wait for it.
 
     leads        decides, unless the choice is known already
     follows      looks the choice up; unknown: it waits
@@ -12,8 +12,8 @@ the lowest number, makes the choice by what it sees, and tells it to the others;
 A leader is lost:
     every follower sends the new leader all choices that it knows (`known`), and from then on takes nothing from the old one.
     The new leader joins them, sends the whole to each follower, and leads. A choice that anybody living has followed is thus
-    known to all, and is never made a second time. If the old leader was *wrong* (not dead), a choice of it that nobody living
-    has followed may be impossible to follow; so only what has been followed is sent, and the rest is chosen anew.
+    known to all, and is never made a second time. If the old leader was *wrong* (not dead), a choice of it that nobody
+    living has followed may be impossible to follow; so only what has been followed is sent, and the rest is chosen anew.
 
 Rules
 - The view is the number of the leader; it only grows. Messages of an older view are dropped, those of a newer one kept.

@@ -1,4 +1,5 @@
-"""★ The surroundings of a program that several processes compute: what would differ between them is made the same, or refused.
+"""★ The surroundings of a program that several processes compute: what would differ between them is made the same, or
+refused.
 
 Made the same, by asking the leader (a choice as any other, :mod:`ckpt.redundancy.choices`)
     clocks              time, time_ns, monotonic, perf_counter, process_time, thread_time and their _ns; localtime, gmtime,
@@ -114,7 +115,8 @@ class _Clocks:
         genuine_asctime, genuine_strftime = time.asctime, time.strftime
         clock.asctime = lambda *when: genuine_asctime(*(when or (clock.localtime(),)))
         clock.strftime = lambda form, *when: genuine_strftime(form, *(when or (clock.localtime(),)))
-        MPI.Wtime = clock.perf_counter
+        names: Any = MPI
+        names.Wtime = clock.perf_counter
         _patch_datetime(clock)
 
     def _clock(self, name: str, look: Callable[[], Any]) -> Callable[[], Any]:
@@ -147,7 +149,8 @@ def _patch_datetime(clock: Any) -> None:
 
     Objects of the genuine classes still count as their instances, and are pickled under the same names."""
     module: Any = datetime
-    genuine_datetime, genuine_date = datetime.datetime, datetime.date
+    genuine_datetime: Any = datetime.datetime
+    genuine_date: Any = datetime.date
 
     class Kind(type):
         genuine: type = object
@@ -171,7 +174,7 @@ def _patch_datetime(clock: Any) -> None:
 
         @classmethod
         def utcnow(cls) -> Any:
-            return cls.fromtimestamp(clock.time(), datetime.timezone.utc).replace(tzinfo=None)
+            return cls.fromtimestamp(clock.time(), datetime.UTC).replace(tzinfo=None)
 
     class ReplicaDate(genuine_date, metaclass=Kind):  # type: ignore[misc]
         genuine = genuine_date

@@ -1,8 +1,8 @@
 """The vote on what the replicas of one rank send: who is the odd one out. Pure.
 
 Each replica chains a digest over the messages of every *stream* (:mod:`ckpt.redundancy.digest`), and reports *marks*: the
-stream, how many messages it has sent there, the digest of all of them. Marks of one stream and count are comparable, whenever
-they come.
+stream, how many messages it has sent there, the digest of all of them. Marks of one stream and count are comparable,
+whenever they come.
 
     a mark at a count          equal in a majority of the replicas: all messages up to there are verified
     another digest there       the replica is odd: it is named, with the stream and the range of messages

@@ -6,8 +6,12 @@ Not here: what they do (`ckpt.controller.replicas`, `ckpt.redundancy`).
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from ckpt.controller.errors import UsageError
+from ckpt.controller.errors import NoSuchJob, UsageError
+
+if TYPE_CHECKING:
+    from ckpt.store import JobDirectory
 
 _REPLICAS_MAX = 3
 
@@ -38,6 +42,14 @@ def add_options(run: argparse.ArgumentParser) -> None:
         choices=("late", "sender", "receiver"),
         help="with --redundancy: when messages are compared; late: while the program goes on (the default)",
     )
+
+
+def check_restart(job: JobDirectory) -> None:
+    """Raise NoSuchJob for a job that has no checkpoints, by its kind."""
+    if job.options.get("redundancy", 1) > 1:
+        raise NoSuchJob(
+            f"{job.path}: a job with --redundancy has no checkpoints to go on from; `ckpt run` starts it"
+        )
 
 
 def check(arguments: argparse.Namespace) -> None:

@@ -144,7 +144,9 @@ def restart(arguments: argparse.Namespace) -> int:
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
     if job.options.get("redundancy", 1) > 1:
-        raise NoSuchJob(f"{path}: a job with --redundancy has no checkpoints to go on from; `ckpt run` starts it")
+        raise NoSuchJob(
+            f"{path}: a job with --redundancy has no checkpoints to go on from; `ckpt run` starts it"
+        )
     interpreter = _matching_interpreter(job, size=None, command=None)
     return _continue_job(job, epoch, arguments, interpreter, or_start=False)
 
@@ -371,7 +373,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
     def option(name: str) -> Any:
         return _option(job, arguments, name)
 
-    every, limit = option("every"), arguments.time_limit
+    every, limit, replicas = option("every"), arguments.time_limit, job.options.get("redundancy", 1)
     mode, timeout_ns = option("image_mode"), int(option("timeout") * _NS)
     return ServiceOptions(
         rounds=RoundOptions(
@@ -383,7 +385,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         keep=option("keep"),
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
-        replicas=job.options.get("redundancy", 1),
+        replicas=replicas,
         rank_options={
             "image_mode": mode,
             "image_limit_ns": timeout_ns,
@@ -392,7 +394,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
             "harmless_threads": list(option("harmless_threads")),
             "connections": option("connections"),
             "explicit": option("explicit"),
-            "files": option("files") if job.options.get("redundancy", 1) == 1 else "off",
+            "files": option("files") if replicas == 1 else "off",
             "files_directory": job.cwd if new else _directory_of(job, arguments),
             "files_limit": option("files_limit"),
             "stdin": job.options.get("stdin"),

@@ -9,14 +9,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from ckpt.controller.replicas.events import DropVoices, OutputRead, ReadOutput, TextDiffers
 from ckpt.controller.replicas.output import Emit, ReplicaOutput
-from ckpt.controller.replicas.supervisor import (
-    DropVoices,
-    OutputRead,
-    ReadOutput,
-    ReplicaSupervisor,
-    TextDiffers,
-)
+from ckpt.controller.replicas.supervisor import ReplicaSupervisor
 from ckpt.controller.replicas.text import Conflict
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.supervisor import Supervisor

@@ -1,8 +1,9 @@
 """The output of a job with replicas: read from the files of all, printed once, as far as enough of them agree.
 
-Replica k of rank h writes to ``rank-h.replica-k.out`` and ``.err`` in the job's ``output``. What is agreed (`text`) is printed and
-appended to ``rank-h.out`` and ``rank-h.err``. Standard error is printed alike while the replicas agree; where they do not (an
-address in a message), that of the replica with the lowest number is printed from there, and nobody is called wrong for it.
+Replica k of rank h writes to ``rank-h.replica-k.out`` and ``.err`` in the job's ``output``. What is agreed (`text`) is
+printed and appended to ``rank-h.out`` and ``rank-h.err``. Standard error is printed alike while the replicas agree; where
+they do not (an address in a message), that of the replica with the lowest number is printed from there, and nobody is
+called wrong for it.
 
 After the program has been started again, text that was printed is not printed a second time if it is the same.
 
@@ -32,9 +33,7 @@ class _Stream:
         self.rank, self.stream, self.replicas = rank, stream, replicas
         self.paths = [os.path.join(directory, f"rank-{rank}.replica-{k}.{stream}") for k in range(replicas)]
         self.fds = [open_regular(path, os.O_RDONLY | os.O_CREAT) for path in self.paths]
-        self.printed = open_regular(
-            os.path.join(directory, f"rank-{rank}.{stream}"), os.O_RDWR | os.O_CREAT
-        )
+        self.printed = open_regular(os.path.join(directory, f"rank-{rank}.{stream}"), os.O_RDWR | os.O_CREAT)
         self.printed_bytes = 0
         self.line = b""
         self.begin()

@@ -6,19 +6,23 @@ with it: the others of the plane would wait for it, or have its wrong data. The 
 
     computes ──a process died───────────────────────────────▶ lost
              ──digests, text or result differ from most─────▶ lost, as wrong
+             ──a process is silent for SILENT_NS, while most
+               other planes are not (stopped: SIGSTOP)───────▶ lost
              ──its program ended with an error, or left──────▶ ended: its outcome still counts
              ──all its processes have finished───────────────▶ finished
 
-The outcome of a plane is: finished; or the rank that failed first, with its exit code. The job has the outcome that more than
-half of the planes have that it began with. Then
+The outcome of a plane is: finished; or the rank that failed first, with its exit code. The job has the outcome that more
+than half of the planes have that it began with. Then
 
     finished     the others have LAST_PLANE_NS to finish too, for the comparison; a stopped process is not waited for longer
     an error     the job ends with that exit code
 
 Where replicas differ and no majority can be had (two that differ; three that all differ; outcomes that differ), nobody knows
 who is right: the program is started again from its beginning, RERUNS_MAX times at most, then the job ends with
-EXIT_REPLICAS_DIFFER. Where no plane is left, the program is started again as after any death. One plane that is left goes on,
-and is not compared: this is logged and said.
+EXIT_REPLICAS_DIFFER. Where no plane is left, the program is started again as after any death. One plane that is left goes
+on, and is not compared: this is logged and said.
+
+This module is long because the life of a job is one state machine; the events are in events.py.
 
 Not here: the vote on messages (`ckpt.redundancy.vote`) and on text (`text`), files, processes.
 """
@@ -29,6 +33,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
+from ckpt.controller.replicas.events import DropVoices, Inquiry, OutputRead, ReadOutput, Reported, TextDiffers
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
@@ -50,73 +55,17 @@ from ckpt.controller.supervision.failure_policy import restart_if_left, signal_n
 from ckpt.controller.supervision.supervisor import Supervisor
 from ckpt.redundancy.origin import Details, origin
 from ckpt.redundancy.vote import Verdict, Vote
-from ckpt.transport.records import dataclass
 
 LAST_PLANE_NS: Final = 5_000_000_000
 INQUIRY_NS: Final = 1_000_000_000
+SILENT_NS: Final = 10_000_000_000
+LOOK_NS: Final = 1_000_000_000
 RERUNS_MAX: Final = 2
 KILL: Final = 9
 TERM: Final = 15
 
 Outcome = tuple[Any, ...]
 """("finished",), or ("failed", rank, exit code)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """A process has told marks, by stream; or its last messages one by one, in answer to `question`; or that it is stuck
-    with a choice of a wrong leader."""
-
-    rank: int
-    incarnation: int
-    marks: Mapping[str, list[tuple[int, str]]]
-    stuck: bool = False
-    details: Details | None = None
-    question: int = 0
-
-
-class _Inquiry:
-    """Planes that are wrong: where did it begin? `fields`: what has been seen, of `rank`; `answers`: by process."""
-
-    def __init__(
-        self, question: int, odd: Collection[int], rank: int | None, fields: dict[str, Any], until_ns: int
-    ) -> None:
-        self.question = question
-        self.odd = tuple(sorted(odd))
-        self.rank = rank
-        self.fields = fields
-        self.until_ns = until_ns
-        self.answers: dict[int, Details] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class TextDiffers:
-    """Replicas of `rank` have written different text; `odd` as in `text.Conflict`, `at`: offset in bytes."""
-
-    rank: int
-    odd: tuple[int, ...]
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class OutputRead:
-    """All that finished processes have written has been read and compared. The answer to `ReadOutput`."""
-
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOutput:
-    """Read and compare what the processes have written until now. The answer is `OutputRead`."""
-
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class DropVoices:
-    """The text of these planes counts no more."""
-
-    planes: tuple[int, ...]
 
 
 class ReplicaSupervisor(Supervisor):
@@ -138,7 +87,9 @@ class ReplicaSupervisor(Supervisor):
         self.votes = [Vote(self.replicas) for _ in range(self.size // self.replicas)]
         self.patience_ns = None
         self.is_read = False
-        self.inquiry: _Inquiry | None = None
+        self.inquiry: Inquiry | None = None
+        self.heard_ns: dict[int, int] = {}
+        self.look_ns: int | None = None
 
     @property
     def voices(self) -> set[int]:
@@ -157,12 +108,13 @@ class ReplicaSupervisor(Supervisor):
 
     def deadline_ns(self) -> int | None:
         asked_ns = None if self.inquiry is None else self.inquiry.until_ns
-        times = [when for when in (super().deadline_ns(), self.patience_ns, asked_ns) if when is not None]
+        all_times = (super().deadline_ns(), self.patience_ns, asked_ns, self.look_ns)
+        times = [when for when in all_times if when is not None]
         return min(times, default=None)
 
     # ---- events ------------------------------------------------------------------------------------------
 
-    def _dispatch(self, event: Event | Reported | TextDiffers | OutputRead, now_ns: int) -> list[Action]:  # type: ignore[override]
+    def _dispatch(self, event: Event | Reported | TextDiffers | OutputRead, now_ns: int) -> list[Action]:
         match event:
             case Reported():
                 return self._reported(event, now_ns) if event.incarnation == self.incarnation else []
@@ -177,6 +129,8 @@ class ReplicaSupervisor(Supervisor):
                     actions = [*actions, *self._conclude(self.inquiry, now_ns)]
                 if self.patience_ns is not None and now_ns >= self.patience_ns:
                     actions = [*actions, *self._out_of_patience(now_ns)]
+                if self.look_ns is not None and now_ns >= self.look_ns:
+                    actions = [*actions, *self._look_for_silence(now_ns)]
                 return actions
             case AgentLost():
                 self.patience_ns = None
@@ -184,19 +138,26 @@ class ReplicaSupervisor(Supervisor):
 
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self._begin()
+        self.look_ns = now_ns + LOOK_NS
+        self.heard_ns = dict.fromkeys(range(self.size), now_ns)
         return super()._launch(reason, now_ns)
 
     def _hello(self, event: Hello, now_ns: int) -> list[Action]:
+        if self.phase == "starting":
+            self.heard_ns[event.rank] = now_ns + SILENT_NS  # it tells nothing before all are there
         return [*super()._hello(event, now_ns), *self._check_outcomes(now_ns)]
 
     def _reported(self, event: Reported, now_ns: int) -> list[Action]:
         rank, replica = divmod(event.rank, self.replicas)
+        self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
         if self.phase not in ("starting", "running") or replica not in self.voices:
             return []
         if event.details is not None:
             return self._answered(event, event.details, now_ns)
         if event.stuck:
-            why = f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"
+            why = (
+                f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"
+            )
             return self._run_again(why, now_ns)
         for stream, marks in event.marks.items():
             verdict = self.votes[rank].report(replica, stream, marks)
@@ -213,17 +174,21 @@ class ReplicaSupervisor(Supervisor):
         odd = [replica for replica in odd if replica in self.voices]
         text = _text(where)
         if not odd:
-            why = f"the replicas of rank {rank} differ in {text}, and it cannot be told which of them is right"
+            why = (
+                f"the replicas of rank {rank} differ in {text}, and it cannot be told which of them is right"
+            )
             log = Log("replica-differs", {"rank": rank, "replica": None, **where, "reason": why})
             return [log, *self._run_again(why, now_ns)]
         return self._inquire(odd, rank, where, now_ns)
 
-    def _inquire(self, odd: Collection[int], rank: int | None, where: dict[str, Any], now_ns: int) -> list[Action]:
+    def _inquire(
+        self, odd: Collection[int], rank: int | None, where: dict[str, Any], now_ns: int
+    ) -> list[Action]:
         """These planes are wrong; ask all processes for their last messages, to learn where it began."""
         if self.inquiry is not None:
             return []  # one after the other: what differs, differs again
         self.questions += 1
-        self.inquiry = _Inquiry(self.questions, odd, rank, where, now_ns + INQUIRY_NS)
+        self.inquiry = Inquiry(self.questions, odd, rank, where, now_ns + INQUIRY_NS)
         return [Send(messages.layer(question=self.questions), self._asked())]
 
     def _asked(self) -> tuple[int, ...]:
@@ -242,7 +207,7 @@ class ReplicaSupervisor(Supervisor):
             return []
         return self._conclude(inquiry, now_ns)
 
-    def _conclude(self, inquiry: _Inquiry, now_ns: int) -> list[Action]:
+    def _conclude(self, inquiry: Inquiry, now_ns: int) -> list[Action]:
         """Name the replicas that are wrong, as far as it is known where it began, and take their planes out."""
         self.inquiry = None
         odd = [plane for plane in inquiry.odd if plane in self.voices]
@@ -266,7 +231,7 @@ class ReplicaSupervisor(Supervisor):
             texts.append(f"replica {plane} of rank {rank} differs from the others in {_text(fields)}")
         return [*logs, *self._lose(odd, "; ".join(texts), "wrong", now_ns)]
 
-    def _answers_of(self, inquiry: _Inquiry, plane: int) -> list[Details | None]:
+    def _answers_of(self, inquiry: Inquiry, plane: int) -> list[Details | None]:
         return [inquiry.answers.get(process) for process in self.processes([plane])]
 
     def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
@@ -310,14 +275,23 @@ class ReplicaSupervisor(Supervisor):
         self.gone.add(event.rank)
         rank, replica = divmod(event.rank, self.replicas)
         how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
-        fields = {"rank": rank, "replica": replica, "process": event.rank, "incarnation": self.incarnation, **how}
-        if replica not in self.planes or event.rank in self.finished and event.code == 0:
+        fields = {
+            "rank": rank,
+            "replica": replica,
+            "process": event.rank,
+            "incarnation": self.incarnation,
+            **how,
+        }
+        if replica not in self.planes or (event.rank in self.finished and event.code == 0):
             return [Log("rank-left", fields), *self._check_inquiry(now_ns)]
         who = f"replica {replica} of rank {rank}"
         if event.signal is not None:
             why = f"{who} was killed by {signal_name(event.signal)}"
             cause = "lost" if event.signal in (KILL, TERM) else "wrong"  # a crash may come of a wrong value
-            return [Log("replica-lost", {**fields, "reason": why}), *self._lose([replica], why, cause, now_ns)]
+            return [
+                Log("replica-lost", {**fields, "reason": why}),
+                *self._lose([replica], why, cause, now_ns),
+            ]
         outcome = ("failed", rank, event.code or 1)
         return [Log("rank-died", fields), *self._ended(replica, outcome, f"{who} left", now_ns)]
 
@@ -331,7 +305,12 @@ class ReplicaSupervisor(Supervisor):
         if self.phase not in ("starting", "running") or replica not in self.planes:
             return []
         last_line = event.traceback.rstrip().rpartition("\n")[2]
-        fields = {"rank": rank, "replica": replica, "exit_code": event.exit_code, "traceback": event.traceback}
+        fields = {
+            "rank": rank,
+            "replica": replica,
+            "exit_code": event.exit_code,
+            "traceback": event.traceback,
+        }
         outcome = ("failed", rank, event.exit_code)
         who = f"replica {replica} of rank {rank} failed with exit code {event.exit_code}"
         why = f"{who}: {last_line}" if last_line else who
@@ -375,8 +354,8 @@ class ReplicaSupervisor(Supervisor):
         for plane, outcome in self.outcomes.items():
             ballots.setdefault(outcome, []).append(plane)
         open_ = self.planes - self.outcomes.keys()
-        outcome = max(ballots, key=lambda each: len(ballots[each]), default=None)
-        if outcome is None or len(ballots[outcome]) < min(self.needed, len(self.voices)):
+        outcome = max(ballots, key=lambda each: len(ballots[each]), default=("none",))
+        if not ballots or len(ballots[outcome]) < min(self.needed, len(self.voices)):
             if open_ or not ballots:
                 return []
             ends = "; ".join(_came_to(plane, each) for plane, each in sorted(self.outcomes.items()))
@@ -426,7 +405,12 @@ class ReplicaSupervisor(Supervisor):
             "compared": sum(vote.compared for vote in self.votes),
         }
         log = Log("result-compared", compared)
-        return [log, *self.coordinator.closed(self.outcome.reason), Send(messages.release()), *self._check_gone()]
+        return [
+            log,
+            *self.coordinator.closed(self.outcome.reason),
+            Send(messages.release()),
+            *self._check_gone(),
+        ]
 
     def _out_of_patience(self, now_ns: int) -> list[Action]:
         self.patience_ns = None
@@ -436,6 +420,26 @@ class ReplicaSupervisor(Supervisor):
         why = f"replica {' and '.join(map(str, sorted(slow)))} of the ranks has not finished with the others"
         log = Log("replica-lost", {"rank": None, "replica": min(slow), "reason": why})
         return [log, *self._lose(slow, why, "lost", now_ns)]
+
+    def _look_for_silence(self, now_ns: int) -> list[Action]:
+        """Take a plane out of which a process has told nothing for long, while most others are well."""
+        self.look_ns = now_ns + LOOK_NS if self.phase in ("starting", "running") else None
+        if self.look_ns is None:
+            return []
+        silent_ns = {
+            plane: now_ns
+            - min(
+                (self.heard_ns[p] for p in self.processes([plane]) if p not in self.finished), default=now_ns
+            )
+            for plane in self.planes
+        }
+        well = {plane for plane in self.planes if silent_ns[plane] < 2 * LOOK_NS}
+        lost = {plane for plane in self.planes if silent_ns[plane] >= SILENT_NS}
+        if not lost or len(well) < min(self.needed, len(self.voices) - 1) or not well:
+            return []
+        why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not answered for {SILENT_NS / 1e9:g} s"
+        log = Log("replica-lost", {"rank": None, "replica": min(lost), "reason": why})
+        return [log, *self._lose(lost, why, "lost", now_ns)]
 
     def _run_again(self, why: str, now_ns: int) -> list[Action]:
         """Nobody knows who is right: the program starts again from its beginning."""
@@ -452,41 +456,6 @@ class ReplicaSupervisor(Supervisor):
         return self._carry_out(decision, now_ns)
 
 
-def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported:
-    """The event of a packet of the kind `layer`. What is not well-formed in it is left out: it then counts as not told."""
-    told = packet.get("marks")
-    marks = {
-        name: [
-            (mark[0], mark[1])
-            for mark in rows
-            if isinstance(mark, list) and len(mark) == 2 and type(mark[0]) is int and type(mark[1]) is str
-        ]
-        for name, rows in (told.items() if isinstance(told, dict) else ())
-        if isinstance(rows, list)
-    }
-    details, question = packet.get("details"), packet.get("question")
-    return Reported(
-        process,
-        incarnation,
-        marks,
-        packet.get("stuck") is True,
-        _details(details) if isinstance(details, dict) else None,
-        question if isinstance(question, int) else 0,
-    )
-
-
-def _details(told: dict[str, Any]) -> Details:
-    return {
-        name: [
-            (row[0], row[1], row[2])
-            for row in rows
-            if isinstance(row, list) and [type(value) for value in row] == [int, str, int]
-        ]
-        for name, rows in told.items()
-        if isinstance(rows, list)
-    }
-
-
 def _what(stream: str) -> str:
     return {"point": "messages", "result": "results"}.get(stream, f"messages of collectives ({stream})")
 
@@ -500,7 +469,9 @@ def _text(where: Mapping[str, Any]) -> str:
         return f"{where['what']}: {where['reason']}"
     if "byte" in where:
         return f"{where['what']}, at byte {where['byte']}"
-    numbers = f"{where['first']}" if where["first"] == where["last"] else f"{where['first']} to {where['last']}"
+    numbers = (
+        f"{where['first']}" if where["first"] == where["last"] else f"{where['first']} to {where['last']}"
+    )
     return f"{where['what']} (number {numbers})"
 
 

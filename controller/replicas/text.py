@@ -45,7 +45,7 @@ class TextVote:
 
     def __init__(self, replicas: int) -> None:
         self.majority = replicas // 2 + 1
-        self.ahead = {replica: b"" for replica in range(replicas)}
+        self.ahead = dict.fromkeys(range(replicas), b"")
         """What each replica has written beyond what is agreed."""
         self.behind = dict.fromkeys(range(replicas), b"")
         """What is agreed and each replica has not written yet."""

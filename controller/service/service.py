@@ -12,7 +12,8 @@ The control file is written synchronously: nothing may happen between the last v
 
 Not here: decisions (`supervisor`, `coordinator`), what is different for jobs with replicas (`ckpt.controller.replicas`).
 
-This module is long because all sources of events meet in one loop, and each action is carried out where its answer is awaited.
+This module is long because all sources of events meet in one loop, and each action is carried out where its answer is
+awaited.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from typing import Any
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
 from ckpt.controller.launch.launcher import AgentGone, Launcher
 from ckpt.controller.replicas.driver import NO_CHECKPOINTS, output_of, perform, supervisor_of
+from ckpt.controller.replicas.events import DropVoices, ReadOutput, reported
 from ckpt.controller.replicas.output import ReplicaOutput
-from ckpt.controller.replicas.supervisor import DropVoices, ReadOutput, reported
 from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, set_branch
 from ckpt.controller.service.files import JobFiles
@@ -47,7 +48,6 @@ from ckpt.controller.supervision.events import (
     ControlWritten,
     Discard,
     End,
-    Event,
     Fence,
     FilesDamaged,
     Launch,
@@ -65,7 +65,7 @@ from ckpt.controller.supervision.failure_policy import OnFailure, signal_name
 from ckpt.controller.supervision.history import History
 from ckpt.controller.supervision.lines import Lines
 from ckpt.controller.supervision.rounds import RoundOptions
-from ckpt.controller.supervision.supervisor import GRACE_NS, Supervisor
+from ckpt.controller.supervision.supervisor import GRACE_NS
 from ckpt.store import JobDirectory, LockHandle, list_epochs
 from ckpt.transport.records import dataclass, field
 
@@ -74,8 +74,8 @@ from ckpt.transport.records import dataclass, field
 class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
 
-    `replicas`: how many processes compute each rank. `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run; `checkpoint_on_signal`: take a last checkpoint before a
-    signal stops the job.
+    `replicas`: how many processes compute each rank. `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
+    `checkpoint_on_signal`: take a last checkpoint before a signal stops the job.
     """
 
     rounds: RoundOptions = field(default_factory=RoundOptions)

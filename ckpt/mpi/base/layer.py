@@ -20,8 +20,8 @@ Rules
 A layer is named in the description of its process: ``spec["layer"] = {"attach": "module:function", …}``. The function gets
 `Below` and that mapping.
 
-`Choices` is the one hook for answers that look at timing: an engine without one (`Engine.choices` is None) answers by what it
-sees.
+`Choices` is the one hook for answers that look at timing: an engine without one (`Engine.choices` is None) answers by what
+it sees.
 
 Not here: layers (`ckpt.redundancy`), the process's side (`ckpt/rank/runtime.py`).
 """

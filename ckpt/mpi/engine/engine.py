@@ -15,6 +15,8 @@ Flow control: the engine reports the messages that the program has taken to `Pro
 before it waits. A blocking send waits while the backlog to its destination is above SEND_HIGH_BYTES; a nonblocking send
 never waits.
 
+This module is long because all waiting and matching of a rank shares one state.
+
 Not here: the transport (base/progress.py), the rules of matching (matching.py), communicator handles (comm/).
 """
 

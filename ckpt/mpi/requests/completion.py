@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base.constants import UNDEFINED
@@ -101,11 +102,10 @@ def first_done(requests: Sequence[Request], *, poll: bool) -> tuple[int, bool]:
     if engine is None:
         return scan(requests)
     with engine.lock:
-        if engine.choices is not None:
-            return engine.choices.answer(
-                lambda: _first_done(engine, requests, poll), lambda found: _are_done(engine, requests, found[:1])
-            )
-        return _first_done(engine, requests, poll)
+        if engine.choices is None:
+            return _first_done(engine, requests, poll)
+        look = partial(_first_done, engine, requests, poll)
+        return engine.choices.answer(look, lambda found: _are_done(engine, requests, found[:1]))
 
 
 def _first_done(engine: Engine, requests: Sequence[Request], poll: bool) -> tuple[int, bool]:
@@ -121,8 +121,8 @@ def _first_done(engine: Engine, requests: Sequence[Request], poll: bool) -> tupl
 def _are_done(engine: Engine, requests: Sequence[Request], indices: Sequence[int]) -> bool:
     """Whether those of these requests that are active are done. UNDEFINED: no request."""
     engine.advance_collectives()
-    operations = [requests[index]._operation for index in indices if index != UNDEFINED]
-    return all(each is None or each.poll() for each in operations)
+    chosen = [requests[index]._operation for index in indices if index != UNDEFINED]
+    return all(each is None or each.poll() for each in chosen)
 
 
 def wait_some(requests: Sequence[Request]) -> int:
@@ -131,11 +131,10 @@ def wait_some(requests: Sequence[Request]) -> int:
     if engine is None:
         return scan(requests)[0]
     with engine.lock:
-        if engine.choices is not None:
-            return engine.choices.answer(
-                lambda: _wait_some(engine, requests), lambda index: _are_done(engine, requests, [index])
-            )
-        return _wait_some(engine, requests)
+        if engine.choices is None:
+            return _wait_some(engine, requests)
+        look = partial(_wait_some, engine, requests)
+        return engine.choices.answer(look, lambda index: _are_done(engine, requests, [index]))
 
 
 def _wait_some(engine: Engine, requests: Sequence[Request]) -> int:
@@ -173,13 +172,10 @@ def all_done(requests: Sequence[Request]) -> bool | None:
         return True
     operations = active_of(requests)
     with engine.lock:
-        if engine.choices is not None:
-            everything = range(len(requests))
-            return engine.choices.answer(
-                lambda: _all_done(engine, operations),
-                lambda done: not done or _are_done(engine, requests, everything),
-            )
-        return _all_done(engine, operations)
+        if engine.choices is None:
+            return _all_done(engine, operations)
+        look, rows = partial(_all_done, engine, operations), range(len(requests))
+        return engine.choices.answer(look, lambda done: not done or _are_done(engine, requests, rows))
 
 
 def _all_done(engine: Engine, operations: list[Operation]) -> bool | None:

@@ -9,6 +9,8 @@ is null, or inactive if it is persistent. `_kept` holds the outcome of an operat
 not return, because the call raised (completion.py).
 
 Lower-case methods return the received object, upper-case methods True. Both fill a Status if one is given.
+
+This module is long because mpi4py's class has a method for each call, in two spellings.
 """
 
 from __future__ import annotations
@@ -214,10 +216,7 @@ class Request(Handle):
         if engine is None or operation is None:
             return
         if engine.choices is not None:
-            raise MpiException(
-                ERR_UNSUPPORTED_OPERATION,
-                "Cancel under --redundancy: a replica may have received what another one has cancelled",
-            )
+            raise MpiException(ERR_UNSUPPORTED_OPERATION, "Cancel under --redundancy")
         with engine.lock:
             if isinstance(operation, Receive) and not operation.done and engine.matcher.withdraw(operation):
                 operation.cancelled = True
@@ -375,11 +374,9 @@ class Prequest(Request):
             return bool(operation.has(partition))
 
         with engine.lock:
-            if engine.choices is not None:
-                return bool(
-                    engine.choices.answer(look, lambda arrived: not arrived or operation.has(partition))
-                )
-            return look()
+            if engine.choices is None:
+                return look()
+            return bool(engine.choices.answer(look, lambda arrived: not arrived or operation.has(partition)))
 
     def _part(self, operation_class: Any) -> Any:
         """The partitioned operation of class `operation_class` under way. None: there is none, or its peer is PROC_NULL."""
