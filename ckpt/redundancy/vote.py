@@ -81,6 +81,7 @@ class Vote:
         """`replica` has sent these marks of one stream, counts ascending. The first verdict that follows, if any."""
         if replica not in self.living:
             return None
+        found: Verdict | None = None
         stream = self.streams.setdefault(name, _Stream())
         for count, digest in marks:
             if count <= stream.passed.get(replica, 0):
@@ -88,10 +89,9 @@ class Vote:
             stream.passed[replica] = count
             stream.marks.setdefault(count, {})[replica] = digest
             verdict = self._judge(name, stream, count)
-            if verdict is not None:
-                return verdict
+            found = found or verdict
         self._forget(stream)
-        return None
+        return found
 
     def drop(self, replicas: Sequence[int]) -> None:
         """These replicas have no voice any more."""

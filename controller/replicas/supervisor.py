@@ -159,11 +159,11 @@ class ReplicaSupervisor(Supervisor):
                 f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"
             )
             return self._run_again(why, now_ns)
-        for stream, marks in event.marks.items():
+        found = None
+        for stream, marks in event.marks.items():  # all of them count, whatever the first one shows
             verdict = self.votes[rank].report(replica, stream, marks)
-            if verdict is not None:
-                return self._differ(rank, verdict.odd, _where(verdict), now_ns)
-        return []
+            found = found or verdict
+        return [] if found is None else self._differ(rank, found.odd, _where(found), now_ns)
 
     def _text_differs(self, event: TextDiffers, now_ns: int) -> list[Action]:
         if self.phase not in ("starting", "running") or not self.voices.issuperset(event.odd):
@@ -394,7 +394,8 @@ class ReplicaSupervisor(Supervisor):
         for rank, vote in enumerate(self.votes):
             verdict = vote.finish()
             if verdict is not None:
-                where = {"what": "the number of messages", **_where(verdict)}
+                where = _where(verdict)
+                where["what"] = f"the number of {where['what']}"
                 return self._differ(rank, verdict.odd, where, now_ns)
         self.patience_ns = None
         self.phase = "releasing"
