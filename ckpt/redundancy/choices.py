@@ -117,8 +117,18 @@ class OrderedMatcher(Matcher):
                 and source in (ANY_SOURCE, each.source)
                 and tag in (ANY_TAG, each.tag)
             ):
+                self._hold_back(context, source, tag)  # they arrive again behind the older one
                 return None
         return found
+
+    def _hold_back(self, context: Context, source: int, tag: int) -> None:
+        """Take messages out of the mailbox, and hold them."""
+        for channel in context.channels.values():
+            if source in (ANY_SOURCE, channel.source) and tag in (ANY_TAG, channel.tag):
+                while channel.messages:
+                    serial, data = channel.messages.popleft()
+                    self.held.append((serial, channel, data))
+        self.held.sort(key=lambda item: item[0])
 
     def post_open(self, context: Context, receive: Receive, key: Key) -> None:
         """Post a receive whose source is not chosen yet. Messages that it might take leave the mailbox, and are held."""
@@ -129,12 +139,7 @@ class OrderedMatcher(Matcher):
         self.open[id(receive)] = (key, receive)
         if self.leads():
             return
-        for channel in context.channels.values():
-            if receive.accepts(channel.source, channel.tag):
-                while channel.messages:
-                    serial, data = channel.messages.popleft()
-                    self.held.append((serial, channel, data))
-        self.held.sort(key=lambda item: item[0])
+        self._hold_back(context, receive.want_source, receive.want_tag)
         if context.order is not None:
             context.keep_no_order()
 

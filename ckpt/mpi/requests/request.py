@@ -215,7 +215,7 @@ class Request(Handle):
             raise MpiException(ERR_REQUEST, "the request is null")
         if engine is None or operation is None:
             return
-        if engine.choices is not None:
+        if engine.choices is not None and isinstance(operation, Receive):
             raise MpiException(ERR_UNSUPPORTED_OPERATION, "Cancel under --redundancy")
         with engine.lock:
             if isinstance(operation, Receive) and not operation.done and engine.matcher.withdraw(operation):

@@ -1,0 +1,122 @@
+"""Receives from ANY_SOURCE: a follower matches every receive with the leader's message, in whatever order messages arrive."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from ckpt.layer import ANY_SOURCE, ANY_TAG, EAGER, Engine, Receive
+from ckpt.mpi.base.envelope import pack
+from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.order import Order
+
+CONTEXT = 0
+
+
+class Silent:
+    """The `Progress` of a rank that nobody calls."""
+
+    rank, size, lock = 0, 4, None
+
+    def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
+        pass
+
+
+class Replica:
+    """One replica: an engine with its choices; `sent`: what it tells the other."""
+
+    def __init__(self, me: int) -> None:
+        self.engine = Engine(Silent())  # type: ignore[arg-type]
+        self.sent: list[tuple[int, Any]] = []
+        self.choices = ReplicaChoices(
+            Order(me, 2), self.engine, lambda to, message: self.sent.append((to, message))
+        )
+        self.receives: list[Receive] = []
+
+    def post(self, source: int, tag: int) -> None:
+        receive = Receive(CONTEXT, source, tag)
+        self.receives.append(receive)
+        self.engine.start_receive(self.engine.matcher.context(CONTEXT), receive, source)
+
+    def arrive(self, source: int, tag: int, content: int) -> None:
+        self.engine.on_messages(source, [pack(EAGER, source, tag, CONTEXT) + bytes([content])])
+
+    def got(self) -> list[int | None]:
+        return [bytes(each.data)[-1] if each.data is not None else None for each in self.receives]
+
+
+def orders(queues: list[list[Any]]) -> list[tuple[int, ...]]:
+    """Orders in which the items of several queues may come."""
+    return sorted(set(itertools.permutations([at for at, queue in enumerate(queues) for _ in queue])))
+
+
+def run(replica: Replica, posts: list[Any], messages: list[list[Any]], order: tuple[int, ...]) -> None:
+    left = [list(posts), *map(list, messages)]
+    for at in order:
+        item = left[at].pop(0)
+        if at == 0:
+            replica.post(*item)
+        else:
+            replica.arrive(at - 1, *item)
+
+
+CASES = {
+    "wildcards": ([(ANY_SOURCE, 5), (ANY_SOURCE, 5)], [[(5, 1), (5, 2)], [(5, 3)]]),
+    "a wildcard before a receive that names its source": (
+        [(ANY_SOURCE, ANY_TAG), (0, 5)],
+        [[(5, 1), (5, 2)], [(5, 3)]],
+    ),
+    "one with any tag behind a wildcard": ([(ANY_SOURCE, 5), (0, ANY_TAG)], [[(5, 1), (6, 2)], [(5, 3)]]),
+    "wildcards of two tags": ([(ANY_SOURCE, 6), (ANY_SOURCE, ANY_TAG)], [[(5, 1), (6, 2)], [(6, 3)]]),
+    "three sources": ([(ANY_SOURCE, 5), (1, 5)], [[(5, 1)], [(5, 2), (5, 3)], [(5, 4)]]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_follower_matches_as_the_leader_whatever_comes_when(name: str) -> None:
+    posts, messages = CASES[name]
+    everything = orders([posts, *messages])
+    for number, order in enumerate(everything):
+        leader = Replica(0)
+        run(leader, posts, messages, order)
+        told = [message for _, message in leader.sent]
+        for other in everything[number % 3 :: 3]:
+            for early in (0, len(told)):  # choices come before everything, or after
+                follower = Replica(1)
+                for message in told[:early]:
+                    follower.choices.receive(0, message)
+                run(follower, posts, messages, other)
+                for message in told[early:]:
+                    follower.choices.receive(0, message)
+                assert follower.got() == leader.got(), (order, other, early)
+                assert not follower.choices.matcher.held
+
+
+def test_a_follower_that_becomes_the_leader_matches_what_it_has_held() -> None:
+    follower = Replica(1)
+    run(follower, [(ANY_SOURCE, 5), (0, 5)], [[(5, 1), (5, 2)]], (1, 0, 0, 1))
+    assert follower.got() == [None, None]
+    follower.choices.lost([0], wrong=False)
+    assert follower.got() == [1, 2]
+
+
+def test_a_choice_that_only_a_wrong_leader_could_make_leaves_a_follower_stuck_and_it_says_so() -> None:
+    follower = Replica(1)
+    follower.post(ANY_SOURCE, 5)
+    follower.choices.receive(0, ("d", 0, ("w", 0), 3))
+    follower.choices.lost([0], wrong=True)
+    assert follower.choices.is_stuck()
+    follower.arrive(3, 5, 1)
+    assert not follower.choices.is_stuck()
+
+
+def test_what_a_leader_finds_done_a_follower_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = Replica(0), Replica(1)
+    assert leader.choices.answer(lambda: True, lambda done: True)
+    for _, message in leader.sent:
+        follower.choices.receive(0, message)
+    tries = iter([False, True])
+    monkeypatch.setattr(Engine, "block", lambda self, hungry=False: None)
+    assert follower.choices.answer(lambda: False, lambda done: next(tries))

@@ -1,0 +1,191 @@
+"""Choices of replicas: in every order of messages, losses and steps, the living follow the same choices, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ckpt.redundancy.order import MISSING, Order
+
+QUESTIONS = 2
+
+
+class World:
+    """Replicas that each make the same choices one after the other; messages between two of them keep their order."""
+
+    def __init__(self, replicas: int, losses: tuple[int, ...], wrong: bool, make: Callable[..., Order]) -> None:
+        self.orders = {k: make(k, replicas) for k in range(replicas)}
+        self.queues: dict[tuple[int, int], list[Any]] = {
+            (a, b): [] for a in range(replicas) for b in range(replicas) if a != b
+        }
+        self.done: dict[int, list[Any]] = {k: [] for k in range(replicas)}
+        self.losses = list(losses)
+        self.wrong = wrong
+        self.dead: list[int] = []
+        self.told = dict.fromkeys(range(replicas), 0)
+
+    def key(self) -> str:
+        return repr((
+            [(k, vars(order)) for k, order in self.orders.items()],
+            self.queues, self.done, self.losses, self.dead, self.told,
+        ))  # fmt: skip
+
+    @property
+    def living(self) -> list[int]:
+        return [k for k in self.orders if k not in self.dead]
+
+    def send(self, k: int, messages: list[Any]) -> None:
+        for to, message in messages:
+            self.queues[k, to].append(message)
+
+    def step(self, k: int) -> bool:
+        """Replica k makes or follows its next choice, if it can."""
+        order, at = self.orders[k], len(self.done[k])
+        if at == QUESTIONS:
+            return False
+        key = ("q", at)
+        value = order.look_up(key)
+        if value is MISSING:
+            if not order.leads:
+                return False
+            value = f"{k} chose"
+            self.send(k, order.decide(key, value))
+        self.done[k].append(value)
+        self.send(k, order.follow(key))
+        return True
+
+    def tell(self, k: int) -> bool:
+        if self.told[k] == len(self.dead):
+            return False
+        self.told[k] += 1
+        self.send(k, self.orders[k].lost(self.dead[: self.told[k]], wrong=self.wrong))
+        return True
+
+    def deliver(self, a: int, b: int) -> bool:
+        if not self.queues[a, b] or b in self.dead:
+            return False
+        self.send(b, self.orders[b].receive(a, self.queues[a, b].pop(0)))
+        return True
+
+    def lose(self) -> bool:
+        if not self.losses:
+            return False
+        self.dead.append(self.losses.pop(0))
+        return True
+
+    def forget(self, dead: int, to: int) -> bool:
+        """What a dead replica had sent is lost on the way."""
+        if dead not in self.dead or not self.queues[dead, to]:
+            return False
+        self.queues[dead, to].clear()
+        return True
+
+    def moves(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        for k in self.living:
+            yield "step", (k,)
+            yield "tell", (k,)
+        for a, b in self.queues:
+            yield "deliver", (a, b)
+            yield "forget", (a, b)
+        yield "lose", ()
+
+
+def explore(world: World) -> int:
+    """Every order. Raises AssertionError where the living have followed different choices, or somebody waits for ever."""
+    seen = set()
+    stack = [world]
+    while stack:
+        now = stack.pop()
+        key = now.key()
+        if key in seen:
+            continue
+        seen.add(key)
+        for at in range(QUESTIONS):
+            values = {now.done[k][at] for k in now.living if len(now.done[k]) > at}
+            assert len(values) <= 1, (at, now.key())
+        moved = False
+        for name, arguments in now.moves():
+            following = copy.deepcopy(now)
+            if getattr(following, name)(*arguments):
+                moved = moved or name != "lose"
+                stack.append(following)
+        if not moved:
+            assert all(len(now.done[k]) == QUESTIONS for k in now.living), now.key()
+    return len(seen)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("losses", [(), (0,), (1,)])
+def test_the_living_follow_the_same_choices_whoever_is_lost_when(losses: tuple[int, ...], wrong: bool) -> None:
+    assert explore(World(3, losses, wrong, Order)) > 20
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("losses", [(0, 1), (0, 2), (1, 0), (2, 0)])
+def test_the_same_with_two_losses(losses: tuple[int, ...], wrong: bool) -> None:
+    assert explore(World(3, losses, wrong, Order)) > 100
+
+
+class NoGathering(Order):
+    """A new leader leads at once."""
+
+    def lost(self, replicas: Any, *, wrong: bool) -> Any:
+        found = super().lost(replicas, wrong=wrong)
+        self.gathering = set()
+        return found
+
+
+class TakesFromTheDead(Order):
+    """What a lost leader has told late still counts."""
+
+    def receive(self, source: int, message: Any) -> Any:
+        if message[0] == "d":
+            self.known.setdefault(message[2], message[3])
+            return []
+        return super().receive(source, message)
+
+
+class TellsNothing(Order):
+    """A follower does not tell the new leader what it knows."""
+
+    def receive(self, source: int, message: Any) -> Any:
+        return super().receive(source, (*message[:2], {}) if message[0] == "s" else message)
+
+
+class DropsEarly(Order):
+    """What comes of a newer view before the loss is known is dropped."""
+
+    def receive(self, source: int, message: Any) -> Any:
+        return [] if message[1] > self.view else super().receive(source, message)
+
+
+@pytest.mark.parametrize("mutant", [NoGathering, TakesFromTheDead, TellsNothing, DropsEarly])
+def test_every_rule_is_needed(mutant: type[Order]) -> None:
+    with pytest.raises(AssertionError):
+        explore(World(3, (0,), False, mutant))
+
+
+def test_a_choice_of_a_wrong_leader_that_nobody_has_followed_is_made_anew() -> None:
+    order = Order(1, 3)
+    order.receive(0, ("d", 0, ("q", 0), "followed"))
+    order.receive(0, ("d", 0, ("q", 1), "perhaps impossible"))
+    order.follow(("q", 0))
+    order.lost([0], wrong=True)
+    assert order.look_up(("q", 0)) == "followed"
+    assert order.look_up(("q", 1)) is MISSING
+
+
+def test_choices_that_all_have_followed_are_forgotten() -> None:
+    leader, follower = Order(0, 2), Order(1, 2)
+    for at in range(1000):
+        for _, message in leader.decide(("q", at), at):
+            follower.receive(0, message)
+        for _, message in leader.follow(("q", at)):
+            follower.receive(0, message)
+        for _, message in follower.follow(("q", at)):
+            leader.receive(1, message)
+    assert len(leader.known) <= 200 and len(follower.known) <= 200
