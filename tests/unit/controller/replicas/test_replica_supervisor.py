@@ -1,0 +1,271 @@
+"""Jobs with replicas: what follows from a loss, a difference, an error, silence. Process N·h + k is replica k of rank h."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
+from ckpt.controller.replicas.events import OutputRead, ReadOutput, Reported, TextDiffers
+from ckpt.controller.replicas.supervisor import (
+    LAST_PLANE_NS,
+    LOOK_NS,
+    RERUNS_MAX,
+    SILENT_NS,
+    ReplicaSupervisor,
+)
+from ckpt.controller.supervision.coordinator import Coordinator
+from ckpt.controller.supervision.events import (
+    Begin,
+    Died,
+    End,
+    Fence,
+    Fenced,
+    Finished,
+    Hello,
+    Launch,
+    Log,
+    ProgramError,
+    Send,
+    Terminate,
+    Tick,
+)
+from ckpt.controller.supervision.rounds import RoundOptions
+
+MARK = [(1, "aa")]
+OTHER = [(1, "bb")]
+
+
+class Job:
+    """A supervisor that runs, and the actions that it has returned."""
+
+    def __init__(self, ranks: int = 2, replicas: int = 3) -> None:
+        self.size, self.replicas, self.now_ns = ranks * replicas, replicas, 0
+        options = RoundOptions(every_ns=None, timeout_ns=10**12, mode="auto")
+        coordinator = Coordinator(self.size, highest=0, committed=None, options=options)
+        self.supervisor = ReplicaSupervisor(coordinator, replicas=replicas, start_over=True, max_restarts=10)
+        self.actions: list[Any] = []
+        self.feed(Begin())
+        self.start()
+
+    def start(self) -> None:
+        for process in range(self.size):
+            self.feed(Hello(process, self.run, f"address {process}"))
+        assert self.supervisor.phase == "running"
+
+    @property
+    def run(self) -> int:
+        return self.supervisor.incarnation
+
+    def feed(self, event: Any) -> None:
+        self.actions += self.supervisor.handle(event, now_ns=self.now_ns)
+
+    def tell(self, process: int, marks: Any = (), **more: Any) -> None:
+        self.feed(Reported(process, self.run, {"point": marks} if marks else {}, **more))
+
+    def answer_all(self, details: dict[int, Any] | None = None) -> None:
+        """All living processes answer the question of the controller."""
+        question = self.supervisor.questions
+        for process in range(self.size):
+            self.tell(process, details=(details or {}).get(process, {}), question=question)
+
+    def finish(self, *planes: int) -> None:
+        for process in range(self.size):
+            if process % self.replicas in planes:
+                self.feed(Finished(process, self.run, 0))
+
+    def read_output(self) -> None:
+        assert any(isinstance(action, ReadOutput) for action in self.actions)
+        self.feed(OutputRead(self.run))
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        return [dict(each.fields) for each in self.actions if isinstance(each, Log) and each.event == event]
+
+    def killed(self) -> set[int]:
+        kills = [each for each in self.actions if isinstance(each, Terminate) and each.number == 9]
+        return {process for each in kills for process in each.ranks or ()}
+
+    def end(self) -> End | None:
+        return self.supervisor.outcome
+
+
+def test_a_killed_replica_takes_its_plane_with_it_and_the_others_go_on() -> None:
+    job = Job()
+    job.feed(Died(4, job.run, signal=9))
+    (lost,) = job.logged("replica-lost")
+    assert (lost["rank"], lost["replica"], lost["process"]) == (1, 1, 4)
+    assert job.killed() == {1, 4}
+    told = [each for each in job.actions if isinstance(each, Send) and each.packet["m"] == "failed"]
+    assert set(told[-1].ranks or ()) == {0, 2, 3, 5}
+    job.finish(0, 2)
+    job.read_output()
+    assert job.end() == End(0, "all ranks have finished")
+    assert job.logged("result-compared")[0]["verified"]
+
+
+def test_a_lost_leader_is_followed_by_the_next_and_this_is_said() -> None:
+    job = Job()
+    job.feed(Died(0, job.run, signal=9))
+    assert job.logged("leader-changed")[0]["replica"] == 1
+
+
+def test_one_replica_that_is_left_goes_on_unverified_and_this_is_said() -> None:
+    job = Job()
+    job.feed(Died(0, job.run, signal=9))
+    job.feed(Died(5, job.run, signal=9))
+    assert job.logged("cluster-unverified")
+    job.finish(1)
+    job.read_output()
+    assert not job.logged("result-compared")[0]["verified"]
+    assert job.end() == End(0, "all ranks have finished")
+
+
+def test_when_the_last_replica_is_killed_the_program_starts_again() -> None:
+    job = Job(ranks=1, replicas=2)
+    job.feed(Died(0, job.run, signal=9))
+    job.feed(Died(1, job.run, signal=9))
+    assert isinstance(job.actions[-1], Fence)
+    job.feed(Fenced(0))
+    assert isinstance(job.actions[-1], Launch)
+    job.start()
+    job.finish(0, 1)
+    job.read_output()
+    assert job.end() == End(0, "all ranks have finished")
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_the_odd_one_of_three_is_named_where_it_began(odd: int) -> None:
+    job = Job()
+    for replica in range(3):
+        job.tell(3 + replica, OTHER if replica == odd else MARK)  # rank 1 is seen first,
+    details = {
+        process: {"point": [(1, "ab" if process % 3 == odd else "ok", 100 if process < 3 else 200)]}
+        for process in range(6)
+    }
+    job.answer_all(details)  # but rank 0 has sent something else before
+    (named,) = job.logged("replica-differs")
+    assert (named["rank"], named["replica"], named["process"]) == (0, odd, odd)
+    assert (named["first"], named["last"]) == (1, 1)
+    assert job.killed() == {odd, 3 + odd}
+
+
+def test_a_process_that_does_not_answer_is_not_waited_for() -> None:
+    job = Job()
+    for replica in range(3):
+        job.tell(replica, OTHER if replica == 2 else MARK)
+    assert not job.logged("replica-differs")
+    job.now_ns = job.supervisor.deadline_ns() or 0
+    job.feed(Tick())
+    assert job.logged("replica-differs")[0]["replica"] == 2
+
+
+def test_two_that_differ_run_again_and_in_the_end_nobody_is_called_right() -> None:
+    job = Job(replicas=2)
+    for _ in range(RERUNS_MAX):
+        job.tell(0, MARK)
+        job.tell(1, OTHER)
+        job.feed(Fenced(job.run))
+        job.start()
+    job.tell(0, MARK)
+    job.tell(1, OTHER)
+    end = job.end()
+    assert end is not None and end.exit_code == EXIT_REPLICAS_DIFFER
+    assert all(named["replica"] is None for named in job.logged("replica-differs"))
+
+
+def test_an_error_that_most_replicas_come_to_is_the_programs() -> None:
+    job = Job()
+    job.feed(ProgramError(3, job.run, 7, "ValueError: no"))
+    assert job.end() is None and not job.killed()
+    job.feed(ProgramError(5, job.run, 7, "ValueError: no"))
+    assert job.end() == End(7, "rank 1 failed with exit code 7")
+    assert not job.logged("replica-differs")
+
+
+def test_an_error_of_one_replica_alone_is_its_own() -> None:
+    job = Job()
+    job.feed(ProgramError(3, job.run, 7, "ValueError: no"))
+    job.finish(1, 2)
+    job.answer_all()
+    (named,) = job.logged("replica-differs")
+    assert (named["rank"], named["replica"]) == (1, 0)
+    job.read_output()
+    assert job.end() == End(0, "all ranks have finished")
+
+
+def test_of_two_replicas_that_end_differently_nobody_is_named() -> None:
+    job = Job(replicas=2)
+    job.feed(ProgramError(0, job.run, 7, "ValueError: no"))
+    job.finish(1)
+    assert job.logged("replica-differs")[0]["replica"] is None
+    assert isinstance(job.actions[-1], Fence)
+
+
+def test_a_replica_that_prints_something_else_is_named() -> None:
+    job = Job()
+    job.feed(TextDiffers(1, (2,), 17))
+    job.answer_all()
+    (named,) = job.logged("replica-differs")
+    assert (named["rank"], named["replica"], named["what"], named["byte"]) == (1, 2, "standard output", 17)
+
+
+def test_nothing_is_released_before_the_output_has_been_compared() -> None:
+    job = Job()
+    job.finish(0, 1, 2)
+    assert job.end() is None
+    job.read_output()
+    assert job.end() is not None
+
+
+def test_a_replica_that_has_sent_more_than_the_others_is_named_at_the_end() -> None:
+    job = Job()
+    for replica in range(3):
+        job.tell(replica, [(1, "aa"), (2, "bb")] if replica == 1 else MARK)
+    job.finish(0, 1, 2)
+    job.read_output()
+    job.answer_all()
+    assert job.logged("replica-differs")[0]["replica"] == 1
+
+
+def test_a_stopped_replica_is_lost_when_it_has_been_silent_for_long_and_the_others_have_not() -> None:
+    job = Job()
+    while not job.logged("replica-lost"):
+        job.now_ns += LOOK_NS // 2
+        for process in (0, 2, 3, 4, 5):
+            job.tell(process)
+        job.feed(Tick())
+        assert job.now_ns < 3 * SILENT_NS
+    assert job.now_ns >= SILENT_NS
+    assert job.logged("replica-lost")[0]["replica"] == 1
+    assert job.killed() == {1, 4}
+
+
+def test_a_job_that_computes_in_silence_loses_nobody() -> None:
+    job = Job()
+    job.now_ns = 10 * SILENT_NS
+    job.feed(Tick())
+    assert not job.logged("replica-lost")
+
+
+def test_a_replica_that_is_slower_at_the_end_is_waited_for_and_then_left_behind() -> None:
+    job = Job()
+    job.finish(0, 2)
+    job.now_ns += LAST_PLANE_NS
+    job.feed(Tick())
+    assert job.logged("replica-lost")[0]["replica"] == 1
+    job.read_output()
+    assert job.end() == End(0, "all ranks have finished")
+
+
+def test_a_replica_that_only_a_wrong_leader_could_serve_starts_the_program_again() -> None:
+    job = Job()
+    job.tell(1, stuck=True)
+    assert isinstance(job.actions[-1], Fence)
+
+
+def test_reports_of_an_earlier_run_count_nothing() -> None:
+    job = Job(replicas=2)
+    job.tell(0, MARK)
+    job.feed(Reported(1, job.run - 1, {"point": OTHER}))
+    assert not job.logged("replica-differs")
