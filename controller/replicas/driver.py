@@ -6,7 +6,8 @@ Not here: the loop (`ckpt.controller.service.service`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt.controller.replicas.events import DropVoices, OutputRead, ReadOutput, TextDiffers
@@ -37,6 +38,14 @@ def output_of(
 
     directory = os.path.dirname(job.output_path(0, "out"))
     return ReplicaOutput(directory, job.size, replicas, emit, say, on_conflict)
+
+
+def located(fields: Mapping[str, Any], pids: Mapping[int, int]) -> dict[str, Any]:
+    """The fields of an entry of the event log, with pid and host of the process that it names."""
+    process = fields.get("process")
+    if process is None:
+        return dict(fields)
+    return {**fields, "pid": pids.get(process), "host": platform.node()}
 
 
 def perform(action: object, output: object) -> OutputRead | None:

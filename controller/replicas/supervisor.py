@@ -172,19 +172,13 @@ class ReplicaSupervisor(Supervisor):
 
     def _differ(self, rank: int, odd: Iterable[int], where: dict[str, Any], now_ns: int) -> list[Action]:
         odd = [replica for replica in odd if replica in self.voices]
-        text = _text(where)
-        if not odd:
-            why = (
-                f"the replicas of rank {rank} differ in {text}, and it cannot be told which of them is right"
-            )
-            log = Log("replica-differs", {"rank": rank, "replica": None, **where, "reason": why})
-            return [log, *self._run_again(why, now_ns)]
         return self._inquire(odd, rank, where, now_ns)
 
     def _inquire(
         self, odd: Collection[int], rank: int | None, where: dict[str, Any], now_ns: int
     ) -> list[Action]:
-        """These planes are wrong; ask all processes for their last messages, to learn where it began."""
+        """These planes are wrong (none: planes differ, and it cannot be told which is wrong). Ask all processes for their
+        last messages, to learn where it began."""
         if self.inquiry is not None:
             return []  # one after the other: what differs, differs again
         self.questions += 1
@@ -211,25 +205,35 @@ class ReplicaSupervisor(Supervisor):
         """Name the replicas that are wrong, as far as it is known where it began, and take their planes out."""
         self.inquiry = None
         odd = [plane for plane in inquiry.odd if plane in self.voices]
-        right = [plane for plane in sorted(self.planes) if plane not in odd]
-        if not odd or self.phase not in ("starting", "running"):
+        if self.phase not in ("starting", "running") or (inquiry.odd and not odd):
             return []
+        if not odd:
+            first, *others = sorted(self.voices)
+            rank, fields = self._began(inquiry, first, others)
+            why = f"the replicas of rank {rank} differ in {_text(fields)}, and it cannot be told which of them is right"
+            log = Log("replica-differs", {"rank": rank, "replica": None, **fields, "reason": why})
+            return [log, *self._run_again(why, now_ns)]
+        right = [plane for plane in sorted(self.planes) if plane not in odd]
         logs: list[Action] = []
         texts = []
         for plane in odd:
-            began = None
-            for other in right:
-                began = began or origin(*(self._answers_of(inquiry, each) for each in (plane, other)))
-            rank = inquiry.rank if began is None else began.rank
-            fields = inquiry.fields
-            if began is not None:
-                fields = {"what": _what(began.stream), "first": began.number, "last": began.number}
+            rank, fields = self._began(inquiry, plane, right)
             process = None if rank is None else rank * self.replicas + plane
-            logs.append(
-                Log("replica-differs", {"rank": rank, "replica": plane, "process": process, **fields})
-            )
+            names = {"rank": rank, "replica": plane, "process": process}
+            logs.append(Log("replica-differs", {**names, **fields}))
             texts.append(f"replica {plane} of rank {rank} differs from the others in {_text(fields)}")
         return [*logs, *self._lose(odd, "; ".join(texts), "wrong", now_ns)]
+
+    def _began(
+        self, inquiry: Inquiry, plane: int, others: Iterable[int]
+    ) -> tuple[int | None, dict[str, Any]]:
+        """The rank in which `plane` began to differ, and in what; else where it has been seen."""
+        for other in others:
+            began = origin(self._answers_of(inquiry, plane), self._answers_of(inquiry, other))
+            if began is not None:
+                fields = {"what": _what(began.stream), "first": began.number, "last": began.number}
+                return began.rank, fields
+        return inquiry.rank, inquiry.fields
 
     def _answers_of(self, inquiry: Inquiry, plane: int) -> list[Details | None]:
         return [inquiry.answers.get(process) for process in self.processes([plane])]
@@ -359,11 +363,8 @@ class ReplicaSupervisor(Supervisor):
             if open_ or not ballots:
                 return []
             ends = "; ".join(_came_to(plane, each) for plane, each in sorted(self.outcomes.items()))
-            why = f"the replicas came to different ends ({ends}), and it cannot be told which is right"
-            return [
-                Log("replica-differs", {"replica": None, "what": "the end", "reason": why}),
-                *self._run_again(why, now_ns),
-            ]
+            ranks = [each[1] for _, each in sorted(self.outcomes.items()) if len(each) > 1]
+            return self._inquire([], ranks[0], {"what": "the end", "reason": ends}, now_ns)
         others = [plane for plane in self.outcomes if self.outcomes[plane] != outcome]
         if others:
             return self._wrong_end(others, outcome, now_ns)

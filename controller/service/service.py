@@ -27,7 +27,7 @@ from typing import Any
 
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
 from ckpt.controller.launch.launcher import AgentGone, Launcher
-from ckpt.controller.replicas.driver import NO_CHECKPOINTS, output_of, perform, supervisor_of
+from ckpt.controller.replicas.driver import NO_CHECKPOINTS, located, output_of, perform, supervisor_of
 from ckpt.controller.replicas.events import DropVoices, ReadOutput, reported
 from ckpt.controller.replicas.output import ReplicaOutput
 from ckpt.controller.service.clients import ClientServer, remove_sockets
@@ -230,7 +230,7 @@ class Service:
             case Send(packet=packet, ranks=ranks):
                 self.launcher.send(dict(packet), ranks)
             case Log(event=name, fields=fields):
-                self._log(name, dict(fields))
+                self._log(name, dict(fields) if self.options.replicas == 1 else located(fields, self.pids))
             case Say(text=text):
                 self.reporter.say(text)
             case Reply(token=token, ok=ok, fields=fields):

@@ -1,4 +1,5 @@
-"""Receives from ANY_SOURCE: a follower matches every receive with the leader's message, in whatever order messages arrive."""
+"""Receives from ANY_SOURCE: a follower matches every receive with the leader's message, in whatever order messages
+arrive."""
 
 from __future__ import annotations
 

@@ -165,10 +165,12 @@ def test_two_that_differ_run_again_and_in_the_end_nobody_is_called_right() -> No
     for _ in range(RERUNS_MAX):
         job.tell(0, MARK)
         job.tell(1, OTHER)
+        job.answer_all()
         job.feed(Fenced(job.run))
         job.start()
     job.tell(0, MARK)
     job.tell(1, OTHER)
+    job.answer_all()
     end = job.end()
     assert end is not None and end.exit_code == EXIT_REPLICAS_DIFFER
     assert all(named["replica"] is None for named in job.logged("replica-differs"))
@@ -198,7 +200,9 @@ def test_of_two_replicas_that_end_differently_nobody_is_named() -> None:
     job = Job(replicas=2)
     job.feed(ProgramError(0, job.run, 7, "ValueError: no"))
     job.finish(1)
-    assert job.logged("replica-differs")[0]["replica"] is None
+    job.answer_all()
+    (named,) = job.logged("replica-differs")
+    assert (named["rank"], named["replica"]) == (0, None)
     assert isinstance(job.actions[-1], Fence)
 
 
