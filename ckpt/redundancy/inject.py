@@ -4,6 +4,8 @@
     CKPT_FLIPS=seed=7,rate=1e-3                   each message of each replica with this probability
     CKPT_FLIPS=seed=7,rate=1,replica=0,limit=1    `limit`: at most so many flips in a process (default 1)
 
+``CKPT_FLIPS_SAY=FILE``: the time of the last flip (ns since 1970) is written there.
+
 The bit flips in the content, before the digest is made: as if the replica had computed that value. Messages are counted from
 1, those without content too. Which bit, and which message, follow from the seed, rank and replica. They are made in the
 first run of a program only: what has to start again is left alone then.
@@ -14,6 +16,7 @@ Not here: faults of the wire, which a checksum finds (``ckpt.transport.wires.fau
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from random import Random
 
@@ -60,6 +63,9 @@ class Flips:
     def _flipped(self, data: Buffer) -> bytes:
         self._left -= 1
         self.made += 1
+        if "CKPT_FLIPS_SAY" in os.environ:
+            with open(os.environ["CKPT_FLIPS_SAY"], "w", encoding="ascii") as file:
+                file.write(str(time.time_ns()))
         changed = bytearray(data)
         bit = self._random.randrange(8 * len(changed))
         changed[bit // 8] ^= 1 << bit % 8

@@ -99,8 +99,18 @@ class ReplicaLayer:
             self._lost_ns = time.monotonic_ns()
 
     def on_packet(self, packet: Mapping[str, Any]) -> None:
-        """The controller asks for the last messages one by one: a replica differs, and it wants to know where it began."""
-        self.below.report({"details": self.streams.details(), "question": packet.get("question")})
+        """The controller asks for messages one by one: a replica differs, and it wants to know where it began.
+
+        ``after``: by stream, the number after which to begin; ``ranges``: by stream, first and last number."""
+        counts = self.streams.counts()
+        if "ranges" in packet:
+            ranges = {name: (int(first), int(last)) for name, (first, last) in packet["ranges"].items()}
+        else:
+            after = packet.get("after", {})
+            ranges = {name: (int(after.get(name, 0)) + 1, count) for name, count in counts.items()}
+        self.below.report(
+            {"details": self.streams.details(ranges), "counts": counts, "question": packet.get("question")}
+        )
 
     def tick(self) -> None:
         now_ns = time.monotonic_ns()

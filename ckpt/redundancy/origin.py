@@ -28,14 +28,18 @@ class Origin:
     number: int
 
 
-def origin(odd: Sequence[Details | None], right: Sequence[Details | None]) -> Origin | None:
+def origin(
+    odd: Sequence[Details | None], right: Sequence[Details | None], agreed: Sequence[Mapping[str, int]]
+) -> Origin | None:
     """Where plane `odd` first differs from plane `right`, each by rank. None: no message is known that differs.
 
-    A process that has told nothing is passed over."""
+    `agreed`: by rank and stream, the number of a message up to which both are known to be equal. A process that has told
+    nothing is passed over."""
     found: list[tuple[int, Origin]] = []
     for rank, (wrong, good) in enumerate(zip(odd, right, strict=True)):
         for stream in wrong or ():
-            first = _first(wrong[stream], (good or {}).get(stream, ())) if wrong is not None else None
+            rows = wrong[stream] if wrong is not None else ()
+            first = _first(rows, (good or {}).get(stream, ()), agreed[rank].get(stream, 0))
             if first is not None:
                 number, ns = first
                 found.append((ns, Origin(rank, stream, number)))
@@ -43,19 +47,14 @@ def origin(odd: Sequence[Details | None], right: Sequence[Details | None]) -> Or
 
 
 def _first(
-    odd: Sequence[tuple[int, str, int]], right: Sequence[tuple[int, str, int]]
+    odd: Sequence[tuple[int, str, int]], right: Sequence[tuple[int, str, int]], agreed: int
 ) -> tuple[int, int] | None:
-    """Number and time of the first message of `odd` that differs. Its predecessor is known to agree, or it is number 1."""
+    """Number and time of the first message of `odd` that differs, if its predecessor is known to agree."""
     digests = {number: digest for number, digest, _ in right}
-    agreed = 0
     for number, digest, ns in odd:
         other = digests.get(number)
-        if other is None:
-            continue
         if other == digest:
             agreed = number
-        elif number == agreed + 1:
-            return number, ns
-        else:
-            return None  # it began before what is remembered
+        elif other is not None:
+            return (number, ns) if number == agreed + 1 else None
     return None

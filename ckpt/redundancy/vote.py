@@ -49,11 +49,12 @@ class Verdict:
 class _Stream:
     """The marks of one stream."""
 
-    __slots__ = ("marks", "passed", "verified")
+    __slots__ = ("agreed", "marks", "passed", "verified")
 
     def __init__(self) -> None:
         self.marks: dict[int, dict[int, str]] = {}
         self.passed: dict[int, int] = {}
+        self.agreed: dict[int, int] = {}
         self.verified = 0
 
 
@@ -74,7 +75,11 @@ class Vote:
         for name, stream in self.streams.items():
             copy = twin.streams[name] = _Stream()
             copy.marks = {count: dict(votes) for count, votes in stream.marks.items()}
-            copy.passed, copy.verified = dict(stream.passed), stream.verified
+            copy.passed, copy.agreed, copy.verified = (
+                dict(stream.passed),
+                dict(stream.agreed),
+                stream.verified,
+            )
         return twin
 
     def report(self, replica: int, name: str, marks: Iterable[Mark]) -> Verdict | None:
@@ -102,6 +107,18 @@ class Vote:
                     votes.pop(replica, None)
             self._forget(stream)
 
+    def agreed(self, replica: int) -> dict[str, int]:
+        """By stream, until which message this replica has sent what the majority has sent."""
+        return {
+            name: stream.agreed[replica] for name, stream in self.streams.items() if replica in stream.agreed
+        }
+
+    def counts(self, replica: int) -> dict[str, int]:
+        """By stream, the last mark that this replica has reported."""
+        return {
+            name: stream.passed[replica] for name, stream in self.streams.items() if replica in stream.passed
+        }
+
     def finish(self) -> Verdict | None:
         """All living replicas have reported their last marks: has one sent more messages, or fewer, than most?"""
         for name, stream in self.streams.items():
@@ -121,9 +138,10 @@ class Vote:
         for replica, digest in votes.items():
             ballots.setdefault(digest, []).append(replica)
         most = max(ballots.values(), key=len)
-        if len(most) >= self.needed and count > stream.verified:
-            self.compared += count - stream.verified
-            stream.verified = count
+        if len(most) >= self.needed:
+            stream.agreed |= {replica: max(count, stream.agreed.get(replica, 0)) for replica in most}
+            self.compared += max(0, count - stream.verified)
+            stream.verified = max(count, stream.verified)
         if len(ballots) == 1:
             return None
         if len(most) >= self.needed:

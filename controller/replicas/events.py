@@ -22,21 +22,51 @@ class Reported:
     marks: Mapping[str, list[tuple[int, str]]]
     stuck: bool = False
     details: Details | None = None
+    counts: Mapping[str, int] | None = None
     question: int = 0
 
 
 class Inquiry:
-    """Planes that are wrong: where did it begin? `fields`: what has been seen, of `rank`; `answers`: by process."""
+    """Planes differ: where did it begin? Two questions, one after the other:
+
+        to the processes of `plane`       what they have sent since the last message that was agreed on
+        to those of `right`, another one  the same messages; who has not come so far is asked again
+
+    `odd`: the planes that are wrong; empty: it cannot be told which. `is_certain`: something has been seen to differ;
+    else the question is whether anything does. `rank`, `fields`: where, and what has been seen. `agreed`: by rank, see
+    `ckpt.redundancy.vote.Vote.agreed`."""
 
     def __init__(
-        self, question: int, odd: Collection[int], rank: int | None, fields: dict[str, Any], until_ns: int
+        self,
+        odd: Collection[int],
+        planes: tuple[int, int | None],
+        seen: tuple[int | None, dict[str, Any]],
+        agreed: list[dict[str, int]],
+        *,
+        is_certain: bool,
     ) -> None:
-        self.question = question
         self.odd = tuple(sorted(odd))
-        self.rank = rank
-        self.fields = fields
-        self.until_ns = until_ns
-        self.answers: dict[int, Details] = {}
+        self.plane, self.right = planes
+        self.rank, self.fields = seen
+        self.agreed = agreed
+        self.is_certain = is_certain
+        self.question = 0
+        self.until_ns = 0
+        self.again_ns: int | None = None
+        self.open: set[int] = set()
+        self.first: dict[int, Details] = {}
+        self.counts: dict[int, Mapping[str, int]] = {}
+        self.second: dict[int, Details] = {}
+
+    @property
+    def is_second(self) -> bool:
+        return self.again_ns is not None
+
+    def ranges(self, process: int, replicas: int) -> dict[str, tuple[int, int]]:
+        """The messages that a process of the right plane is asked for: those that the other plane's has told."""
+        rank = process // replicas
+        told = self.first.get(rank * replicas + self.plane, {})
+        return {name: (rows[0][0], rows[-1][0]) for name, rows in told.items() if rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +112,14 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         if isinstance(rows, list)
     }
     details, question = packet.get("details"), packet.get("question")
+    counts = packet.get("counts")
     return Reported(
         process,
         incarnation,
         marks,
         packet.get("stuck") is True,
         _details(details) if isinstance(details, dict) else None,
+        counts if isinstance(counts, dict) else {},
         question if isinstance(question, int) else 0,
     )
 

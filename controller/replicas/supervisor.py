@@ -53,11 +53,13 @@ from ckpt.controller.supervision.events import (
 )
 from ckpt.controller.supervision.failure_policy import restart_if_left, signal_name
 from ckpt.controller.supervision.supervisor import Supervisor
-from ckpt.redundancy.origin import Details, origin
+from ckpt.redundancy.origin import Details, Origin, origin
 from ckpt.redundancy.vote import Verdict, Vote
 
 LAST_PLANE_NS: Final = 5_000_000_000
 INQUIRY_NS: Final = 1_000_000_000
+SECOND_NS: Final = 5_000_000_000
+AGAIN_NS: Final = 100_000_000
 SILENT_NS: Final = 10_000_000_000
 LOOK_NS: Final = 1_000_000_000
 RERUNS_MAX: Final = 2
@@ -107,8 +109,9 @@ class ReplicaSupervisor(Supervisor):
         ]
 
     def deadline_ns(self) -> int | None:
-        asked_ns = None if self.inquiry is None else self.inquiry.until_ns
-        all_times = (super().deadline_ns(), self.patience_ns, asked_ns, self.look_ns)
+        inquiry = self.inquiry
+        asked = (None, None) if inquiry is None else (inquiry.until_ns, inquiry.again_ns)
+        all_times = (super().deadline_ns(), self.patience_ns, self.look_ns, *asked)
         times = [when for when in all_times if when is not None]
         return min(times, default=None)
 
@@ -125,8 +128,7 @@ class ReplicaSupervisor(Supervisor):
                 return self._check_outcomes(now_ns)
             case Tick():
                 actions = super()._dispatch(event, now_ns)
-                if self.inquiry is not None and now_ns >= self.inquiry.until_ns:
-                    actions = [*actions, *self._conclude(self.inquiry, now_ns)]
+                actions = [*actions, *self._look_at_inquiry(now_ns)]
                 if self.patience_ns is not None and now_ns >= self.patience_ns:
                     actions = [*actions, *self._out_of_patience(now_ns)]
                 if self.look_ns is not None and now_ns >= self.look_ns:
@@ -135,6 +137,16 @@ class ReplicaSupervisor(Supervisor):
             case AgentLost():
                 self.patience_ns = None
         return super()._dispatch(event, now_ns)
+
+    def _look_at_inquiry(self, now_ns: int) -> list[Action]:
+        inquiry = self.inquiry
+        if inquiry is None:
+            return []
+        if now_ns >= inquiry.until_ns:
+            return self._conclude(inquiry, now_ns)
+        if inquiry.again_ns is not None and now_ns >= inquiry.again_ns:
+            return self._ask_again(inquiry, now_ns)
+        return []
 
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self._begin()
@@ -175,31 +187,71 @@ class ReplicaSupervisor(Supervisor):
         return self._inquire(odd, rank, where, now_ns)
 
     def _inquire(
-        self, odd: Collection[int], rank: int | None, where: dict[str, Any], now_ns: int
+        self,
+        odd: Collection[int],
+        rank: int | None,
+        where: dict[str, Any],
+        now_ns: int,
+        *,
+        is_certain: bool = True,
     ) -> list[Action]:
-        """These planes are wrong (none: planes differ, and it cannot be told which is wrong). Ask all processes for their
-        last messages, to learn where it began."""
+        """Ask for messages one by one, to learn where it began: see `Inquiry`."""
         if self.inquiry is not None:
             return []  # one after the other: what differs, differs again
+        plane = min(odd) if odd else min(self.voices)
+        right = min((each for each in self.voices if each not in odd and each != plane), default=None)
+        agreed = [vote.agreed(plane) for vote in self.votes]
+        inquiry = self.inquiry = Inquiry(odd, (plane, right), (rank, where), agreed, is_certain=is_certain)
+        inquiry.until_ns = now_ns + INQUIRY_NS
         self.questions += 1
-        self.inquiry = Inquiry(self.questions, odd, rank, where, now_ns + INQUIRY_NS)
-        return [Send(messages.layer(question=self.questions), self._asked())]
-
-    def _asked(self) -> tuple[int, ...]:
-        return tuple(p for p in self.processes(self.voices) if p not in self.gone)
+        inquiry.question = self.questions
+        asked = [process for process in self.processes([plane]) if process not in self.gone]
+        inquiry.open = set(asked)
+        question: list[Action] = [
+            Send(messages.layer(question=self.questions, after=agreed[process // self.replicas]), (process,))
+            for process in asked
+        ]
+        return question + self._check_inquiry(now_ns)
 
     def _answered(self, event: Reported, details: Details, now_ns: int) -> list[Action]:
         inquiry = self.inquiry
-        if inquiry is None or event.question != inquiry.question:
+        if inquiry is None or event.question != inquiry.question or event.rank not in inquiry.open:
             return []
-        inquiry.answers[event.rank] = details
+        if not inquiry.is_second:
+            inquiry.first[event.rank] = details
+            inquiry.counts[event.rank] = event.counts or {}
+            inquiry.open.discard(event.rank)
+            return self._check_inquiry(now_ns)
+        inquiry.second[event.rank] = details
+        counts = event.counts or {}
+        wanted = inquiry.ranges(event.rank, self.replicas)
+        has_ended = event.rank in self.finished or event.rank % self.replicas not in self.planes
+        if has_ended or all(counts.get(name, 0) >= last for name, (_, last) in wanted.items()):
+            inquiry.open.discard(event.rank)
         return self._check_inquiry(now_ns)
 
     def _check_inquiry(self, now_ns: int) -> list[Action]:
         inquiry = self.inquiry
-        if inquiry is None or not inquiry.answers.keys() >= set(self._asked()):
+        if inquiry is None or not inquiry.open <= self.gone:
             return []
-        return self._conclude(inquiry, now_ns)
+        if inquiry.is_second or inquiry.right is None:
+            return self._conclude(inquiry, now_ns)
+        inquiry.open = {p for p in self.processes([inquiry.right]) if inquiry.ranges(p, self.replicas)}
+        inquiry.until_ns = now_ns + SECOND_NS
+        return self._ask_again(inquiry, now_ns)
+
+    def _ask_again(self, inquiry: Inquiry, now_ns: int) -> list[Action]:
+        """The second question, to those that have not come so far yet."""
+        inquiry.again_ns = now_ns + AGAIN_NS
+        asked = sorted(inquiry.open - self.gone)
+        question: list[Action] = [
+            Send(
+                messages.layer(question=inquiry.question, ranges=inquiry.ranges(process, self.replicas)),
+                (process,),
+            )
+            for process in asked
+        ]
+        return question if asked else self._conclude(inquiry, now_ns)
 
     def _conclude(self, inquiry: Inquiry, now_ns: int) -> list[Action]:
         """Name the replicas that are wrong, as far as it is known where it began, and take their planes out."""
@@ -207,36 +259,60 @@ class ReplicaSupervisor(Supervisor):
         odd = [plane for plane in inquiry.odd if plane in self.voices]
         if self.phase not in ("starting", "running") or (inquiry.odd and not odd):
             return []
+        began = self._began(inquiry)
+        if began is None and not inquiry.is_certain:
+            return self._check_outcomes(now_ns)
+        rank, fields = None, inquiry.fields
+        if began is not None:
+            rank, fields = (
+                began.rank,
+                {"what": _what(began.stream), "first": began.number, "last": began.number},
+            )
+        elif self._all_messages_agree(inquiry):
+            rank = inquiry.rank
+        seen = {} if rank is not None else {"seen_in": inquiry.rank}
+        where = f" of rank {rank if rank is not None else inquiry.rank}"
         if not odd:
-            first, *others = sorted(self.voices)
-            rank, fields = self._began(inquiry, first, others)
-            why = f"the replicas of rank {rank} differ in {_text(fields)}, and it cannot be told which of them is right"
-            log = Log("replica-differs", {"rank": rank, "replica": None, **fields, "reason": why})
+            why = (
+                f"the replicas{where} differ in {_text(fields)}, and it cannot be told which of them is right"
+            )
+            log = Log("replica-differs", {"rank": rank, "replica": None, **seen, **fields, "reason": why})
             return [log, *self._run_again(why, now_ns)]
-        right = [plane for plane in sorted(self.planes) if plane not in odd]
         logs: list[Action] = []
-        texts = []
         for plane in odd:
-            rank, fields = self._began(inquiry, plane, right)
             process = None if rank is None else rank * self.replicas + plane
-            names = {"rank": rank, "replica": plane, "process": process}
-            logs.append(Log("replica-differs", {**names, **fields}))
-            texts.append(f"replica {plane} of rank {rank} differs from the others in {_text(fields)}")
-        return [*logs, *self._lose(odd, "; ".join(texts), "wrong", now_ns)]
+            logs.append(
+                Log("replica-differs", {"rank": rank, "replica": plane, "process": process, **seen, **fields})
+            )
+        names = " and ".join(map(str, odd))
+        why = f"replica {names}{where} differs from the others in {_text(fields)}"
+        if rank is None:
+            why += " (where it began is not known)"
+        return [*logs, *self._lose(odd, why, "wrong", now_ns)]
 
-    def _began(
-        self, inquiry: Inquiry, plane: int, others: Iterable[int]
-    ) -> tuple[int | None, dict[str, Any]]:
-        """The rank in which `plane` began to differ, and in what; else where it has been seen."""
-        for other in others:
-            began = origin(self._answers_of(inquiry, plane), self._answers_of(inquiry, other))
-            if began is not None:
-                fields = {"what": _what(began.stream), "first": began.number, "last": began.number}
-                return began.rank, fields
-        return inquiry.rank, inquiry.fields
+    def _all_messages_agree(self, inquiry: Inquiry) -> bool:
+        """Is it known of every message that the wrong plane has sent that it is right? Then it began where it was seen."""
+        plane, right = inquiry.plane, inquiry.right
+        if right is None:
+            return False
+        for rank, vote in enumerate(self.votes):
+            process = rank * self.replicas + plane
+            told, other = inquiry.first.get(process, {}), inquiry.second.get(rank * self.replicas + right, {})
+            agreed = vote.agreed(plane)
+            for name, count in (inquiry.counts.get(process) or vote.counts(plane)).items():
+                last = told[name][-1][0] if told.get(name) else inquiry.agreed[rank].get(name, 0)
+                if max(last, agreed.get(name, 0)) < count or len(other.get(name, ())) < len(
+                    told.get(name, ())
+                ):
+                    return False
+        return True
 
-    def _answers_of(self, inquiry: Inquiry, plane: int) -> list[Details | None]:
-        return [inquiry.answers.get(process) for process in self.processes([plane])]
+    def _began(self, inquiry: Inquiry) -> Origin | None:
+        if inquiry.right is None:
+            return None
+        odd = [inquiry.first.get(process) for process in self.processes([inquiry.plane])]
+        right = [inquiry.second.get(process) for process in self.processes([inquiry.right])]
+        return origin(odd, right, inquiry.agreed)
 
     def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
         """These planes have no voice any more; those that are left go on."""
@@ -329,7 +405,11 @@ class ReplicaSupervisor(Supervisor):
         actions = self._leave_behind([replica], "wrong", kill=False)
         if self.planes and min(self.planes) != led:
             actions.append(Log("leader-changed", {"replica": min(self.planes), "former": led, "reason": why}))
-        return actions + self._check_there(now_ns) + self._check_outcomes(now_ns)
+        actions += self._check_there(now_ns)
+        if self.phase == "running" and self.needed > 1 and self.planes:
+            where = {"what": "the end", "reason": why}
+            actions += self._inquire([replica], outcome[1], where, now_ns, is_certain=False)
+        return actions + self._check_outcomes(now_ns)
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
         if self.phase == "stopping" and self.passed_on_ns is not None:

@@ -16,7 +16,9 @@ def test_classic_tmr_levels_off_at_the_limit(panel: str) -> None:
     assert MODEL.row(panel, MANY).tmr == pytest.approx(5250, rel=1e-3)
 
 
-@pytest.mark.parametrize(("panel", "tmr", "plain"), [("a", 0, 1), ("b", 0.5, 1), ("c", 0, 0.5), ("d", 0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("panel", "tmr", "plain"), [("a", 0, 1), ("b", 0.5, 1), ("c", 0, 0.5), ("d", 0.5, 0.5)]
+)
 def test_slopes(panel: str, tmr: float, plain: float) -> None:
     assert slope(lambda p: MODEL.row(panel, p).tmr, 1e13) == pytest.approx(tmr, abs=0.02)
     assert slope(lambda p: MODEL.row(panel, p).plain, 1e13) == pytest.approx(plain, abs=0.02)
@@ -53,6 +55,10 @@ def test_the_way_to_the_shadows_doubles_the_time_of_redundancy() -> None:
         ("d", 1e4, 9_901, 9_715, 9_899.6, 4_098),
     ],
 )
-def test_the_curves(panel: str, processes: float, plain: float, tmr: float, stmr: float, grows: float) -> None:
+def test_the_curves(
+    panel: str, processes: float, plain: float, tmr: float, stmr: float, grows: float
+) -> None:
     row = MODEL.row(panel, processes)
-    assert (row.plain, row.tmr, row.stmr, row.stmr_d_grows) == pytest.approx((plain, tmr, stmr, grows), rel=2e-4)
+    assert (row.plain, row.tmr, row.stmr, row.stmr_d_grows) == pytest.approx(
+        (plain, tmr, stmr, grows), rel=2e-4
+    )

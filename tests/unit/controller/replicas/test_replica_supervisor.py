@@ -65,10 +65,12 @@ class Job:
         self.feed(Reported(process, self.run, {"point": marks} if marks else {}, **more))
 
     def answer_all(self, details: dict[int, Any] | None = None) -> None:
-        """All living processes answer the question of the controller."""
-        question = self.supervisor.questions
-        for process in range(self.size):
-            self.tell(process, details=(details or {}).get(process, {}), question=question)
+        """The processes answer both questions of the controller."""
+        for _ in range(2):
+            for process in range(self.size):
+                told = (details or {}).get(process, {})
+                counts = {name: rows[-1][0] for name, rows in told.items()}
+                self.tell(process, details=told, counts=counts, question=self.supervisor.questions)
 
     def finish(self, *planes: int) -> None:
         for process in range(self.size):
@@ -155,9 +157,11 @@ def test_a_process_that_does_not_answer_is_not_waited_for() -> None:
     for replica in range(3):
         job.tell(replica, OTHER if replica == 2 else MARK)
     assert not job.logged("replica-differs")
-    job.now_ns = job.supervisor.deadline_ns() or 0
-    job.feed(Tick())
-    assert job.logged("replica-differs")[0]["replica"] == 2
+    while not job.logged("replica-differs"):
+        job.now_ns = job.supervisor.deadline_ns() or 0
+        job.feed(Tick())
+    (named,) = job.logged("replica-differs")
+    assert (named["replica"], named["rank"], named["seen_in"]) == (2, None, 0)
 
 
 def test_two_that_differ_run_again_and_in_the_end_nobody_is_called_right() -> None:
@@ -179,8 +183,10 @@ def test_two_that_differ_run_again_and_in_the_end_nobody_is_called_right() -> No
 def test_an_error_that_most_replicas_come_to_is_the_programs() -> None:
     job = Job()
     job.feed(ProgramError(3, job.run, 7, "ValueError: no"))
+    job.answer_all()
     assert job.end() is None and not job.killed()
     job.feed(ProgramError(5, job.run, 7, "ValueError: no"))
+    job.answer_all()
     assert job.end() == End(7, "rank 1 failed with exit code 7")
     assert not job.logged("replica-differs")
 
@@ -188,6 +194,7 @@ def test_an_error_that_most_replicas_come_to_is_the_programs() -> None:
 def test_an_error_of_one_replica_alone_is_its_own() -> None:
     job = Job()
     job.feed(ProgramError(3, job.run, 7, "ValueError: no"))
+    job.answer_all()
     job.finish(1, 2)
     job.answer_all()
     (named,) = job.logged("replica-differs")
@@ -199,6 +206,7 @@ def test_an_error_of_one_replica_alone_is_its_own() -> None:
 def test_of_two_replicas_that_end_differently_nobody_is_named() -> None:
     job = Job(replicas=2)
     job.feed(ProgramError(0, job.run, 7, "ValueError: no"))
+    job.answer_all()
     job.finish(1)
     job.answer_all()
     (named,) = job.logged("replica-differs")
