@@ -257,8 +257,8 @@ def log_event(name: str, /, **fields: Any) -> None:
     """Write a line with ``event: name`` and these fields to the job's event log (``JOB/events.jsonl``, ``ckpt run --json``).
 
     ``name``: words of small letters and digits, joined by hyphens, none of the job's own events. ``fields``: what JSON has,
-    4 KiB in all. Rank, incarnation and time are added. From any thread, and in handlers. The line stays when the rank goes back to
-    a checkpoint, and is written again when the program comes there again. Outside a job nothing is written. Raises
+    4 KiB in all. Rank, incarnation and time are added. From any thread, and in handlers. The line stays when the rank goes
+    back to a checkpoint, and is written again when the program comes there again. Outside a job nothing is written. Raises
     :class:`ckpt.errors.EventError`.
     """
     from ckpt.rank.program_events import packet
