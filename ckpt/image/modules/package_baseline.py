@@ -57,7 +57,17 @@ from ckpt.image.modules.origins import is_standard
 from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["NO_LIBRARIES", "Large", "Note", "PackageBaseline", "forget", "members", "note_standard", "watch"]
+__all__ = [
+    "NO_LIBRARIES",
+    "Large",
+    "Note",
+    "PackageBaseline",
+    "forget",
+    "holds_since_import",
+    "members",
+    "note_standard",
+    "watch",
+]
 
 NO_LIBRARIES = frozenset({"ckpt", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
 """Packages that are not noted, and are no libraries of the program: ckpt, dill (which ckpt uses), and the tools that install
@@ -93,23 +103,9 @@ _CONSTANTS = frozenset(
 _ATOMS = frozenset({object, range, slice, type(...), type(NotImplemented)})
 _SKIPPED = frozenset(
     {
-        int,
-        str,
-        float,
-        bool,
-        complex,
-        bytes,
-        frozenset,
-        type(None),
-        types.ModuleType,
-        types.FunctionType,
-        types.BuiltinFunctionType,
-        types.MethodType,
-        property,
-        staticmethod,
-        classmethod,
-        types.MemberDescriptorType,
-        types.GetSetDescriptorType,
+        *(int, str, float, bool, complex, bytes, frozenset, type(None), property, staticmethod, classmethod),
+        *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType),
+        *(types.MemberDescriptorType, types.GetSetDescriptorType),
     }
 )
 
@@ -355,6 +351,14 @@ def watch() -> PackageBaseline:
     wrap_exec_module(lambda execute: _watching(execute, is_from_standard), ExtensionFileLoader)
     note_standard()
     return _notes
+
+
+def holds_since_import(module: str, variable: str, obj: object) -> bool:
+    """Does the variable of a module hold the object now, and will it in a new process, after the module's import? Where the
+    module is not noted: does it hold it now?"""
+    present = getattr(sys.modules.get(module), "__dict__", {})
+    noted = _notes.modules.get(module, (None, present))[1]
+    return present.get(variable) is obj and noted.get(variable) is obj
 
 
 def forget() -> None:

@@ -84,6 +84,31 @@ def test_a_lock_in_an_attribute_of_a_function_that_runs(tmp_path: Path) -> None:
     assert after_restart(tmp_path, library, program) == "again\n"
 
 
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_an_object_that_is_pickled_by_the_name_of_a_variable_that_holds_it_since_later(
+    tmp_path: Path, is_bound: bool
+) -> None:
+    """The variable was looked up before it was put back: the program got None in the place of the object."""
+    library = """
+        shared = None
+        class Pool:
+            def __init__(self): self.count = 0
+            def __reduce__(self): return "shared"
+        def bind(pool):
+            global shared
+            shared = pool
+    """
+    program = f"""
+        import lib
+        pool = lib.Pool()
+        if {is_bound}: lib.bind(pool)
+        pool.count = 3
+        driver_tick()
+        print(pool.count, lib.shared is pool)
+    """
+    assert after_restart(tmp_path, library, program) == f"3 {is_bound}\n"
+
+
 def test_a_settings_object_keeps_its_identity(tmp_path: Path) -> None:
     library = """
         class Lazy:
