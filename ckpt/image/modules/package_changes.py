@@ -192,6 +192,9 @@ def _find_changes(notes: PackageBaseline, references: References, found: Changed
         target = compiled_changes if package_of(name) in compiled else found
         changes = target.changes.setdefault(package_of(name), [])
         changes += _module_differences(name, module, noted, target)
+        for key, function in notes.functions_with_attributes(name):
+            if id(function) not in notes.objects and module.__dict__.get(key) is function:
+                changes += _differences(Note((name, key), function, {}, None), target)
     for note in list(notes.objects.values()):
         if not _is_comparable(note, notes, references):
             continue
