@@ -45,10 +45,10 @@ def model() -> int:
                 f"{processes:10.3g} {row.plain:12.5g} {row.tmr:12.5g} {row.stmr:12.5g} {row.stmr_d_grows:14.5g}"
             )
     print(
-        "The paper says that STMR follows S in all panels: so it does with messages of constant size (STMR), and not with\n"
-        "messages that grow like the volume, as its section 4.1 has them (D grows). Its T_R leaves out how a receiving meta\n"
-        "process hands data on to its shadows, which would double it. Here every replica receives from its own kind, and\n"
-        "only digests are compared."
+        "The paper says that STMR follows S in all panels. So it does with messages of constant size (STMR), and not with\n"
+        "messages that grow like the volume, as its section 4.1 has them (D grows). Its T_R leaves out how a receiving\n"
+        "meta process hands data on to its shadows, which would double it. Here every replica receives from its own\n"
+        "kind, and only digests are compared.",
     )
     return 0
 

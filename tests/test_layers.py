@@ -33,6 +33,7 @@ PURE = {
     "ckpt.compat": "interpreter",
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
+    "ckpt.controller.replicas": "events supervisor text",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
     "ckpt.diagnosis": "errors errors_map graph models report verdict witnesses",
@@ -45,6 +46,7 @@ PURE = {
     "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived layout op packing small_reductions status typenames",
     "ckpt.mpi.engine": "agreement failures matching operations partitioned windows",
     "ckpt.mpi.rma": "epochs locks wire",
+    "ckpt.redundancy": "model order origin vote",
     "ckpt.reduction": "errors master member members messages partial recovery scheduler",
     "ckpt.replay": "position",
     "ckpt.store": "errors",
@@ -291,17 +293,18 @@ def test_every_module_that_is_promised_to_be_pure_exists() -> None:
     assert not missing, f"not there: {sorted(missing)}"
 
 
-def test_systems_on_top_of_ckpt_import_its_public_names_only() -> None:
-    """What ckpt.reduction needs of ckpt is there for every program, with its own tests and documents."""
-    public = {"ckpt", "ckpt.MPI", "ckpt.errors"}
+@pytest.mark.parametrize("system", ["ckpt.reduction", "ckpt.redundancy"])
+def test_systems_on_top_of_ckpt_import_its_public_names_only(system: str) -> None:
+    """What such a system needs of ckpt is there for every program, with its own tests and documents."""
+    public = {"ckpt", "ckpt.MPI", "ckpt.errors", "ckpt.layer"}
     wrong = [
         f"{module}:{item.line}: imports {item.module}.{item.name or ''}"
         for module, path in rooms.project().items()
-        if module == "ckpt.reduction" or module.startswith("ckpt.reduction.")
+        if module == system or module.startswith(f"{system}.")
         for item in rooms.imports_of(module, path)
         if item.module.partition(".")[0] == "ckpt"
         and item.module not in public
-        and not item.module.startswith("ckpt.reduction")
+        and not item.module.startswith(system)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -311,9 +314,9 @@ def test_import_ckpt_does_not_import_the_systems_on_top() -> None:
     wrong = [
         module
         for module, path in modules.items()
-        if not module.startswith("ckpt.reduction")
+        if not module.startswith(("ckpt.reduction", "ckpt.redundancy", "ckpt.controller.replicas"))
         and any(
-            (item.target(modules) or "").startswith("ckpt.reduction")
+            (item.target(modules) or "").startswith(("ckpt.reduction", "ckpt.redundancy"))
             for item in rooms.imports_of(module, path)
         )
     ]

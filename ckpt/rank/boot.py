@@ -65,6 +65,8 @@ def run_rank(
         run: Callable[[], object]
         if spec.get("resume") is None:
             run = _fresh(runtime, job)
+        elif runtime.layer is not None:
+            raise IncompatibleImage("the ranks of this job are not its processes: no image can be loaded")
         else:
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
@@ -287,8 +289,6 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.store import ImageReader
 
     spec = runtime.spec
-    if runtime.layer is not None:
-        raise IncompatibleImage("the ranks of this job are not its processes: no image can be loaded")
     reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
     if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
         raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")

@@ -86,6 +86,10 @@ class Commits:
                 "when_committed needs images of the whole program: a program that saves itself (ckpt run --explicit) runs "
                 "again from its start after a restart, and would ask again for what was done before"
             )
+        if runtime.layer is not None:
+            raise NotEnabled(
+                "when_committed under --redundancy: each replica of this rank would make the call"
+            )
         if threading.current_thread() is not threading.main_thread() or os.getpid() != runtime.pid:
             raise RegistrationError(
                 "when_committed is for the main thread of the program, not for others or its children"

@@ -16,15 +16,12 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ckpt.mpi.comm.communicator import Intracomm
+from typing import Any
 
 __all__ = ["result", "same", "status"]
 
 
-def same(comm: Intracomm, obj: Any) -> list[int]:
+def same(comm: Any, obj: Any) -> list[int]:
     """The ranks of `comm` whose `obj` differs from that of most ranks; empty: all are the same. Collective.
 
     Compared are digests: of the memory of what has a buffer that is contiguous (numpy arrays, bytes), with its type and

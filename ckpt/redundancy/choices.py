@@ -244,7 +244,7 @@ class ReplicaChoices:
 
         def look() -> tuple[int, int]:
             while True:
-                found = engine._find(context, source, tag)
+                found = engine.look_for(context, source, tag)
                 if found is not None:
                     return found.source, found.tag
                 engine.block(hungry=True)

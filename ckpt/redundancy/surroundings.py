@@ -219,20 +219,26 @@ def _same_pid(ask: Ask) -> None:
 
 
 def _same_random_numbers(key: bytes) -> None:
+    """The module `random` binds the system's function when it is imported: so its classes get methods of their own."""
     program_os: Any = sys.modules["os"]
     generator: Any = random
-    urandom = program_os.urandom = generator._urandom = Randomness(key)
+    urandom = program_os.urandom = Randomness(key)
     genuine: Any = random.Random.seed
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         genuine(self, int.from_bytes(urandom(32), "little") if a is None else a, version)
 
+    def getrandbits(self: random.Random, k: int) -> int:
+        if k < 0:
+            raise ValueError("number of bits must be non-negative")
+        return int.from_bytes(urandom((k + 7) // 8), "big") >> -k % 8
+
     generator.Random.seed = seed  # without a value, its own would take bytes of the system
-    generator.seed = generator._inst.seed
+    generator.SystemRandom.getrandbits = getrandbits
+    generator.SystemRandom.random = lambda self: getrandbits(self, 53) * 2.0**-53
+    generator.SystemRandom.randbytes = lambda self, n: urandom(n)
+    generator.seed = random.random.__self__.seed  # type: ignore[attr-defined]
     generator.seed()
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:  # imported already, and seeded with other bytes
-        numpy_random.seed([int.from_bytes(key[at : at + 4], "little") for at in range(0, 32, 4)])
 
 
 # ---- refusals --------------------------------------------------------------------------------------------

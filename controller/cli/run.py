@@ -1,10 +1,8 @@
 """`ckpt run` and `ckpt restart`: make or open the job, become its controller, run the service.
 
 Two rules on the order of the steps:
-
 - The agent is started before this process imports its own modules, so that the program starts soon: the agent imports what
-  ranks need at the same time. So this module imports other modules inside functions. `main` has already started the agent
-  of a new job.
+  ranks need at the same time. So modules are imported in functions here. `main` has already started a new job's agent.
 - For safety, the job is locked first; then the processes that an earlier controller has left are ended; then ranks start.
 
 Not here: the words of the program (`command`), the work of a controller (`ckpt.controller.service`).
@@ -373,12 +371,11 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
     def option(name: str) -> Any:
         return _option(job, arguments, name)
 
-    every, limit, replicas = option("every"), arguments.time_limit, job.options.get("redundancy", 1)
-    mode, timeout_ns = option("image_mode"), int(option("timeout") * _NS)
+    limit, mode, replicas = arguments.time_limit, option("image_mode"), job.options.get("redundancy", 1)
+    every_ns = None if option("every") is None else int(option("every") * _NS)
+    timeout_ns = int(option("timeout") * _NS)
     return ServiceOptions(
-        rounds=RoundOptions(
-            every_ns=None if every is None else int(every * _NS), timeout_ns=timeout_ns, mode=mode
-        ),
+        rounds=RoundOptions(every_ns=every_ns, timeout_ns=timeout_ns, mode=mode),
         max_restarts=option("max_restarts"),
         on_failure=option("on_failure"),
         grace_ns=int(option("grace") * _NS),

@@ -30,7 +30,7 @@ class Inquiry:
     """Planes differ: where did it begin? Two questions, one after the other:
 
         to the processes of `plane`       what they have sent since the last message that was agreed on
-        to those of `right`, another one  the same messages; who has not come so far is asked again
+        to those of `right`, the others   the same messages; who has not come so far is asked again
 
     `odd`: the planes that are wrong; empty: it cannot be told which. `is_certain`: something has been seen to differ;
     else the question is whether anything does. `rank`, `fields`: where, and what has been seen. `agreed`: by rank, see
@@ -39,7 +39,7 @@ class Inquiry:
     def __init__(
         self,
         odd: Collection[int],
-        planes: tuple[int, int | None],
+        planes: tuple[int, tuple[int, ...]],
         seen: tuple[int | None, dict[str, Any]],
         agreed: list[dict[str, int]],
         *,

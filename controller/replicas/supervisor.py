@@ -199,7 +199,7 @@ class ReplicaSupervisor(Supervisor):
         if self.inquiry is not None:
             return []  # one after the other: what differs, differs again
         plane = min(odd) if odd else min(self.voices)
-        right = min((each for each in self.voices if each not in odd and each != plane), default=None)
+        right = tuple(sorted(each for each in self.voices if each not in odd and each != plane))
         agreed = [vote.agreed(plane) for vote in self.votes]
         inquiry = self.inquiry = Inquiry(odd, (plane, right), (rank, where), agreed, is_certain=is_certain)
         inquiry.until_ns = now_ns + INQUIRY_NS
@@ -234,9 +234,9 @@ class ReplicaSupervisor(Supervisor):
         inquiry = self.inquiry
         if inquiry is None or not inquiry.open <= self.gone:
             return []
-        if inquiry.is_second or inquiry.right is None:
+        if inquiry.is_second or not inquiry.right:
             return self._conclude(inquiry, now_ns)
-        inquiry.open = {p for p in self.processes([inquiry.right]) if inquiry.ranges(p, self.replicas)}
+        inquiry.open = {p for p in self.processes(inquiry.right) if inquiry.ranges(p, self.replicas)}
         inquiry.until_ns = now_ns + SECOND_NS
         return self._ask_again(inquiry, now_ns)
 
@@ -292,27 +292,32 @@ class ReplicaSupervisor(Supervisor):
 
     def _all_messages_agree(self, inquiry: Inquiry) -> bool:
         """Is it known of every message that the wrong plane has sent that it is right? Then it began where it was seen."""
-        plane, right = inquiry.plane, inquiry.right
-        if right is None:
-            return False
+        plane = inquiry.plane
         for rank, vote in enumerate(self.votes):
             process = rank * self.replicas + plane
-            told, other = inquiry.first.get(process, {}), inquiry.second.get(rank * self.replicas + right, {})
-            agreed = vote.agreed(plane)
+            told, agreed = inquiry.first.get(process, {}), vote.agreed(plane)
+            others = [inquiry.second.get(rank * self.replicas + right, {}) for right in inquiry.right]
             for name, count in (inquiry.counts.get(process) or vote.counts(plane)).items():
                 last = told[name][-1][0] if told.get(name) else inquiry.agreed[rank].get(name, 0)
-                if max(last, agreed.get(name, 0)) < count or len(other.get(name, ())) < len(
-                    told.get(name, ())
-                ):
+                if max(last, agreed.get(name, 0)) < count:
                     return False
-        return True
+                if not any(len(other.get(name, ())) >= len(told.get(name, ())) for other in others):
+                    return False
+        return bool(inquiry.right)
 
     def _began(self, inquiry: Inquiry) -> Origin | None:
-        if inquiry.right is None:
-            return None
+        """Where the plane began to differ from all others of which that is known. None: that is not known, or they differ
+        among themselves, or they are too few to call one wrong of which nothing else is known."""
         odd = [inquiry.first.get(process) for process in self.processes([inquiry.plane])]
-        right = [inquiry.second.get(process) for process in self.processes([inquiry.right])]
-        return origin(odd, right, inquiry.agreed)
+        found = []
+        for plane in inquiry.right:
+            right = [inquiry.second.get(process) for process in self.processes([plane])]
+            began = origin(odd, right, inquiry.agreed)
+            if began is not None:
+                found.append(began)
+        if not found or any(each != found[0] for each in found):
+            return None
+        return found[0] if inquiry.is_certain or len(found) >= self.needed else None
 
     def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
         """These planes have no voice any more; those that are left go on."""
@@ -406,7 +411,7 @@ class ReplicaSupervisor(Supervisor):
         if self.planes and min(self.planes) != led:
             actions.append(Log("leader-changed", {"replica": min(self.planes), "former": led, "reason": why}))
         actions += self._check_there(now_ns)
-        if self.phase == "running" and self.needed > 1 and self.planes:
+        if self.phase == "running" and len(self.voices) > self.needed:
             where = {"what": "the end", "reason": why}
             actions += self._inquire([replica], outcome[1], where, now_ns, is_certain=False)
         return actions + self._check_outcomes(now_ns)

@@ -29,14 +29,9 @@ Not here: layers (`ckpt.redundancy`), the process's side (`ckpt/rank/runtime.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ckpt.mpi.base.progress import Buffer, Progress
-
-if TYPE_CHECKING:
-    from ckpt.mpi.engine.engine import Engine
-    from ckpt.mpi.engine.matching import Channel, Context
-    from ckpt.mpi.engine.operations import Receive
 
 __all__ = ["Below", "Choices", "Layer"]
 
@@ -62,18 +57,18 @@ class Choices(Protocol):
     def answer(self, look: Callable[[], T], holds: Callable[[T], bool]) -> T:
         """The answer to one question: that of `look`, or that of another process, as soon as it `holds` here."""
 
-    def start(self, context: Context, receive: Receive) -> None:
-        """Match or post a receive from ANY_SOURCE."""
+    def start(self, context: Any, receive: Any) -> None:
+        """Match or post a receive (`Receive`) from ANY_SOURCE in a `Context`."""
 
-    def probe(self, context: Context, source: int, tag: int) -> Channel:
-        """The channel of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""
+    def probe(self, context: Any, source: int, tag: int) -> Any:
+        """The `Channel` of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""
 
 
 class Layer(Progress, Protocol):
     """The `Progress` of the ranks that programs see (`rank`, `size`)."""
 
-    def bind(self, engine: Engine) -> None:
-        """The engine over this layer has been made; no message has come yet."""
+    def bind(self, engine: Any) -> None:
+        """The `Engine` over this layer has been made; no message has come yet."""
 
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
         """Messages of a process have arrived, in order: for the engine, or for the layer itself."""

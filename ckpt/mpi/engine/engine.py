@@ -330,11 +330,11 @@ class Engine:
     def find(self, context: Context, source: int, tag: int) -> Channel | None:
         """The channel of the message that (source, tag) matches, or None. Makes progress once if there is no message."""
         if self.choices is None:
-            return self._find(context, source, tag)
+            return self.look_for(context, source, tag)
         matcher, box = self.matcher, [source, tag]
 
         def look() -> tuple[int, int] | None:
-            found = self._find(context, source, tag)
+            found = self.look_for(context, source, tag)
             return None if found is None else (found.source, found.tag)
 
         def holds(place: tuple[int, int] | None) -> bool:
@@ -344,7 +344,8 @@ class Engine:
         found = self.choices.answer(look, holds)
         return None if found is None else matcher.find(context, *box)
 
-    def _find(self, context: Context, source: int, tag: int) -> Channel | None:
+    def look_for(self, context: Context, source: int, tag: int) -> Channel | None:
+        """Like `find`, by what this process sees alone."""
         channel = self.matcher.find(context, source, tag)
         if channel is None:
             self.make_progress()
@@ -354,9 +355,10 @@ class Engine:
     def find_wait(self, context: Context, source: int, tag: int) -> Channel:
         """The channel of the message that (source, tag) matches. Waits until there is a message."""
         if self.choices is not None and source == ANY_SOURCE:
-            return self.choices.probe(context, source, tag)
+            found: Channel = self.choices.probe(context, source, tag)
+            return found
         while True:
-            channel = self._find(context, source, tag)
+            channel = self.look_for(context, source, tag)
             if channel is not None:
                 return channel
             shared = self.shared.get(context.number - context.number % envelope.PLANES)

@@ -203,6 +203,20 @@ def test_an_error_of_one_replica_alone_is_its_own() -> None:
     assert job.end() == End(0, "all ranks have finished")
 
 
+def test_an_error_of_one_replica_is_not_blamed_on_it_while_another_one_may_be_wrong() -> None:
+    job = Job()
+    job.feed(ProgramError(0, job.run, 7, "ValueError: no"))
+    first = {"point": [(1, "ok", 5)]}
+    job.answer_all({3: first, 4: {"point": [(1, "wrong", 5)]}, 5: first})
+    assert not job.logged("replica-differs")
+    job.tell(4, OTHER)
+    job.tell(3, MARK)
+    job.tell(5, MARK)
+    job.answer_all({3: first, 4: {"point": [(1, "wrong", 5)]}, 5: first})
+    (named,) = job.logged("replica-differs")
+    assert (named["rank"], named["replica"]) == (1, 1)
+
+
 def test_of_two_replicas_that_end_differently_nobody_is_named() -> None:
     job = Job(replicas=2)
     job.feed(ProgramError(0, job.run, 7, "ValueError: no"))
