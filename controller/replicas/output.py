@@ -42,7 +42,6 @@ class _Stream:
         self.vote = TextVote(self.replicas)
         self.read_bytes = [0] * self.replicas
         self.again_bytes = 0
-        self.line = b""
 
     def read(self) -> list[Conflict]:
         """Feed what the replicas have written since."""
@@ -137,7 +136,9 @@ class ReplicaOutput:
                 f"{each.again_bytes} on; printing it again from there"
             )
             os.ftruncate(each.printed, each.again_bytes)
-            old = b""
+            if each.line:
+                self._emit(each.rank, each.stream, each.line + b"\n")
+            old = each.line = b""
         each.again_bytes += len(text)
         fresh = text[len(old) :]
         if not fresh:

@@ -86,6 +86,31 @@ CHOICES = (
 ).replace("import ckpt\n", "import ckpt, ckpt.redundancy\n", 1)
 
 
+BUFFERS = """
+    import hashlib
+    import numpy as np
+    import ckpt
+    from ckpt import MPI
+
+    comm = ckpt.enable()
+    field = np.add.outer(np.arange(34.0), np.arange(64.0) + comm.rank)
+    up, down = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    half = comm.Split(comm.rank % 2)
+    total = np.zeros(4)
+    for step in range(60):
+        requests = [comm.Irecv(field[0], down, 1), comm.Irecv(field[-1], up, 2)]
+        requests += [comm.Isend(field[-2].copy(), up, 1), comm.Isend(field[1].copy(), down, 2)]
+        MPI.Request.Waitall(requests)
+        field[1:-1, 1:-1] = 0.25 * (field[:-2, 1:-1] + field[2:, 1:-1] + field[1:-1, :-2] + field[1:-1, 2:])
+        if step % 5 == 0:
+            request = comm.Iallreduce(np.full(4, field.sum()), total)
+            found = half.allgather(float(field[3, 3]))
+            request.Wait()
+            print(comm.rank, step, total[0], found)
+    print(comm.rank, hashlib.sha256(field.tobytes()).hexdigest())
+    """
+
+
 def lines(job: Job) -> list[str]:
     return sorted(job.stdout.splitlines())
 
@@ -184,6 +209,24 @@ def test_a_stopped_replica_is_left_behind(
     assert job.finish() == 0
     assert lines(job) == plain
     assert [each["replica"] for each in job.events("replica-lost")] == [replica]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("name", ["HALO", "CHOICES", "BUFFERS"])
+def test_whatever_bit_flips_the_result_is_the_same_and_nobody_else_is_named(
+    start: Start, tmp_path: Path, name: str, seed: int
+) -> None:
+    random, app = Random(f"{seed_of_the_commit()} {seed}"), write_app(tmp_path, globals()[name])
+    ranks = random.choice([2, 3]) if name != "HALO" else 2
+    whole = start(app, ranks=ranks, name="plain")
+    assert whole.finish() == 0
+    rank, replica = random.randrange(ranks), random.randrange(3)
+    flips = f"rank={rank},replica={replica},message={random.randrange(1, 110)},seed={seed}"
+    job = start(app, ranks=ranks, redundancy=3, env={"CKPT_FLIPS": flips})
+    assert job.finish() == 0, flips
+    assert lines(job) == lines(whole), flips
+    assert named(job) == [(rank, replica)], flips
 
 
 def test_a_program_that_is_not_deterministic_ends_with_a_report_and_not_in_endless_runs(

@@ -1,0 +1,93 @@
+"""The output of replicas: printed once, in whole lines, also when the program is started again in the middle of a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ckpt.controller.replicas.output import ReplicaOutput
+from ckpt.controller.replicas.text import Conflict
+
+
+class Job:
+    """Files of two replicas of one rank."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.printed: dict[str, bytes] = {"out": b"", "err": b""}
+        self.said: list[str] = []
+        self.conflicts: list[Conflict] = []
+        self.output = ReplicaOutput(
+            str(directory),
+            1,
+            2,
+            self.emit,
+            self.said.append,
+            lambda rank, conflict: self.conflicts.append(conflict),
+        )
+
+    def emit(self, rank: int, stream: str, data: bytes) -> None:
+        self.printed[stream] += data
+
+    def write(self, replica: int, text: bytes, stream: str = "out") -> None:
+        with (self.directory / f"rank-0.replica-{replica}.{stream}").open("ab") as file:
+            file.write(text)
+        self.output.poll()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_text_is_printed_when_both_have_written_it(job: Job) -> None:
+    job.write(0, b"one\ntwo\n")
+    assert job.printed["out"] == b""
+    job.write(1, b"one\ntw")
+    assert job.printed["out"] == b"one\n"
+    job.write(1, b"o\n")
+    assert job.printed["out"] == b"one\ntwo\n"
+    assert (job.directory / "rank-0.out").read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("cut", range(9))
+def test_a_new_start_in_the_middle_of_a_line_prints_nothing_twice_and_loses_nothing(
+    job: Job, cut: int
+) -> None:
+    for replica in (0, 1):
+        job.write(replica, b"one\ntwo\n"[:cut])
+    job.output.begin_again()
+    for replica in (0, 1):
+        job.write(replica, b"one\n")
+        job.write(replica, b"two\nthree\n")
+    job.output.finish()
+    assert job.printed["out"] == b"one\ntwo\nthree\n"
+    assert not job.said
+
+
+def test_other_text_after_a_new_start_is_printed_and_said(job: Job) -> None:
+    for replica in (0, 1):
+        job.write(replica, b"one\ntw")
+    job.output.begin_again()
+    for replica in (0, 1):
+        job.write(replica, b"one\nsix\n")
+    job.output.finish()
+    assert job.printed["out"] == b"one\ntw\nsix\n" or job.printed["out"] == b"one\ntw\none\nsix\n"
+    assert "differs from byte" in job.said[0]
+
+
+def test_different_text_on_standard_output_is_a_conflict_and_is_not_printed(job: Job) -> None:
+    job.write(0, b"one\nX\n")
+    job.write(1, b"one\nY\n")
+    assert job.conflicts[0] == Conflict((), 4)
+    assert job.printed["out"] == b"one\n"
+
+
+def test_different_text_on_standard_error_is_printed_as_the_lowest_replica_wrote_it(job: Job) -> None:
+    job.write(0, b"at 0x1\n", "err")
+    job.write(1, b"at 0x2\n", "err")
+    job.write(0, b"more\n", "err")
+    job.output.finish()
+    assert job.printed["err"] == b"at 0x1\nmore\n"
+    assert not job.conflicts
