@@ -195,25 +195,37 @@ class ReplicaChoices:
 
     def answer(self, look: Callable[[], T], holds: Callable[[T], bool]) -> T:
         key = self._next("q")
-        value: Any = self._await(key)
-        if value is MISSING:
-            try:
-                value = look()
-            except Exception:
-                self._decide(key, _RAISED)
-                self._follow(key)
-                raise
-            self._decide(key, value)
-        elif value == _RAISED:
+        value: Any = MISSING
+        while (known := self._await(key)) is not MISSING and known != _RAISED:
+            if self._holds(key, known, holds):
+                value = known
+                break
+        if value is not MISSING:
+            self._follow(key)
+            return value  # type: ignore[no-any-return]
+        if known == _RAISED:
             self._follow(key)
             return look()
-        else:
-            self._waits_for = key
-            while not holds(value):
-                self._engine.block(hungry=True)
-            self._waits_for = None
+        try:
+            value = look()
+        except Exception:
+            self._decide(key, _RAISED)
+            self._follow(key)
+            raise
+        self._decide(key, value)
         self._follow(key)
         return value  # type: ignore[no-any-return]
+
+    def _holds(self, key: Key, value: Any, holds: Callable[[Any], bool]) -> bool:
+        """Wait until the value holds here. False: meanwhile the choice has been taken back, since its leader was wrong: who
+        goes on with it nevertheless would be the only one that knows it."""
+        self._waits_for = key
+        try:
+            while self._order.look_up(key) is value and not holds(value):
+                self._engine.block(hungry=True)
+        finally:
+            self._waits_for = None
+        return self._order.look_up(key) is value
 
     def start(self, context: Context, receive: Receive) -> None:
         key, matcher, engine = self._next("w"), self.matcher, self._engine

@@ -29,11 +29,13 @@ class World:
         self.wrong = wrong
         self.dead: list[int] = []
         self.told = dict.fromkeys(range(replicas), 0)
+        self.holding: dict[int, Any] = {}
+        self.careless = False
 
     def key(self) -> str:
         return repr((
             [(k, vars(order)) for k, order in self.orders.items()],
-            self.queues, self.done, self.losses, self.dead, self.told,
+            self.queues, self.done, self.losses, self.dead, self.told, self.holding,
         ))  # fmt: skip
 
     @property
@@ -45,19 +47,32 @@ class World:
             self.queues[k, to].append(message)
 
     def step(self, k: int) -> bool:
-        """Replica k makes or follows its next choice, if it can."""
+        """Replica k makes its next choice, or finds the leader's, which may not hold there yet."""
         order, at = self.orders[k], len(self.done[k])
-        if at == QUESTIONS:
+        if at == QUESTIONS or k in self.holding:
             return False
         key = ("q", at)
         value = order.look_up(key)
-        if value is MISSING:
-            if not order.leads:
-                return False
-            value = f"{k} chose"
-            self.send(k, order.decide(key, value))
+        if value is not MISSING:
+            self.holding[k] = value
+            return True
+        if not order.leads:
+            return False
+        value = f"{k} chose"
+        self.send(k, order.decide(key, value))
         self.done[k].append(value)
         self.send(k, order.follow(key))
+        return True
+
+    def hold(self, k: int) -> bool:
+        """What the leader has chosen holds at replica k, which follows it, if it has not been taken back meanwhile."""
+        if k not in self.holding:
+            return False
+        order, key = self.orders[k], ("q", len(self.done[k]))
+        value = self.holding.pop(k)
+        if self.careless or order.look_up(key) == value:
+            self.done[k].append(value)
+            self.send(k, order.follow(key))
         return True
 
     def tell(self, k: int) -> bool:
@@ -89,6 +104,7 @@ class World:
     def moves(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for k in self.living:
             yield "step", (k,)
+            yield "hold", (k,)
             yield "tell", (k,)
         for a, b in self.queues:
             yield "deliver", (a, b)
@@ -120,7 +136,7 @@ def explore(world: World) -> int:
     return len(seen)
 
 
-@pytest.mark.parametrize(("losses", "wrong"), [((), False), ((0,), False), ((0,), True), ((1,), True)])
+@pytest.mark.parametrize(("losses", "wrong"), [((), False), ((0,), False)])
 def test_the_living_follow_the_same_choices_whoever_is_lost_when(
     losses: tuple[int, ...], wrong: bool
 ) -> None:
@@ -129,7 +145,7 @@ def test_the_living_follow_the_same_choices_whoever_is_lost_when(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("losses", [(1,), (0, 1), (0, 2), (1, 0), (2, 0)])
+@pytest.mark.parametrize("losses", [(0,), (1,), (0, 1), (0, 2), (1, 0), (2, 0)])
 def test_the_same_with_more_losses(losses: tuple[int, ...], wrong: bool) -> None:
     assert explore(World(3, losses, wrong, Order)) > 100
 
@@ -171,6 +187,13 @@ class DropsEarly(Order):
 def test_every_rule_is_needed(mutant: type[Order]) -> None:
     with pytest.raises(AssertionError):
         explore(World(3, (0,), False, mutant))
+
+
+def test_a_choice_that_was_taken_back_while_somebody_waited_for_it_must_not_be_followed() -> None:
+    world = World(3, (0,), True, Order)
+    world.careless = True
+    with pytest.raises(AssertionError):
+        explore(world)
 
 
 def test_a_choice_of_a_wrong_leader_that_nobody_has_followed_is_made_anew() -> None:
