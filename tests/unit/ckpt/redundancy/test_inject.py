@@ -1,0 +1,42 @@
+"""Flips on purpose: which message, which process, and nothing but content."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt.errors import CkptError
+from ckpt.mpi.base.envelope import EAGER, pack
+from ckpt.redundancy.inject import parse
+
+HEAD = pack(EAGER, 0, 5, 0)
+
+
+def bits(one: bytes, other: bytes) -> int:
+    return sum((a ^ b).bit_count() for a, b in zip(one, other, strict=True))
+
+
+def test_one_bit_of_the_content_of_the_named_message_flips() -> None:
+    flips = parse("rank=1,replica=2,message=3", 1, 2)
+    assert flips is not None
+    sent = [flips.message(HEAD + b"content", None)[0] for _ in range(5)]
+    assert [bits(bytes(each), HEAD + b"content") for each in sent] == [0, 0, 1, 0, 0]
+    assert all(bytes(each[:32]) == HEAD for each in sent)
+
+
+def test_a_payload_is_content_and_a_message_without_any_is_left_for_the_next() -> None:
+    flips = parse("message=1", 0, 0)
+    assert flips is not None
+    assert flips.message(HEAD, None) == (HEAD, None)
+    _, payload = flips.message(HEAD, bytes(8))
+    assert bits(bytes(payload or b""), bytes(8)) == 1
+
+
+def test_other_processes_are_left_alone() -> None:
+    assert parse("rank=1,message=3", 0, 2) is None
+    assert parse("replica=1,rate=0.5", 0, 2) is None
+
+
+@pytest.mark.parametrize("text", ["rank", "rate=x", "colour=1", "rank=1"])
+def test_what_cannot_be_read_is_said(text: str) -> None:
+    with pytest.raises(CkptError, match="CKPT_FLIPS"):
+        parse(text, 1, 1)

@@ -1,0 +1,109 @@
+"""The layer under the engine: ranks above, processes below; messages stay in their plane."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+from ckpt.errors import NotReplicable
+from ckpt.mpi import make_world
+from ckpt.mpi.base.envelope import ACTIVE, pack
+from ckpt.redundancy import surroundings
+from ckpt.redundancy.layer import ReplicaLayer
+from ckpt.redundancy.surroundings import Randomness
+
+
+class Below:
+    """The processes of a job: what one sends is kept until `deliver`."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size, self.lock = rank, size, threading.Lock()
+        self.secret = bytes(32)
+        self.sent: list[tuple[int, bytes]] = []
+        self.reports: list[dict[str, Any]] = []
+
+    def send(self, dst: int, data: Any, payload: Any = None) -> int:
+        self.sent.append((dst, bytes(data) + bytes(payload or b"")))
+        return len(self.sent)
+
+    def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
+        pass
+
+    def backlog_bytes(self, dst: int) -> int:
+        return 0
+
+    def acked(self, dst: int) -> int:
+        return dst
+
+    def report(self, fields: dict[str, Any]) -> None:
+        self.reports.append(fields)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> tuple[Below, ReplicaLayer, Any]:
+    """Process 4 of 6: replica 1 of rank 1 of 2."""
+    monkeypatch.setattr(surroundings, "install", lambda *arguments: None)
+    below = Below(4, 6)
+    layer = ReplicaLayer(below, {"replicas": 3})  # type: ignore[arg-type]
+    engine, world = make_world(layer)
+    layer.bind(engine)
+    return below, layer, world
+
+
+def test_the_engine_knows_ranks_and_what_is_below_processes(made: Any) -> None:
+    below, layer, world = made
+    assert (layer.rank, layer.size, layer.replica) == (1, 2, 1)
+    assert (world.rank, world.size) == (1, 2)
+    world.send("hello", dest=0)
+    assert [dst for dst, _ in below.sent] == [1]
+    assert layer.acked(0) == 1
+
+
+def test_messages_of_the_own_plane_go_to_the_engine_and_others_are_choices(made: Any) -> None:
+    below, layer, world = made
+    world.send("hello", dest=1)
+    _, message = below.sent.pop()
+    with below.lock:
+        layer.on_messages(4, [message])
+    assert world.recv(source=1) == "hello"
+    with below.lock:
+        layer.on_messages(3, [pickle.dumps(("d", 0, ("q", 0), True))])
+    assert layer._choices._order.look_up(("q", 0)) is True
+
+
+def test_the_rest_is_reported_at_the_end(made: Any) -> None:
+    below, layer, world = made
+    for number in range(70):
+        world.send(number, dest=0)
+    layer.ending(0)
+    marks = below.reports[-1]["marks"]["point"]
+    assert [count for count, _ in marks] == [64, *range(65, 71)]
+
+
+def test_messages_one_by_one_are_told_when_the_controller_asks(made: Any) -> None:
+    below, layer, world = made
+    for number in range(70):
+        world.send(number, dest=0)
+    layer.on_packet({"question": 7, "after": {"point": 60}})
+    told = below.reports[-1]
+    assert told["question"] == 7 and told["counts"] == {"point": 70}
+    assert [number for number, _, _ in told["details"]["point"]] == list(range(61, 71))
+    layer.on_packet({"question": 8, "ranges": {"point": [10, 12]}})
+    assert [number for number, _, _ in below.reports[-1]["details"]["point"]] == [10, 11, 12]
+
+
+def test_what_cannot_be_compared_is_refused(made: Any) -> None:
+    _, layer, _ = made
+    with pytest.raises(NotReplicable, match="active messages"):
+        layer.send(0, pack(ACTIVE, 0, 0, 0))
+
+
+def test_random_bytes_follow_from_the_key_alone() -> None:
+    one, other = Randomness(b"key"), Randomness(b"key")
+    assert [one(5), one(100), one(0)] == [other(5), other(100), other(0)]
+    assert Randomness(b"another")(16) != Randomness(b"key")(16)
+    with pytest.raises(ValueError, match="negative"):
+        one(-1)
