@@ -109,6 +109,30 @@ def test_an_object_that_is_pickled_by_the_name_of_a_variable_that_holds_it_since
     assert after_restart(tmp_path, library, program) == f"3 {is_bound}\n"
 
 
+def test_an_object_of_the_program_that_a_package_holds_of_which_nothing_is_kept(tmp_path: Path) -> None:
+    """It was taken for what the variable of the package holds after the import: the program got None in its place."""
+    library = """
+        current = None
+        class Thing: pass
+        def numbers():
+            yield 1
+            yield 2
+        def bind(thing):
+            global current
+            current = thing
+    """
+    program = """
+        import lib
+        thing = lib.Thing()
+        thing.level, thing.numbers = 5, lib.numbers()
+        next(thing.numbers)
+        lib.bind(thing)
+        driver_tick()
+        print(thing.level, next(thing.numbers))
+    """
+    assert after_restart(tmp_path, library, program) == "5 2\n"
+
+
 def test_a_settings_object_keeps_its_identity(tmp_path: Path) -> None:
     library = """
         class Lazy:
@@ -600,7 +624,7 @@ def test_packages_that_cannot_be_saved_are_found_among_many() -> None:
 
     package_changes.leave_out_unsavable(found, attempt, ())
     assert list(found.changes) == [f"p{n}" for n in range(9) if n != 4]
-    assert found.rebound == {("p5.m", "b")}
+    assert found.rebound == {("p4.m", "b"), ("p5.m", "b")}
     assert found.left_out == [{"kind": "unsaved", "package": "p4", "variables": ["p4.m.b"], "reason": "no"}]
 
 
