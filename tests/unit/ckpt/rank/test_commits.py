@@ -18,7 +18,7 @@ def commits(explicit: object = None) -> Commits:
     interrupts = SimpleNamespace(running=0)
     runtime: Any = SimpleNamespace(
         rank=3, spec={"job_id": "abc"}, lock=threading.Lock(), engine=None, pid=os.getpid(), explicit=explicit,
-        in_hook=False, port=SimpleNamespace(interrupts=interrupts),
+        in_hook=False, layer=None, port=SimpleNamespace(interrupts=interrupts),
     )  # fmt: skip
     return Commits(runtime)
 
