@@ -84,6 +84,20 @@ def test_different_text_on_standard_output_is_a_conflict_and_is_not_printed(job:
     assert job.printed["out"] == b"one\n"
 
 
+def test_of_a_line_in_which_they_differ_nothing_is_printed(job: Job) -> None:
+    job.write(0, b"one\npid 123\n")
+    job.write(1, b"one\npid 124\n")
+    job.output.finish()
+    assert job.printed["out"] == b"one\n" == (job.directory / "rank-0.out").read_bytes()
+
+
+def test_a_last_line_without_an_end_is_printed_where_all_have_written_it(job: Job) -> None:
+    job.write(0, b"one\ntwo")
+    job.write(1, b"one\ntwo")
+    job.output.finish()
+    assert job.printed["out"] == b"one\ntwo"
+
+
 def test_different_text_on_standard_error_is_printed_as_the_lowest_replica_wrote_it(job: Job) -> None:
     job.write(0, b"at 0x1\n", "err")
     job.write(1, b"at 0x2\n", "err")
