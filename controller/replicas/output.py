@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ckpt.controller.replicas.text import Conflict, TextVote
+from ckpt.controller.replicas.text import Conflict, TextVote, common
 from ckpt.store.disk.privacy import open_regular
 
 POLL_BUSY_NS: Final = 10_000_000
@@ -132,17 +132,18 @@ class ReplicaOutput:
     def _print(self, each: _Stream, text: bytes) -> None:
         """Print agreed text, but for what has been printed before the program was started again."""
         old = os.pread(each.printed, len(text), each.again_bytes)
-        if old and not text.startswith(old):
+        same = common(old, text)
+        if same < len(old):
+            at = each.again_bytes + same
             self._say(
-                f"rank {each.rank} std{each.stream}: the output produced again differs from byte "
-                f"{each.again_bytes} on; printing it again from there"
+                f"rank {each.rank} std{each.stream}: the output produced again differs from byte {at} on; "
+                "printing it again from there"
             )
-            os.ftruncate(each.printed, each.again_bytes)
-            if each.line:
-                self._emit(each.rank, each.stream, each.line + b"\n")
-            old = each.line = b""
+            begun = os.fstat(each.printed).st_size - len(each.line)  # of the line that is not printed yet
+            os.ftruncate(each.printed, at)
+            each.line = each.line[: max(0, at - begun)]
         each.again_bytes += len(text)
-        fresh = text[len(old) :]
+        fresh = text[same:]
         if not fresh:
             return
         os.pwrite(each.printed, fresh, each.again_bytes - len(fresh))
