@@ -10,6 +10,7 @@ import os
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
+from ckpt.controller.cli import redundancy
 from ckpt.controller.cli.common import find_job, show, size_text
 from ckpt.controller.errors import EXIT_DAMAGED, EXIT_FAILURE, EXIT_NO_SUCH_JOB, EXIT_OK, NoSuchJob
 from ckpt.controller.launch.whereabouts import agent_lives, clear, location_of, runtime_of
@@ -146,8 +147,18 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
             for rank, record in sorted(history.ranks.items())
         ],
         "files": _files(job, history, live),
+        "redundancy": _redundancy(job),
         "live": live,
     }
+
+
+def _redundancy(job: JobDirectory) -> dict[str, Any] | None:
+    from ckpt.store import StoreError
+
+    try:
+        return redundancy.describe(job, job.events.read().events)
+    except StoreError:
+        return None  # that the log cannot be read is said already
 
 
 def _files(job: JobDirectory, history: History, live: dict[str, Any] | None) -> dict[str, Any]:
@@ -222,6 +233,7 @@ def render(fields: dict[str, Any]) -> str:
         out.append(f"log        {fields['log']}")
     out += _render_files(fields["files"])
     out += _render_longest_wait(fields["ranks"])
+    out += redundancy.render(fields["redundancy"])
     live = fields["live"] or {}
     current = live.get("round")
     if current is not None:

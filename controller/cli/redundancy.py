@@ -6,7 +6,8 @@ Not here: what they do (`ckpt.controller.replicas`, `ckpt.redundancy`).
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import NoSuchJob, UsageError
 
@@ -76,3 +77,48 @@ def check(arguments: argparse.Namespace) -> None:
     for name, (given, why) in refused.items():
         if given:
             raise UsageError(f"--redundancy {arguments.redundancy} and {name}: {why}")
+
+
+_EVENTS = ("replica-differs", "replica-lost", "leader-changed", "cluster-unverified", "result-compared")
+
+
+def describe(job: JobDirectory, events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """For `ckpt status`: the number of replicas, and what has become of them; None: the job has none."""
+    replicas = job.options.get("redundancy", 1)
+    if replicas == 1:
+        return None
+    kept = [
+        {name: value for name, value in event.items() if name != "ns"}
+        for event in events
+        if event["event"] in _EVENTS
+    ]
+    return {"replicas": replicas, "events": kept}
+
+
+def render(found: Mapping[str, Any] | None) -> list[str]:
+    """The same for people."""
+    if found is None:
+        return []
+    lines = [f"replicas   {found['replicas']} of each rank; process {found['replicas']}·rank + replica"]
+    for event in found["events"]:
+        when = str(event["t"])[11:19]
+        match event["event"]:
+            case "result-compared":
+                state = "verified" if event["verified"] else "not verified"
+                lines.append(
+                    f"           {when} {event['compared']} messages compared; the result is {state}"
+                )
+            case "replica-differs":
+                lines.append(f"           {when} {_differs(event)}")
+            case _:
+                lines.append(f"           {when} {event['event']}: {event.get('reason')}")
+    return lines
+
+
+def _differs(event: Mapping[str, Any]) -> str:
+    if event["replica"] is None:
+        return f"replica-differs: {event.get('reason')}"
+    who = f"replica {event['replica']} of rank {event['rank']}"
+    place = f" (pid {event['pid']}, {event['host']})" if event.get("pid") else ""
+    number = f" (number {event['first']})" if "first" in event else ""
+    return f"replica-differs: {who}{place} in {event['what']}{number}"

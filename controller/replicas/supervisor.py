@@ -360,15 +360,10 @@ class ReplicaSupervisor(Supervisor):
         self.gone.add(event.rank)
         rank, replica = divmod(event.rank, self.replicas)
         how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
-        fields = {
-            "rank": rank,
-            "replica": replica,
-            "process": event.rank,
-            "incarnation": self.incarnation,
-            **how,
-        }
+        process = {"replica": replica, "process": event.rank, "incarnation": self.incarnation, **how}
+        fields = {"rank": rank, **process}
         if replica not in self.planes or (event.rank in self.finished and event.code == 0):
-            return [Log("rank-left", fields), *self._check_inquiry(now_ns)]
+            return [Log("rank-left", {"rank": event.rank, **process}), *self._check_inquiry(now_ns)]
         who = f"replica {replica} of rank {rank}"
         if event.signal is not None:
             why = f"{who} was killed by {signal_name(event.signal)}"
@@ -378,7 +373,10 @@ class ReplicaSupervisor(Supervisor):
                 *self._lose([replica], why, cause, now_ns),
             ]
         outcome = ("failed", rank, event.code or 1)
-        return [Log("rank-died", fields), *self._ended(replica, outcome, f"{who} left", now_ns)]
+        return [
+            Log("rank-died", {"rank": event.rank, **process}),
+            *self._ended(replica, outcome, f"{who} left", now_ns),
+        ]
 
     def _failed_after_release(self, event: Died) -> bool:
         """A process that is killed after the release changes nothing: the result has been compared."""
@@ -391,7 +389,7 @@ class ReplicaSupervisor(Supervisor):
             return []
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         fields = {
-            "rank": rank,
+            "rank": event.rank,
             "replica": replica,
             "exit_code": event.exit_code,
             "traceback": event.traceback,
@@ -419,14 +417,14 @@ class ReplicaSupervisor(Supervisor):
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
         if self.phase == "stopping" and self.passed_on_ns is not None:
             return super()._finished(event, now_ns)
-        rank, replica = divmod(event.rank, self.replicas)
+        replica = event.rank % self.replicas
         if self.phase not in ("starting", "running") or replica not in self.planes:
             return []
         if event.exit_code:
             error = ProgramError(event.rank, event.incarnation, event.exit_code)
             return self._program_error(error, now_ns)
         self.finished[event.rank] = 0
-        fields = {"rank": rank, "replica": replica, "exit_code": 0}
+        fields = {"rank": event.rank, "replica": replica, "exit_code": 0}
         if all(process in self.finished for process in self.processes([replica])):
             self.outcomes[replica] = ("finished",)
         return [Log("rank-finished", fields), *self._check_outcomes(now_ns)]

@@ -155,6 +155,11 @@ def test_a_flipped_bit_is_found_and_the_replica_is_named(
     (event,) = job.events("replica-differs")
     assert event["first"] == event["last"] and event["process"] == 3 * rank + replica
     assert event["pid"] == job.pid(event["process"]) and event["host"]
+    status = run_ckpt("status", job.directory).stdout
+    assert (
+        f"replica {replica} of rank {rank} (pid {event['pid']}" in status
+        and "the result is verified" in status
+    )
 
 
 @pytest.mark.rotate(2)
