@@ -162,11 +162,12 @@ class Streams:
 
     def details(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, list[tuple[int, str, int]]]:
         """Messages one by one, by stream, in these ranges of numbers, as far as they are remembered."""
-        each = max(EVERY, DETAILS_MAX // max(1, len(ranges)))
+        each, left = max(EVERY, DETAILS_MAX // max(1, len(ranges))), DETAILS_MAX
         found = {}
         for name, (first, last) in ranges.items():
             stream = self._by_name.get(name)
-            rows = [] if stream is None else stream.details(first, last)[:each]
+            rows = [] if stream is None else stream.details(first, last)[: min(each, left)]
+            left -= len(rows)
             if rows:
                 found[name] = rows
         return found

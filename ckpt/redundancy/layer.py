@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt.errors import NotReplicable
@@ -26,11 +26,15 @@ from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
 from ckpt.redundancy.order import Message, Order
+from ckpt.redundancy.vote import Mark
 
 __all__ = ["ReplicaLayer", "attach", "current"]
 
 WRONG = "wrong"
 """The cause with which the controller names processes that have computed wrongly; others have died."""
+
+MARKS_MAX = 2000
+"""Marks of one packet: some 60 kB."""
 
 ALIVE_NS = 500_000_000
 """A replica that has nothing to report says so that often."""
@@ -176,9 +180,26 @@ class ReplicaLayer:
     def _report(self, *, all_of_it: bool) -> None:
         marks = self.streams.report(all_of_it=all_of_it)
         now_ns = time.monotonic_ns()
-        if marks or now_ns - self._told_ns >= ALIVE_NS:
-            self._told_ns = now_ns
-            self.below.report({"marks": marks})
+        if not marks and now_ns - self._told_ns < ALIVE_NS:
+            return
+        self._told_ns = now_ns
+        for part in parts(marks):
+            self.below.report({"marks": part})
 
     def _to_replica(self, replica: int, message: Message) -> None:
         self.below.send(self.replicas * self.rank + replica, pickle.dumps(message, 5))
+
+
+def parts(marks: dict[str, list[Mark]]) -> Iterator[dict[str, list[Mark]]]:
+    """The same marks, in order, in pieces that fit into a packet; at least one, which may be empty."""
+    part: dict[str, list[Mark]] = {}
+    count = 0
+    for name, rows in marks.items():
+        for at in range(0, len(rows), MARKS_MAX):
+            piece = rows[at : at + MARKS_MAX]
+            if count + len(piece) > MARKS_MAX:
+                yield part
+                part, count = {}, 0
+            part[name] = piece
+            count += len(piece)
+    yield part

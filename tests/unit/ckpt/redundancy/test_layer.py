@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from typing import Any
@@ -12,7 +13,7 @@ from ckpt.errors import NotReplicable
 from ckpt.mpi import make_world
 from ckpt.mpi.base.envelope import ACTIVE, pack
 from ckpt.redundancy import surroundings
-from ckpt.redundancy.layer import ReplicaLayer
+from ckpt.redundancy.layer import ReplicaLayer, parts
 from ckpt.redundancy.surroundings import Randomness
 
 
@@ -93,6 +94,18 @@ def test_messages_one_by_one_are_told_when_the_controller_asks(made: Any) -> Non
     assert [number for number, _, _ in told["details"]["point"]] == list(range(61, 71))
     layer.on_packet({"question": 8, "ranges": {"point": [10, 12]}})
     assert [number for number, _, _ in below.reports[-1]["details"]["point"]] == [10, 11, 12]
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [5000], [1500, 1500, 10], [2000, 1], [1] * 5000])
+def test_many_marks_come_in_several_packets(sizes: list[int]) -> None:
+    marks = {f"{at}": [(count, "0" * 16) for count in range(size)] for at, size in enumerate(sizes)}
+    found: dict[str, list[Any]] = {}
+    for part in parts(marks):
+        assert sum(map(len, part.values())) <= 2000
+        assert len(json.dumps(part)) < 150_000
+        for name, rows in part.items():
+            found.setdefault(name, []).extend(rows)
+    assert found == marks
 
 
 def test_what_cannot_be_compared_is_refused(made: Any) -> None:
