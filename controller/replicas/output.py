@@ -122,10 +122,11 @@ class ReplicaOutput:
         for each in self._streams:
             if each.stream == "err" and each.vote.ahead:
                 self._print(each, each.vote.rest(min(each.vote.ahead)))
-            if each.line and not any(each.vote.ahead.values()):
+            size = os.fstat(each.printed).st_size
+            if each.line and each.again_bytes == size and not any(each.vote.ahead.values()):
                 self._emit(each.rank, each.stream, each.line)
-            elif each.line:  # the replicas differ in the rest of it
-                os.ftruncate(each.printed, os.fstat(each.printed).st_size - len(each.line))
+            elif each.line:  # the replicas differ in the rest of it, or it is of a former run of the program
+                os.ftruncate(each.printed, size - len(each.line))
             each.close()
         self._streams = []
 

@@ -23,13 +23,10 @@ import selectors
 import signal
 import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
 from ckpt.controller.launch.launcher import AgentGone, Launcher
-from ckpt.controller.replicas.driver import NO_CHECKPOINTS, located, output_of, perform, supervisor_of
-from ckpt.controller.replicas.events import DropVoices, ReadOutput, reported
-from ckpt.controller.replicas.output import ReplicaOutput
 from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, set_branch
 from ckpt.controller.service.files import JobFiles
@@ -65,9 +62,13 @@ from ckpt.controller.supervision.failure_policy import OnFailure, signal_name
 from ckpt.controller.supervision.history import History
 from ckpt.controller.supervision.lines import Lines
 from ckpt.controller.supervision.rounds import RoundOptions
-from ckpt.controller.supervision.supervisor import GRACE_NS
+from ckpt.controller.supervision.supervisor import GRACE_NS, Supervisor
 from ckpt.store import JobDirectory, LockHandle, list_epochs
 from ckpt.transport.records import dataclass, field
+
+if TYPE_CHECKING:
+    from ckpt.controller.replicas.driver import ReplicaPart
+    from ckpt.controller.replicas.output import ReplicaOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,10 @@ class Service:
         coordinator = Coordinator(
             self.processes, highest=highest, committed=lines.newest, options=options.rounds
         )
-        self.supervisor = supervisor_of(
+        self.replicas = self._replica_part()
+        make = Supervisor if self.replicas is None else self.replicas.supervisor
+        self.supervisor = make(
             coordinator,
-            options.replicas,
             incarnation=history.incarnation + 1,
             lines=lines.epochs,
             start_over=lines.start_over,
@@ -142,10 +144,19 @@ class Service:
         self.limit_ns: int | None = None
         self.watched: int | None = None
 
+    def _replica_part(self) -> ReplicaPart | None:
+        """What only a job with replicas has; its modules are not imported for others."""
+        if self.options.replicas == 1:
+            return None
+        from ckpt.controller.replicas.driver import ReplicaPart
+
+        reporter = self.reporter
+        return ReplicaPart(self.job, self.options.replicas, reporter.output, reporter.say, self._feed)
+
     def _output_of_ranks(self, history: History) -> Passthrough | ReplicaOutput:
+        if self.replicas is not None:
+            return self.replicas.output
         job, reporter = self.job, self.reporter
-        if self.options.replicas > 1:
-            return output_of(job, self.options.replicas, reporter.output, reporter.say, self._feed)
         paths = [
             (rank, stream, job.output_path(rank, stream))
             for rank in range(job.size)
@@ -225,12 +236,14 @@ class Service:
 
     # ---- actions -----------------------------------------------------------------------------------------
 
-    def _perform(self, action: Action | ReadOutput | DropVoices) -> None:
+    def _perform(self, action: Action) -> None:
         match action:
             case Send(packet=packet, ranks=ranks):
                 self.launcher.send(dict(packet), ranks)
             case Log(event=name, fields=fields):
-                self._log(name, dict(fields) if self.options.replicas == 1 else located(fields, self.pids))
+                self._log(
+                    name, dict(fields) if self.replicas is None else self.replicas.located(fields, self.pids)
+                )
             case Say(text=text):
                 self.reporter.say(text)
             case Reply(token=token, ok=ok, fields=fields):
@@ -251,8 +264,8 @@ class Service:
                 self.launcher.signal(number, ranks)
             case End():
                 self.end = action
-            case ReadOutput() | DropVoices():
-                answer = perform(action, self.passthrough)
+            case _ if self.replicas is not None:
+                answer = self.replicas.perform(action)
                 if answer is not None:
                     self.events.append(answer)
 
@@ -270,8 +283,8 @@ class Service:
             epoch=action.epoch,
             replicas=self.options.replicas,
         )
-        if isinstance(self.passthrough, ReplicaOutput):
-            self.passthrough.begin_again()
+        if self.replicas is not None:
+            self.replicas.begin_again()
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
@@ -343,7 +356,8 @@ class Service:
                 question.take(rank, packet, now_ns=time.monotonic_ns())
             return
         if packet["m"] == "layer":
-            self._feed(reported(rank, incarnation, packet))
+            if self.replicas is not None:
+                self._feed(self.replicas.event(rank, incarnation, packet))
             return
         self.files.note(rank, packet)
         line = packet_events.log_line(rank, incarnation, packet)
@@ -359,7 +373,7 @@ class Service:
     def _question(self, question: dict[str, Any], token: int) -> None:
         last = question.get("checkpoint") is True
         if self.options.replicas > 1 and (question.get("do") == "checkpoint" or last):
-            self.clients.answer(token, {"ok": False, "reason": NO_CHECKPOINTS})
+            self.clients.answer(token, {"ok": False, "reason": "there are no checkpoints under --redundancy"})
             return
         match question.get("do"):
             case "checkpoint":

@@ -91,6 +91,16 @@ def test_of_a_line_in_which_they_differ_nothing_is_printed(job: Job) -> None:
     assert job.printed["out"] == b"one\n" == (job.directory / "rank-0.out").read_bytes()
 
 
+def test_a_line_that_a_former_run_has_begun_is_not_printed_where_the_last_run_has_not_written_it(
+    job: Job,
+) -> None:
+    for replica in (0, 1):
+        job.write(replica, b"pid 1")
+    job.output.begin_again()
+    job.output.finish()
+    assert job.printed["out"] == b"" == (job.directory / "rank-0.out").read_bytes()
+
+
 def test_a_last_line_without_an_end_is_printed_where_all_have_written_it(job: Job) -> None:
     job.write(0, b"one\ntwo")
     job.write(1, b"one\ntwo")
