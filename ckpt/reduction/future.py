@@ -19,6 +19,7 @@ import numpy as np
 
 from ckpt.reduction import errors
 from ckpt.reduction.body import Body, Packed
+from ckpt.reduction.values import Piece, Shared
 from ckpt.reduction.messages import Key, Outcome, ranks_of
 
 
@@ -46,6 +47,7 @@ class Future:
             "messages_sent": 0,
             "messages_received": 0,
             "bytes_sent": 0,
+            "bytes_read": 0,
             "tasks": 0,
             "combine_ns": 0,
         }
@@ -116,7 +118,7 @@ class Future:
         return None if self._outcome is None or self._outcome.root < 0 else self._outcome.root
 
     def stats(self) -> dict[str, int]:
-        """What this rank did for it: messages, bytes of data sent, tasks, nanoseconds spent in combining."""
+        """What this rank did for it: messages, bytes of data in them, and read where they lie, tasks, nanoseconds of these."""
         return dict(self._counts)
 
     # -- for the service, under its lock
@@ -148,6 +150,10 @@ class Future:
         """What is kept for others, or is the program's own input, is not given away."""
         if isinstance(value, Packed):
             return value.body()
+        if isinstance(value, Piece):
+            self._value = None
+            return value.content()
+        value = value.body if isinstance(value, Shared) else value
         if isinstance(value, np.ndarray):
             mine = self._over and value is not self._input and value.flags.writeable
             return value if mine else value.copy()

@@ -32,6 +32,7 @@ from ckpt.reduction.messages import (
     Expired,
     Failed,
     Have,
+    Kept,
     Message,
     NoResult,
     Outcome,
@@ -138,12 +139,9 @@ class Master:
             return self._call(source, message)
         if isinstance(message, Copied):
             self.weights[1 << message.owner] = message.weight
-            return self._go(scheduler.copied(message.owner, source))
+            return self._go(scheduler.copied(message.owner, source, message.where))
         if isinstance(message, Done) and message.term == self.term:
-            task = scheduler.running.get(message.number)
-            if task is not None:
-                self.weights[task.left.path | task.right.path] = message.weight
-            return self._go(scheduler.done(message.number, message.elapsed_ns))
+            return self._go(scheduler.done(message.number, message.elapsed_ns, message.where))
         if isinstance(message, Failed) and message.term == self.term:
             return self._go(scheduler.failed(message.number, message.path, message.holder))
         if isinstance(message, Trouble):
@@ -195,7 +193,7 @@ class Master:
         if wrong:
             return wrong
         self.weights[1 << source] = call.weight
-        sends = self._go(self.scheduler.call(source))
+        sends = self._go(self.scheduler.call(source, call.where))
         if self.expired and not self.attendance.closed:
             sends += self._go(self.scheduler.expire())
         return sends
@@ -223,7 +221,10 @@ class Master:
         for action in actions:
             if isinstance(action, Assign):
                 self.number = action.number + 1
-                task = Task(self.term, action.number, action.left, action.right)
+                left, right = action.left, action.right
+                weight = self.weights[left.path] + self.weights[right.path]
+                self.weights[left.path | right.path] = weight
+                task = Task(self.term, action.number, left, right, weight)
                 sends.append(Send(action.executor, task))
             elif isinstance(action, Ready):
                 sends += self._ready(action)
@@ -239,7 +240,10 @@ class Master:
         everybody = (1 << self.size) - 1
         root = self.scheduler.root
         weight = self.weights[ready.path]
-        self.outcome = Outcome("", ready.path, everybody & ~ready.path, root, ready.holder, weight)
+        where = self.scheduler.where.get((ready.path, ready.holder))
+        self.outcome = Outcome(
+            "", ready.path, everybody & ~ready.path, root, ready.holder, weight, where=where
+        )
         if root >= 0 and ready.holder != root:
             return [Send(root, Deliver(self.outcome))]
         return self._end(self.outcome)
@@ -273,7 +277,7 @@ class Master:
         if not self.ended:
             if outcome is None or rank != outcome.root or not self.have >> rank & 1:
                 return []
-            return self._end(outcome._replace(holder=rank)) + self._had(rank)
+            return self._end(outcome._replace(holder=rank, where=None)) + self._had(rank)
         if self.living & ~self.have:
             return []
         self.over = True
@@ -286,7 +290,7 @@ class Master:
             return []
         others = self.have & self.living & ~(1 << holder)
         if self.ended and outcome.root < 0 and others:
-            self.outcome = outcome._replace(holder=next(ranks_of(others)))
+            self.outcome = outcome._replace(holder=next(ranks_of(others)), where=None)
             return [Send(source, End(self.outcome))]
         return self.collect()
 
@@ -312,10 +316,12 @@ class Master:
         if report is None:
             return
         if isinstance(message, Call):
-            items = report.items if message.problem else {**report.items, 1 << source: message.weight}
+            kept = Kept(message.weight, message.where)
+            items = report.items if message.problem else {**report.items, 1 << source: kept}
             report = report._replace(call=message, contract=message.contract, items=items)
         elif isinstance(message, Copied):
-            report = report._replace(items={**report.items, 1 << message.owner: message.weight})
+            kept = Kept(message.weight, message.where)
+            report = report._replace(items={**report.items, 1 << message.owner: kept})
         elif isinstance(message, Expired):
             report = report._replace(expired=True)
         elif isinstance(message, Have):
@@ -335,8 +341,9 @@ class Master:
         for rank, report in sorted(reports.items()):
             outcome = report.outcome
             if outcome is not None and (outcome.error or report.complete):
-                holder = rank if outcome.root < 0 else outcome.holder
-                return self._end(outcome._replace(holder=holder)) + self._had(rank)
+                if outcome.root < 0 and outcome.holder != rank:
+                    outcome = outcome._replace(holder=rank, where=None)
+                return self._end(outcome) + self._had(rank)
         contracts = [report.contract for _, report in sorted(reports.items()) if report.contract]
         if not contracts:
             return []  # nobody who lives has called: who calls makes us ask again
@@ -352,7 +359,9 @@ class Master:
 
     def _resume(self, contract: Contract) -> Sends:
         held = {rank: tuple(report.items) for rank, report in self.reports.items()}
-        self.weights = {path: w for report in self.reports.values() for path, w in report.items.items()}
+        self.weights = {
+            path: kept.weight for report in self.reports.values() for path, kept in report.items.items()
+        }
         joined = 0
         for path in self.weights:
             joined |= path
@@ -380,6 +389,9 @@ class Master:
             for path in paths:
                 if not path & (path - 1) and path != 1 << rank:
                     scheduler.copies.setdefault(path.bit_length() - 1, set()).add(rank)
+        for rank, report in self.reports.items():
+            for path, kept in report.items.items():
+                scheduler.where[path, rank] = kept.where
         for path, holders in cover.items.items():
             scheduler.add(path, holders)
         for rank, holders in cover.originals.items():

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from ckpt.reduction.master import Send
-from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member, over_report
+from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member, Read, over_report
 from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Key, Message, Over, Path, Query
 
 
@@ -34,6 +34,14 @@ class Computing(NamedTuple):
     right: Any
 
 
+class Reading(NamedTuple):
+    """Read the result where it lies, and call `read` or `unread`."""
+
+    key: Key
+    path: Path
+    where: Any
+
+
 class Completed(NamedTuple):
     """What the program may have: an outcome, and the result where this rank is to have it."""
 
@@ -48,7 +56,7 @@ class Forgotten(NamedTuple):
     key: Key
 
 
-Step = Sent | Computing | Completed | Forgotten
+Step = Sent | Computing | Reading | Completed | Forgotten
 
 
 class Members:
@@ -92,10 +100,10 @@ class Members:
             return [Sent(source, key, Gone(message.path, message.number))]
         return [Sent(source, key, Over())] if isinstance(message, TO_MASTER) else []
 
-    def computed(self, key: Key, number: int, value: Any, elapsed_ns: int) -> list[Step]:
-        """A combination is there."""
+    def computed(self, key: Key, number: int, value: Any, elapsed_ns: int, where: Any = None) -> list[Step]:
+        """A combination is there; `where` others can read it."""
         member = self.members.get(key)
-        return [] if member is None else self._run(key, member.computed(number, value, elapsed_ns))
+        return [] if member is None else self._run(key, member.computed(number, value, elapsed_ns, where))
 
     def trouble(self, key: Key, number: int, error: str, text: str) -> list[Step]:
         """A combination failed, with an error of errors.py."""
@@ -103,9 +111,19 @@ class Members:
         return [] if member is None else self._run(key, member.trouble(number, error, text))
 
     def vanished(self, key: Key, number: int, is_left: bool) -> list[Step]:
-        """One of the two that were to be combined is a copy that is not there."""
+        """One of the two that were to be combined is not where it was."""
         member = self.members.get(key)
         return [] if member is None else self._run(key, member.vanished(number, is_left))
+
+    def read(self, key: Key, path: Path, where: Any, value: Any) -> list[Step]:
+        """The result was read."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.read(path, where, value))
+
+    def unread(self, key: Key, path: Path, where: Any) -> list[Step]:
+        """The result is not where it was."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.unread(path, where))
 
     def fail(self, key: Key, error: str, text: str) -> list[Step]:
         """Something is wrong with what this rank gave, found later."""
@@ -160,6 +178,8 @@ class Members:
                     queue.extend(self.members[key].receive(self.rank, effect.message))
             elif isinstance(effect, Compute):
                 steps.append(Computing(key, *effect))
+            elif isinstance(effect, Read):
+                steps.append(Reading(key, *effect))
             elif isinstance(effect, Complete):
                 steps.append(Completed(key, *effect))
             else:

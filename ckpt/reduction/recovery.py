@@ -2,11 +2,12 @@
 
     next_master      the lowest rank that lives
     next_root        the next one above the dead root, around the ring
-    copy_places      who is to hold an original beside its owner: the next ranks that live, around the ring
+    copy_places      who is to hold an original beside its owner: the master, who hears of it anyhow, then the next ranks that
+                     live, around the ring
     cover            disjoint items of the living, from which the reduction goes on, and the originals that complete them
 
-Source of the copies' places: equation (4) of Li, Zhao, Yan et al. (2018), (i + 1) mod p; the cover is ours, since that
-paper's master does not die.
+Source of the copies' places: equation (4) of Li, Zhao, Yan et al. (2018), (i + 1) mod p. That the master comes first is ours:
+its copy comes with the call, so the two are out at the same moment. The cover is ours, too, since that paper's master does not die.
 
 Not here: when to ask the living (member.py), how tasks are made of the items (scheduler.py).
 """
@@ -37,13 +38,16 @@ def next_root(root: int, size: int, dead: Path) -> int:
 
 
 def copy_places(owner: int, size: int, dead: Path, copies: int) -> list[int]:
-    """The ranks that are to hold `owner`'s original beside itself: the next that live, one more if the owner is dead."""
+    """The ranks that are to hold `owner`'s original beside itself: so many that live, one more if the owner is dead."""
     wanted = copies + (dead >> owner & 1 if copies else 0)
     living = [
         rank
         for step in range(1, size)
         if not dead >> (rank := (owner + step) % size) & 1  # around the ring
     ]
+    master = next_master(size, dead)
+    if owner != master:
+        living = [master, *(rank for rank in living if rank != master)]
     return living[:wanted]
 
 

@@ -8,33 +8,38 @@
     images       hold all of it: state, queue, futures, and the thread where it is. In the middle of a combination the inputs
                  and the task are in the state; the thread goes on, or an image waits until it is out of C code
 
-Not here: decisions (the pure modules), one-sided reads: data are messages of the channel.
+    the worker   combines arrays with operations of MPI, and reads results, where they lie in the host's memory (worker.py).
+                 What is short is done by the handler itself
+
+Not here: decisions (the pure modules), the memory (copies.py, values.py).
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
-import os
 import queue
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
-from ckpt.reduction.body import MPI, OWN, Body, Packed, checksum, combine
-from ckpt.reduction.copies import Gone, Store, Stored, pattern, remove_stale
+from ckpt.reduction.body import MPI, OPERATIONS, OWN, checksum, combine
+from ckpt.reduction.copies import Memory, pattern, remove_of, remove_stale
 from ckpt.reduction.future import Future
-from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Sent, Step
-from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Task
-from ckpt.reduction.posted import Computed, Due, Missing, Posted, Raise, Run
+from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Reading, Sent, Step
+from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Path, Task
+from ckpt.reduction.posted import Computed, Due, Missing, Obtained, Posted, Raise, Run
+from ckpt.reduction.values import Combination, Gone, Piece, Values, Where, nbytes_of
+from ckpt.reduction.worker import Worker
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
+HANDLER_BYTES = 1 << 20
+"""Arrays up to this size are combined by the handler itself: 0.1 ms at most, less than another thread takes to begin."""
 
 
 class Local(NamedTuple):
@@ -71,14 +76,16 @@ class Service:
         self.begun: dict[tuple[Key, int], int] = {}
         self.kept: dict[Key, list[Computing]] = {}
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
-        self.process = os.getpid()
-        self.store = Store()
-        self.stored: dict[Key, Stored] = {}
-        """Copies that this rank has written of what it gave."""
-        self.known: dict[Key, list[tuple[int, Stored]]] = {}
-        """(owner, copy) of others."""
-        self.recent: deque[tuple[int, Stored]] = deque(maxlen=256)
-        """Of reductions that are over here: their owners are about to remove them."""
+        world = MPI.Group.Translate_ranks(comm.Get_group(), range(self.size), ckpt.comm.Get_group())
+        self.world: list[int] = list(world)
+        """The ranks' numbers in the world, by which what they leave is found."""
+        self.swept: Path = 0
+        self.values = Values(self.world[self.rank], self.size)
+        self.worker = Worker()
+        self.originals: dict[Key, tuple[Where, Piece | None]] = {}
+        """Where others can read what this rank gave."""
+        self.under_way: dict[tuple[Key, int], Computing | Reading] = {}
+        """What the worker has been given: after a restart it is given anew. Reads have the number 0."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.timers: list[tuple[int, Key, str]] = []
         """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
@@ -122,9 +129,17 @@ class Service:
         return self.carried.pop((name, content), [])
 
     def _start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
-        key, steps = self.members.start(name, Call(contract, local.weight, problem), value)
+        item, where = value, None
+        if not problem:
+            try:
+                item, where = self.values.shared(value)
+            except Exception as failure:
+                problem = f"it cannot be sent: {type(failure).__name__}: {failure}"
+        key, steps = self.members.start(name, Call(contract, local.weight, problem, where), item)
         future = self.futures[key] = Future(self, key, value)
         self.locals[key] = local
+        if where is not None:
+            self.originals[key] = where, None
         self.contents.setdefault(key, contract.content)
         self.do(steps)
         for computing in self.kept.pop(key, ()):
@@ -188,6 +203,8 @@ class Service:
             atexit.unregister(self._at_exit)
         self.work.put("")
         self.thread.join()
+        self.worker.stop()
+        self.values.memory.close()
 
     # -- handlers: under the lock
 
@@ -203,25 +220,33 @@ class Service:
             self.begun[key, content.number] = time.monotonic_ns()
         elif isinstance(content, Original | Call):
             self.contents.setdefault(key, content.contract.content)
-            if isinstance(content, Original) and isinstance(content.held.value, Stored):
-                self.known.setdefault(key, []).append((content.owner, content.held.value))
+            if content.held is not None and isinstance(content.held.value, Where):
+                try:
+                    self.values.memory.find(content.held.value)  # mapped, it stays when its owner dies
+                except Gone:
+                    LOG.debug("a copy is gone already")  # said to who asks for it
         self.do(self.members.receive(source, key, content))
 
     def _failed(self, rank: int) -> None:
-        for owner, stored in self.recent:
-            if owner == rank:
-                stored.remove()
         self.do(self.members.died(rank))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what dead ranks have left, if nothing is under way here that might need it."""
+        dead = self.members.dead & ~self.swept
+        for rank in range(self.size) if dead and not self.members.members else ():
+            if dead >> rank & 1:
+                self.swept |= 1 << rank
+                remove_of(self.world[rank])
 
     def do(self, steps: list[Step]) -> None:
         for step in steps:
             if isinstance(step, Sent):
                 self._send(step)
             elif isinstance(step, Computing):
-                if step.key not in self.locals and self.contents[step.key].endswith(("|", "|" + OWN)):
-                    self.kept.setdefault(step.key, []).append(step)
-                else:
-                    self.give(step)
+                self._compute(step)
+            elif isinstance(step, Reading):
+                self._read(step)
             elif isinstance(step, Completed):
                 self._complete(step)
             elif isinstance(step, Forgotten):
@@ -232,15 +257,14 @@ class Service:
         message: Message = step.message
         future = self.futures.get(step.key)
         try:
-            if isinstance(message, Data | Original):
-                value = message.held.value
-                if future is not None:
-                    future.count("bytes_sent", getattr(value, "nbytes", 0))
-                if isinstance(message, Original) and message.owner == self.rank:
-                    message = message._replace(held=message.held._replace(value=self._copy(step.key, value)))
-                elif isinstance(value, Body):
-                    message = message._replace(held=message.held._replace(value=Packed.of(value)))
+            if isinstance(message, Data | Original | Call) and message.held is not None:
+                value, _, where = held = message.held
                 self._check_input(step.key, value)
+                is_there = where is not None and not isinstance(message, Data)
+                sent = where if is_there else self.values.outgoing(value)
+                if future is not None and not isinstance(sent, Where):
+                    future.count("bytes_sent", nbytes_of(sent))
+                message = message._replace(held=held._replace(value=sent))
             self.channel.send(step.dest, (step.key, message))
         except MPI.Exception:
             raise
@@ -255,37 +279,29 @@ class Service:
         if future is not None:
             future.count("messages_sent")
 
-    def _copy(self, key: Key, value: Any) -> Any:
-        """What other ranks keep of this rank's original: a file's name, or the value itself."""
-        if key not in self.stored:
-            stored = self.store.store(value)
-            if stored is None:
-                return Packed.of(value) if isinstance(value, Body) else value
-            self.stored[key] = stored
-        return self.stored[key]
-
     def _at_exit(self) -> None:
-        """The program ends: nobody waits for what is done here, and who needs a copy after all asks this rank."""
-        if os.getpid() == self.process:
-            for key, stored in list(self.stored.items()):
-                if key not in self.futures or self.futures[key].done():
-                    stored.remove()
+        """The program ends. Who needs what this rank gave asks it, until all have ended."""
+        self.values.memory.remove()
 
     def restored(self) -> None:
-        """After a restart: the copies that this rank had written may be gone."""
-        self.process = os.getpid()
-        for key, stored in self.stored.items():
+        """After a restart: what this rank had in the host's memory is gone, and so is what the worker did."""
+        if self.size > 1:
+            remove_of(self.world[self.rank])
+            self.locked(self._begin_again)
+
+    def _begin_again(self) -> None:
+        for key, (where, _) in self.originals.items():
             if key in self.locals:
-                self.store.store(self.locals[key].value, stored)
+                self.originals[key] = where, self.values.again(self.locals[key].value, where)
+        under_way, self.under_way = self.under_way, {}
+        self.do(list(under_way.values()))
 
     def _check_input(self, key: Key, value: Any) -> None:
         local = self.locals.get(key)
-        if (
-            local is not None
-            and local.sum is not None
-            and value is local.value
-            and checksum(value) != local.sum
-        ):
+        if local is None or local.sum is None:
+            return
+        given = value.source if isinstance(value, Piece) else value
+        if given is local.value and checksum(given) != local.sum:
             raise errors.InputChanged("what this rank gave was written to before the reduction had ended")
 
     def _complete(self, step: Completed) -> None:
@@ -298,7 +314,7 @@ class Service:
         if outcome.missing and not outcome.error and not local.tolerant and self.rank == first:
             gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
-        value = step.value.load() if isinstance(step.value, Stored) else step.value
+        value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
         for function in future.settle(outcome, value, late):
             self.give((function, future))
 
@@ -320,16 +336,65 @@ class Service:
         self.locals.pop(key, None)
         self.contents.pop(key, None)
         self.kept.pop(key, None)
-        mine = self.stored.pop(key, None)
-        if mine is not None:
-            mine.remove()
-        for owner, stored in self.known.pop(key, ()):
-            if self.members.dead >> owner & 1:
-                stored.remove()
-            else:
-                self.recent.append((owner, stored))
-        for each in [each for each in self.begun if each[0] == key]:
-            del self.begun[each]
+        self.originals.pop(key, None)
+        for table in (self.begun, self.under_way):
+            for each in [each for each in table if each[0] == key]:
+                del table[each]
+        self._sweep()
+
+    # -- combining, and reading results
+
+    def _compute(self, step: Computing) -> None:
+        content = self.contents[step.key]
+        op = content.rpartition("|")[2]
+        if step.key not in self.locals and op not in OPERATIONS:
+            self.kept.setdefault(step.key, []).append(step)  # the program's class may not be there yet
+            return
+        both: list[Any] = []
+        for value in (step.left, step.right):
+            try:
+                both.append(self.values.array(value) if op in OPERATIONS else self.values.own(value))
+            except Gone:
+                self.do(self.members.vanished(step.key, step.number, not both))
+                return
+            if isinstance(value, Where):
+                self._count_read(step.key, value)
+        if op not in OPERATIONS:
+            self.give(step._replace(left=both[0], right=both[1]))
+            return
+        for value in (step.left, step.right):
+            try:
+                self._check_input(step.key, value)
+            except errors.InputChanged as failure:
+                self.do(self.members.trouble(step.key, step.number, "InputChanged", str(failure)))
+                return
+        item, out = self.values.room(both[0])
+        places = tuple(each if isinstance(each, Where) else None for each in (step.left, step.right))
+        combination = Combination(op, both[0], both[1], out, places, self.values.memory)
+        if out.nbytes <= HANDLER_BYTES:
+            combined(step, combination, item).run(self)
+        else:
+            self.under_way[step.key, step.number] = step
+            self.worker.give(lambda: self._post(combined(step, combination, item)))
+
+    def _count_read(self, key: Key, where: Where) -> None:
+        future = self.futures.get(key)
+        if future is not None:
+            future.count("bytes_read", where.nbytes)
+
+    def _read(self, step: Reading) -> None:
+        memory = self.values.memory
+        try:
+            memory.find(step.where)
+        except Gone:
+            self.do(self.members.unread(step.key, step.path, step.where))
+            return
+        self._count_read(step.key, step.where)
+        if step.where.nbytes <= HANDLER_BYTES:
+            obtained(step, memory).run(self)
+        else:
+            self.under_way[step.key, 0] = step
+            self.worker.give(lambda: self._post(obtained(step, memory)))
 
     # -- the thread
 
@@ -374,12 +439,7 @@ class Service:
     def _combine(self, task: Computing) -> Posted:
         local = self.locals.get(task.key)
         began_ns = time.perf_counter_ns()
-        both = [task.left, task.right]
-        for place, value in enumerate(both):
-            try:
-                both[place] = value.load() if isinstance(value, Stored) else value
-            except Gone:
-                return Missing(task.key, task.number, place == 0)
+        both = (task.left, task.right)
         try:
             for value in both:
                 self._check_input(task.key, value)
@@ -396,3 +456,26 @@ class Service:
             )
             return Computed(task.key, task.number, None, 0, "CombineFailed", text)
         return Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)
+
+
+def combined(step: Computing, combination: Combination, item: Any) -> Posted:
+    """Combine two arrays: what is to be said of it. Called by the worker, too."""
+    began_ns = time.perf_counter_ns()
+    try:
+        missing = combination.run()
+    except Exception as failure:
+        text = f"the operation raised {type(failure).__name__}: {failure}"
+        return Computed(step.key, step.number, None, 0, "CombineFailed", text, is_given=False)
+    if missing is not None:
+        return Missing(step.key, step.number, missing == 0)
+    if isinstance(item, Piece):
+        item.publish()
+    return Computed(step.key, step.number, item, time.perf_counter_ns() - began_ns, is_given=False)
+
+
+def obtained(step: Reading, memory: Memory) -> Posted:
+    """Copy a result from where it lies."""
+    try:
+        return Obtained(step, memory.load(step.where))
+    except Gone:
+        return Obtained(step, None)
