@@ -44,7 +44,7 @@ from ckpt.mpi.engine.engine import Engine
 
 __all__ = ["Guard", "HandlersOfRank", "Section", "handlers_of"]
 
-_POST_S = 0.005  # of one attempt to take the lock for what was posted: its holder may be about to let go
+_POST_S = 0.005  # after which the lock is tried again for what was posted: its holder may have been about to let go
 
 
 def handlers_of(engine: Engine) -> HandlersOfRank:
@@ -70,8 +70,9 @@ class HandlersOfRank:
         self.failures: deque[BaseException] = deque()
         """What handlers have raised, and the program's calls have not."""
         self.guard = Guard(self)
-        self.posted: deque[tuple[Member, Any]] = deque()
-        """What threads have posted: their channels, and the objects. Appended to without the lock."""
+        self.posted: deque[tuple[Member, Any, threading.Lock]] = deque()
+        """What threads have posted: their channels, the objects, and locks that are released when the handler was called.
+        Appended to without the lock."""
         self.kept_out: list[threading.Thread] = []
         """Threads whose calls are refused, as often as they were named. Replaced, never changed: read without the lock."""
         self.owner: int | None = None
@@ -145,9 +146,10 @@ class HandlersOfRank:
         try:
             while True:
                 if self.posted:
-                    member, obj = self.posted[0]
+                    member, obj, called = self.posted[0]
                     self._make(Call(member, member.group.index(self.engine.progress.rank), None), [obj])
-                    self.posted.popleft()  # now: who has posted it waits until it is gone
+                    self.posted.popleft()
+                    called.release()
                 elif (call := self.table.next()) is not None:
                     self._make(call)
                 else:
@@ -157,15 +159,20 @@ class HandlersOfRank:
 
     def post(self, member: Member, obj: Any) -> None:
         """Have the handler of a channel called with an object, and return when it was. Called without the lock."""
-        item = (member, obj)
-        self.posted.append(item)
-        while any(each is item for each in tuple(self.posted)):
-            self.engine.progress.wake()
-            if self.lock.acquire(timeout=_POST_S):
+        called = threading.Lock()
+        called.acquire()
+        self.posted.append((member, obj, called))
+        progress = self.engine.progress
+        while True:
+            progress.wake()  # who has the lock and waits calls it
+            if self.lock.acquire(blocking=False):
                 try:
                     self.run()
+                    progress.poll()  # what the handler has sent shall not wait for the helper's next look
                 finally:
                     self.lock.release()
+            if called.acquire(timeout=_POST_S):
+                return
 
     def _make(self, call: Call, posted: list[Any] | None = None) -> None:
         """`posted`: an object of this rank itself, in a list."""
