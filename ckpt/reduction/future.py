@@ -39,7 +39,7 @@ class Future:
         self._outcome: Outcome | None = None
         self._value: Any = None
         self._result: Any = None
-        self._given = False
+        self._given = self._is_mine = False
         self._over = False
         self._late: errors.ReductionError | None = None
         self._callbacks: list[Callable[[Future], object]] = []
@@ -124,10 +124,10 @@ class Future:
     # -- for the service, under its lock
 
     def settle(
-        self, outcome: Outcome, value: Any, late: errors.ReductionError | None
+        self, outcome: Outcome, value: Any, late: errors.ReductionError | None, is_mine: bool
     ) -> list[Callable[[Future], object]]:
-        """The outcome is known. Returns the callbacks."""
-        self._value, self._late = value, late
+        """The outcome is known. Returns the callbacks. `is_mine`: the value is kept for nobody else."""
+        self._value, self._late, self._is_mine = value, late, is_mine
         self._outcome = outcome
         callbacks, self._callbacks = self._callbacks, []
         return callbacks
@@ -155,6 +155,6 @@ class Future:
             return value.content()
         value = value.body if isinstance(value, Shared) else value
         if isinstance(value, np.ndarray):
-            mine = self._over and value is not self._input and value.flags.writeable
+            mine = self._is_mine or (self._over and value is not self._input and value.flags.writeable)
             return value if mine else value.copy()
         return copy.deepcopy(value) if isinstance(value, Body) else value

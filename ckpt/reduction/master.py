@@ -81,6 +81,7 @@ class Master:
         "term",
         "times",
         "weights",
+        "without",
     )
 
     def __init__(self, rank: int, size: int, dead: Path, times: dict[int, int]) -> None:
@@ -95,6 +96,8 @@ class Master:
         self.outcome: Outcome | None = None
         self.ended = self.over = self.expired = False
         self.have = 0
+        self.without: Path = 0
+        """Who could not give the result when it was asked."""
         self.awaited = self.asked_dead = 0
         self.reports: dict[int, Report] = {}
 
@@ -288,11 +291,14 @@ class Master:
         outcome = self.outcome
         if outcome is None or outcome.error:
             return []
-        others = self.have & self.living & ~(1 << holder)
-        if self.ended and outcome.root < 0 and others:
-            self.outcome = outcome._replace(holder=next(ranks_of(others)), where=None)
-            return [Send(source, End(self.outcome))]
-        return self.collect()
+        self.without |= 1 << holder
+        if not self.ended or outcome.root >= 0 or not self.have & self.living:
+            return self.collect()
+        others = self.have & self.living & ~self.without
+        if not others:  # they have given it to their programs, and cannot read it any more
+            return self._fail("ContributionLost", "the result is lost, which some ranks already have", self.dead)
+        self.outcome = outcome._replace(holder=next(ranks_of(others)), where=None)
+        return [Send(source, End(self.outcome))]
 
     # -- asking all that live
 

@@ -212,7 +212,7 @@ class Member:
         outcome = self.outcome
         if not self.reading or outcome is None or (outcome.contributors, outcome.where) != (path, where):
             return []
-        return self._complete(outcome, Held(value, outcome.weight))
+        return self._complete(outcome, Held(where, outcome.weight, where), value)
 
     def unread(self, path: Path, where: Any) -> Effects:
         """The result is not where it was: its holder is asked."""
@@ -429,9 +429,11 @@ class Member:
         self.fetching = True
         return [Send(outcome.holder, Fetch(outcome.contributors, 0))]
 
-    def _complete(self, outcome: Outcome, held: Held | None) -> Effects:
+    def _complete(self, outcome: Outcome, held: Held | None, value: Any = None) -> Effects:
+        """`held`: the result, kept for others. `value`: the program's, if that is another one."""
         self.complete, self.fetching, self.reading = True, False, False
         self.work.clear()
         self.items = {} if held is None else {outcome.contributors: held}
-        value = None if held is None else held.value
+        if value is None and held is not None:
+            value = held.value
         return [Complete(outcome, value), self._tell(Have())]

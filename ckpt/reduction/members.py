@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ckpt.reduction.master import Send
 from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member, Read, over_report
-from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Key, Message, Over, Path, Query
+from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Held, Key, Message, Over, Path, Query
 
 
 class Sent(NamedTuple):
@@ -134,6 +134,15 @@ class Members:
         """The deadline of a reduction has passed."""
         member = self.members.get(key)
         return [] if member is None else self._run(key, member.expire())
+
+    def shared(self) -> list[tuple[Key, Held]]:
+        """All items that others were told where to read."""
+        return [
+            (key, held)
+            for key, member in self.members.items()
+            for held in member.items.values()
+            if held.where is not None
+        ]
 
     def died(self, rank: int) -> list[Step]:
         """A rank is dead."""

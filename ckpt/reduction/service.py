@@ -32,6 +32,7 @@ from ckpt.reduction.copies import Memory, pattern, remove_of, remove_stale
 from ckpt.reduction.future import Future
 from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Reading, Sent, Step
 from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Path, Task
+from ckpt.reduction.messages import Gone as Missed
 from ckpt.reduction.posted import Computed, Due, Missing, Obtained, Posted, Raise, Run
 from ckpt.reduction.values import Combination, Gone, Piece, Values, Where, nbytes_of
 from ckpt.reduction.worker import Worker
@@ -82,8 +83,8 @@ class Service:
         self.swept: Path = 0
         self.values = Values(self.world[self.rank], self.size)
         self.worker = Worker()
-        self.originals: dict[Key, tuple[Where, Piece | None]] = {}
-        """Where others can read what this rank gave."""
+        self.again: dict[Key, list[Piece]] = {}
+        """After a restart: what others were told where to read, there again."""
         self.under_way: dict[tuple[Key, int], Computing | Reading] = {}
         """What the worker has been given: after a restart it is given anew. Reads have the number 0."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -138,8 +139,6 @@ class Service:
         key, steps = self.members.start(name, Call(contract, local.weight, problem, where), item)
         future = self.futures[key] = Future(self, key, value)
         self.locals[key] = local
-        if where is not None:
-            self.originals[key] = where, None
         self.contents.setdefault(key, contract.content)
         self.do(steps)
         for computing in self.kept.pop(key, ()):
@@ -261,13 +260,16 @@ class Service:
                 value, _, where = held = message.held
                 self._check_input(step.key, value)
                 is_there = where is not None and not isinstance(message, Data)
-                sent = where if is_there else self.values.outgoing(value)
+                sent = where if is_there else self.values.outgoing(value, isinstance(message, Data) and not message.number)
                 if future is not None and not isinstance(sent, Where):
                     future.count("bytes_sent", nbytes_of(sent))
                 message = message._replace(held=held._replace(value=sent))
             self.channel.send(step.dest, (step.key, message))
         except MPI.Exception:
             raise
+        except Gone:  # the result, of a rank that died since
+            assert isinstance(message, Data)
+            self.channel.send(step.dest, (step.key, Missed(message.path, 0)))
         except (
             Exception
         ) as failure:  # the body cannot be packed, or was written to: an error of the reduction, for all
@@ -290,9 +292,11 @@ class Service:
             self.locked(self._begin_again)
 
     def _begin_again(self) -> None:
-        for key, (where, _) in self.originals.items():
-            if key in self.locals:
-                self.originals[key] = where, self.values.again(self.locals[key].value, where)
+        self.again.clear()
+        for key, held in self.members.shared():
+            piece = None if isinstance(held.value, Where) else self.values.again(held.value, held.where)
+            if piece is not None:
+                self.again.setdefault(key, []).append(piece)
         under_way, self.under_way = self.under_way, {}
         self.do(list(under_way.values()))
 
@@ -302,20 +306,28 @@ class Service:
             return
         given = value.source if isinstance(value, Piece) else value
         if given is local.value and checksum(given) != local.sum:
-            raise errors.InputChanged("what this rank gave was written to before the reduction had ended")
+            raise errors.InputChanged(
+                "what this rank gave was written to before the reduction had ended", key[0], (self.rank,)
+            )
 
     def _complete(self, step: Completed) -> None:
         outcome: Outcome = step.outcome
         future, local = self.futures[step.key], self.locals[step.key]
-        late = None
+        late: errors.ReductionError | None = None
         if not outcome.error and not outcome.contributors >> self.rank & 1:
             late = self._late(step.key, local)
+        try:
+            self._check_input(step.key, local.value)
+        except errors.InputChanged as failure:
+            late = failure  # what the others have is from before
         first = (outcome.contributors & -outcome.contributors).bit_length() - 1
         if outcome.missing and not outcome.error and not local.tolerant and self.rank == first:
             gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
         value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
-        for function in future.settle(outcome, value, late):
+        member = self.members.members.get(step.key)
+        kept = [local.value] if member is None else [local.value, *(held.value for held in member.items.values())]
+        for function in future.settle(outcome, value, late, all(value is not each for each in kept)):
             self.give((function, future))
 
     def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
@@ -336,7 +348,7 @@ class Service:
         self.locals.pop(key, None)
         self.contents.pop(key, None)
         self.kept.pop(key, None)
-        self.originals.pop(key, None)
+        self.again.pop(key, None)
         for table in (self.begun, self.under_way):
             for each in [each for each in table if each[0] == key]:
                 del table[each]

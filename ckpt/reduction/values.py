@@ -53,12 +53,15 @@ class Values:
         return (value, None) if piece is None else (piece, piece.where)
 
     def again(self, value: Any, where: Where) -> Piece | None:
-        """After a restart: the original that others count on, where it was. None: there is no room, or it is another now."""
+        """After a restart: what others count on, where it was. None: there is no room, or a body is packed differently now."""
+        value = value.body if isinstance(value, Shared) else value
         value = Packed.of(value) if isinstance(value, Body) else value
         return self.memory.put(value, where) if nbytes_of(value) == where.nbytes else None
 
-    def outgoing(self, value: Any) -> Any:
-        """What is sent in a message."""
+    def outgoing(self, value: Any, is_result: bool = False) -> Any:
+        """What is sent in a message; for a result, always its content. Raises Gone."""
+        if is_result and isinstance(value, Where):
+            return self.memory.load(value)
         if isinstance(value, Piece):
             return value.content()
         if isinstance(value, Shared):

@@ -178,7 +178,9 @@ BAD = (
     else:
         comm.barrier()
         f = R.allreduce(early, check=True, name="early")
-    show("written to", lambda: f)
+    found = f.exception(60)  # at the others, too, if it was found before the end
+    assert isinstance(found, R.InputChanged) and found.ranks == (1,) if one else isinstance(found, R.InputChanged | None)
+    print("written to - InputChanged (1,)")
     show("no such root", lambda: R.reduce(a, root=size))
     show("no such order", lambda: R.allreduce(a, order="fast"))
     show("no such option", lambda: R.allreduce(a, speed=1))

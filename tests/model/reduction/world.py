@@ -67,7 +67,8 @@ class Process:
             elif isinstance(step, Completed):
                 if self.outcome is not None:
                     raise RuleBroken(f"rank {self.rank} has two outcomes: {self.outcome} and {step.outcome}")
-                self.outcome, self.value = step.outcome, step.value
+                self.outcome = step.outcome
+                self.value = step.value.value if isinstance(step.value, There) else step.value
             else:
                 assert isinstance(step, Forgotten)
                 self.over = True
