@@ -17,6 +17,7 @@ from typing import Any
 
 import ckpt
 from ckpt.reduction.body import MPI, Body, array_of, checksum, content_of, name_of
+from ckpt.reduction.combining import Local
 from ckpt.reduction.errors import (
     CombineFailed,
     ContributionLost,
@@ -33,7 +34,7 @@ from ckpt.reduction.errors import (
 from ckpt.reduction.future import Future
 from ckpt.reduction.messages import Contract
 from ckpt.reduction.partial import quorum_of
-from ckpt.reduction.service import Local, Service
+from ckpt.reduction.service import Service
 
 __all__ = [
     "Body",

@@ -219,7 +219,9 @@ class Memory:
 
     def _make(self, path: str, size: int) -> Mapping | None:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
             try:
                 os.posix_fallocate(descriptor, 0, size)  # else a full memory would be a SIGBUS later
                 return Mapping(path, descriptor, size, writable=True)

@@ -19,8 +19,9 @@ import numpy as np
 
 from ckpt.reduction import errors
 from ckpt.reduction.body import Body, Packed
-from ckpt.reduction.values import Piece, Shared
+from ckpt.reduction.copies import Piece
 from ckpt.reduction.messages import Key, Outcome, ranks_of
+from ckpt.reduction.values import Shared
 
 
 class Waits(Protocol):
@@ -118,7 +119,7 @@ class Future:
         return None if self._outcome is None or self._outcome.root < 0 else self._outcome.root
 
     def stats(self) -> dict[str, int]:
-        """What this rank did for it: messages, bytes of data in them, and read where they lie, tasks, nanoseconds of these."""
+        """What this rank did: messages, bytes of data in them, bytes read where they lie, tasks and their nanoseconds."""
         return dict(self._counts)
 
     # -- for the service, under its lock

@@ -19,8 +19,6 @@ Not here: what a rank holds and computes (member.py), which pairs (scheduler.py)
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
-
 from ckpt.reduction import recovery
 from ckpt.reduction.messages import (
     Call,
@@ -32,7 +30,6 @@ from ckpt.reduction.messages import (
     Expired,
     Failed,
     Have,
-    Kept,
     Message,
     NoResult,
     Outcome,
@@ -40,6 +37,8 @@ from ckpt.reduction.messages import (
     Path,
     Query,
     Report,
+    Send,
+    Sends,
     Task,
     Term,
     Trouble,
@@ -47,16 +46,6 @@ from ckpt.reduction.messages import (
 )
 from ckpt.reduction.partial import Attendance
 from ckpt.reduction.scheduler import Action, Ask, Assign, Ready, Scheduler, is_node
-
-
-class Send(NamedTuple):
-    """To be sent to the member of rank `dest`."""
-
-    dest: int
-    message: Message
-
-
-Sends: TypeAlias = list[Send]
 
 
 class Master:
@@ -119,7 +108,9 @@ class Master:
         if isinstance(message, Report):
             return self._report(source, message)
         if self.awaited:
-            self._amend(source, message)
+            report = self.reports.get(source)
+            if report is not None:
+                self.reports[source] = recovery.amended(report, source, message)
             return []
         if self.scheduler is None and not self.ended:
             if self.term != (0, 0) or self.dead:
@@ -296,7 +287,9 @@ class Master:
             return self.collect()
         others = self.have & self.living & ~self.without
         if not others:  # they have given it to their programs, and cannot read it any more
-            return self._fail("ContributionLost", "the result is lost, which some ranks already have", self.dead)
+            return self._fail(
+                "ContributionLost", "the result is lost, which some ranks already have", self.dead
+            )
         self.outcome = outcome._replace(holder=next(ranks_of(others)), where=None)
         return [Send(source, End(self.outcome))]
 
@@ -315,24 +308,6 @@ class Master:
         self.reports[source] = report
         self.awaited &= ~(1 << source)
         return [] if self.awaited else self._rebuild()
-
-    def _amend(self, source: int, message: Message) -> None:
-        """What a rank says while others are still asked: its report has all that it said before."""
-        report = self.reports.get(source)
-        if report is None:
-            return
-        if isinstance(message, Call):
-            kept = Kept(message.weight, message.where)
-            items = report.items if message.problem else {**report.items, 1 << source: kept}
-            report = report._replace(call=message, contract=message.contract, items=items)
-        elif isinstance(message, Copied):
-            kept = Kept(message.weight, message.where)
-            report = report._replace(items={**report.items, 1 << message.owner: kept})
-        elif isinstance(message, Expired):
-            report = report._replace(expired=True)
-        elif isinstance(message, Have):
-            report = report._replace(complete=True)
-        self.reports[source] = report
 
     def _rebuild(self) -> Sends:
         """All that live have said what they hold: go on from there."""

@@ -11,10 +11,10 @@ Rules:
   another one; what is computed is a new value, so the inputs of a task are whole for as long as the task is there.
 - `Query` is answered when all deaths that the master knew are known here: so nothing of the dead is under way any more, and
   what a dead rank sent that comes later is dropped.
-- Copies of an original go to the ranks that `recovery.copy_places` names, to the master with the call; after a death they are
-  made anew.
-- An item is read *where* it lies, also when its holder is dead, since that is memory of the host. If it is not there any more
-  (`vanished`, `unread`) the holder is asked.
+- Copies of an original go to the ranks that `recovery.copy_places` names, to the master with the call; after a death they
+  are made anew.
+- An item is read *where* it lies, also when its holder is dead, since that is memory of the host. If it is not there any
+  more (`vanished`, `unread`) the holder is asked.
 - The answer to whom to ask is always the same: the lowest rank that is not known to be dead is the master.
 
 Not here: the master's decisions (master.py), names and all reductions of a rank (members.py), sending and computing
@@ -23,21 +23,26 @@ Not here: the master's decisions (master.py), names and all reductions of a rank
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from ckpt.reduction import recovery
-from ckpt.reduction.master import Master, Send
+from ckpt.reduction.master import Master
 from ckpt.reduction.messages import (
+    TO_MASTER,
     Call,
+    Complete,
+    Compute,
     Contract,
     Copied,
     Data,
     Deliver,
     Done,
+    Effects,
     End,
     Expired,
     Failed,
     Fetch,
+    Forget,
     Gone,
     Have,
     Held,
@@ -50,64 +55,19 @@ from ckpt.reduction.messages import (
     Path,
     Place,
     Query,
+    Read,
     Report,
+    Send,
     Task,
     Term,
     Trouble,
     Used,
     Vanished,
     Waiting,
+    Work,
+    over_report,
     ranks_of,
 )
-
-
-class Compute(NamedTuple):
-    """Combine two values, out of place; `computed` or `trouble` is to be called with the number."""
-
-    number: int
-    left: Any
-    right: Any
-
-
-class Read(NamedTuple):
-    """Read the result where it lies; `read` or `unread` is to be called with the same."""
-
-    path: Path
-    where: Any
-
-
-class Complete(NamedTuple):
-    """The program may have the outcome. `value`: the result, where this rank is to have it. It must not be changed."""
-
-    outcome: Outcome
-    value: Any
-
-
-class Forget(NamedTuple):
-    """Nothing of this reduction is needed any more."""
-
-
-Effect: TypeAlias = Send | Compute | Read | Complete | Forget
-Effects: TypeAlias = list[Effect]
-
-TO_MASTER = (Call, Copied, Done, Failed, Trouble, Expired, Have, NoResult, Waiting, Report)
-"""Messages of these classes are the master's."""
-
-
-def over_report(query: Query) -> Report:
-    """The answer of a rank that has let go of all."""
-    return Report(query.term, None, None, {}, None, True, True, False)
-
-
-class Work:
-    """A task here: its two places, and the items that have come, or are read where they lie (`direct`)."""
-
-    __slots__ = ("direct", "found", "task")
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.found: dict[Path, Held] = {}
-        self.direct: set[Path] = set()
 
 
 class Member:

@@ -12,9 +12,27 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from ckpt.reduction.master import Send
-from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member, Read, over_report
-from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Held, Key, Message, Over, Path, Query
+from ckpt.reduction.member import Member
+from ckpt.reduction.messages import (
+    TO_MASTER,
+    Call,
+    Complete,
+    Compute,
+    Contract,
+    Effects,
+    Fetch,
+    Forget,
+    Gone,
+    Held,
+    Key,
+    Message,
+    Over,
+    Path,
+    Query,
+    Read,
+    Send,
+    over_report,
+)
 
 
 class Sent(NamedTuple):

@@ -276,3 +276,63 @@ Message: TypeAlias = (
     | Vanished
     | Original
 )
+
+
+TO_MASTER = (Call, Copied, Done, Failed, Trouble, Expired, Have, NoResult, Waiting, Report)
+"""Messages of these classes are the master's."""
+
+
+def over_report(query: Query) -> Report:
+    """The answer of a rank that has let go of all."""
+    return Report(query.term, None, None, {}, None, True, True, False)
+
+
+class Work:
+    """A task here: its two places, and the items that have come, or are read where they lie (`direct`)."""
+
+    __slots__ = ("direct", "found", "task")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.found: dict[Path, Held] = {}
+        self.direct: set[Path] = set()
+
+
+# -- what a rank's part has its driver do
+
+
+class Send(NamedTuple):
+    """To be sent to the member of rank `dest`."""
+
+    dest: int
+    message: Message
+
+
+class Compute(NamedTuple):
+    """Combine two values, out of place; `computed` or `trouble` is to be called with the number."""
+
+    number: int
+    left: Any
+    right: Any
+
+
+class Read(NamedTuple):
+    """Read the result where it lies; `read` or `unread` is to be called with the same."""
+
+    path: Path
+    where: Any
+
+
+class Complete(NamedTuple):
+    """The program may have the outcome. `value`: the result, where this rank is to have it. It must not be changed."""
+
+    outcome: Outcome
+    value: Any
+
+
+class Forget(NamedTuple):
+    """Nothing of this reduction is needed any more."""
+
+
+Sends: TypeAlias = list[Send]
+Effects: TypeAlias = list[Send | Compute | Read | Complete | Forget]

@@ -92,7 +92,9 @@ class Obtained(Posted):
         if self.value is None:
             service.do(service.members.unread(key, path, where))
         else:
-            service.do(service.members.read(key, path, where, self.value))  # the program's: others read it there
+            service.do(
+                service.members.read(key, path, where, self.value)
+            )  # the program's: others read it there
 
 
 class Computed(Posted):

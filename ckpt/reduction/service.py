@@ -21,39 +21,25 @@ import logging
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
-from ckpt.reduction.body import MPI, OPERATIONS, OWN, checksum, combine
-from ckpt.reduction.copies import Memory, pattern, remove_of, remove_stale
+from ckpt.reduction.body import MPI, combine
+from ckpt.reduction.combining import Combining, Local
+from ckpt.reduction.copies import Gone, Piece, Where, pattern, remove_of, remove_stale
 from ckpt.reduction.future import Future
-from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Reading, Sent, Step
+from ckpt.reduction.members import Completed, Computing, Forgotten, Reading, Sent, Step
 from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Path, Task
 from ckpt.reduction.messages import Gone as Missed
-from ckpt.reduction.posted import Computed, Due, Missing, Obtained, Posted, Raise, Run
-from ckpt.reduction.values import Combination, Gone, Piece, Values, Where, nbytes_of
-from ckpt.reduction.worker import Worker
+from ckpt.reduction.posted import Due, Posted, Raise, Run
+from ckpt.reduction.values import nbytes_of
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
 HANDLER_BYTES = 1 << 20
 """Arrays up to this size are combined by the handler itself: 0.1 ms at most, less than another thread takes to begin."""
-
-
-class Local(NamedTuple):
-    """What this rank's own call has said beside the contract. `own`: the program's operation. `sum`: of the input, if it is
-    to be checked. `warn_ns`: after which a rank that has not called is named. `tolerant`: ranks may be missing."""
-
-    value: Any
-    weight: float
-    own: Any
-    late: str
-    sum: int | None
-    warn_ns: int
-    tolerant: bool
 
 
 class Carried(NamedTuple):
@@ -63,30 +49,21 @@ class Carried(NamedTuple):
     weight: float
 
 
-class Service:
+class Service(Combining):
     """All reductions on one communicator. Its methods are called by the program; see the header for the threads."""
 
     def __init__(self, comm: Any) -> None:
         self.comm = comm
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.members = Members(self.rank, self.size)
-        self.futures: dict[Key, Future] = {}
-        self.locals: dict[Key, Local] = {}
-        self.contents: dict[Key, str] = {}
-        self.carried: dict[tuple[str, str], list[Carried]] = {}
-        self.begun: dict[tuple[Key, int], int] = {}
-        self.kept: dict[Key, list[Computing]] = {}
-        """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
+        self.size: int = comm.Get_size()
         world = MPI.Group.Translate_ranks(comm.Get_group(), range(self.size), ckpt.comm.Get_group())
         self.world: list[int] = list(world)
         """The ranks' numbers in the world, by which what they leave is found."""
+        super().__init__(comm.Get_rank(), self.size, self.world[comm.Get_rank()])
+        self.carried: dict[tuple[str, str], list[Carried]] = {}
+        self.begun: dict[tuple[Key, int], int] = {}
         self.swept: Path = 0
-        self.values = Values(self.world[self.rank], self.size)
-        self.worker = Worker()
         self.again: dict[Key, list[Piece]] = {}
         """After a restart: what others were told where to read, there again."""
-        self.under_way: dict[tuple[Key, int], Computing | Reading] = {}
-        """What the worker has been given: after a restart it is given anew. Reads have the number 0."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.timers: list[tuple[int, Key, str]] = []
         """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
@@ -106,7 +83,7 @@ class Service:
             return function()
         if threading.current_thread() is self.thread:
             call = Run(function)
-            self._post(call)
+            self.post(call)
             if call.failure is not None:
                 raise call.failure
             return call.result  # type: ignore[return-value]
@@ -260,7 +237,11 @@ class Service:
                 value, _, where = held = message.held
                 self._check_input(step.key, value)
                 is_there = where is not None and not isinstance(message, Data)
-                sent = where if is_there else self.values.outgoing(value, isinstance(message, Data) and not message.number)
+                sent = (
+                    where
+                    if is_there
+                    else self.values.outgoing(value, isinstance(message, Data) and not message.number)
+                )
                 if future is not None and not isinstance(sent, Where):
                     future.count("bytes_sent", nbytes_of(sent))
                 message = message._replace(held=held._replace(value=sent))
@@ -297,18 +278,9 @@ class Service:
             piece = None if isinstance(held.value, Where) else self.values.again(held.value, held.where)
             if piece is not None:
                 self.again.setdefault(key, []).append(piece)
-        under_way, self.under_way = self.under_way, {}
+        under_way = self.under_way
+        self.under_way = {}
         self.do(list(under_way.values()))
-
-    def _check_input(self, key: Key, value: Any) -> None:
-        local = self.locals.get(key)
-        if local is None or local.sum is None:
-            return
-        given = value.source if isinstance(value, Piece) else value
-        if given is local.value and checksum(given) != local.sum:
-            raise errors.InputChanged(
-                "what this rank gave was written to before the reduction had ended", key[0], (self.rank,)
-            )
 
     def _complete(self, step: Completed) -> None:
         outcome: Outcome = step.outcome
@@ -326,7 +298,11 @@ class Service:
             self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
         value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
         member = self.members.members.get(step.key)
-        kept = [local.value] if member is None else [local.value, *(held.value for held in member.items.values())]
+        kept = (
+            [local.value]
+            if member is None
+            else [local.value, *(held.value for held in member.items.values())]
+        )
         for function in future.settle(outcome, value, late, all(value is not each for each in kept)):
             self.give((function, future))
 
@@ -354,60 +330,6 @@ class Service:
                 del table[each]
         self._sweep()
 
-    # -- combining, and reading results
-
-    def _compute(self, step: Computing) -> None:
-        content = self.contents[step.key]
-        op = content.rpartition("|")[2]
-        if step.key not in self.locals and op not in OPERATIONS:
-            self.kept.setdefault(step.key, []).append(step)  # the program's class may not be there yet
-            return
-        both: list[Any] = []
-        for value in (step.left, step.right):
-            try:
-                both.append(self.values.array(value) if op in OPERATIONS else self.values.own(value))
-            except Gone:
-                self.do(self.members.vanished(step.key, step.number, not both))
-                return
-            if isinstance(value, Where):
-                self._count_read(step.key, value)
-        if op not in OPERATIONS:
-            self.give(step._replace(left=both[0], right=both[1]))
-            return
-        for value in (step.left, step.right):
-            try:
-                self._check_input(step.key, value)
-            except errors.InputChanged as failure:
-                self.do(self.members.trouble(step.key, step.number, "InputChanged", str(failure)))
-                return
-        item, out = self.values.room(both[0])
-        places = tuple(each if isinstance(each, Where) else None for each in (step.left, step.right))
-        combination = Combination(op, both[0], both[1], out, places, self.values.memory)
-        if out.nbytes <= HANDLER_BYTES:
-            combined(step, combination, item).run(self)
-        else:
-            self.under_way[step.key, step.number] = step
-            self.worker.give(lambda: self._post(combined(step, combination, item)))
-
-    def _count_read(self, key: Key, where: Where) -> None:
-        future = self.futures.get(key)
-        if future is not None:
-            future.count("bytes_read", where.nbytes)
-
-    def _read(self, step: Reading) -> None:
-        memory = self.values.memory
-        try:
-            memory.find(step.where)
-        except Gone:
-            self.do(self.members.unread(step.key, step.path, step.where))
-            return
-        self._count_read(step.key, step.where)
-        if step.where.nbytes <= HANDLER_BYTES:
-            obtained(step, memory).run(self)
-        else:
-            self.under_way[step.key, 0] = step
-            self.worker.give(lambda: self._post(obtained(step, memory)))
-
     # -- the thread
 
     def _run(self) -> None:
@@ -422,14 +344,14 @@ class Service:
             try:
                 self._work(item)
             except BaseException as failure:  # raised by the program's next call that communicates
-                self._post(Raise(failure))
+                self.post(Raise(failure))
 
     def _work(self, item: Any) -> None:
         if item is None:
             _, key, what = self.timers.pop(0)
-            self._post(Due(key, what))
+            self.post(Due(key, what))
         elif isinstance(item, Computing):
-            self._post(self._combine(item))
+            self.post(self._combine(item))
         elif isinstance(item, str):
             LOG.warning("%s", item)
         elif isinstance(item[0], int):
@@ -440,54 +362,14 @@ class Service:
             try:
                 function(future)
             finally:
-                self._post(Run(self.given_back))
+                self.post(Run(self.given_back))
 
-    def _post(self, posted: Posted) -> None:
+    def run(self, posted: Posted) -> None:
+        """See Combining."""
+        posted.run(self)
+
+    def post(self, posted: Posted) -> None:
         if self.channel is None:
             posted.run(self)
         else:
             self.channel.post(posted)
-
-    def _combine(self, task: Computing) -> Posted:
-        local = self.locals.get(task.key)
-        began_ns = time.perf_counter_ns()
-        both = (task.left, task.right)
-        try:
-            for value in both:
-                self._check_input(task.key, value)
-            sums = [checksum(each) for each in both] if local and local.sum is not None else []
-            value = combine(both[0], both[1], self.contents[task.key], local and local.own)
-            if sums and sums != [checksum(each) for each in both]:
-                raise errors.CombineFailed("the operation has written to its arguments")
-        except errors.ReductionError as failure:
-            return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
-        except Exception as failure:
-            where = traceback.extract_tb(failure.__traceback__)[-1]
-            text = (
-                f"the operation raised {type(failure).__name__}: {failure} ({where.filename}:{where.lineno})"
-            )
-            return Computed(task.key, task.number, None, 0, "CombineFailed", text)
-        return Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)
-
-
-def combined(step: Computing, combination: Combination, item: Any) -> Posted:
-    """Combine two arrays: what is to be said of it. Called by the worker, too."""
-    began_ns = time.perf_counter_ns()
-    try:
-        missing = combination.run()
-    except Exception as failure:
-        text = f"the operation raised {type(failure).__name__}: {failure}"
-        return Computed(step.key, step.number, None, 0, "CombineFailed", text, is_given=False)
-    if missing is not None:
-        return Missing(step.key, step.number, missing == 0)
-    if isinstance(item, Piece):
-        item.publish()
-    return Computed(step.key, step.number, item, time.perf_counter_ns() - began_ns, is_given=False)
-
-
-def obtained(step: Reading, memory: Memory) -> Posted:
-    """Copy a result from where it lies."""
-    try:
-        return Obtained(step, memory.load(step.where))
-    except Gone:
-        return Obtained(step, None)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ckpt.reduction.body import OPERATIONS, Body, Packed
-from ckpt.reduction.copies import Gone, Memory, Piece, Where
+from ckpt.reduction.copies import Memory, Piece, Where
 
 
 class Shared(NamedTuple):
@@ -53,7 +53,7 @@ class Values:
         return (value, None) if piece is None else (piece, piece.where)
 
     def again(self, value: Any, where: Where) -> Piece | None:
-        """After a restart: what others count on, where it was. None: there is no room, or a body is packed differently now."""
+        """After a restart: what others count on, where it was. None: no room, or a body is packed differently now."""
         value = value.body if isinstance(value, Shared) else value
         value = Packed.of(value) if isinstance(value, Body) else value
         return self.memory.put(value, where) if nbytes_of(value) == where.nbytes else None
@@ -109,6 +109,3 @@ class Combination(NamedTuple):
             if where is not None and not self.memory.check(where):
                 return place
         return None
-
-
-__all__ = ["Combination", "Gone", "Piece", "Shared", "Values", "Where", "nbytes_of"]

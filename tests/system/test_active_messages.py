@@ -309,10 +309,13 @@ def test_an_exception_of_a_handler_is_part_of_an_image(start: Start, tmp_path: P
 
 
 THREAD = """
-    import queue, threading
+    import os, queue, threading
     import ckpt
     from ckpt import MPI
     from ckpt.errors import NotInHandler
+
+    def held():
+        return not os.path.exists(os.environ["CKPT_TEST_GO"])
 
     comm = ckpt.enable()
     rank, size, steps = comm.rank, comm.size, 200
@@ -342,6 +345,8 @@ THREAD = """
     thread.start()
     channel = ckpt.ActiveMessages(comm, receive)
     for step in range(steps):
+        while step == steps // 2 and held():
+            sum(range(10000))
         channel.send((rank + 1) % size, ("square", step))
         if step % 3 == 0:
             comm.barrier()  # the program waits in the library, and the thread is heard all the same
@@ -357,9 +362,10 @@ THREAD = """
 
 def test_a_thread_posts_while_the_program_waits_in_the_library(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, THREAD)
-    job = start(app, ranks=3, every=0.2)
+    job = start(app, ranks=3, every=0.1)
     job.wait_event("committed", 1)
     job.kill_rank(1)
+    job.wait_event("restarting", 1)
     assert job.finish() == 0, job.report()
     assert [job.output(rank) for rank in range(3)] == [f"{rank} 2646700\n" for rank in range(3)]
 

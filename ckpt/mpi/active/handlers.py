@@ -44,7 +44,9 @@ from ckpt.mpi.engine.engine import Engine
 
 __all__ = ["Guard", "HandlersOfRank", "Section", "handlers_of"]
 
-_POST_S = 0.005  # after which the lock is tried again for what was posted: its holder may have been about to let go
+_POST_S = (
+    0.005  # after which the lock is tried again for what was posted: its holder may have been about to let go
+)
 
 
 def handlers_of(engine: Engine) -> HandlersOfRank:

@@ -43,7 +43,18 @@ class There(NamedTuple):
 class Process:
     """One rank: its reductions, what it computes, and what its program has. `direct`: others can read its memory."""
 
-    __slots__ = ("called", "computing", "direct", "elapsed_ns", "members", "outcome", "over", "rank", "reading", "value")
+    __slots__ = (
+        "called",
+        "computing",
+        "direct",
+        "elapsed_ns",
+        "members",
+        "outcome",
+        "over",
+        "rank",
+        "reading",
+        "value",
+    )
 
     def __init__(self, rank: int, size: int, direct: bool = False) -> None:
         self.rank, self.direct = rank, direct
