@@ -125,7 +125,7 @@ class Master:
             self.have |= 1 << source
             return self._had(source)
         if isinstance(message, NoResult):
-            return self._no_result(source, message.holder)
+            return self._no_result(source, message)
         scheduler = self.scheduler
         if self.ended or scheduler is None:
             return []
@@ -277,21 +277,23 @@ class Master:
         self.over = True
         return self._all(Over())
 
-    def _no_result(self, source: int, holder: int) -> Sends:
+    def _no_result(self, source: int, message: NoResult) -> Sends:
         """A rank could not get the result: from another one that has it, or all over again."""
         outcome = self.outcome
         if outcome is None or outcome.error:
             return []
-        self.without |= 1 << holder
-        if not self.ended or outcome.root >= 0 or not self.have & self.living:
-            return self.collect()
-        others = self.have & self.living & ~self.without
-        if not others:  # they have given it to their programs, and cannot read it any more
+        if not message.is_dead:
+            self.without |= 1 << message.holder
+        having = self.have & self.living & ~(message.is_dead << message.holder)
+        others = having & ~self.without
+        if self.ended and outcome.root < 0 and others:
+            self.outcome = outcome._replace(holder=next(ranks_of(others)), where=None)
+            return [Send(source, End(self.outcome))]
+        if self.ended and having and not message.is_dead:  # programs have it, and nobody can read it any more
             return self._fail(
                 "ContributionLost", "the result is lost, which some ranks already have", self.dead
             )
-        self.outcome = outcome._replace(holder=next(ranks_of(others)), where=None)
-        return [Send(source, End(self.outcome))]
+        return self.collect()
 
     # -- asking all that live
 

@@ -212,7 +212,7 @@ class Member:
                     effects += self._failed(number, place)
         if self.fetching and self.outcome is not None and self.outcome.holder == rank:
             self.fetching = False
-            effects.append(self._tell(NoResult(rank)))
+            effects.append(self._tell(NoResult(rank, True)))
         deferred, self.deferred = self.deferred, []
         for source, query in deferred:
             effects += self._query(source, query)
@@ -355,7 +355,7 @@ class Member:
         if gone.number or not self.fetching or outcome is None or gone.path != outcome.contributors:
             return []
         self.fetching = False
-        return [self._tell(NoResult(source))]
+        return [self._tell(NoResult(source, False))]
 
     # -- the end
 
@@ -385,7 +385,7 @@ class Member:
     def _ask(self, outcome: Outcome) -> Effects:
         """Ask the holder for the result."""
         if self.dead >> outcome.holder & 1:
-            return [self._tell(NoResult(outcome.holder))]
+            return [self._tell(NoResult(outcome.holder, True))]
         self.fetching = True
         return [Send(outcome.holder, Fetch(outcome.contributors, 0))]
 

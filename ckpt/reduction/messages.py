@@ -131,9 +131,10 @@ class Have(NamedTuple):
 
 
 class NoResult(NamedTuple):
-    """The sender could not get the result from `holder`."""
+    """The sender could not get the result from `holder`, which is dead, or has answered that it does not have it."""
 
     holder: int
+    is_dead: bool
 
 
 class Waiting(NamedTuple):
