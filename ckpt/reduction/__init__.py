@@ -60,7 +60,7 @@ _services: list[Service] = []
 _hooks: dict[Service, _Restored] = {}
 _CHOICES = {
     "order": ("tree", "ready"),
-    "on_loss": ("raise", "partial"),
+    "on_loss": ("raise", "partial", "restart"),
     "on_root_loss": ("raise", "next"),
     "late": ("carry", "drop", "raise"),
     "copies": (0, 1, 2),
@@ -85,7 +85,8 @@ def reduce(data: Any, *, root: int = 0, **options: Any) -> Future:
       done in the order of ranks in both.
     - `copies`: 0, 1, 2 further ranks that keep each contribution; default 1.
     - `on_loss`: "raise": ContributionLost at every rank if the contribution of a dead rank cannot be had; "partial": the
-      result is without it. `on_root_loss`: "raise": RootLost; "next": the next living rank gets the result.
+      result is without it; "restart": the job goes back to its last checkpoint (:func:`ckpt.go_back`).
+    - `on_root_loss`: "raise": RootLost (or "restart"); "next": the next living rank gets the result.
     - `deadline_s`, `quorum` (number or fraction of ranks): it ends with what is there.
     - `late`: what becomes of a contribution that came too late: "carry" adds it to this rank's next reduction of that name,
       shape and operation; "drop"; "raise" LateContribution at this rank.
@@ -163,6 +164,7 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
         total,
         int(given["warn_after_s"] * 1e9),
         deadline_s is not None or contract.quorum > 0,
+        contract.on_loss,
     )
     return _service(comm).start(given["name"], value, contract, local, problem)
 

@@ -47,6 +47,14 @@ class Local(NamedTuple):
     sum: int | None
     warn_ns: int
     tolerant: bool
+    on_loss: str = "raise"
+
+
+class Carried(NamedTuple):
+    """A contribution that came too late, for the next reduction of its name."""
+
+    value: Any
+    weight: float
 
 
 class Worker:

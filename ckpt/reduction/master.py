@@ -356,7 +356,7 @@ class Master:
             # a copy may be under way from who died meanwhile: ask again before it is lost
             orphans, lost = lost, 0
         while True:
-            if lost and contract.on_loss == "raise" and not attendance.tolerant:
+            if lost and contract.on_loss != "partial" and not attendance.tolerant:
                 return self._lost(lost)
             attendance.leave(lost)
             if not attendance.possible:

@@ -153,6 +153,10 @@ class Members:
         member = self.members.get(key)
         return [] if member is None else self._run(key, member.expire())
 
+    def is_master(self) -> bool:
+        """Is this the lowest rank that is not known to be dead?"""
+        return not ~self.dead & ((1 << self.rank) - 1)
+
     def shared(self) -> list[tuple[Key, Held]]:
         """All items that others were told where to read."""
         return [

@@ -22,17 +22,28 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
 from ckpt.reduction.body import MPI, combine
-from ckpt.reduction.combining import Combining, Local
+from ckpt.reduction.combining import Carried, Combining, Local
 from ckpt.reduction.copies import Gone, Piece, Where, pattern, remove_of, remove_stale
 from ckpt.reduction.future import Future
 from ckpt.reduction.members import Completed, Computing, Forgotten, Reading, Sent, Step
-from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Path, Task
+from ckpt.reduction.messages import (
+    Call,
+    Contract,
+    Data,
+    Key,
+    Message,
+    Original,
+    Outcome,
+    Path,
+    Task,
+)
 from ckpt.reduction.messages import Gone as Missed
+from ckpt.reduction.partial import Pace, event_of, pending_text
 from ckpt.reduction.posted import Due, Posted, Raise, Run
 from ckpt.reduction.values import nbytes_of
 
@@ -40,13 +51,6 @@ T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
 HANDLER_BYTES = 1 << 20
 """Arrays up to this size are combined by the handler itself: 0.1 ms at most, less than another thread takes to begin."""
-
-
-class Carried(NamedTuple):
-    """A contribution that came too late, for the next reduction of its name."""
-
-    value: Any
-    weight: float
 
 
 class Service(Combining):
@@ -62,6 +66,7 @@ class Service(Combining):
         self.carried: dict[tuple[str, str], list[Carried]] = {}
         self.begun: dict[tuple[Key, int], int] = {}
         self.swept: Path = 0
+        self.pace = Pace()
         self.again: dict[Key, list[Piece]] = {}
         """After a restart: what others were told where to read, there again."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -71,6 +76,7 @@ class Service(Combining):
             ckpt.keep_file(pattern())
             atexit.register(self._at_exit)
             remove_stale()
+            ckpt.on_status(self.status)
         self.channel = ckpt.ActiveMessages(comm, self._receive, self._failed) if self.size > 1 else None
         self.thread = threading.Thread(target=self._run, daemon=True, name="ckpt.reduction")
         self.thread.start()
@@ -163,6 +169,10 @@ class Service(Combining):
             for (name, count), (_, waits) in found.items()
         }
 
+    def status(self) -> str:
+        """For `ckpt status`: what is pending, and whom it waits for, as far as this rank knows. The lock is held."""
+        return pending_text(self.members.pending(), self.locals)
+
     def free(self) -> None:
         """See ckpt.reduction.free."""
         unfinished = self.locked(
@@ -176,6 +186,7 @@ class Service(Combining):
         if self.channel is not None:
             self.channel.wait(lambda: not self.members.members)
             self.channel.free()
+            ckpt.remove_hook(self.status)
             atexit.unregister(self._at_exit)
         self.work.put("")
         self.thread.join()
@@ -285,6 +296,20 @@ class Service(Combining):
     def _complete(self, step: Completed) -> None:
         outcome: Outcome = step.outcome
         future, local = self.futures[step.key], self.locals[step.key]
+        is_first = self.members.is_master()
+        if is_first:
+            said = event_of(step.key, outcome, self.members.dead, local.tolerant)
+            if said:
+                ckpt.log_event(said.pop("name"), **said)
+        if outcome.error in ("ContributionLost", "RootLost") and local.on_loss == "restart" and self.size > 1:
+            if is_first:
+                ckpt.go_back(f"reduction {step.key[0] or step.key[1]!r}: {outcome.text}")
+            return  # nobody gets a result: all processes are about to be ended
+        for said in self.pace.look(self.members.times) if is_first else ():
+            self.work.put(
+                f"rank {said['slow']} is slow: its last task took {said['ms']} ms, others {said['others_ms']}"
+            )
+            ckpt.log_event("reduction-slow", reduction=step.key[0] or str(step.key[1]), **said)
         late: errors.ReductionError | None = None
         if not outcome.error and not outcome.contributors >> self.rank & 1:
             late = self._late(step.key, local)
@@ -292,10 +317,6 @@ class Service(Combining):
             self._check_input(step.key, local.value)
         except errors.InputChanged as failure:
             late = failure  # what the others have is from before
-        first = (outcome.contributors & -outcome.contributors).bit_length() - 1
-        if outcome.missing and not outcome.error and not local.tolerant and self.rank == first:
-            gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
-            self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
         value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
         member = self.members.members.get(step.key)
         kept = (

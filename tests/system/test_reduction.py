@@ -431,6 +431,74 @@ DEATH = (
 )
 
 
+LOSS = (
+    HEAD
+    + """
+    marker = os.environ["CKPT_TEST_GO"] + "-died"
+    x, total = np.full(100000, float(rank + 1)), 0.0
+    for step in range(6):
+        if step == 3 and not os.path.exists(marker):
+            while ckpt.epoch() < 1:
+                time.sleep(0.001)
+            if rank == 1:
+                open(marker, "w").close()
+                os.kill(os.getpid(), 9)
+        total += R.allreduce(x, copies=2, on_loss="restart").result()[0]
+    print(rank, total, ckpt.restarts())
+"""
+)
+
+
+def test_a_loss_sends_the_job_back_to_its_last_checkpoint(start: Start, tmp_path: Path) -> None:
+    """Rank 1 dies before it calls; under `--on-failure continue` all the same all ranks are there again."""
+    job = start(write_app(tmp_path, LOSS), ranks=3, every=0.1, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(3)] == [f"{rank} 36.0 1\n" for rank in range(3)], job.report()
+    (lost,) = job.events("reduction-lost")
+    assert lost["ranks"] == [1] and lost["rank"] == 0
+    assert "what these ranks gave is lost" in job.events("restarting")[0]["reason"]
+
+
+SEEN = (
+    HEAD
+    + """
+    go = os.environ["CKPT_TEST_GO"]
+    x = np.full(100000, float(rank + 1))
+    assert R.allreduce(x, copies=2).result()[0] == 10
+    if rank == 3:
+        R.allreduce(x, copies=2, name="saved")
+        while not os.path.exists(go + "-saved"):
+            time.sleep(0.001)
+        os.kill(os.getpid(), 9)
+    if rank == 1:
+        channel = R._services[0].channel
+        while (rank and "saved" not in str(R.pending())) or not os.path.exists(go):
+            time.sleep(0.001)  # rank 3 has called, and the job was asked for its status
+        open(go + "-saved", "w").close()
+        while not comm.Get_failed().size:
+            time.sleep(0.001)
+    assert R.allreduce(x, copies=2, name="saved").result()[0] == 10
+    assert R.allreduce(x, on_loss="partial").result()[0] == 6
+    print("all right")
+"""
+)
+
+
+def test_what_is_pending_and_what_deaths_have_done_is_seen(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, SEEN), ranks=4, every=1000, on_failure="continue")
+    wanted = "reductions pending: 'saved' waits for ranks 1"
+    said = ""
+    while wanted not in said:
+        assert job.process.poll() is None, job.report()
+        said = job.ask("status")
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(3)] == ["all right\n"] * 3, job.report()
+    (saved,) = job.events("reduction-recovered")
+    assert (saved["reduction"], saved["ranks"], saved["dead"]) == ("saved", [3], [3])
+    (partial,) = job.events("reduction-partial")
+    assert partial["missing"] == [3]
+
+
 def die(
     start: Start, app: Path, number: int, victims: tuple[int, ...], root: int, copies: int, ranks: int
 ) -> str:
