@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.seeds import seed_of_the_commit
-from tests.system.support import Job, write_app
+from tests.system.support import Job, run_ckpt, write_app
 
 pytest.importorskip("numpy")
 pytestmark = pytest.mark.system
@@ -201,8 +201,13 @@ BAD = (
         except R.WouldDeadlock:
             seen.append("WouldDeadlock")
     f.add_done_callback(waits)
-    f = R.allreduce(a, name="before")
-    f.add_done_callback(waits)
+    if one:
+        comm.barrier()
+    with R._services[0].channel.lock:  # it is not done before there is a callback
+        f = R.allreduce(a, name="before")
+        f.add_done_callback(waits)
+    if not one:
+        comm.barrier()
     f.result()
     while not seen:
         time.sleep(0.001)
@@ -434,15 +439,12 @@ DEATH = (
 LOSS = (
     HEAD
     + """
-    marker = os.environ["CKPT_TEST_GO"] + "-died"
     x, total = np.full(100000, float(rank + 1)), 0.0
     for step in range(6):
-        if step == 3 and not os.path.exists(marker):
-            while ckpt.epoch() < 1:
-                time.sleep(0.001)
-            if rank == 1:
-                open(marker, "w").close()
-                os.kill(os.getpid(), 9)
+        while step == 3 and ckpt.epoch() < 1:
+            time.sleep(0.001)
+        if step == 3 and rank == 1 and not ckpt.restarts():
+            os.kill(os.getpid(), 9)
         total += R.allreduce(x, copies=2, on_loss="restart").result()[0]
     print(rank, total, ckpt.restarts())
 """
@@ -490,7 +492,7 @@ def test_what_is_pending_and_what_deaths_have_done_is_seen(start: Start, tmp_pat
     said = ""
     while wanted not in said:
         assert job.process.poll() is None, job.report()
-        said = job.ask("status")
+        said = run_ckpt("status", job.directory).stdout
     assert job.finish() == 0, job.report()
     assert [job.output(rank) for rank in range(3)] == ["all right\n"] * 3, job.report()
     (saved,) = job.events("reduction-recovered")
