@@ -273,7 +273,8 @@ class Memory:
     def find(self, where: Where) -> Any:
         """What lies there, mapped: it must not be written to. Raises Gone. `check` says whether it has stayed."""
         mapping = self._others.get(where.path)
-        if mapping is None:
+        if mapping is None or mapping.head[0] != where.mark:  # perhaps it was made anew
+            self._others.pop(where.path, None)
             for path in [path for path, each in self._others.items() if each.head[1]]:
                 del self._others[path]
             try:
@@ -289,8 +290,6 @@ class Memory:
                 raise Gone(f"{where.path}: {error}") from error
             self._others[where.path] = mapping
         if mapping.head[0] != where.mark:
-            if mapping.head[1]:
-                del self._others[where.path]
             raise Gone(f"{where.path}: something else lies there")
         return mapping.value(where)
 

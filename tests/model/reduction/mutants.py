@@ -28,6 +28,8 @@ class Mutant(NamedTuple):
     size: int = 5
     deaths: int = 2
     exhaustive: bool = False
+    direct: bool = False
+    """Others can read a rank's memory; for exhaustive ones."""
     first: int = 0
 
 
@@ -76,6 +78,11 @@ MUTANTS = (
     Mutant("a new master is told that somebody waits", "member", "effects.append(self._tell(Waiting()))", "pass", TREE, 4, 1),
     Mutant("who waits for a rank that lets go is told", "member", "for rank in ranks_of(self.early)", "for rank in ranks_of(0)",
            TREE, 3, 1, True),
+    Mutant("a result that could not be read is asked for", "member", "self.reading = False\n        return self._ask(outcome)",
+           "return []", TREE, 2, 0, True, direct=True),
+    Mutant("a result that another one has replaced is dropped", "member",
+           "(path, where):\n            return []\n        return self._complete",
+           "(path, outcome.where):\n            return []\n        return self._complete", READY, 4, 2, first=0),
     Mutant("a question is answered before all is let go", "member", "for source, query in self.deferred)", "for source, query in [])",
            TREE, 4, 3),
 )  # fmt: skip

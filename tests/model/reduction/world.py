@@ -171,6 +171,8 @@ def check_outcome(process: Process, everybody: list[Process], dead: int, contrac
             continue
         if other.outcome._replace(holder=0, where=None) != outcome._replace(holder=0, where=None):
             raise RuleBroken(f"ranks {process.rank} and {other.rank} differ: {outcome} and {other.outcome}")
+        if None not in (other.value, process.value) and other.value != process.value:
+            raise RuleBroken(f"ranks {process.rank} and {other.rank} have {process.value} and {other.value}")
     if outcome.error in ("ContributionLost", "RootLost"):
         if outcome.ranks & ~dead:
             raise RuleBroken(f"said to be lost, and alive: {outcome}")
