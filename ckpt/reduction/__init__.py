@@ -18,6 +18,7 @@ from typing import Any
 import ckpt
 from ckpt.reduction.body import MPI, Body, array_of, checksum, content_of, name_of
 from ckpt.reduction.combining import Local
+from ckpt.reduction.copies import remove_of
 from ckpt.reduction.errors import (
     CombineFailed,
     ContributionLost,
@@ -173,6 +174,8 @@ def _service(comm: Any) -> Service:
     for service in _services:
         if service.comm == comm:
             return service
+    if not _services and comm.Get_size() > 1:
+        remove_of(ckpt.comm.Get_rank())  # of this rank, before it was started again
     service = Service(comm)
     _services.append(service)
     _hooks[service] = ckpt.on_restart(_Restored(service))

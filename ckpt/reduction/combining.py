@@ -1,6 +1,6 @@
 """Who combines two values at a rank, and reads results. (driver)
 
-    the handler    arrays up to HANDLER_BYTES with operations of MPI
+    the handler    arrays up to HANDLER_BYTES with operations of MPI; up to WAITING_BYTES while the program waits for a result
     the worker     longer ones, where they lie in the host's memory. It is a thread that is no part of images: what it works
                    on is memory that others may change after the image was taken, and addresses mean nothing after a
                    restart. The state of the reduction has the task and its inputs; they are given to a new worker then. It
@@ -34,6 +34,8 @@ from ckpt.reduction.values import Combination, Values
 
 HANDLER_BYTES = 1 << 20
 """0.1 ms at most, less than another thread takes to begin."""
+WAITING_BYTES = 16 << 20
+"""A few milliseconds, in which the thread that is here would only wait for the other one."""
 
 
 class Local(NamedTuple):
@@ -98,6 +100,8 @@ class Combining:
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
         self.values = Values(world_rank, size)
         self.worker = Worker()
+        self.waiting = 0
+        """So many calls of the program wait for results."""
         self.under_way: dict[tuple[Key, int], Computing | Reading] = {}
         """What the worker has been given: after a restart it is given anew. Reads have the number 0."""
 
@@ -141,11 +145,14 @@ class Combining:
         item, out = self.values.room(both[0])
         left, right = (each if isinstance(each, Where) else None for each in (step.left, step.right))
         combination = Combination(op, both[0], both[1], out, (left, right), self.values.memory)
-        if out.nbytes <= HANDLER_BYTES:
+        if self._at_once(out.nbytes):
             self.run(combined(step, combination, item))
         else:
             self.under_way[step.key, step.number] = step
             self.worker.give(lambda: self.post(combined(step, combination, item)))
+
+    def _at_once(self, nbytes: int) -> bool:
+        return nbytes <= (WAITING_BYTES if self.waiting else HANDLER_BYTES)
 
     def _count_read(self, key: Key, where: Where) -> None:
         future = self.futures.get(key)
@@ -160,7 +167,7 @@ class Combining:
             self.do(self.members.unread(step.key, step.path, step.where))
             return
         self._count_read(step.key, step.where)
-        if step.where.nbytes <= HANDLER_BYTES:
+        if self._at_once(step.where.nbytes):
             self.run(obtained(step, memory))
         else:
             self.under_way[step.key, 0] = step

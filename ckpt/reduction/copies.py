@@ -27,7 +27,6 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Container
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -162,9 +161,9 @@ class Memory:
 
     After a restart it is empty: an image has no memory of the host."""
 
-    def __init__(self, rank: int) -> None:
-        """`rank`: in the world."""
-        self.process, self.rank = os.getpid(), rank
+    def __init__(self, rank: int, former: str = "") -> None:
+        """`rank`: in the world. `former`: what the names of its pieces began with before a restart."""
+        self.process, self.rank, self._former = os.getpid(), rank, former
         self._stem = f"{stem(rank)}{secrets.token_hex(8)}"
         self._count = 0
         self._free: dict[int, list[tuple[Mapping, int]]] = {}
@@ -176,7 +175,7 @@ class Memory:
         self.is_full = False
 
     def __reduce__(self) -> Any:
-        return Memory, (self.rank,)
+        return Memory, (self.rank, self._stem)
 
     # -- of this rank
 
@@ -251,6 +250,11 @@ class Memory:
         mapping.head[1] = 1
         _unlink(mapping.path)
 
+    def remove_former(self) -> None:
+        """After a restart: remove what there was before."""
+        if self._former:
+            _remove(f"{self._former}-*")
+
     def close(self) -> None:
         """Remove what nobody uses; what is used is removed when it is taken back."""
         if os.getpid() == self.process:
@@ -322,11 +326,14 @@ def stem(rank: int) -> str:
     return f"{PREFIX}{os.getppid()}-{rank}-"
 
 
-def remove_of(rank: int, but: Container[str] = ()) -> None:
-    """Remove the files of a rank that is dead, or of this one before it was restarted. Who needs one has mapped it."""
-    for path in folder().glob(f"{stem(rank)}*"):
-        if str(path) not in but:
-            _unlink(str(path))
+def remove_of(rank: int) -> None:
+    """Remove the files of a rank that is dead, or of this one before it was started again. Who needs one has mapped it."""
+    _remove(f"{stem(rank)}*")
+
+
+def _remove(names: str) -> None:
+    for path in folder().glob(names):
+        _unlink(str(path))
 
 
 def _unlink(path: str) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 
 from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of
 
-SLOW_FACTOR = 3
-SLOW_TASKS = 10
-SLOW_LEAST_NS = 1_000_000
+SLOW_FACTOR = 5
+SLOW_TASKS = 50
+SLOW_LEAST_NS = 5_000_000
 _SHOWN = 4  # reductions in one line of `ckpt status`
 
 

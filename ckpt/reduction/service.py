@@ -153,7 +153,13 @@ class Service(Combining):
                 "the one that computes it. Add a callback to that reduction instead",
                 future.name,
             )
-        return True if self.channel is None else self.channel.wait(future.done, timeout)
+        if self.channel is None:
+            return True
+        self.waiting += 1
+        try:
+            return self.channel.wait(future.done, timeout)
+        finally:
+            self.waiting -= 1
 
     def call_later(self, function: Callable[[Future], object], future: Future) -> bool:
         """See Future.add_done_callback; False: it is done."""
@@ -170,7 +176,7 @@ class Service(Combining):
         }
 
     def status(self) -> str:
-        """For `ckpt status`: what is pending, and whom it waits for, as far as this rank knows. The lock is held."""
+        """For `ckpt status`. The lock is held."""
         return pending_text(self.members.pending(), self.locals)
 
     def free(self) -> None:
@@ -280,7 +286,7 @@ class Service(Combining):
     def restored(self) -> None:
         """After a restart: what this rank had in the host's memory is gone, and so is what the worker did."""
         if self.size > 1:
-            remove_of(self.world[self.rank])
+            self.values.memory.remove_former()
             self.locked(self._begin_again)
 
     def _begin_again(self) -> None:
