@@ -1,6 +1,6 @@
 """Who combines two values at a rank, and reads results. (driver)
 
-    the handler    arrays up to HANDLER_BYTES with operations of MPI; up to WAITING_BYTES while the program waits for a result
+    the handler    arrays up to HANDLER_BYTES with operations of MPI; up to WAITING_BYTES while the program waits
     the worker     longer ones, where they lie in the host's memory. It is a thread that is no part of images: what it works
                    on is memory that others may change after the image was taken, and addresses mean nothing after a
                    restart. The state of the reduction has the task and its inputs; they are given to a new worker then. It
