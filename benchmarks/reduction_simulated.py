@@ -9,11 +9,13 @@ Simulated are hosts and network, one rank a host:
     handling   a rank takes its messages one after the other, LAMBDA_NS each (the paper's λ; it follows from table 1: 72 ms
                for what is not proportional to n, of which the master's 399 + 199 messages are nearly all)
     combining  GAMMA_NS a byte, one after the other, beside the handling (γ; with 0.8 ns a byte for the network, table 1's
-               11.3 ns a byte over ⌈lb 200⌉ = 8 levels leave 0.6)
-    load       of the host by others (PSDM in the paper): handling and combining take a random 1 to 20 times as long
+               11.3 ns a byte over ⌈lb 200⌉ = 8 levels leave 0.6 for both this and copying)
+    copying    COPY_NS a byte, by the processor: of a rank that reads, as part of its task; under MPI of sender and receiver,
+               since two sides take part in each of its messages (the paper's reason for one-sided ones)
+    load       of the host by others (PSDM in the paper): handling, combining, copying take a random 1 to 20 times as long
 
-MPI is the binomial tree (MST) of equation (1), or Rabenseifner's of equation (1)'s second line, whichever is faster: its
-ranks are simulated with the same costs, without handling time, since both sides are in the call.
+MPI is the binomial tree (MST) of equation (1), or Rabenseifner's of equation (1)'s second line, whichever is faster, with the
+same costs, and without handling time, since both sides are in the call. What the paper measured of MPI is not in its text.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from ckpt.reduction.messages import Call, Contract, Data, Key
 RANKS = 200
 LATENCY_NS = 30_000
 BETA_NS = 0.8
-GAMMA_NS = 0.6
+GAMMA_NS = 0.3
 LAMBDA_NS = 115_000
+COPY_NS = 0.3
 MB = 1 << 20
 SMALL_BYTES = 130  # of a message without data: table 1 gives 116 in and 144 out
 PAPER_MS = {17: 76.4, 19: 79.9, 21: 100.8, 23: 166.2, 25: 432.3, 27: 1596.0}
@@ -103,7 +106,7 @@ class Cluster:
                 self._send(rank, now, step)
             elif isinstance(step, Computing):
                 begin = max(now, host.combining_until)
-                took = GAMMA_NS * self.nbytes * host.load
+                took = (GAMMA_NS + COPY_NS) * self.nbytes * host.load
                 host.combining_until = begin + took
                 value = step.left + step.right
                 self.at(begin + took, "computed", rank, step.key, step.number, value, begin + took - now)
@@ -136,12 +139,15 @@ def tree_ms(size: int, nbytes: int, count: int, loads: list[float]) -> float:
             for rank in range(0, size, 2 << level):
                 other = rank + (1 << level)
                 if other < size:
-                    arrival = max(time[rank], time[other], free[rank]) + LATENCY_NS + BETA_NS * nbytes
+                    copying = COPY_NS * nbytes * max(loads[rank], loads[other])
+                    sent = LATENCY_NS + max(BETA_NS * nbytes, copying)
+                    arrival = max(time[rank], time[other], free[rank]) + sent
                     time[rank] = free[rank] = arrival + GAMMA_NS * nbytes * loads[rank]
         ends.append(time[0])
     steps, slowest = ceil(log2(size)), max(loads)
     share = (size - 1) / size * nbytes
-    halving = 2 * steps * LATENCY_NS + 2 * share * BETA_NS + share * GAMMA_NS * slowest
+    moved = 2 * share * max(BETA_NS, COPY_NS * slowest)
+    halving = 2 * steps * LATENCY_NS + moved + share * GAMMA_NS * slowest
     return min(max(ends), halving * count) / 1e6
 
 
