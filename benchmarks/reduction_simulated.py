@@ -14,7 +14,7 @@ Simulated are hosts and network, one rank a host:
                since two sides take part in each of its messages (the paper's reason for one-sided ones)
     load       of the host by others (PSDM in the paper): handling, combining, copying take a random 1 to 20 times as long
 
-MPI is the binomial tree (MST) of equation (1), or Rabenseifner's of equation (1)'s second line, whichever is faster, with the
+MPI is the binomial tree (MST) of equation (1), or Rabenseifner's of its second line, whichever is faster, with the
 same costs, and without handling time, since both sides are in the call. What the paper measured of MPI is not in its text.
 """
 

@@ -69,11 +69,20 @@ APP = """
 """
 
 
-def death(place: Path, number: int, *, nbytes: int, copies: int = 2, victim: int = 1, ranks: int = 4) -> str:
+def death(
+    place: Path,
+    number: int,
+    *,
+    nbytes: int,
+    copies: int = 2,
+    victim: int = 1,
+    ranks: int = 4,
+    env: dict[str, str] | None = None,
+) -> str:
     """One job; how it ended for all that live, with the moment of the kill and the time to the result, in units of t."""
     app = write_app(place, APP)
     options: list[Any] = ["-n", ranks, "--every", 1000, "--on-failure", "continue"]
-    job = Job(place / f"job{number}", *options, "--", app, victim, nbytes, copies, number)
+    job = Job(place / f"job{number}", *options, "--", app, victim, nbytes, copies, number, env=env)
     try:
         assert job.finish(120) == 0, job.report()
         living = [rank for rank in range(ranks) if rank != victim]
@@ -86,7 +95,7 @@ def death(place: Path, number: int, *, nbytes: int, copies: int = 2, victim: int
     return f"{said.strip()} {errors.strip()}"
 
 
-def deaths(first: int, count: int, *, nbytes: int, **options: int) -> Counter[str]:
+def deaths(first: int, count: int, *, nbytes: int, **options: Any) -> Counter[str]:
     """So many jobs; how many ended how."""
     found: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="deaths-") as place:
