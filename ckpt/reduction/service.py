@@ -17,6 +17,7 @@ Not here: decisions (the pure modules), the memory (copies.py, values.py).
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import queue
 import threading
@@ -214,10 +215,8 @@ class Service(Combining):
         elif isinstance(content, Original | Call):
             self.contents.setdefault(key, content.contract.content)
             if content.held is not None and isinstance(content.held.value, Where):
-                try:
+                with contextlib.suppress(Gone):  # said to who asks for it
                     self.values.memory.find(content.held.value)  # mapped, it stays when its owner dies
-                except Gone:
-                    LOG.debug("a copy is gone already")  # said to who asks for it
         self.do(self.members.receive(source, key, content))
 
     def _failed(self, rank: int) -> None:
@@ -284,7 +283,7 @@ class Service(Combining):
         self.values.memory.remove()
 
     def restored(self) -> None:
-        """After a restart: what this rank had in the host's memory is gone, and so is what the worker did."""
+        """After a restart: the host's memory is to be filled again, and the worker to be told again."""
         if self.size > 1:
             self.values.memory.remove_former()
             self.locked(self._begin_again)
@@ -295,18 +294,16 @@ class Service(Combining):
             piece = None if isinstance(held.value, Where) else self.values.again(held.value, held.where)
             if piece is not None:
                 self.again.setdefault(key, []).append(piece)
-        under_way = self.under_way
-        self.under_way = {}
-        self.do(list(under_way.values()))
+        under_way: list[Step] = [*self.under_way.values()]
+        self.under_way.clear()
+        self.do(under_way)
 
     def _complete(self, step: Completed) -> None:
         outcome: Outcome = step.outcome
         future, local = self.futures[step.key], self.locals[step.key]
         is_first = self.members.is_master()
-        if is_first:
-            said = event_of(step.key, outcome, self.members.dead, local.tolerant)
-            if said:
-                ckpt.log_event(said.pop("name"), **said)
+        if is_first and (said := event_of(step.key, outcome, self.members.dead, local.tolerant)):
+            ckpt.log_event(said.pop("name"), **said)
         if outcome.error in ("ContributionLost", "RootLost") and local.on_loss == "restart" and self.size > 1:
             if is_first:
                 ckpt.go_back(f"reduction {step.key[0] or step.key[1]!r}: {outcome.text}")
