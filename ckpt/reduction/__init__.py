@@ -176,7 +176,7 @@ def _service(comm: Any) -> Service:
             return service
     if not _services and comm.Get_size() > 1:
         remove_of(ckpt.comm.Get_rank())  # of this rank, before it was started again
-    service = Service(comm)
+    service = Service(comm, 1 + max((each.values.memory.number for each in _services), default=0))
     _services.append(service)
     _hooks[service] = ckpt.on_restart(_Restored(service))
     return service

@@ -91,14 +91,14 @@ class Worker:
 class Combining:
     """What a service combines and reads. Its methods need the lock, but `_combine`."""
 
-    def __init__(self, rank: int, size: int, world_rank: int) -> None:
+    def __init__(self, rank: int, size: int, world_rank: int, number: int) -> None:
         self.rank, self.members = rank, Members(rank, size)
         self.locals: dict[Key, Local] = {}
         self.contents: dict[Key, str] = {}
         self.futures: dict[Key, Future] = {}
         self.kept: dict[Key, list[Computing]] = {}
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
-        self.values = Values(world_rank, size)
+        self.values = Values(world_rank, number, size)
         self.worker = Worker()
         self.waiting = 0
         """So many calls of the program wait for results."""

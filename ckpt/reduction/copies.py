@@ -161,10 +161,10 @@ class Memory:
 
     After a restart it is empty: an image has no memory of the host."""
 
-    def __init__(self, rank: int, former: str = "") -> None:
-        """`rank`: in the world. `former`: what the names of its pieces began with before a restart."""
-        self.process, self.rank, self._former = os.getpid(), rank, former
-        self._stem = f"{stem(rank)}{secrets.token_hex(8)}"
+    def __init__(self, rank: int, number: int = 0) -> None:
+        """`rank`: in the world. `number`: tells several of one rank apart, after a restart too."""
+        self.process, self.rank, self.number = os.getpid(), rank, number
+        self._stem = f"{stem(rank)}{number}-{secrets.token_hex(8)}"
         self._count = 0
         self._free: dict[int, list[tuple[Mapping, int]]] = {}
         """By size: mappings, each with the epoch in which it was last taken."""
@@ -175,7 +175,7 @@ class Memory:
         self.is_full = False
 
     def __reduce__(self) -> Any:
-        return Memory, (self.rank, self._stem)
+        return Memory, (self.rank, self.number)
 
     # -- of this rank
 
@@ -251,9 +251,8 @@ class Memory:
         _unlink(mapping.path)
 
     def remove_former(self) -> None:
-        """After a restart: remove what there was before."""
-        if self._former:
-            _remove(f"{self._former}-*")
+        """After a restart, before there is anything: remove what the killed processes of this rank have left of it."""
+        _remove(f"{stem(self.rank)}{self.number}-*")
 
     def close(self) -> None:
         """Remove what nobody uses; what is used is removed when it is taken back."""
@@ -266,11 +265,10 @@ class Memory:
             self._others.clear()
 
     def remove(self) -> None:
-        """The program ends: remove all."""
+        """The program ends: remove all of this rank."""
         if os.getpid() == self.process:
-            for path in list(self._taken):
-                _unlink(path)
             self.close()
+            remove_of(self.rank)
 
     # -- of others
 

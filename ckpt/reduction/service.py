@@ -57,13 +57,13 @@ HANDLER_BYTES = 1 << 20
 class Service(Combining):
     """All reductions on one communicator. Its methods are called by the program; see the header for the threads."""
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Any, number: int) -> None:
         self.comm = comm
         self.size: int = comm.Get_size()
         world = MPI.Group.Translate_ranks(comm.Get_group(), range(self.size), ckpt.comm.Get_group())
         self.world: list[int] = list(world)
         """The ranks' numbers in the world, by which what they leave is found."""
-        super().__init__(comm.Get_rank(), self.size, self.world[comm.Get_rank()])
+        super().__init__(comm.Get_rank(), self.size, self.world[comm.Get_rank()], number)
         self.carried: dict[tuple[str, str], list[Carried]] = {}
         self.begun: dict[tuple[Key, int], int] = {}
         self.swept: Path = 0
@@ -286,6 +286,7 @@ class Service(Combining):
         """After a restart: the host's memory is to be filled again, and the worker to be told again."""
         if self.size > 1:
             self.values.memory.remove_former()
+            atexit.register(self._at_exit)  # an image may leave it out
             self.locked(self._begin_again)
 
     def _begin_again(self) -> None:

@@ -34,8 +34,8 @@ def nbytes_of(value: Any) -> int:
 class Values:
     """The values of one rank. Needs the lock of the channel."""
 
-    def __init__(self, world_rank: int, size: int) -> None:
-        self.memory = Memory(world_rank)
+    def __init__(self, world_rank: int, number: int, size: int) -> None:
+        self.memory = Memory(world_rank, number)
         self.is_alone = size == 1
 
     def shared(self, value: Any) -> tuple[Any, Where | None]:

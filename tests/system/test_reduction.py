@@ -379,6 +379,71 @@ def test_pending_reductions_survive_kills_with_the_same_bytes(start: Start, tmp_
     assert job.finish() == 0, job.report()
     for rank in range(3):
         assert job.output(rank) == quiet.output(rank) != ""
+    nothing_is_left_of(job)
+
+
+def nothing_is_left_of(job: Job) -> None:
+    """No memory of the host, also of ranks that were killed."""
+    for event in job.events("agent-started"):
+        assert not list(Path("/dev/shm").glob(f"ckpt-reduction-{event['pid']}-*"))
+
+
+LARGE = (
+    HEAD
+    + """
+    class Pair(R.Body):
+        def __init__(self, x, n):
+            self.x, self.n = x, n
+        def combine(self, other):
+            return Pair(self.x + other.x, self.n + other.n)
+        def pack(self):
+            return self.x, self.n
+        @classmethod
+        def unpack(cls, contents):
+            return cls(*contents)
+
+    steps, digest = int(sys.argv[1]), hashlib.sha256()
+    norm = MPI.Op.Create(lambda x, y, _: np.sqrt(x * x + y * y), commute=True)
+    x = np.random.default_rng(rank).random(300_000)  # combined by the worker, or by who waits
+    long = np.random.default_rng(rank).random(int(sys.argv[2]))
+    comm.barrier()
+    for step in range(steps):
+        while step == steps // 2 and not os.path.exists(os.environ["CKPT_TEST_GO"]):
+            sum(range(1000))
+        pending = [
+            R.allreduce(x * step, copies=2),
+            R.reduce(long - step, root=step % size, name="long"),
+            R.allreduce(x + step, op=norm, copies=0),
+            R.allreduce(Pair(x[:50_000] * step, rank)),
+        ]
+        sum(range(20000))
+        results = [f.result() for f in pending]
+        assert results[3].n == sum(everybody) and (results[1] is None) == (rank != step % size)
+        for each in (results[0], results[1] if results[1] is not None else x, results[2], results[3].x):
+            digest.update(each.tobytes())
+    print(digest.hexdigest())
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("rank", "long"),
+    [(1, 160_000), *(pytest.param(rank, 2_200_000, marks=pytest.mark.nightly) for rank in range(3))],
+)
+def test_what_lies_in_the_hosts_memory_survives_kills_with_the_same_bytes(
+    start: Start, tmp_path: Path, rank: int, long: int
+) -> None:
+    app = write_app(tmp_path, LARGE)
+    quiet = start(app, 8, long, ranks=3, every=100, name="quiet")
+    assert quiet.finish() == 0, quiet.report()
+    job = start(app, 8, long, ranks=3, every=0.2, name="killed")
+    for restarts in range(1 if long < 1_000_000 else 3):
+        job.wait_event("committed", restarts + 1)
+        job.kill_rank(rank)
+        job.wait_event("restarting", restarts + 1)
+    assert job.finish() == 0, job.report()
+    assert [job.output(each) for each in range(3)] == [quiet.output(each) for each in range(3)]
+    nothing_is_left_of(job)
 
 
 @pytest.mark.nightly
