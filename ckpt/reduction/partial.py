@@ -41,9 +41,9 @@ def quorum_of(quorum: int | float | None, size: int) -> int:
     return count
 
 
-def event_of(key: Key, outcome: Outcome, dead: Path, tolerant: bool) -> dict[str, Any]:
+def event_of(key: Key, outcome: Outcome, dead: Path, tolerant: bool, told: Path = 0) -> dict[str, Any]:
     """The line for the job's event log: its `name` and fields; empty if there is nothing to tell. `tolerant`: ranks may be
-    missing, so that is none."""
+    missing, so that is none. `told`: that these are missing was told before."""
     fields: dict[str, Any] = {"reduction": key[0] or str(key[1])}
     gone = list(ranks_of(dead))
     if outcome.error in ("ContributionLost", "RootLost"):
@@ -55,7 +55,7 @@ def event_of(key: Key, outcome: Outcome, dead: Path, tolerant: bool) -> dict[str
         }
     if outcome.error:
         return {}
-    if outcome.missing and not tolerant:
+    if outcome.missing and outcome.missing != told and not tolerant:
         return {"name": "reduction-partial", **fields, "missing": list(ranks_of(outcome.missing))}
     if outcome.contributors & dead:
         saved = list(ranks_of(outcome.contributors & dead))

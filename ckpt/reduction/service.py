@@ -67,6 +67,7 @@ class Service(Combining):
         self.carried: dict[tuple[str, str], list[Carried]] = {}
         self.begun: dict[tuple[Key, int], int] = {}
         self.swept: Path = 0
+        self.told: Path = 0  # who is missing, by the last event
         self.pace = Pace()
         self.again: dict[Key, list[Piece]] = {}
         """After a restart: what others were told where to read, there again."""
@@ -125,14 +126,10 @@ class Service(Combining):
         self.locals[key] = local
         self.contents.setdefault(key, contract.content)
         self.do(steps)
-        for computing in self.kept.pop(key, ()):
-            self.give(computing)
-        if not future.done():
-            now_ns = time.monotonic_ns()
-            if contract.deadline_ns:
-                self.work.put((now_ns + contract.deadline_ns, key, "deadline"))
-            if local.warn_ns:
-                self.work.put((now_ns + local.warn_ns, key, "warn"))
+        self.do(list(self.kept.pop(key, ())))
+        for wait_ns, what in ((contract.deadline_ns, "deadline"), (local.warn_ns, "warn")):
+            if wait_ns and not future.done():
+                self.work.put((time.monotonic_ns() + wait_ns, key, what))
         return future
 
     def give(self, item: Any) -> None:
@@ -303,7 +300,8 @@ class Service(Combining):
         outcome: Outcome = step.outcome
         future, local = self.futures[step.key], self.locals[step.key]
         is_first = self.members.is_master()
-        if is_first and (said := event_of(step.key, outcome, self.members.dead, local.tolerant)):
+        if is_first and (said := event_of(step.key, outcome, self.members.dead, local.tolerant, self.told)):
+            self.told = outcome.missing
             ckpt.log_event(said.pop("name"), **said)
         if outcome.error in ("ContributionLost", "RootLost") and local.on_loss == "restart" and self.size > 1:
             if is_first:

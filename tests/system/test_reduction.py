@@ -567,6 +567,50 @@ def test_what_is_pending_and_what_deaths_have_done_is_seen(start: Start, tmp_pat
     assert partial["missing"] == [3]
 
 
+UNCALLED = (
+    HEAD
+    + """
+    class Sum(R.Body):
+        def __init__(self, x):
+            self.x = x
+        def combine(self, other):
+            return Sum(self.x + other.x)
+
+    go = os.environ["CKPT_TEST_GO"] + "-called"
+    body = Sum(np.full(int(sys.argv[1]), float(rank + 1)))
+    R.allreduce(np.ones(3)).result()
+    if rank == 3:
+        R.allreduce(body, name="sum")
+        while "waits" in str(R.pending()) or not os.path.exists(go):
+            time.sleep(0.001)
+        os.kill(os.getpid(), 9)
+    if rank == 0:
+        while "sum 0" not in R.pending():  # rank 3 has called, and this rank holds a copy
+            time.sleep(0.001)
+        open(go, "w").close()
+        while not comm.Get_failed().size:
+            time.sleep(0.001)
+        while R._services[0].kept == {}:  # a task with this copy, which has to wait for the class
+            time.sleep(0.001)
+    if rank in (1, 2):
+        while not comm.Get_failed().size:
+            time.sleep(0.001)
+    assert R.allreduce(body, name="sum").result().x.tolist() == [10.0] * len(body.x)
+    print("all right")
+"""
+)
+
+
+@pytest.mark.parametrize("long", [10, 20_000])
+def test_a_rank_that_has_not_called_yet_gets_a_task_with_a_copy(
+    start: Start, tmp_path: Path, long: int
+) -> None:
+    """Rank 0 holds what the dead rank 3 gave, and is to combine it with that of rank 2."""
+    job = start(write_app(tmp_path, UNCALLED), long, ranks=4, every=1000, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(3)] == ["all right\n"] * 3, job.report()
+
+
 def die(
     start: Start, app: Path, number: int, victims: tuple[int, ...], root: int, copies: int, ranks: int
 ) -> str:

@@ -82,6 +82,7 @@ def test_what_deaths_have_done_is_an_event() -> None:
     assert lost == {"name": "reduction-lost", "reduction": "stack", "ranks": [1], "reason": "why"}
     partial = event_of(KEY, outcome(contributors=13), 2, False)
     assert partial == {"name": "reduction-partial", "reduction": "stack", "missing": [1]}
+    assert event_of(KEY, outcome(contributors=13), 2, False, 2) == {}, "it was said before"
     recovered = event_of(("", 3), outcome(), 6, False)
     assert recovered == {"name": "reduction-recovered", "reduction": "3", "ranks": [1, 2], "dead": [1, 2]}
 
