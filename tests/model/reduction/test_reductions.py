@@ -51,8 +51,8 @@ LARGE = {
         3, Contract(deadline_ns=1, copies=0), 2, expires=True
     ),
     "three ranks, two deaths, a copy, memory that others read": lambda: Search(3, Contract(), 2, direct=True),
-    "three ranks, a death, two copies, to a root, memory that others read": lambda: Search(
-        3, Contract(copies=2, root=1), 1, direct=True
+    "three ranks, a death, a copy, to a root, memory that others read": lambda: Search(
+        3, Contract(root=1), 1, direct=True
     ),
     "three ranks, two deaths, by readiness, memory that others read": lambda: Search(
         3, Contract(order="ready", copies=0), 2, direct=True
