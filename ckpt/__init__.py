@@ -13,9 +13,10 @@ committed one.
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`; for
 programs with state that an image does not hold by itself :func:`register_type`, :func:`register_child`,
 :func:`keep_package`, :func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for
-effects that stay :func:`keep_file`, :func:`when_committed`, :func:`log_event`; for messages that call a function where
-they arrive :class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are
-imported when they are first used.
+effects that stay :func:`keep_file`, :func:`when_committed`, :func:`log_event`; for `ckpt status` :func:`on_status`; to give
+up what was done since the last checkpoint :func:`go_back`; for messages that call a function where they arrive
+:class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are imported
+when they are first used.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     H = TypeVar("H", bound=Callable[[int], object])
     P = TypeVar("P", bound=Popen[Any])
+    S = TypeVar("S", bound=Callable[[], str])
 
 __all__ = [
     "ActiveMessages",
@@ -46,6 +48,7 @@ __all__ = [
     "comm",
     "enable",
     "epoch",
+    "go_back",
     "harmless_threads",
     "keep_file",
     "keep_package",
@@ -53,6 +56,7 @@ __all__ = [
     "loop",
     "on_checkpoint",
     "on_restart",
+    "on_status",
     "register",
     "register_child",
     "register_type",
@@ -121,7 +125,16 @@ def on_restart(hook: H) -> H:
     return _runtime().hooks.on_restart(hook)
 
 
-def remove_hook(hook: Callable[[int], object]) -> None:
+def on_status(function: S) -> S:
+    """Have what ``function()`` returns shown for this rank by ``ckpt status``: a text of one line, "" for none; returns it.
+
+    The function is called by whoever makes progress, also while the program computes, and must not communicate or wait. What
+    it raises is shown instead. :func:`remove_hook` removes it. Images hold it.
+    """
+    return _runtime().hooks.on_status(function)
+
+
+def remove_hook(hook: Callable[..., object]) -> None:
     """Remove a hook. Raises :class:`ckpt.errors.RegistrationError` if it is not registered."""
     _runtime().hooks.remove(hook)
 
@@ -264,6 +277,20 @@ def log_event(name: str, /, **fields: Any) -> None:
     from ckpt.rank.program_events import packet
 
     _runtime().log(packet(name, fields))
+
+
+def go_back(reason: str) -> None:
+    """Have the job go back to its last checkpoint (or begin anew if there is none), all ranks, the dead ones too.
+
+    For a program under ``ckpt run --on-failure continue`` that cannot go on without a rank; the job counts it as a restart
+    (``--max-restarts``). Returns at once, and the process is ended soon; so what comes after it may or may not be done. From
+    any thread, and in handlers. ``reason``: for the event ``restarting`` and standard error. Raises CkptError outside a job.
+    """
+    from ckpt.rank.runtime import current
+
+    if current() is None:
+        raise CkptError(f"there is no job that could go back ({reason})")
+    _runtime().log({"m": "request", "what": "go-back", "reason": str(reason)[:500]})
 
 
 def epoch() -> int:

@@ -151,6 +151,15 @@ def undone(first: int, count: int) -> tuple[int, Figures]:
     return count, {"restarts killed": kills, "of two ranks without a problem": exact}
 
 
+def reductions(first: int, count: int) -> tuple[int, Figures]:
+    """Reductions of 32 MB by four ranks, rank 1 killed at a random moment of each: table 2 of the paper."""
+    from tests.system.reduction_deaths import deaths
+
+    found = deaths(first, count, nbytes=32 << 20)
+    found.pop("times of t, hundredths")
+    return count, dict(found)
+
+
 ROWS = {
     "simulation": Row("simulated seeds", 100_000, 500, simulation),
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
@@ -164,6 +173,7 @@ ROWS = {
     "starved": Row("processes stopped, locks held, clocks moved, kills between them", 500),
     "messages": Row("messages under kernel faults", 10_000_000),
     "restarts": Row("restarts under kernel faults", 100),
+    "reductions": Row("reductions of 32 MB of which a rank is killed", 700, 20, reductions),
     "long": Row("seconds with a kill every 30 s", 7_200),
 }
 

@@ -25,6 +25,9 @@ Child processes
     ``register_child(process, start)``: a child that runs beside the program is no part of images. After a restart, before
     the ``on_restart`` hooks, ``start()`` starts another one, and the object of the first one becomes that of the second.
 
+Status
+    ``on_status(function)``: what ``function()`` returns, a text of one line, is shown by ``ckpt status`` for this rank.
+
 Not here: the ready-made registrations for well-known libraries (:mod:`ckpt.ready`).
 """
 
@@ -44,6 +47,8 @@ __all__ = ["Hook", "Hooks", "name_of"]
 
 Hook = Callable[[int], object]
 F = TypeVar("F", bound=Hook)
+S = TypeVar("S", bound=Callable[[], str])
+_STATUS_LONGEST = 500
 
 
 class Hooks:
@@ -56,6 +61,7 @@ class Hooks:
         self.packages: list[str] = []
         self.files: list[str] = []
         self.children: list[tuple[Any, Callable[[], Any]]] = []
+        self.status: list[Callable[[], str]] = []
 
     def on_checkpoint(self, hook: F) -> F:
         self.before.append(_checked(hook))
@@ -65,16 +71,35 @@ class Hooks:
         self.after.append(_checked(hook))
         return hook
 
-    def remove(self, hook: Hook) -> None:
-        """Remove ``hook`` from both lists. Raises :class:`RegistrationError` if ``hook`` is in neither."""
-        known = len(self.before) + len(self.after)
+    def on_status(self, function: S) -> S:
+        """Raises :class:`RegistrationError` for what is no function."""
+        if not callable(function):
+            raise RegistrationError(f"on_status takes a function, not {function!r}")
+        self.status.append(function)
+        return function
+
+    def said(self) -> dict[str, list[str]]:
+        """What the functions of ``on_status`` say. One that raises is named: it shall not keep the rank from answering."""
+        texts = []
+        for function in tuple(self.status):
+            try:
+                text = str(function())[:_STATUS_LONGEST]
+            except Exception as failure:
+                text = f"{name_of(function)} raised {type(failure).__name__}: {failure}"[:_STATUS_LONGEST]
+            texts += [text] if text else []
+        return {"says": texts}
+
+    def remove(self, hook: Callable[..., object]) -> None:
+        """Remove ``hook`` from all lists. Raises :class:`RegistrationError` if ``hook`` is in none."""
+        known = len(self.before) + len(self.after) + len(self.status)
+        self.status = [each for each in self.status if each is not hook and each != hook]
         self.before = [
             registered for registered in self.before if registered is not hook and registered != hook
         ]
         self.after = [
             registered for registered in self.after if registered is not hook and registered != hook
         ]
-        if len(self.before) + len(self.after) == known:
+        if len(self.before) + len(self.after) + len(self.status) == known:
             raise RegistrationError(f"{name_of(hook)} is registered as no hook")
 
     def register_type(self, cls: type, save: Callable[[Any], object], load: Callable[[Any], object]) -> None:

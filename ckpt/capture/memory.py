@@ -50,11 +50,12 @@ def shared_files() -> list[str]:
 def _is_a_file(path: bytes) -> bool:
     """Is the mapped path a file whose content the program may change?
 
-    Semaphores of ``multiprocessing`` are no such files: :mod:`ckpt.image.stdlib.processes` saves their values.
+    Semaphores of ``multiprocessing`` are no such files: :mod:`ckpt.image.stdlib.processes` saves their values. Nor is what
+    :mod:`ckpt.reduction` has in the host's memory: what an image has of it is not changed any more.
     """
-    return path.startswith(b"/") and not path.startswith(
-        (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia", b"/dev/shm/sem.")
-    )
+    if not path.startswith(b"/") or path.rpartition(b"/")[2].startswith(b"ckpt-reduction-"):
+        return False
+    return not path.startswith((b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia", b"/dev/shm/sem."))
 
 
 def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> MemoryLeft | None:

@@ -352,7 +352,7 @@ class Runtime:
 
     def status(self) -> Packet:
         assert self.port is not None
-        return reports.status(self.imager, self.port.counters(), self.files.status())
+        return reports.status(self.imager, self.port.counters(), self.files.status()) | self.hooks.said()
 
     # ------------------------------------------------------------------ the end
 

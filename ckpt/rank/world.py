@@ -60,7 +60,7 @@ class World(Protocol):
         """Register ``obj`` under ``name``; returns the object. Raises RegistrationError."""
 
     def log(self, packet: dict[str, Any]) -> None:
-        """Send a packet with an entry for the event log, made by :mod:`ckpt.rank.program_events`. From any thread."""
+        """Send a packet to the controller: an entry for the event log, or a request. From any thread."""
 
     def abort(self, exit_code: int) -> NoReturn:
         """End all ranks, as MPI_Abort does."""

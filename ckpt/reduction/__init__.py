@@ -17,6 +17,8 @@ from typing import Any
 
 import ckpt
 from ckpt.reduction.body import MPI, Body, array_of, checksum, content_of, name_of
+from ckpt.reduction.combining import Local
+from ckpt.reduction.copies import remove_of
 from ckpt.reduction.errors import (
     CombineFailed,
     ContributionLost,
@@ -33,7 +35,7 @@ from ckpt.reduction.errors import (
 from ckpt.reduction.future import Future
 from ckpt.reduction.messages import Contract
 from ckpt.reduction.partial import quorum_of
-from ckpt.reduction.service import Local, Service
+from ckpt.reduction.service import Service
 
 __all__ = [
     "Body",
@@ -59,7 +61,7 @@ _services: list[Service] = []
 _hooks: dict[Service, _Restored] = {}
 _CHOICES = {
     "order": ("tree", "ready"),
-    "on_loss": ("raise", "partial"),
+    "on_loss": ("raise", "partial", "restart"),
     "on_root_loss": ("raise", "next"),
     "late": ("carry", "drop", "raise"),
     "copies": (0, 1, 2),
@@ -84,7 +86,8 @@ def reduce(data: Any, *, root: int = 0, **options: Any) -> Future:
       done in the order of ranks in both.
     - `copies`: 0, 1, 2 further ranks that keep each contribution; default 1.
     - `on_loss`: "raise": ContributionLost at every rank if the contribution of a dead rank cannot be had; "partial": the
-      result is without it. `on_root_loss`: "raise": RootLost; "next": the next living rank gets the result.
+      result is without it; "restart": the job goes back to its last checkpoint (:func:`ckpt.go_back`).
+    - `on_root_loss`: "raise": RootLost (or "restart"); "next": the next living rank gets the result.
     - `deadline_s`, `quorum` (number or fraction of ranks): it ends with what is there.
     - `late`: what becomes of a contribution that came too late: "carry" adds it to this rank's next reduction of that name,
       shape and operation; "drop"; "raise" LateContribution at this rank.
@@ -162,6 +165,7 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
         total,
         int(given["warn_after_s"] * 1e9),
         deadline_s is not None or contract.quorum > 0,
+        contract.on_loss,
     )
     return _service(comm).start(given["name"], value, contract, local, problem)
 
@@ -170,7 +174,9 @@ def _service(comm: Any) -> Service:
     for service in _services:
         if service.comm == comm:
             return service
-    service = Service(comm)
+    if not _services and comm.Get_size() > 1:
+        remove_of(ckpt.comm.Get_rank())  # of this rank, before it was started again
+    service = Service(comm, 1 + max((each.values.memory.number for each in _services), default=0))
     _services.append(service)
     _hooks[service] = ckpt.on_restart(_Restored(service))
     return service

@@ -1,111 +1,344 @@
-"""Copies of originals that outlive their process: files in the host's memory. (driver)
+"""Memory of the host in which ranks put what others read: originals and intermediate results. (driver)
 
-    stored     the owner has written its original, before anybody else is told of it: one copy in memory
-    known      other ranks (`copies` of them) have its name: they have it as an item, and read it when it is used
-    removed    by the owner when all that live have the result; by those who knew it if the owner is dead
+    piece      one value, in a file of the host's memory that its owner has mapped. Other ranks map it, too, and read it
+               without the owner's program or helper: it may compute, sleep, be stopped, or be dead, since the file outlives
+               the process. So the piece that others read is at the same time the copy that a death leaves
+    where      the file's name and a random number, the *mark* at its beginning. It stands there for as long as the piece
+               does. Readers compare it before and after they have read: what they get is what was told, or Gone
+    free       a piece that nobody here refers to any more: its mark is taken away, and the memory is used again, since new
+               memory costs far more (2 µs a page) than what is done with it. Not if an image was taken since it was last
+               used: images are written by a copy of the process, which shares this memory
+    retired    … or there is too much of it: the file is removed, and readers let go of it
 
-So a contribution is lost only if its owner dies before a short message is out. Small originals are sent in that message.
-After a restart the owner writes again what it had stored. A file that is gone nevertheless is an item that nobody holds
-(`Vanished`). What a job that was killed as a whole has left is removed by later ones.
+An image has the content of pieces, not the pieces. After a restart an owner writes again the originals that others count on,
+under the same name and mark; all else is asked for by message. What a job that was killed as a whole has left is removed by
+later ones, what a dead rank has left by the living.
 
 Source of two copies, and of their placement: Li, Zhao, Yan et al. (2018), section 3, there on the disks of two nodes.
 
-Not here: who is to hold copies (recovery.py), when one is used (member.py).
+Not here: who is to hold copies (recovery.py), when a piece is read (member.py, service.py).
 """
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import secrets
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ckpt.reduction.body import Body, Packed
+import ckpt
+from ckpt.reduction.body import Packed
 
-LEAST_BYTES = 64 << 10
-"""Smaller originals are sent themselves."""
-
-PREFIX = "ckpt-reduction-"
+LEAST_BYTES: Final = 64 << 10
+"""Smaller values are sent in messages."""
+KEPT_BYTES: Final = 512 << 20
+"""So much memory of one rank is kept to be used again."""
+PREFIX: Final = "ckpt-reduction-"
 _STALE_S = 3600.0
+_HEAD = mmap.PAGESIZE  # before the content: the mark, and a number that is 1 when the file is retired
+_STEP = 1 << 16  # sizes of pieces are multiples of it, so that one fits the next value of about the same size
 
 
 class Gone(Exception):
-    """The file of a copy is not there, or not whole."""
+    """What was to be read is not there any more."""
 
 
-class Stored(NamedTuple):
-    """A copy in a file. `dtype`: of an array; empty: it is a pickled body of `shape[0]` bytes."""
+class Where(NamedTuple):
+    """Where a value lies. `dtype`: of an array; empty: it is a pickled body of `shape[0]` bytes."""
 
     path: str
+    mark: int
     dtype: str
     shape: tuple[int, ...]
 
-    def load(self) -> Any:
-        """The array, or the packed body. Raises Gone."""
-        dtype = np.dtype(self.dtype or "u1")
+    @property
+    def nbytes(self) -> int:
+        size = int(np.prod(self.shape, dtype=np.int64))
+        return size * np.dtype(self.dtype or "u1").itemsize
+
+
+class Mapping:
+    """A file of the host's memory, mapped as long as this object or an array of its memory lives. No descriptor stays open:
+    an image does not have to know it."""
+
+    __slots__ = ("__array_interface__", "_address", "head", "nbytes", "path")
+
+    def __init__(self, path: str, descriptor: int, nbytes: int, *, writable: bool) -> None:
+        """Raises OSError."""
+        self.path, self.nbytes, self._address = path, nbytes, 0
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        address = _mmap(None, nbytes, protection, mmap.MAP_SHARED, descriptor, 0)
+        if address in (None, ctypes.c_void_p(-1).value):
+            code = ctypes.get_errno()
+            raise OSError(code, f"cannot map {path}: {os.strerror(code)}")
+        self._address = address
+        self.head = (ctypes.c_uint64 * 2).from_address(address)
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (nbytes,),
+            "data": (address, not writable),
+        }
+
+    def __reduce__(self) -> Any:
+        raise TypeError("memory of the host is no part of an image")
+
+    def __del__(self) -> None:
+        if self._address:
+            _munmap(self._address, self.nbytes)
+
+    def value(self, where: Where) -> np.ndarray[Any, Any]:
+        """What lies in it: the array, or the bytes of a pickled body."""
+        memory = np.asarray(self)[_HEAD : _HEAD + where.nbytes]
+        return memory.view(where.dtype or "u1").reshape(where.shape)
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    found = getattr(ctypes.CDLL(None, use_errno=True), name)
+    found.restype, found.argtypes = result, arguments
+    return found
+
+
+_mmap = _function(
+    "mmap",
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
+_munmap = _function("munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Piece:
+    """A value of this rank in the host's memory; used again when nobody refers to it. In an image it is its content.
+
+    `source`: the program's own value, of which it is a copy."""
+
+    __slots__ = ("_mapping", "_memory", "source", "value", "where")
+
+    def __init__(self, memory: Memory, mapping: Mapping, where: Where, source: Any) -> None:
+        self._memory, self._mapping, self.where, self.source = memory, mapping, where, source
+        self.value = mapping.value(where)
+
+    @property
+    def nbytes(self) -> int:
+        return self.where.nbytes
+
+    def publish(self) -> None:
+        """The value is there: others may read it."""
+        self._mapping.head[0] = self.where.mark
+
+    def content(self) -> Any:
+        """A copy: an array, or a packed body."""
+        return _copy_of(self.value, self.where)
+
+    def __reduce__(self) -> Any:
+        return _as_it_is, (self.content() if self.source is None else self.source,)
+
+    def __del__(self) -> None:
+        self._memory.take_back(self._mapping)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _copy_of(value: np.ndarray[Any, Any], where: Where) -> Any:
+    return value.copy() if where.dtype else Packed(value.tobytes())
+
+
+class Memory:
+    """The pieces of one rank, and those of others that it has mapped. Needs the lock of the channel, but where it says so.
+
+    After a restart it is empty: an image has no memory of the host."""
+
+    def __init__(self, rank: int, number: int = 0) -> None:
+        """`rank`: in the world. `number`: tells several of one rank apart, after a restart too."""
+        self.process, self.rank, self.number = os.getpid(), rank, number
+        self._stem = f"{stem(rank)}{number}-{secrets.token_hex(8)}"
+        self._count = 0
+        self._free: dict[int, list[tuple[Mapping, int]]] = {}
+        """By size: mappings, each with the epoch in which it was last taken."""
+        self._taken: dict[str, int] = {}
+        """Of each piece: the epoch in which it was taken."""
+        self._kept = 0
+        self._others: dict[str, Mapping] = {}
+        self.is_full = False
+
+    def __reduce__(self) -> Any:
+        return Memory, (self.rank, self.number)
+
+    # -- of this rank
+
+    def take(self, dtype: str, shape: tuple[int, ...], source: Any = None) -> Piece | None:
+        """A piece for a value to come; None: it is small, or there is no room."""
+        where = Where("", secrets.randbits(63) | 1, dtype, shape)
+        if where.nbytes < LEAST_BYTES or self.is_full:
+            return None
+        size = _HEAD + -(-where.nbytes // _STEP) * _STEP
+        epoch, free = ckpt.epoch(), self._free.get(size)
+        while free:
+            mapping, taken_in = free.pop()
+            self._kept -= size
+            if taken_in == epoch:
+                break
+            self._retire(mapping)
+        else:
+            self._count += 1
+            made = self._make(f"{folder()}/{self._stem}-{self._count}", size)
+            if made is None:
+                return None
+            mapping = made
+        self._taken[mapping.path] = epoch
+        return Piece(self, mapping, where._replace(path=mapping.path), source)
+
+    def put(self, value: Any, again: Where | None = None) -> Piece | None:
+        """A piece with a value, an array or a packed body, which others may read. `again`: after a restart, as it was."""
+        data = np.frombuffer(value.data, "u1") if isinstance(value, Packed) else value
+        dtype = "" if isinstance(value, Packed) else value.dtype.str
+        if again is None:
+            piece = self.take(dtype, data.shape, value)
+        else:
+            _unlink(again.path)
+            made = self._make(again.path, _HEAD + -(-again.nbytes // _STEP) * _STEP)
+            piece = None if made is None else Piece(self, made, again, value)
+        if piece is not None:
+            np.copyto(piece.value, data)
+            piece.publish()
+        return piece
+
+    def _make(self, path: str, size: int) -> Mapping | None:
         try:
-            data = np.fromfile(self.path, dtype)
-        except OSError as error:
-            raise Gone(f"{self.path}: {error}") from error
-        if data.size != int(np.prod(self.shape)):
-            raise Gone(f"{self.path}: {data.size} items of {self.shape}")
-        return data.reshape(self.shape) if self.dtype else Packed(data.tobytes())
+            descriptor = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+            try:
+                os.posix_fallocate(descriptor, 0, size)  # else a full memory would be a SIGBUS later
+                return Mapping(path, descriptor, size, writable=True)
+            except OSError:
+                _unlink(path)
+                raise
+            finally:
+                os.close(descriptor)
+        except OSError:  # no room, or no such directory: messages do it
+            self.is_full = True
+            return None
+
+    def take_back(self, mapping: Mapping) -> None:
+        """Nobody refers to a piece any more. Called by any thread, and by copies of the process, which must not touch it."""
+        if os.getpid() != self.process:
+            return
+        mapping.head[0] = 0
+        taken_in = self._taken.pop(mapping.path, -1)
+        if taken_in < 0 or self._kept + mapping.nbytes > KEPT_BYTES:
+            self._retire(mapping)
+        else:
+            self._kept += mapping.nbytes
+            self._free.setdefault(mapping.nbytes, []).append((mapping, taken_in))
+        self.is_full = False
+
+    def _retire(self, mapping: Mapping) -> None:
+        mapping.head[1] = 1
+        _unlink(mapping.path)
+
+    def remove_former(self) -> None:
+        """After a restart, before there is anything: remove what the killed processes of this rank have left of it."""
+        _remove(f"{stem(self.rank)}{self.number}-*")
+
+    def close(self) -> None:
+        """Remove what nobody uses; what is used is removed when it is taken back."""
+        if os.getpid() == self.process:
+            for free in self._free.values():
+                for mapping, _ in free:
+                    self._retire(mapping)
+            self._free.clear()
+            self._taken.clear()
+            self._others.clear()
 
     def remove(self) -> None:
-        """It is not needed any more."""
-        try:
-            os.unlink(self.path)
-        except FileNotFoundError:
-            pass
+        """The program ends: remove all of this rank."""
+        if os.getpid() == self.process:
+            self.close()
+            remove_of(self.rank)
+
+    # -- of others
+
+    def find(self, where: Where) -> Any:
+        """What lies there, mapped: it must not be written to. Raises Gone. `check` says whether it has stayed."""
+        mapping = self._others.get(where.path)
+        if mapping is None or mapping.head[0] != where.mark:  # perhaps it was made anew
+            self._others.pop(where.path, None)
+            for path in [path for path, each in self._others.items() if each.head[1]]:
+                del self._others[path]
+            try:
+                descriptor = os.open(where.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    nbytes = os.fstat(descriptor).st_size
+                    if nbytes < _HEAD + where.nbytes:
+                        raise Gone(f"{where.path}: {nbytes} bytes")
+                    mapping = Mapping(where.path, descriptor, nbytes, writable=False)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise Gone(f"{where.path}: {error}") from error
+            self._others[where.path] = mapping
+        if mapping.head[0] != where.mark:
+            raise Gone(f"{where.path}: something else lies there")
+        return mapping.value(where)
+
+    def check(self, where: Where) -> bool:
+        """Is it still there? Called by any thread."""
+        mapping = self._others.get(where.path)
+        return mapping is not None and mapping.head[0] == where.mark
+
+    def load(self, where: Where) -> Any:
+        """A copy of what lies there: an array, or a packed body. Raises Gone."""
+        loaded = _copy_of(self.find(where), where)
+        if not self.check(where):
+            raise Gone(f"{where.path}: it was taken away while it was read")
+        return loaded
 
 
 def folder() -> Path:
-    """Where copies lie: the host's memory, if that is there."""
+    """Where pieces lie: the host's memory, if that is there."""
     memory = Path("/dev/shm")
     return memory if os.access(memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
 
 
 def pattern() -> str:
-    """Of the names of all copies: they are no files of the program's."""
+    """Of the names of all pieces: they are no files of the program's."""
     return str(folder() / f"{PREFIX}*")
 
 
-class Store:
-    """The copies that one rank writes."""
+def stem(rank: int) -> str:
+    """What the names of all pieces of one rank of this job begin with."""
+    return f"{PREFIX}{os.getppid()}-{rank}-"
 
-    def __init__(self) -> None:
-        self._stem = f"{PREFIX}{os.getppid()}-{secrets.token_hex(8)}"
-        self._count = 0
 
-    def store(self, value: Any, again: Stored | None = None) -> Stored | None:
-        """Write a value; None: it is small, or there is no room, so it is to be sent itself. `again`: after a restart."""
-        if isinstance(value, Body):
-            value = Packed.of(value)
-        data = value.data if isinstance(value, Packed) else value
-        nbytes = data.nbytes if isinstance(data, np.ndarray) else len(data)
-        if nbytes < LEAST_BYTES:
-            return None
-        self._count += 1
-        path = str(folder() / f"{self._stem}-{self._count}") if again is None else again.path
-        stored = (
-            Stored(path, data.dtype.str, data.shape)
-            if isinstance(data, np.ndarray)
-            else Stored(path, "", (nbytes,))
-        )
-        try:
-            stored.remove()
-            with open(
-                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb"
-            ) as file:
-                file.write(memoryview(data).cast("B"))
-        except OSError:  # no room
-            stored.remove()
-            return None
-        return stored
+def remove_of(rank: int) -> None:
+    """Remove the files of a rank that is dead, or of this one before it was started again. Who needs one has mapped it."""
+    _remove(f"{stem(rank)}*")
+
+
+def _remove(names: str) -> None:
+    for path in folder().glob(names):
+        _unlink(str(path))
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def remove_stale() -> None:

@@ -9,7 +9,8 @@
         ├── QuorumNotReached     fewer ranks than asked for can contribute
         ├── Mismatch             the ranks do not ask for the same reduction
         ├── InvalidInput         what a rank gave cannot be reduced
-        ├── InputChanged         an array was written to before its reduction had ended (found in debug mode)
+        ├── InputChanged         an array was written to before its reduction had ended (found in debug mode); at the rank
+        │                        that wrote alone if nobody needed the array any more
         ├── CombineFailed        the operation raised, or returned what is not of the kind of its arguments
         ├── LateContribution     the reduction had ended without this rank (`late="raise"`); only this rank is told so
         ├── NameInUse            this rank has a reduction of this name under way

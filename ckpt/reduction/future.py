@@ -19,7 +19,9 @@ import numpy as np
 
 from ckpt.reduction import errors
 from ckpt.reduction.body import Body, Packed
+from ckpt.reduction.copies import Piece
 from ckpt.reduction.messages import Key, Outcome, ranks_of
+from ckpt.reduction.values import Shared
 
 
 class Waits(Protocol):
@@ -38,7 +40,7 @@ class Future:
         self._outcome: Outcome | None = None
         self._value: Any = None
         self._result: Any = None
-        self._given = False
+        self._given = self._is_mine = False
         self._over = False
         self._late: errors.ReductionError | None = None
         self._callbacks: list[Callable[[Future], object]] = []
@@ -46,6 +48,7 @@ class Future:
             "messages_sent": 0,
             "messages_received": 0,
             "bytes_sent": 0,
+            "bytes_read": 0,
             "tasks": 0,
             "combine_ns": 0,
         }
@@ -116,16 +119,16 @@ class Future:
         return None if self._outcome is None or self._outcome.root < 0 else self._outcome.root
 
     def stats(self) -> dict[str, int]:
-        """What this rank did for it: messages, bytes of data sent, tasks, nanoseconds spent in combining."""
+        """What this rank did: messages, bytes of data in them, bytes read where they lie, tasks and their nanoseconds."""
         return dict(self._counts)
 
     # -- for the service, under its lock
 
     def settle(
-        self, outcome: Outcome, value: Any, late: errors.ReductionError | None
+        self, outcome: Outcome, value: Any, late: errors.ReductionError | None, is_mine: bool
     ) -> list[Callable[[Future], object]]:
-        """The outcome is known. Returns the callbacks."""
-        self._value, self._late = value, late
+        """The outcome is known. Returns the callbacks. `is_mine`: the value is kept for nobody else."""
+        self._value, self._late, self._is_mine = value, late, is_mine
         self._outcome = outcome
         callbacks, self._callbacks = self._callbacks, []
         return callbacks
@@ -148,7 +151,11 @@ class Future:
         """What is kept for others, or is the program's own input, is not given away."""
         if isinstance(value, Packed):
             return value.body()
+        if isinstance(value, Piece):
+            self._value = None
+            return value.content()
+        value = value.body if isinstance(value, Shared) else value
         if isinstance(value, np.ndarray):
-            mine = self._over and value is not self._input and value.flags.writeable
+            mine = self._is_mine or (self._over and value is not self._input and value.flags.writeable)
             return value if mine else value.copy()
         return copy.deepcopy(value) if isinstance(value, Body) else value

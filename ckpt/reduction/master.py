@@ -19,8 +19,6 @@ Not here: what a rank holds and computes (member.py), which pairs (scheduler.py)
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
-
 from ckpt.reduction import recovery
 from ckpt.reduction.messages import (
     Call,
@@ -39,6 +37,8 @@ from ckpt.reduction.messages import (
     Path,
     Query,
     Report,
+    Send,
+    Sends,
     Task,
     Term,
     Trouble,
@@ -46,16 +46,6 @@ from ckpt.reduction.messages import (
 )
 from ckpt.reduction.partial import Attendance
 from ckpt.reduction.scheduler import Action, Ask, Assign, Ready, Scheduler, is_node
-
-
-class Send(NamedTuple):
-    """To be sent to the member of rank `dest`."""
-
-    dest: int
-    message: Message
-
-
-Sends: TypeAlias = list[Send]
 
 
 class Master:
@@ -80,6 +70,7 @@ class Master:
         "term",
         "times",
         "weights",
+        "without",
     )
 
     def __init__(self, rank: int, size: int, dead: Path, times: dict[int, int]) -> None:
@@ -94,6 +85,8 @@ class Master:
         self.outcome: Outcome | None = None
         self.ended = self.over = self.expired = False
         self.have = 0
+        self.without: Path = 0
+        """Who could not give the result when it was asked."""
         self.awaited = self.asked_dead = 0
         self.reports: dict[int, Report] = {}
 
@@ -115,7 +108,9 @@ class Master:
         if isinstance(message, Report):
             return self._report(source, message)
         if self.awaited:
-            self._amend(source, message)
+            report = self.reports.get(source)
+            if report is not None:
+                self.reports[source] = recovery.amended(report, source, message)
             return []
         if self.scheduler is None and not self.ended:
             if self.term != (0, 0) or self.dead:
@@ -130,7 +125,7 @@ class Master:
             self.have |= 1 << source
             return self._had(source)
         if isinstance(message, NoResult):
-            return self._no_result(source, message.holder)
+            return self._no_result(source, message)
         scheduler = self.scheduler
         if self.ended or scheduler is None:
             return []
@@ -138,12 +133,9 @@ class Master:
             return self._call(source, message)
         if isinstance(message, Copied):
             self.weights[1 << message.owner] = message.weight
-            return self._go(scheduler.copied(message.owner, source))
+            return self._go(scheduler.copied(message.owner, source, message.where))
         if isinstance(message, Done) and message.term == self.term:
-            task = scheduler.running.get(message.number)
-            if task is not None:
-                self.weights[task.left.path | task.right.path] = message.weight
-            return self._go(scheduler.done(message.number, message.elapsed_ns))
+            return self._go(scheduler.done(message.number, message.elapsed_ns, message.where))
         if isinstance(message, Failed) and message.term == self.term:
             return self._go(scheduler.failed(message.number, message.path, message.holder))
         if isinstance(message, Trouble):
@@ -195,7 +187,7 @@ class Master:
         if wrong:
             return wrong
         self.weights[1 << source] = call.weight
-        sends = self._go(self.scheduler.call(source))
+        sends = self._go(self.scheduler.call(source, call.where))
         if self.expired and not self.attendance.closed:
             sends += self._go(self.scheduler.expire())
         return sends
@@ -223,7 +215,10 @@ class Master:
         for action in actions:
             if isinstance(action, Assign):
                 self.number = action.number + 1
-                task = Task(self.term, action.number, action.left, action.right)
+                left, right = action.left, action.right
+                weight = self.weights[left.path] + self.weights[right.path]
+                self.weights[left.path | right.path] = weight
+                task = Task(self.term, action.number, left, right, weight)
                 sends.append(Send(action.executor, task))
             elif isinstance(action, Ready):
                 sends += self._ready(action)
@@ -239,7 +234,10 @@ class Master:
         everybody = (1 << self.size) - 1
         root = self.scheduler.root
         weight = self.weights[ready.path]
-        self.outcome = Outcome("", ready.path, everybody & ~ready.path, root, ready.holder, weight)
+        where = self.scheduler.where.get((ready.path, ready.holder))
+        self.outcome = Outcome(
+            "", ready.path, everybody & ~ready.path, root, ready.holder, weight, where=where
+        )
         if root >= 0 and ready.holder != root:
             return [Send(root, Deliver(self.outcome))]
         return self._end(self.outcome)
@@ -273,21 +271,28 @@ class Master:
         if not self.ended:
             if outcome is None or rank != outcome.root or not self.have >> rank & 1:
                 return []
-            return self._end(outcome._replace(holder=rank)) + self._had(rank)
+            return self._end(outcome._replace(holder=rank, where=None)) + self._had(rank)
         if self.living & ~self.have:
             return []
         self.over = True
         return self._all(Over())
 
-    def _no_result(self, source: int, holder: int) -> Sends:
+    def _no_result(self, source: int, message: NoResult) -> Sends:
         """A rank could not get the result: from another one that has it, or all over again."""
         outcome = self.outcome
         if outcome is None or outcome.error:
             return []
-        others = self.have & self.living & ~(1 << holder)
+        if not message.is_dead:
+            self.without |= 1 << message.holder
+        having = self.have & self.living & ~(message.is_dead << message.holder)
+        others = having & ~self.without
         if self.ended and outcome.root < 0 and others:
-            self.outcome = outcome._replace(holder=next(ranks_of(others)))
+            self.outcome = outcome._replace(holder=next(ranks_of(others)), where=None)
             return [Send(source, End(self.outcome))]
+        if self.ended and having and not message.is_dead:  # programs have it, and nobody can read it any more
+            return self._fail(
+                "ContributionLost", "the result is lost, which some ranks already have", self.dead
+            )
         return self.collect()
 
     # -- asking all that live
@@ -306,22 +311,6 @@ class Master:
         self.awaited &= ~(1 << source)
         return [] if self.awaited else self._rebuild()
 
-    def _amend(self, source: int, message: Message) -> None:
-        """What a rank says while others are still asked: its report has all that it said before."""
-        report = self.reports.get(source)
-        if report is None:
-            return
-        if isinstance(message, Call):
-            items = report.items if message.problem else {**report.items, 1 << source: message.weight}
-            report = report._replace(call=message, contract=message.contract, items=items)
-        elif isinstance(message, Copied):
-            report = report._replace(items={**report.items, 1 << message.owner: message.weight})
-        elif isinstance(message, Expired):
-            report = report._replace(expired=True)
-        elif isinstance(message, Have):
-            report = report._replace(complete=True)
-        self.reports[source] = report
-
     def _rebuild(self) -> Sends:
         """All that live have said what they hold: go on from there."""
         reports = self.reports
@@ -335,8 +324,9 @@ class Master:
         for rank, report in sorted(reports.items()):
             outcome = report.outcome
             if outcome is not None and (outcome.error or report.complete):
-                holder = rank if outcome.root < 0 else outcome.holder
-                return self._end(outcome._replace(holder=holder)) + self._had(rank)
+                if outcome.root < 0 and outcome.holder != rank:
+                    outcome = outcome._replace(holder=rank, where=None)
+                return self._end(outcome) + self._had(rank)
         contracts = [report.contract for _, report in sorted(reports.items()) if report.contract]
         if not contracts:
             return []  # nobody who lives has called: who calls makes us ask again
@@ -352,7 +342,9 @@ class Master:
 
     def _resume(self, contract: Contract) -> Sends:
         held = {rank: tuple(report.items) for rank, report in self.reports.items()}
-        self.weights = {path: w for report in self.reports.values() for path, w in report.items.items()}
+        self.weights = {
+            path: kept.weight for report in self.reports.values() for path, kept in report.items.items()
+        }
         joined = 0
         for path in self.weights:
             joined |= path
@@ -364,7 +356,7 @@ class Master:
             # a copy may be under way from who died meanwhile: ask again before it is lost
             orphans, lost = lost, 0
         while True:
-            if lost and contract.on_loss == "raise" and not attendance.tolerant:
+            if lost and contract.on_loss != "partial" and not attendance.tolerant:
                 return self._lost(lost)
             attendance.leave(lost)
             if not attendance.possible:
@@ -380,6 +372,9 @@ class Master:
             for path in paths:
                 if not path & (path - 1) and path != 1 << rank:
                     scheduler.copies.setdefault(path.bit_length() - 1, set()).add(rank)
+        for rank, report in self.reports.items():
+            for path, kept in report.items.items():
+                scheduler.where[path, rank] = kept.where
         for path, holders in cover.items.items():
             scheduler.add(path, holders)
         for rank, holders in cover.originals.items():

@@ -11,7 +11,10 @@ Rules:
   another one; what is computed is a new value, so the inputs of a task are whole for as long as the task is there.
 - `Query` is answered when all deaths that the master knew are known here: so nothing of the dead is under way any more, and
   what a dead rank sent that comes later is dropped.
-- Copies of an original go to the ranks that `recovery.copy_places` names; after a death they are made anew.
+- Copies of an original go to the ranks that `recovery.copy_places` names, to the master with the call; after a death they
+  are made anew.
+- An item is read *where* it lies, also when its holder is dead, since that is memory of the host. If it is not there any
+  more (`vanished`, `unread`) the holder is asked.
 - The answer to whom to ask is always the same: the lowest rank that is not known to be dead is the master.
 
 Not here: the master's decisions (master.py), names and all reductions of a rank (members.py), sending and computing
@@ -20,24 +23,30 @@ Not here: the master's decisions (master.py), names and all reductions of a rank
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from ckpt.reduction import recovery
-from ckpt.reduction.master import Master, Send
+from ckpt.reduction.master import Master
 from ckpt.reduction.messages import (
+    TO_MASTER,
     Call,
+    Complete,
+    Compute,
     Contract,
     Copied,
     Data,
     Deliver,
     Done,
+    Effects,
     End,
     Expired,
     Failed,
     Fetch,
+    Forget,
     Gone,
     Have,
     Held,
+    Kept,
     Message,
     NoResult,
     Original,
@@ -46,56 +55,19 @@ from ckpt.reduction.messages import (
     Path,
     Place,
     Query,
+    Read,
     Report,
+    Send,
     Task,
     Term,
     Trouble,
     Used,
     Vanished,
     Waiting,
+    Work,
+    over_report,
     ranks_of,
 )
-
-
-class Compute(NamedTuple):
-    """Combine two values, out of place; `computed` or `trouble` is to be called with the number."""
-
-    number: int
-    left: Any
-    right: Any
-
-
-class Complete(NamedTuple):
-    """The program may have the outcome. `value`: the result, where this rank is to have it. It must not be changed."""
-
-    outcome: Outcome
-    value: Any
-
-
-class Forget(NamedTuple):
-    """Nothing of this reduction is needed any more."""
-
-
-Effect: TypeAlias = Send | Compute | Complete | Forget
-Effects: TypeAlias = list[Effect]
-
-TO_MASTER = (Call, Copied, Done, Failed, Trouble, Expired, Have, NoResult, Waiting, Report)
-"""Messages of these classes are the master's."""
-
-
-def over_report(query: Query) -> Report:
-    """The answer of a rank that has let go of all."""
-    return Report(query.term, None, None, {}, None, True, True, False)
-
-
-class Work:
-    """A task here: its two places, and the items that have come."""
-
-    __slots__ = ("found", "task")
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.found: dict[Path, Held] = {}
 
 
 class Member:
@@ -116,6 +88,7 @@ class Member:
         "outcome",
         "over",
         "rank",
+        "reading",
         "sent",
         "size",
         "term",
@@ -139,7 +112,7 @@ class Member:
         self.early: Path = 0
         """Who takes this rank for the master before it does so itself."""
         self.outcome: Outcome | None = None
-        self.fetching = False
+        self.fetching = self.reading = False
         self.complete = self.over = self.expired = False
 
     def _tell(self, message: Message) -> Send:
@@ -151,40 +124,63 @@ class Member:
         """The program calls. `value`: its original, which nobody changes before the end."""
         self.call, self.contract = call, call.contract
         if not call.problem:
-            self.items[1 << self.rank] = Held(value, call.weight)
+            self.items[1 << self.rank] = Held(value, call.weight, call.where)
         if self.outcome is not None:
             return self._settle()
+        if call.contract.copies and not call.problem and self.master != self.rank:
+            self.sent.add((self.rank, self.master))
+            call = call._replace(held=self.items[1 << self.rank])
         return [self._tell(call), *self._copies()]
 
-    def computed(self, number: int, value: Any, elapsed_ns: int) -> Effects:
+    def computed(self, number: int, value: Any, elapsed_ns: int, where: Any = None) -> Effects:
         """A task's combination is there. It is dropped if the task was taken back meanwhile."""
         work = self.work.pop(number, None)
         if work is None:
             return []
         task = work.task
-        weight = work.found[task.left.path].weight + work.found[task.right.path].weight
         effects: Effects = []
-        for path, holder in (task.left, task.right):
+        for path, holder, _ in (task.left, task.right):
             if path & (path - 1):
                 self.items.pop(path, None)
                 if holder != self.rank:
                     effects.append(Send(holder, Used(path)))
-        self.items[task.left.path | task.right.path] = Held(value, weight)
-        return [*effects, self._tell(Done(task.term, number, elapsed_ns, weight))]
+        self.items[task.left.path | task.right.path] = Held(value, task.weight, where)
+        return [*effects, self._tell(Done(task.term, number, elapsed_ns, where))]
 
     def trouble(self, number: int, error: str, text: str) -> Effects:
         """A task's operation failed."""
         return [self._tell(Trouble(error, text))] if self.work.pop(number, None) else []
 
     def vanished(self, number: int, is_left: bool) -> Effects:
-        """What was to be combined is a copy that is not there: its holder has it no more."""
+        """What was to be combined could not be read: it is not where it was. If it is a copy, its holder has it no more."""
         work = self.work.get(number)
         if work is None:
             return []
         place = work.task.left if is_left else work.task.right
         if self.items.pop(place.path, None) is not None:
             return self._failed(number, place._replace(holder=self.rank))
+        if place.path in work.direct:
+            work.direct.discard(place.path)
+            del work.found[place.path]
+            if self.dead >> place.holder & 1:
+                return self._failed(number, place)
+            return [Send(place.holder, Fetch(place.path, number))]
         return [Send(place.holder, Vanished(place.path)), *self._failed(number, place)]
+
+    def read(self, path: Path, where: Any, value: Any) -> Effects:
+        """The result was read. It is dropped if another one is wanted by now."""
+        outcome = self.outcome
+        if not self.reading or outcome is None or (outcome.contributors, outcome.where) != (path, where):
+            return []
+        return self._complete(outcome, Held(where, outcome.weight, where), value)
+
+    def unread(self, path: Path, where: Any) -> Effects:
+        """The result is not where it was: its holder is asked."""
+        outcome = self.outcome
+        if not self.reading or outcome is None or (outcome.contributors, outcome.where) != (path, where):
+            return []
+        self.reading = False
+        return self._ask(outcome)
 
     def fail(self, error: str, text: str) -> Effects:
         """Something is wrong with what this rank gave, found later."""
@@ -216,7 +212,7 @@ class Member:
                     effects += self._failed(number, place)
         if self.fetching and self.outcome is not None and self.outcome.holder == rank:
             self.fetching = False
-            effects.append(self._tell(NoResult(rank)))
+            effects.append(self._tell(NoResult(rank, True)))
         deferred, self.deferred = self.deferred, []
         for source, query in deferred:
             effects += self._query(source, query)
@@ -242,10 +238,7 @@ class Member:
     def receive(self, source: int, message: Message) -> Effects:
         """A message of a rank that is not known to be dead, or of this one."""
         if isinstance(message, TO_MASTER):
-            if self.lead is not None:
-                return list(self.lead.receive(source, message))
-            self.early |= 1 << source  # it knows of deaths that this rank has not heard of
-            return []
+            return self._for_master(source, message)
         if isinstance(message, Task):
             return self._task(message)
         if isinstance(message, Fetch):
@@ -259,7 +252,7 @@ class Member:
         if isinstance(message, Query):
             return self._query(source, message)
         if isinstance(message, Original):
-            return self._original(message)
+            return self._keep(message.owner, message.contract, message.held)
         if isinstance(message, Used):
             if self.outcome is None or message.path != self.outcome.contributors:
                 self.items.pop(message.path, None)
@@ -274,13 +267,24 @@ class Member:
         early = [Send(rank, Over()) for rank in ranks_of(self.early)]
         return [*early, *(Send(source, over_report(query)) for source, query in self.deferred), Forget()]
 
-    def _original(self, message: Original) -> Effects:
+    def _keep(self, owner: int, contract: Contract, held: Held) -> Effects:
+        """A copy of an original."""
         if self.complete:
             return []
-        self.items.setdefault(1 << message.owner, message.held)
+        self.items.setdefault(1 << owner, held)
         if self.contract is None:
-            self.contract = message.contract
-        return [self._tell(Copied(message.owner, message.held.weight)), *self._copies()]
+            self.contract = contract
+        return [self._tell(Copied(owner, held.weight, held.where)), *self._copies()]
+
+    def _for_master(self, source: int, message: Message) -> Effects:
+        effects: Effects = []
+        if isinstance(message, Call) and message.held is not None:
+            effects = self._keep(source, message.contract, message.held)
+            message = message._replace(held=None)
+        if self.lead is not None:
+            return [*self.lead.receive(source, message), *effects]
+        self.early |= 1 << source  # it knows of deaths that this rank has not heard of
+        return effects
 
     def _query(self, source: int, query: Query) -> Effects:
         if query.term <= self.term or self.dead >> source & 1:
@@ -292,8 +296,8 @@ class Member:
         self.work.clear()
         outcome = self.outcome
         if outcome is not None and not outcome.error and not self.complete:
-            self.outcome, self.fetching = None, False
-        items = {path: held.weight for path, held in self.items.items()}
+            self.outcome, self.fetching, self.reading = None, False, False
+        items = {path: Kept(held.weight, held.where) for path, held in self.items.items()}
         report = Report(
             query.term, self.call, self.contract, items, outcome, self.complete, self.over, self.expired
         )
@@ -309,6 +313,9 @@ class Member:
         for place in (task.left, task.right):
             if place.path in self.items:
                 work.found[place.path] = self.items[place.path]
+            elif place.where is not None:
+                work.found[place.path] = Held(place.where, 0.0, place.where)
+                work.direct.add(place.path)
             elif place.holder == self.rank or self.dead >> place.holder & 1:
                 return self._failed(task.number, place)
             else:
@@ -334,8 +341,7 @@ class Member:
             outcome = self.outcome
             if not self.fetching or outcome is None or data.path != outcome.contributors:
                 return []
-            self.items[data.path] = data.held
-            return self._settle()
+            return self._complete(outcome, data.held)
         work = self.work.get(data.number)
         if work is None:
             return []
@@ -349,14 +355,14 @@ class Member:
         if gone.number or not self.fetching or outcome is None or gone.path != outcome.contributors:
             return []
         self.fetching = False
-        return [self._tell(NoResult(source))]
+        return [self._tell(NoResult(source, False))]
 
     # -- the end
 
     def _end(self, outcome: Outcome) -> Effects:
         if self.complete:
             return []
-        self.outcome, self.fetching = outcome, False
+        self.outcome, self.fetching, self.reading = outcome, False, False
         return self._settle()
 
     def _settle(self) -> Effects:
@@ -368,16 +374,26 @@ class Member:
         if outcome.error or outcome.root not in (-1, self.rank):
             return self._complete(outcome, None)
         held = self.items.get(path)
-        if held is not None:
+        is_copy = not path & (path - 1) and path != 1 << self.rank
+        if held is not None and (not is_copy or outcome.holder == self.rank):
             return self._complete(outcome, held)
-        if self.dead >> outcome.holder & 1:
-            return [self._tell(NoResult(outcome.holder))]
-        self.fetching = True
-        return [Send(outcome.holder, Fetch(path, 0))]
+        if outcome.where is not None:
+            self.reading = True
+            return [Read(path, outcome.where)]
+        return self._ask(outcome)
 
-    def _complete(self, outcome: Outcome, held: Held | None) -> Effects:
-        self.complete, self.fetching = True, False
+    def _ask(self, outcome: Outcome) -> Effects:
+        """Ask the holder for the result."""
+        if self.dead >> outcome.holder & 1:
+            return [self._tell(NoResult(outcome.holder, True))]
+        self.fetching = True
+        return [Send(outcome.holder, Fetch(outcome.contributors, 0))]
+
+    def _complete(self, outcome: Outcome, held: Held | None, value: Any = None) -> Effects:
+        """`held`: the result, kept for others. `value`: the program's, if that is another one."""
+        self.complete, self.fetching, self.reading = True, False, False
         self.work.clear()
         self.items = {} if held is None else {outcome.contributors: held}
-        value = None if held is None else held.value
+        if value is None and held is not None:
+            value = held.value
         return [Complete(outcome, value), self._tell(Have())]

@@ -12,9 +12,27 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from ckpt.reduction.master import Send
-from ckpt.reduction.member import TO_MASTER, Complete, Compute, Effects, Forget, Member, over_report
-from ckpt.reduction.messages import Call, Contract, Fetch, Gone, Key, Message, Over, Path, Query
+from ckpt.reduction.member import Member
+from ckpt.reduction.messages import (
+    TO_MASTER,
+    Call,
+    Complete,
+    Compute,
+    Contract,
+    Effects,
+    Fetch,
+    Forget,
+    Gone,
+    Held,
+    Key,
+    Message,
+    Over,
+    Path,
+    Query,
+    Read,
+    Send,
+    over_report,
+)
 
 
 class Sent(NamedTuple):
@@ -34,6 +52,14 @@ class Computing(NamedTuple):
     right: Any
 
 
+class Reading(NamedTuple):
+    """Read the result where it lies, and call `read` or `unread`."""
+
+    key: Key
+    path: Path
+    where: Any
+
+
 class Completed(NamedTuple):
     """What the program may have: an outcome, and the result where this rank is to have it."""
 
@@ -48,7 +74,7 @@ class Forgotten(NamedTuple):
     key: Key
 
 
-Step = Sent | Computing | Completed | Forgotten
+Step = Sent | Computing | Reading | Completed | Forgotten
 
 
 class Members:
@@ -92,10 +118,10 @@ class Members:
             return [Sent(source, key, Gone(message.path, message.number))]
         return [Sent(source, key, Over())] if isinstance(message, TO_MASTER) else []
 
-    def computed(self, key: Key, number: int, value: Any, elapsed_ns: int) -> list[Step]:
-        """A combination is there."""
+    def computed(self, key: Key, number: int, value: Any, elapsed_ns: int, where: Any = None) -> list[Step]:
+        """A combination is there; `where` others can read it."""
         member = self.members.get(key)
-        return [] if member is None else self._run(key, member.computed(number, value, elapsed_ns))
+        return [] if member is None else self._run(key, member.computed(number, value, elapsed_ns, where))
 
     def trouble(self, key: Key, number: int, error: str, text: str) -> list[Step]:
         """A combination failed, with an error of errors.py."""
@@ -103,9 +129,19 @@ class Members:
         return [] if member is None else self._run(key, member.trouble(number, error, text))
 
     def vanished(self, key: Key, number: int, is_left: bool) -> list[Step]:
-        """One of the two that were to be combined is a copy that is not there."""
+        """One of the two that were to be combined is not where it was."""
         member = self.members.get(key)
         return [] if member is None else self._run(key, member.vanished(number, is_left))
+
+    def read(self, key: Key, path: Path, where: Any, value: Any) -> list[Step]:
+        """The result was read."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.read(path, where, value))
+
+    def unread(self, key: Key, path: Path, where: Any) -> list[Step]:
+        """The result is not where it was."""
+        member = self.members.get(key)
+        return [] if member is None else self._run(key, member.unread(path, where))
 
     def fail(self, key: Key, error: str, text: str) -> list[Step]:
         """Something is wrong with what this rank gave, found later."""
@@ -116,6 +152,19 @@ class Members:
         """The deadline of a reduction has passed."""
         member = self.members.get(key)
         return [] if member is None else self._run(key, member.expire())
+
+    def is_master(self) -> bool:
+        """Is this the lowest rank that is not known to be dead?"""
+        return not ~self.dead & ((1 << self.rank) - 1)
+
+    def shared(self) -> list[tuple[Key, Held]]:
+        """All items that others were told where to read."""
+        return [
+            (key, held)
+            for key, member in self.members.items()
+            for held in member.items.values()
+            if held.where is not None
+        ]
 
     def died(self, rank: int) -> list[Step]:
         """A rank is dead."""
@@ -160,6 +209,8 @@ class Members:
                     queue.extend(self.members[key].receive(self.rank, effect.message))
             elif isinstance(effect, Compute):
                 steps.append(Computing(key, *effect))
+            elif isinstance(effect, Read):
+                steps.append(Reading(key, *effect))
             elif isinstance(effect, Complete):
                 steps.append(Completed(key, *effect))
             else:

@@ -2,7 +2,8 @@
 
 A *path* is the set of ranks whose originals are in an item, as a bit mask: bit k stands for rank k. An item is named by its
 path: a rank may hold several items, and an item may lie at several ranks. A *term* is (master, how often it has asked all
-others what they hold): what belongs to an older term is dropped.
+others what they hold): what belongs to an older term is dropped. *Where* an item lies in its holder's memory, so that others
+can read it there, is the driver's to know: here it is passed on; None: the holder has to be asked.
 
 Not here: what happens when one arrives (member.py), how it gets there (service.py).
 """
@@ -52,7 +53,7 @@ class Outcome(NamedTuple):
     """How a reduction ended, the same at every rank.
 
     `error`: the name of a class of errors.py, "" if there is a result. `contributors`, `missing`: paths. `holder`: a rank
-    that has the result. `weight`: the sum of the contributors' weights. `ranks`: those an error is about.
+    that has the result, and `where`. `weight`: the sum of the contributors' weights. `ranks`: those an error is about.
     """
 
     error: str
@@ -63,17 +64,29 @@ class Outcome(NamedTuple):
     weight: float
     text: str = ""
     ranks: Path = 0
+    where: Any = None
+
+
+class Held(NamedTuple):
+    """An item: its data, the sum of the weights of those whose originals are in it, and where others can read it."""
+
+    value: Any
+    weight: float
+    where: Any = None
 
 
 # -- to the master
 
 
 class Call(NamedTuple):
-    """A rank takes part. `problem`: what it gave cannot be reduced, and why."""
+    """A rank takes part. `problem`: what it gave cannot be reduced, and why. `held`: its original, of which the master is to
+    keep a copy."""
 
     contract: Contract
     weight: float
     problem: str = ""
+    where: Any = None
+    held: Held | None = None
 
 
 class Copied(NamedTuple):
@@ -81,15 +94,16 @@ class Copied(NamedTuple):
 
     owner: int
     weight: float
+    where: Any = None
 
 
 class Done(NamedTuple):
-    """A task is done, `elapsed_ns` after it came. `weight`: of the new item."""
+    """A task is done, `elapsed_ns` after it came. `where`: of the new item."""
 
     term: Term
     number: int
     elapsed_ns: int
-    weight: float
+    where: Any = None
 
 
 class Failed(NamedTuple):
@@ -117,26 +131,34 @@ class Have(NamedTuple):
 
 
 class NoResult(NamedTuple):
-    """The sender could not get the result from `holder`."""
+    """The sender could not get the result from `holder`, which is dead, or has answered that it does not have it."""
 
     holder: int
+    is_dead: bool
 
 
 class Waiting(NamedTuple):
     """The sender knows of this reduction, and that the receiver is its master now."""
 
 
+class Kept(NamedTuple):
+    """What a report says of an item."""
+
+    weight: float
+    where: Any = None
+
+
 class Report(NamedTuple):
     """The answer to `Query`: all that the sender has.
 
     `call`: None if it has not called. `contract`: its own, or that of a rank of which it holds a copy. `items`: what it
-    holds, path → weight. `complete`: its program has the outcome, or may have it at any time. `over`: `Over` was here.
+    holds, by paths. `complete`: its program has the outcome, or may have it at any time. `over`: `Over` was here.
     """
 
     term: Term
     call: Call | None
     contract: Contract | None
-    items: dict[Path, float]
+    items: dict[Path, Kept]
     outcome: Outcome | None
     complete: bool
     over: bool
@@ -147,19 +169,21 @@ class Report(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An item, and a rank that holds it."""
+    """An item, a rank that holds it, and where."""
 
     path: Path
     holder: int
+    where: Any = None
 
 
 class Task(NamedTuple):
-    """Combine two items; `left` comes before `right`."""
+    """Combine two items; `left` comes before `right`. `weight`: of the new item."""
 
     term: Term
     number: int
     left: Place
     right: Place
+    weight: float
 
 
 class End(NamedTuple):
@@ -186,13 +210,6 @@ class Query(NamedTuple):
 
 
 # -- between members
-
-
-class Held(NamedTuple):
-    """An item: its data, and the sum of the weights of those whose originals are in it."""
-
-    value: Any
-    weight: float
 
 
 class Fetch(NamedTuple):
@@ -260,3 +277,63 @@ Message: TypeAlias = (
     | Vanished
     | Original
 )
+
+
+TO_MASTER = (Call, Copied, Done, Failed, Trouble, Expired, Have, NoResult, Waiting, Report)
+"""Messages of these classes are the master's."""
+
+
+def over_report(query: Query) -> Report:
+    """The answer of a rank that has let go of all."""
+    return Report(query.term, None, None, {}, None, True, True, False)
+
+
+class Work:
+    """A task here: its two places, and the items that have come, or are read where they lie (`direct`)."""
+
+    __slots__ = ("direct", "found", "task")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.found: dict[Path, Held] = {}
+        self.direct: set[Path] = set()
+
+
+# -- what a rank's part has its driver do
+
+
+class Send(NamedTuple):
+    """To be sent to the member of rank `dest`."""
+
+    dest: int
+    message: Message
+
+
+class Compute(NamedTuple):
+    """Combine two values, out of place; `computed` or `trouble` is to be called with the number."""
+
+    number: int
+    left: Any
+    right: Any
+
+
+class Read(NamedTuple):
+    """Read the result where it lies; `read` or `unread` is to be called with the same."""
+
+    path: Path
+    where: Any
+
+
+class Complete(NamedTuple):
+    """The program may have the outcome. `value`: the result, where this rank is to have it. It must not be changed."""
+
+    outcome: Outcome
+    value: Any
+
+
+class Forget(NamedTuple):
+    """Nothing of this reduction is needed any more."""
+
+
+Sends: TypeAlias = list[Send]
+Effects: TypeAlias = list[Send | Compute | Read | Complete | Forget]

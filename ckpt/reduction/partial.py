@@ -1,4 +1,4 @@
-"""Who takes part: reductions that do not wait for everybody. (pure)
+"""Who takes part: reductions that do not wait for everybody; and what is said of who is late, slow or gone. (pure)
 
     open       everybody who lives may still call
     closed     who has called by then takes part, and nobody else: the quorum is reached, the deadline has passed, or
@@ -13,8 +13,15 @@ Not here: clocks (the driver says when a deadline has passed), what is done with
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Mapping
+from typing import Any
 
-from ckpt.reduction.messages import Path
+from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of
+
+SLOW_FACTOR = 5
+SLOW_TASKS = 50
+SLOW_LEAST_NS = 5_000_000
+_SHOWN = 4  # reductions in one line of `ckpt status`
 
 
 def quorum_of(quorum: int | float | None, size: int) -> int:
@@ -32,6 +39,69 @@ def quorum_of(quorum: int | float | None, size: int) -> int:
     if not 1 <= count <= size:
         raise ValueError(f"quorum is a number of ranks from 1 to {size}, not {quorum!r}")
     return count
+
+
+def event_of(key: Key, outcome: Outcome, dead: Path, tolerant: bool, told: Path = 0) -> dict[str, Any]:
+    """The line for the job's event log: its `name` and fields; empty if there is nothing to tell. `tolerant`: ranks may be
+    missing, so that is none. `told`: that these are missing was told before."""
+    fields: dict[str, Any] = {"reduction": key[0] or str(key[1])}
+    gone = list(ranks_of(dead))
+    if outcome.error in ("ContributionLost", "RootLost"):
+        return {
+            "name": "reduction-lost",
+            **fields,
+            "ranks": list(ranks_of(outcome.ranks)),
+            "reason": outcome.text,
+        }
+    if outcome.error:
+        return {}
+    if outcome.missing and outcome.missing != told and not tolerant:
+        return {"name": "reduction-partial", **fields, "missing": list(ranks_of(outcome.missing))}
+    if outcome.contributors & dead:
+        saved = list(ranks_of(outcome.contributors & dead))
+        return {"name": "reduction-recovered", **fields, "ranks": saved, "dead": gone}
+    return {}
+
+
+def pending_text(pending: Mapping[Key, tuple[Contract | None, Path | None]], called: Container[Key]) -> str:
+    """For `ckpt status`: what is pending at a rank, and whom it waits for, as far as the rank knows."""
+    texts = []
+    for key, (_, waits) in pending.items():
+        text = repr(key[0]) if key[0] else f"number {key[1]}"
+        if waits:
+            text += f" waits for ranks {', '.join(map(str, ranks_of(waits)))}"
+        elif key not in called:
+            text += ", not called here"
+        texts.append(text)
+    most = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return f"reductions pending: {'; '.join(texts[:_SHOWN])}{most}" if texts else ""
+
+
+class Pace:
+    """Who is slow, and stays so, as the master sees it. Told once, until the rank is as fast as the others again."""
+
+    __slots__ = ("_count", "_last")
+
+    def __init__(self) -> None:
+        self._count: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+
+    def look(self, times: Mapping[int, int]) -> list[dict[str, Any]]:
+        """`times`: nanoseconds of each rank's last task. Returns the ranks that are slow for `SLOW_TASKS` tasks by now."""
+        found = []
+        for rank, elapsed_ns in times.items():
+            others = sorted(each for other, each in times.items() if other != rank)
+            if not others or self._last.get(rank) == elapsed_ns:
+                continue
+            self._last[rank] = elapsed_ns
+            usual_ns = others[len(others) // 2]
+            is_slow = elapsed_ns > SLOW_FACTOR * usual_ns and elapsed_ns > SLOW_LEAST_NS
+            self._count[rank] = self._count.get(rank, 0) + 1 if is_slow else 0
+            if self._count[rank] == SLOW_TASKS:
+                found.append(
+                    {"slow": rank, "ms": round(elapsed_ns / 1e6, 1), "others_ms": round(usual_ns / 1e6, 1)}
+                )
+        return found
 
 
 class Attendance:

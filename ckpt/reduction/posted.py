@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ckpt.reduction.members import Reading
 from ckpt.reduction.messages import Key
 
 if TYPE_CHECKING:
@@ -69,27 +70,54 @@ class Due(Posted):
 
 
 class Missing(Posted):
-    """One of the two that were to be combined is a copy that is not there."""
+    """One of the two that were to be combined was taken away meanwhile."""
 
     def __init__(self, key: Key, number: int, is_left: bool) -> None:
         self.key, self.number, self.is_left = key, number, is_left
 
     def run(self, service: Service) -> None:
-        service.given_back()
+        service.under_way.pop((self.key, self.number), None)
         service.do(service.members.vanished(self.key, self.number, self.is_left))
+
+
+class Obtained(Posted):
+    """A result was read; None: it was not there any more."""
+
+    def __init__(self, step: Reading, value: Any) -> None:
+        self.step, self.value = step, value
+
+    def run(self, service: Service) -> None:
+        key, path, where = self.step
+        service.under_way.pop((key, 0), None)
+        if self.value is None:
+            service.do(service.members.unread(key, path, where))
+        else:
+            service.do(
+                service.members.read(key, path, where, self.value)
+            )  # the program's: others read it there
 
 
 class Computed(Posted):
     """A combination is there, or has failed."""
 
     def __init__(
-        self, key: Key, number: int, value: Any, elapsed_ns: int, error: str = "", text: str = ""
+        self,
+        key: Key,
+        number: int,
+        value: Any,
+        elapsed_ns: int,
+        error: str = "",
+        text: str = "",
+        is_given: bool = True,
     ) -> None:
+        """`is_given`: to the thread that runs the program's functions."""
         self.key, self.number, self.value, self.elapsed_ns = key, number, value, elapsed_ns
-        self.error, self.text = error, text
+        self.error, self.text, self.is_given = error, text, is_given
 
     def run(self, service: Service) -> None:
-        service.given_back()
+        if self.is_given:
+            service.given_back()
+        service.under_way.pop((self.key, self.number), None)
         if self.error:
             service.do(service.members.trouble(self.key, self.number, self.error, self.text))
             return
@@ -101,4 +129,10 @@ class Computed(Posted):
         since_ns = (
             self.elapsed_ns if begun_ns is None else max(time.monotonic_ns() - begun_ns, self.elapsed_ns)
         )
-        service.do(service.members.computed(self.key, self.number, self.value, since_ns))
+        try:
+            value, where = service.values.shared(self.value)
+        except Exception as failure:
+            text = f"what the operation returned cannot be sent: {type(failure).__name__}: {failure}"
+            service.do(service.members.trouble(self.key, self.number, "CombineFailed", text))
+            return
+        service.do(service.members.computed(self.key, self.number, value, since_ns, where))

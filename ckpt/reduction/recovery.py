@@ -2,11 +2,13 @@
 
     next_master      the lowest rank that lives
     next_root        the next one above the dead root, around the ring
-    copy_places      who is to hold an original beside its owner: the next ranks that live, around the ring
+    amended          a report, and what its sender says after it
+    copy_places      who is to hold an original beside its owner: the master, who hears of it anyhow, then the next ranks
+                     that live, around the ring
     cover            disjoint items of the living, from which the reduction goes on, and the originals that complete them
 
-Source of the copies' places: equation (4) of Li, Zhao, Yan et al. (2018), (i + 1) mod p; the cover is ours, since that
-paper's master does not die.
+Source of the copies' places: equation (4) of Li, Zhao, Yan et al. (2018), (i + 1) mod p. That the master comes first is
+ours: its copy comes with the call, so both are out at once. The cover is ours, too: its master does not die.
 
 Not here: when to ask the living (member.py), how tasks are made of the items (scheduler.py).
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ckpt.reduction.messages import Path, ranks_of
+from ckpt.reduction.messages import Call, Copied, Expired, Have, Kept, Message, Path, Report, ranks_of
 
 
 def next_master(size: int, dead: Path) -> int:
@@ -37,14 +39,31 @@ def next_root(root: int, size: int, dead: Path) -> int:
 
 
 def copy_places(owner: int, size: int, dead: Path, copies: int) -> list[int]:
-    """The ranks that are to hold `owner`'s original beside itself: the next that live, one more if the owner is dead."""
+    """The ranks that are to hold `owner`'s original beside itself: so many that live, one more if the owner is dead."""
     wanted = copies + (dead >> owner & 1 if copies else 0)
     living = [
         rank
         for step in range(1, size)
         if not dead >> (rank := (owner + step) % size) & 1  # around the ring
     ]
+    master = next_master(size, dead)
+    if owner != master:
+        living = [master, *(rank for rank in living if rank != master)]
     return living[:wanted]
+
+
+def amended(report: Report, source: int, message: Message) -> Report:
+    """A report, and what `source` says while others are still asked: the report has all that it said before."""
+    if isinstance(message, Call):
+        kept = Kept(message.weight, message.where)
+        items = report.items if message.problem else {**report.items, 1 << source: kept}
+        return report._replace(call=message, contract=message.contract, items=items)
+    if isinstance(message, Copied):
+        kept = Kept(message.weight, message.where)
+        return report._replace(items={**report.items, 1 << message.owner: kept})
+    if isinstance(message, Expired):
+        return report._replace(expired=True)
+    return report._replace(complete=True) if isinstance(message, Have) else report
 
 
 class Cover(NamedTuple):

@@ -27,7 +27,7 @@ Source: Li, Zhao, Yan, Liu, Wen, Wang: a fault tolerant high-performance reducti
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ckpt.reduction.messages import Path, Place, ranks_of
 from ckpt.reduction.partial import Attendance
@@ -116,6 +116,7 @@ class Scheduler:
         "root",
         "running",
         "times",
+        "where",
     )
 
     def __init__(
@@ -138,6 +139,8 @@ class Scheduler:
         self.items: dict[Path, Item] = {}
         self.running: dict[int, Running] = {}
         self.copies: dict[int, set[int]] = {}
+        self.where: dict[tuple[Path, int], Any] = {}
+        """(item, holder): where others can read it."""
         self.orphans = 0
         self.asked = False
         self.delivered = False
@@ -145,19 +148,21 @@ class Scheduler:
 
     # -- events
 
-    def call(self, rank: int) -> list[Action]:
+    def call(self, rank: int, where: Any = None) -> list[Action]:
         """A rank takes part: its original is there. A late one is not used."""
+        self.where[1 << rank, rank] = where
         before = self.attendance.joined
         if self.dead >> rank & 1 or before >> rank & 1 or not self.attendance.join(rank):
             return []
         self._put(Item(1 << rank, (rank,)))
         return self.go()
 
-    def copied(self, owner: int, holder: int) -> list[Action]:
+    def copied(self, owner: int, holder: int, where: Any = None) -> list[Action]:
         """A copy of an original lies at `holder`."""
         if self.dead >> holder & 1:
             return []
         self.copies.setdefault(owner, set()).add(holder)
+        self.where[1 << owner, holder] = where
         if self.orphans >> owner & 1:
             self.orphans &= ~(1 << owner)
             if self.attendance.join(owner):  # its call may have been lost, and the copy was not
@@ -169,13 +174,15 @@ class Scheduler:
         original = not path & (path - 1)
         self._put(Item(path, holders, original and self.dead & path != 0))
 
-    def done(self, number: int, elapsed_ns: int) -> list[Action]:
+    def done(self, number: int, elapsed_ns: int, where: Any = None) -> list[Action]:
         """A task is done. One that was taken back is not counted."""
         task = self.running.pop(number, None)
         if task is None:
             return []
         self.times[task.executor] = elapsed_ns
-        self._put(Item(task.left.path | task.right.path, (task.executor,)))
+        path = task.left.path | task.right.path
+        self.where[path, task.executor] = where
+        self._put(Item(path, (task.executor,)))
         return self.go()
 
     def failed(self, number: int, path: Path, holder: int) -> list[Action]:
@@ -287,11 +294,14 @@ class Scheduler:
         executor = self._executor(left, right)
         self._number += 1
         self.running[self._number] = Running(executor, left, right)
-        places = [
-            Place(item.path, executor if executor in item.holders else item.holders[0])
-            for item in (left, right)
-        ]
-        return Assign(self._number, executor, *places)
+        return Assign(self._number, executor, self._place(left, executor), self._place(right, executor))
+
+    def _place(self, item: Item, executor: int) -> Place:
+        """Where the executor finds an item."""
+        if executor in item.holders:
+            return Place(item.path, executor)
+        holder = item.holders[0]
+        return Place(item.path, holder, self.where.get((item.path, holder)))
 
     def _executor(self, left: Item, right: Item) -> int:
         candidates = sorted({*left.holders, *right.holders})

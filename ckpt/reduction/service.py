@@ -8,77 +8,69 @@
     images       hold all of it: state, queue, futures, and the thread where it is. In the middle of a combination the inputs
                  and the task are in the state; the thread goes on, or an image waits until it is out of C code
 
-Not here: decisions (the pure modules), one-sided reads: data are messages of the channel.
+    the worker   combines arrays with operations of MPI, and reads results, where they lie in the host's memory (worker.py).
+                 What is short is done by the handler itself
+
+Not here: decisions (the pure modules), the memory (copies.py, values.py).
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
-import os
 import queue
 import threading
 import time
-import traceback
-from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
-from ckpt.reduction.body import MPI, OWN, Body, Packed, checksum, combine
-from ckpt.reduction.copies import Gone, Store, Stored, pattern, remove_stale
+from ckpt.reduction.body import MPI, combine
+from ckpt.reduction.combining import Carried, Combining, Local
+from ckpt.reduction.copies import Gone, Piece, Where, pattern, remove_of, remove_stale
 from ckpt.reduction.future import Future
-from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Sent, Step
-from ckpt.reduction.messages import Call, Contract, Data, Key, Message, Original, Outcome, Task
-from ckpt.reduction.posted import Computed, Due, Missing, Posted, Raise, Run
+from ckpt.reduction.members import Completed, Computing, Forgotten, Reading, Sent, Step
+from ckpt.reduction.messages import (
+    Call,
+    Contract,
+    Data,
+    Key,
+    Message,
+    Original,
+    Outcome,
+    Path,
+    Task,
+)
+from ckpt.reduction.messages import Gone as Missed
+from ckpt.reduction.partial import Pace, event_of, pending_text
+from ckpt.reduction.posted import Due, Posted, Raise, Run
+from ckpt.reduction.values import nbytes_of
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
+HANDLER_BYTES = 1 << 20
+"""Arrays up to this size are combined by the handler itself: 0.1 ms at most, less than another thread takes to begin."""
 
 
-class Local(NamedTuple):
-    """What this rank's own call has said beside the contract. `own`: the program's operation. `sum`: of the input, if it is
-    to be checked. `warn_ns`: after which a rank that has not called is named. `tolerant`: ranks may be missing."""
-
-    value: Any
-    weight: float
-    own: Any
-    late: str
-    sum: int | None
-    warn_ns: int
-    tolerant: bool
-
-
-class Carried(NamedTuple):
-    """A contribution that came too late, for the next reduction of its name."""
-
-    value: Any
-    weight: float
-
-
-class Service:
+class Service(Combining):
     """All reductions on one communicator. Its methods are called by the program; see the header for the threads."""
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Any, number: int) -> None:
         self.comm = comm
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.members = Members(self.rank, self.size)
-        self.futures: dict[Key, Future] = {}
-        self.locals: dict[Key, Local] = {}
-        self.contents: dict[Key, str] = {}
+        self.size: int = comm.Get_size()
+        world = MPI.Group.Translate_ranks(comm.Get_group(), range(self.size), ckpt.comm.Get_group())
+        self.world: list[int] = list(world)
+        """The ranks' numbers in the world, by which what they leave is found."""
+        super().__init__(comm.Get_rank(), self.size, self.world[comm.Get_rank()], number)
         self.carried: dict[tuple[str, str], list[Carried]] = {}
         self.begun: dict[tuple[Key, int], int] = {}
-        self.kept: dict[Key, list[Computing]] = {}
-        """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
-        self.process = os.getpid()
-        self.store = Store()
-        self.stored: dict[Key, Stored] = {}
-        """Copies that this rank has written of what it gave."""
-        self.known: dict[Key, list[tuple[int, Stored]]] = {}
-        """(owner, copy) of others."""
-        self.recent: deque[tuple[int, Stored]] = deque(maxlen=256)
-        """Of reductions that are over here: their owners are about to remove them."""
+        self.swept: Path = 0
+        self.told: Path = 0  # who is missing, by the last event
+        self.pace = Pace()
+        self.again: dict[Key, list[Piece]] = {}
+        """After a restart: what others were told where to read, there again."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.timers: list[tuple[int, Key, str]] = []
         """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
@@ -86,6 +78,7 @@ class Service:
             ckpt.keep_file(pattern())
             atexit.register(self._at_exit)
             remove_stale()
+            ckpt.on_status(self.status)
         self.channel = ckpt.ActiveMessages(comm, self._receive, self._failed) if self.size > 1 else None
         self.thread = threading.Thread(target=self._run, daemon=True, name="ckpt.reduction")
         self.thread.start()
@@ -98,7 +91,7 @@ class Service:
             return function()
         if threading.current_thread() is self.thread:
             call = Run(function)
-            self._post(call)
+            self.post(call)
             if call.failure is not None:
                 raise call.failure
             return call.result  # type: ignore[return-value]
@@ -122,19 +115,21 @@ class Service:
         return self.carried.pop((name, content), [])
 
     def _start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
-        key, steps = self.members.start(name, Call(contract, local.weight, problem), value)
+        item, where = value, None
+        if not problem:
+            try:
+                item, where = self.values.shared(value)
+            except Exception as failure:
+                problem = f"it cannot be sent: {type(failure).__name__}: {failure}"
+        key, steps = self.members.start(name, Call(contract, local.weight, problem, where), item)
         future = self.futures[key] = Future(self, key, value)
         self.locals[key] = local
         self.contents.setdefault(key, contract.content)
         self.do(steps)
-        for computing in self.kept.pop(key, ()):
-            self.give(computing)
-        if not future.done():
-            now_ns = time.monotonic_ns()
-            if contract.deadline_ns:
-                self.work.put((now_ns + contract.deadline_ns, key, "deadline"))
-            if local.warn_ns:
-                self.work.put((now_ns + local.warn_ns, key, "warn"))
+        self.do(list(self.kept.pop(key, ())))
+        for wait_ns, what in ((contract.deadline_ns, "deadline"), (local.warn_ns, "warn")):
+            if wait_ns and not future.done():
+                self.work.put((time.monotonic_ns() + wait_ns, key, what))
         return future
 
     def give(self, item: Any) -> None:
@@ -156,7 +151,13 @@ class Service:
                 "the one that computes it. Add a callback to that reduction instead",
                 future.name,
             )
-        return True if self.channel is None else self.channel.wait(future.done, timeout)
+        if self.channel is None:
+            return True
+        self.waiting += 1
+        try:
+            return self.channel.wait(future.done, timeout)
+        finally:
+            self.waiting -= 1
 
     def call_later(self, function: Callable[[Future], object], future: Future) -> bool:
         """See Future.add_done_callback; False: it is done."""
@@ -172,6 +173,10 @@ class Service:
             for (name, count), (_, waits) in found.items()
         }
 
+    def status(self) -> str:
+        """For `ckpt status`. The lock is held."""
+        return pending_text(self.members.pending(), self.locals)
+
     def free(self) -> None:
         """See ckpt.reduction.free."""
         unfinished = self.locked(
@@ -185,9 +190,12 @@ class Service:
         if self.channel is not None:
             self.channel.wait(lambda: not self.members.members)
             self.channel.free()
+            ckpt.remove_hook(self.status)
             atexit.unregister(self._at_exit)
         self.work.put("")
         self.thread.join()
+        self.worker.stop()
+        self.values.memory.close()
 
     # -- handlers: under the lock
 
@@ -203,25 +211,31 @@ class Service:
             self.begun[key, content.number] = time.monotonic_ns()
         elif isinstance(content, Original | Call):
             self.contents.setdefault(key, content.contract.content)
-            if isinstance(content, Original) and isinstance(content.held.value, Stored):
-                self.known.setdefault(key, []).append((content.owner, content.held.value))
+            if content.held is not None and isinstance(content.held.value, Where):
+                with contextlib.suppress(Gone):  # said to who asks for it
+                    self.values.memory.find(content.held.value)  # mapped, it stays when its owner dies
         self.do(self.members.receive(source, key, content))
 
     def _failed(self, rank: int) -> None:
-        for owner, stored in self.recent:
-            if owner == rank:
-                stored.remove()
         self.do(self.members.died(rank))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what dead ranks have left, if nothing is under way here that might need it."""
+        dead = self.members.dead & ~self.swept
+        for rank in range(self.size) if dead and not self.members.members else ():
+            if dead >> rank & 1:
+                self.swept |= 1 << rank
+                remove_of(self.world[rank])
 
     def do(self, steps: list[Step]) -> None:
         for step in steps:
             if isinstance(step, Sent):
                 self._send(step)
             elif isinstance(step, Computing):
-                if step.key not in self.locals and self.contents[step.key].endswith(("|", "|" + OWN)):
-                    self.kept.setdefault(step.key, []).append(step)
-                else:
-                    self.give(step)
+                self._compute(step)
+            elif isinstance(step, Reading):
+                self._read(step)
             elif isinstance(step, Completed):
                 self._complete(step)
             elif isinstance(step, Forgotten):
@@ -232,18 +246,24 @@ class Service:
         message: Message = step.message
         future = self.futures.get(step.key)
         try:
-            if isinstance(message, Data | Original):
-                value = message.held.value
-                if future is not None:
-                    future.count("bytes_sent", getattr(value, "nbytes", 0))
-                if isinstance(message, Original) and message.owner == self.rank:
-                    message = message._replace(held=message.held._replace(value=self._copy(step.key, value)))
-                elif isinstance(value, Body):
-                    message = message._replace(held=message.held._replace(value=Packed.of(value)))
+            if isinstance(message, Data | Original | Call) and message.held is not None:
+                value, _, where = held = message.held
                 self._check_input(step.key, value)
+                is_there = where is not None and not isinstance(message, Data)
+                sent = (
+                    where
+                    if is_there
+                    else self.values.outgoing(value, isinstance(message, Data) and not message.number)
+                )
+                if future is not None and not isinstance(sent, Where):
+                    future.count("bytes_sent", nbytes_of(sent))
+                message = message._replace(held=held._replace(value=sent))
             self.channel.send(step.dest, (step.key, message))
         except MPI.Exception:
             raise
+        except Gone:  # the result, of a rank that died since
+            assert isinstance(message, Data)
+            self.channel.send(step.dest, (step.key, Missed(message.path, 0)))
         except (
             Exception
         ) as failure:  # the body cannot be packed, or was written to: an error of the reduction, for all
@@ -255,51 +275,58 @@ class Service:
         if future is not None:
             future.count("messages_sent")
 
-    def _copy(self, key: Key, value: Any) -> Any:
-        """What other ranks keep of this rank's original: a file's name, or the value itself."""
-        if key not in self.stored:
-            stored = self.store.store(value)
-            if stored is None:
-                return Packed.of(value) if isinstance(value, Body) else value
-            self.stored[key] = stored
-        return self.stored[key]
-
     def _at_exit(self) -> None:
-        """The program ends: nobody waits for what is done here, and who needs a copy after all asks this rank."""
-        if os.getpid() == self.process:
-            for key, stored in list(self.stored.items()):
-                if key not in self.futures or self.futures[key].done():
-                    stored.remove()
+        """The program ends. Who needs what this rank gave asks it, until all have ended."""
+        self.values.memory.remove()
 
     def restored(self) -> None:
-        """After a restart: the copies that this rank had written may be gone."""
-        self.process = os.getpid()
-        for key, stored in self.stored.items():
-            if key in self.locals:
-                self.store.store(self.locals[key].value, stored)
+        """After a restart: the host's memory is to be filled again, and the worker to be told again."""
+        if self.size > 1:
+            self.values.memory.remove_former()
+            atexit.register(self._at_exit)  # an image may leave it out
+            self.locked(self._begin_again)
 
-    def _check_input(self, key: Key, value: Any) -> None:
-        local = self.locals.get(key)
-        if (
-            local is not None
-            and local.sum is not None
-            and value is local.value
-            and checksum(value) != local.sum
-        ):
-            raise errors.InputChanged("what this rank gave was written to before the reduction had ended")
+    def _begin_again(self) -> None:
+        self.again.clear()
+        for key, held in self.members.shared():
+            piece = None if isinstance(held.value, Where) else self.values.again(held.value, held.where)
+            if piece is not None:
+                self.again.setdefault(key, []).append(piece)
+        under_way: list[Step] = [*self.under_way.values()]
+        self.under_way.clear()
+        self.do(under_way)
 
     def _complete(self, step: Completed) -> None:
         outcome: Outcome = step.outcome
         future, local = self.futures[step.key], self.locals[step.key]
-        late = None
+        is_first = self.members.is_master()
+        if is_first and (said := event_of(step.key, outcome, self.members.dead, local.tolerant, self.told)):
+            self.told = outcome.missing
+            ckpt.log_event(said.pop("name"), **said)
+        if outcome.error in ("ContributionLost", "RootLost") and local.on_loss == "restart" and self.size > 1:
+            if is_first:
+                ckpt.go_back(f"reduction {step.key[0] or step.key[1]!r}: {outcome.text}")
+            return  # nobody gets a result: all processes are about to be ended
+        for said in self.pace.look(self.members.times) if is_first else ():
+            self.work.put(
+                f"rank {said['slow']} is slow: its last task took {said['ms']} ms, others {said['others_ms']}"
+            )
+            ckpt.log_event("reduction-slow", reduction=step.key[0] or str(step.key[1]), **said)
+        late: errors.ReductionError | None = None
         if not outcome.error and not outcome.contributors >> self.rank & 1:
             late = self._late(step.key, local)
-        first = (outcome.contributors & -outcome.contributors).bit_length() - 1
-        if outcome.missing and not outcome.error and not local.tolerant and self.rank == first:
-            gone = [rank for rank in range(self.size) if outcome.missing >> rank & 1]
-            self.work.put(f"reduction {step.key[0] or step.key[1]!r} ended without ranks {gone}")
-        value = step.value.load() if isinstance(step.value, Stored) else step.value
-        for function in future.settle(outcome, value, late):
+        try:
+            self._check_input(step.key, local.value)
+        except errors.InputChanged as failure:
+            late = failure  # what the others have is from before
+        value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
+        member = self.members.members.get(step.key)
+        kept = (
+            [local.value]
+            if member is None
+            else [local.value, *(held.value for held in member.items.values())]
+        )
+        for function in future.settle(outcome, value, late, all(value is not each for each in kept)):
             self.give((function, future))
 
     def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
@@ -320,16 +347,11 @@ class Service:
         self.locals.pop(key, None)
         self.contents.pop(key, None)
         self.kept.pop(key, None)
-        mine = self.stored.pop(key, None)
-        if mine is not None:
-            mine.remove()
-        for owner, stored in self.known.pop(key, ()):
-            if self.members.dead >> owner & 1:
-                stored.remove()
-            else:
-                self.recent.append((owner, stored))
-        for each in [each for each in self.begun if each[0] == key]:
-            del self.begun[each]
+        self.again.pop(key, None)
+        for table in (self.begun, self.under_way):
+            for each in [each for each in table if each[0] == key]:
+                del table[each]
+        self._sweep()
 
     # -- the thread
 
@@ -345,14 +367,14 @@ class Service:
             try:
                 self._work(item)
             except BaseException as failure:  # raised by the program's next call that communicates
-                self._post(Raise(failure))
+                self.post(Raise(failure))
 
     def _work(self, item: Any) -> None:
         if item is None:
             _, key, what = self.timers.pop(0)
-            self._post(Due(key, what))
+            self.post(Due(key, what))
         elif isinstance(item, Computing):
-            self._post(self._combine(item))
+            self.post(self._combine(item))
         elif isinstance(item, str):
             LOG.warning("%s", item)
         elif isinstance(item[0], int):
@@ -363,36 +385,14 @@ class Service:
             try:
                 function(future)
             finally:
-                self._post(Run(self.given_back))
+                self.post(Run(self.given_back))
 
-    def _post(self, posted: Posted) -> None:
+    def run(self, posted: Posted) -> None:
+        """See Combining."""
+        posted.run(self)
+
+    def post(self, posted: Posted) -> None:
         if self.channel is None:
             posted.run(self)
         else:
             self.channel.post(posted)
-
-    def _combine(self, task: Computing) -> Posted:
-        local = self.locals.get(task.key)
-        began_ns = time.perf_counter_ns()
-        both = [task.left, task.right]
-        for place, value in enumerate(both):
-            try:
-                both[place] = value.load() if isinstance(value, Stored) else value
-            except Gone:
-                return Missing(task.key, task.number, place == 0)
-        try:
-            for value in both:
-                self._check_input(task.key, value)
-            sums = [checksum(each) for each in both] if local and local.sum is not None else []
-            value = combine(both[0], both[1], self.contents[task.key], local and local.own)
-            if sums and sums != [checksum(each) for each in both]:
-                raise errors.CombineFailed("the operation has written to its arguments")
-        except errors.ReductionError as failure:
-            return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
-        except Exception as failure:
-            where = traceback.extract_tb(failure.__traceback__)[-1]
-            text = (
-                f"the operation raised {type(failure).__name__}: {failure} ({where.filename}:{where.lineno})"
-            )
-            return Computed(task.key, task.number, None, 0, "CombineFailed", text)
-        return Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)

@@ -305,6 +305,7 @@ def _render_rank(rank: dict[str, Any], now: dict[str, Any] | None) -> list[str]:
     elif rank["deaths"]:
         parts.append(f"died {rank['deaths']} times")
     lines = [f"rank {rank['rank']:<5} " + "; ".join(parts)]
+    lines += [f"           {text}" for text in (now or {}).get("says", ())]
     counters = {
         name: n
         for name, n in ((now or {}).get("counters") or {}).items()

@@ -117,6 +117,15 @@ class ProgramError:
 
 
 @dataclass(frozen=True, slots=True)
+class BackRequested:
+    """The program wants the job to go back to its last checkpoint."""
+
+    rank: int
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Died:
     """The process has ended and was reaped: killed by `signal`, or with exit status `code`."""
 
@@ -197,7 +206,7 @@ class Tick:
 
 Event = (
     Begin | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
-    | FilesDamaged | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
+    | BackRequested | FilesDamaged | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
 RoundEvent = (

@@ -11,6 +11,7 @@ from typing import Any
 
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import (
+    BackRequested,
     Boundary,
     Captured,
     CheckpointRequested,
@@ -56,6 +57,8 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
             return ProgramError(rank, incarnation, packet["exit_code"] or 1, packet["traceback"] or "")
         case "request" if packet["what"] == "checkpoint":
             return CheckpointRequested(rank=rank, waits=packet.get("wait") is True)
+        case "request" if packet["what"] == "go-back":
+            return BackRequested(rank, incarnation, str(packet.get("reason", "")))
     return None
 
 

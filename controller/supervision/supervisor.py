@@ -58,6 +58,7 @@ from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
     AgentLost,
+    BackRequested,
     Begin,
     CheckpointRequested,
     ControlFailed,
@@ -207,6 +208,8 @@ class Supervisor:
                 return self._finished(event, now_ns)
             case ProgramError():
                 return self._program_error(event, now_ns)
+            case BackRequested():
+                return self._back_requested(event, now_ns)
             case Died():
                 return self._died(event, now_ns)
             case _:
@@ -322,6 +325,14 @@ class Supervisor:
         if decision.verdict == "continue":
             return self._go_on_without(event.rank, decision.reason, log, now_ns)
         return [log, *self._carry_out(decision, now_ns)]
+
+    def _back_requested(self, event: BackRequested, now_ns: int) -> list[Action]:
+        """As after a death without `--on-failure continue`. What other ranks ask is of an older incarnation then."""
+        if self.phase != "running":
+            return []
+        what = f"rank {event.rank} asks to go back: {event.reason}"
+        decision = restart_if_left(what, restarts=self.restarts, max_restarts=self.max_restarts)
+        return self._carry_out(decision, now_ns)
 
     def _cannot_be_loaded(self, event: Died) -> bool:
         """Has a rank died because the line cannot be read? Yes, if the rank exits by itself while it loads the line."""

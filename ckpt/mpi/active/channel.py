@@ -179,15 +179,21 @@ class ActiveMessages:
         left = timeout
         with engine.lock:
             handlers.resume()  # where a function of on_restart waits, its messages have to be handled
+            has_waited = False
             while True:
                 engine.advance_collectives()
                 if handlers.ask(predicate):
+                    if (
+                        has_waited
+                    ):  # what handlers have sent meanwhile shall not wait for the helper's next look
+                        engine.progress.poll()
                     return True
                 if left is not None and left <= 0:
                     return False
                 if self._shared.revoked:
                     raise MpiException(ERR_REVOKED, "the communicator is revoked")
                 began = time.monotonic()
+                has_waited = True
                 try:
                     engine.block(hungry=True)
                 except Deadlock:

@@ -177,6 +177,7 @@ class HandlersOfRank:
         if self.lock.acquire(blocking=False):
             try:
                 self.run()
+                self.engine.progress.poll()  # what was sent shall not wait for the helper's next look
             finally:
                 self.lock.release()
 

@@ -58,14 +58,16 @@ class Found(NamedTuple):
 class Search:
     """All schedules within bounds."""
 
-    def __init__(self, size: int, contract: Contract, deaths: int, *, expires: bool = False) -> None:
+    def __init__(
+        self, size: int, contract: Contract, deaths: int, *, expires: bool = False, direct: bool = False
+    ) -> None:
         self.size, self.contract, self.expires = size, contract, expires
         self._ranks: list[bytes] = []
         self._rank_number: dict[Hashable, int] = {}
         self._messages: list[Any] = []
         self._message_number: dict[Hashable, int] = {}
         self._local: dict[Hashable, Any] = {}
-        world = World(size, contract, deaths, expires=expires)
+        world = World(size, contract, deaths, expires=expires, direct=direct)
         self.first = State(
             tuple(self._number_of(process) for process in world.processes), (), 0, frozenset(), deaths
         )
@@ -91,6 +93,9 @@ class Search:
             process = pickle.loads(self._ranks[number])
             found: list[tuple[Any, ...]] = [] if process.called else [("call",)]
             found += [("compute", each) for each in process.computing]
+            for each in process.computing if process.direct else ():
+                found += [("vanish", each, left) for left in process.copies(each)]
+            found += [(each,) for each in ("read", "unread") if process.reading]
             if self.expires and process.called and process.outcome is None:
                 member = next(iter(process.members.members.values()), None)
                 if member is not None and not member.expired:
@@ -213,6 +218,11 @@ if __name__ == "__main__":
     began = time.time()
     size, deaths, copies = map(int, sys.argv[1:4])
     print(
-        Search(size, Contract(copies=copies, order=sys.argv[4], root=int(sys.argv[5])), deaths).run(2_000_000)
+        Search(
+            size,
+            Contract(copies=copies, order=sys.argv[4], root=int(sys.argv[5])),
+            deaths,
+            direct="direct" in sys.argv,
+        ).run(2_000_000)
     )
     print(time.time() - began)

@@ -28,6 +28,8 @@ class Mutant(NamedTuple):
     size: int = 5
     deaths: int = 2
     exhaustive: bool = False
+    direct: bool = False
+    """Others can read a rank's memory; for exhaustive ones."""
     first: int = 0
 
 
@@ -69,13 +71,18 @@ MUTANTS = (
     Mutant("who has the result keeps it for others", "member", "self.items = {} if held is None else", "self.items = {} if True else",
            Contract(copies=0), 4, 2),
     Mutant("nothing is let go before all have it", "master", "if self.living & ~self.have:", "if False:", TREE, 3, 1),
-    Mutant("a cover is disjoint", "recovery", "if not path & used:", "if True:", READY, 6, 3, first=9100),
+    Mutant("a cover is disjoint", "recovery", "if not path & used:", "if True:", READY, 6, 3, first=21_900),
     Mutant("what the fixed tree cannot use is not used", "scheduler", "return path == possible or (", "return path == path or (",
            Contract(quorum=3), 5, 2),
     Mutant("a new master asks", "member", "effects += self.lead.collect()", "pass", TREE, 4, 1),
     Mutant("a new master is told that somebody waits", "member", "effects.append(self._tell(Waiting()))", "pass", TREE, 4, 1),
     Mutant("who waits for a rank that lets go is told", "member", "for rank in ranks_of(self.early)", "for rank in ranks_of(0)",
            TREE, 3, 1, True),
+    Mutant("a result that could not be read is asked for", "member", "self.reading = False\n        return self._ask(outcome)",
+           "return []", TREE, 2, 0, True, direct=True),
+    Mutant("a result that another one has replaced is dropped", "member",
+           "(path, where):\n            return []\n        return self._complete",
+           "(path, outcome.where):\n            return []\n        return self._complete", READY, 3, 1, True, direct=True),
     Mutant("a question is answered before all is let go", "member", "for source, query in self.deferred)", "for source, query in [])",
            TREE, 4, 3),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 from ckpt.reduction.messages import Contract
-from tests.model.reduction.world import KEY, RuleBroken, World
+from tests.model.reduction.world import RuleBroken, World
 
 MOST_EVENTS = 1000  # of a run, for each pair of ranks
 
@@ -33,7 +33,8 @@ def run(number: int, largest: int = 9, contract: Contract | None = None, deaths:
     kills = random.choice([0, 1, 1, 2, 3, size - 1]) if deaths is None else deaths
     vanishes = number % 5 == 4
     kill_chance = random.choice([0.3, 0.05, 0.01])
-    world = World(size, contract, min(kills, size - 1), expires=contract.deadline_ns > 0)
+    direct = number % 3 > 0
+    world = World(size, contract, min(kills, size - 1), expires=contract.deadline_ns > 0, direct=direct)
     for process in world.processes:
         process.elapsed_ns = random.randrange(10)
     lazy = {rank for rank in range(size) if random.random() < 0.2}  # who calls late, if ever it can be
@@ -49,11 +50,11 @@ def run(number: int, largest: int = 9, contract: Contract | None = None, deaths:
                 break
             event = random.choice(ready)
             if event[0] == "compute" and vanishes and random.random() < 0.3:
-                process = world.processes[event[1]]
-                work = process.members.members[KEY].work if KEY in process.members.members else {}
-                copies = process.copies(event[2]) if event[2] in work else []
+                copies = world.processes[event[1]].copies(event[2])
                 if copies:
                     event = ("vanish", event[1], event[2], copies[0])
+            if event[0] == "read" and vanishes and random.random() < 0.3:
+                event = ("unread", event[1])
             world.step(event)
         else:
             raise RuleBroken("no end")

@@ -3,7 +3,9 @@
     call       the program of a rank comes to the reduction
     arrive     the oldest message of one rank to another; in order for each pair, in any order otherwise
     compute    a rank has combined two items
-    vanish     … or could not, since one is the copy of what a dead rank gave, and its file is not there
+    vanish     … or could not, since one is the copy of what a dead rank gave, and its file is not there; or since one is not
+               where it was to be read
+    read       a rank has read the result where it lies, or (`unread`) could not
     expire     the deadline passes at a rank
     kill       kill -9: what the rank has sent may still arrive
     hear       a rank hears of a death: what the dead one had sent may still arrive afterwards
@@ -19,9 +21,9 @@ live have called and have the outcome; nothing is kept any more.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
-from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Sent, Step
+from ckpt.reduction.members import Completed, Computing, Forgotten, Members, Reading, Sent, Step
 from ckpt.reduction.messages import Call, Contract, Key, Message, Outcome, ranks_of
 
 NAME = "sum"
@@ -32,13 +34,31 @@ class RuleBroken(AssertionError):
     """A property does not hold."""
 
 
+class There(NamedTuple):
+    """Where an item lies in the host's memory. What was told to be there is not changed: it is read, or it is gone."""
+
+    value: Any
+
+
 class Process:
-    """One rank: its reductions, what it computes, and what its program has."""
+    """One rank: its reductions, what it computes, and what its program has. `direct`: others can read its memory."""
 
-    __slots__ = ("called", "computing", "elapsed_ns", "members", "outcome", "over", "rank", "value")
+    __slots__ = (
+        "called",
+        "computing",
+        "direct",
+        "elapsed_ns",
+        "members",
+        "outcome",
+        "over",
+        "rank",
+        "reading",
+        "value",
+    )
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank = rank
+    def __init__(self, rank: int, size: int, direct: bool = False) -> None:
+        self.rank, self.direct = rank, direct
+        self.reading: list[Reading] = []
         self.members = Members(rank, size)
         self.computing: dict[int, tuple[Any, Any]] = {}
         self.called = self.over = False
@@ -53,10 +73,13 @@ class Process:
                 sent.append(step)
             elif isinstance(step, Computing):
                 self.computing[step.number] = step.left, step.right
+            elif isinstance(step, Reading):
+                self.reading.append(step)
             elif isinstance(step, Completed):
                 if self.outcome is not None:
                     raise RuleBroken(f"rank {self.rank} has two outcomes: {self.outcome} and {step.outcome}")
-                self.outcome, self.value = step.outcome, step.value
+                self.outcome = step.outcome
+                self.value = step.value.value if isinstance(step.value, There) else step.value
             else:
                 assert isinstance(step, Forgotten)
                 self.over = True
@@ -64,25 +87,43 @@ class Process:
 
     def call(self, contract: Contract, problem: str = "") -> list[Sent]:
         self.called = True
-        _, steps = self.members.start(NAME, Call(contract, 1.0, problem), self.rank)
+        where = There(self.rank) if self.direct else None
+        _, steps = self.members.start(NAME, Call(contract, 1.0, problem, where), self.rank)
         return self._take(steps)
 
     def arrive(self, source: int, message: Message) -> list[Sent]:
         return self._take(self.members.receive(source, KEY, message))
 
     def compute(self, number: int) -> list[Sent]:
-        left, right = self.computing.pop(number)
-        return self._take(self.members.computed(KEY, number, (left, right), self.elapsed_ns))
+        both = self.computing.pop(number)
+        left, right = (each.value if isinstance(each, There) else each for each in both)
+        where = There((left, right)) if self.direct else None
+        return self._take(self.members.computed(KEY, number, (left, right), self.elapsed_ns, where))
+
+    def read(self) -> list[Sent]:
+        _, path, where = self.reading.pop(0)
+        return self._take(self.members.read(KEY, path, where, where.value))
+
+    def unread(self) -> list[Sent]:
+        _, path, where = self.reading.pop(0)
+        return self._take(self.members.unread(KEY, path, where))
 
     def vanish(self, number: int, is_left: bool) -> list[Sent]:
         del self.computing[number]
         return self._take(self.members.vanished(KEY, number, is_left))
 
     def copies(self, number: int) -> list[bool]:
-        """Which of the two that are to be combined are copies of what dead ranks gave: left, right."""
-        task = self.members.members[KEY].work[number].task if KEY in self.members.members else None
-        places = [] if task is None else [(True, task.left.path), (False, task.right.path)]
-        return [left for left, path in places if not path & (path - 1) and self.members.dead & path]
+        """Which of the two that are to be combined may be gone: copies of what dead ranks gave, and what lies elsewhere."""
+        member = self.members.members.get(KEY)
+        if member is None or number not in member.work:
+            return []
+        work = member.work[number]
+        places = [(True, work.task.left.path), (False, work.task.right.path)]
+        return [
+            left
+            for left, path in places
+            if (not path & (path - 1) and self.members.dead & path) or path in work.direct
+        ]
 
     def hear(self, rank: int) -> list[Sent]:
         return self._take(self.members.died(rank))
@@ -128,8 +169,10 @@ def check_outcome(process: Process, everybody: list[Process], dead: int, contrac
     for other in everybody:
         if other.outcome is None or dead >> other.rank & 1 or dead >> process.rank & 1:
             continue
-        if other.outcome._replace(holder=0) != outcome._replace(holder=0):
+        if other.outcome._replace(holder=0, where=None) != outcome._replace(holder=0, where=None):
             raise RuleBroken(f"ranks {process.rank} and {other.rank} differ: {outcome} and {other.outcome}")
+        if None not in (other.value, process.value) and other.value != process.value:
+            raise RuleBroken(f"ranks {process.rank} and {other.rank} have {process.value} and {other.value}")
     if outcome.error in ("ContributionLost", "RootLost"):
         if outcome.ranks & ~dead:
             raise RuleBroken(f"said to be lost, and alive: {outcome}")
@@ -166,9 +209,11 @@ def check_value(value: Any, outcome: Outcome, contract: Contract, size: int) -> 
 class World:
     """All ranks, and what is under way. `deaths`: how many may still be killed."""
 
-    def __init__(self, size: int, contract: Contract, deaths: int, *, expires: bool = False) -> None:
+    def __init__(
+        self, size: int, contract: Contract, deaths: int, *, expires: bool = False, direct: bool = False
+    ) -> None:
         self.size, self.contract, self.deaths, self.expires = size, contract, deaths, expires
-        self.processes = [Process(rank, size) for rank in range(size)]
+        self.processes = [Process(rank, size, direct) for rank in range(size)]
         self.links: dict[tuple[int, int], deque[Message]] = {}
         self.dead = 0
         self.unheard: set[tuple[int, int]] = set()
@@ -184,6 +229,8 @@ class World:
             if not process.called:
                 found.append(("call", process.rank))
             found += [("compute", process.rank, number) for number in process.computing]
+            if process.reading:
+                found += [("read", process.rank)]
             if self.expires and process.called and process.outcome is None:
                 member = process.members.members.get(KEY)
                 if member is not None and not member.expired:
@@ -208,13 +255,14 @@ class World:
             self.unheard |= {(other.rank, rank) for other in self.living()}
             self.links = {link: queue for link, queue in self.links.items() if link[1] != rank}
             process.computing.clear()
+            process.reading.clear()
             return
         if kind == "call":
             sent = process.call(self.contract)
         elif kind == "compute":
             sent = process.compute(event[2])
-        elif kind == "vanish":
-            sent = process.vanish(*event[2:])
+        elif kind in ("vanish", "read", "unread"):
+            sent = getattr(process, kind)(*event[2:])
         elif kind == "expire":
             sent = process.expire()
         elif kind == "hear":

@@ -75,3 +75,21 @@ def test_what_is_no_path_is_refused(kept_files: Path, path: Any) -> None:
     with pytest.raises(RegistrationError, match="keep_file takes a path"):
         ckpt.keep_file(path)
     assert not is_kept("/")
+
+
+def test_what_a_program_says_for_ckpt_status() -> None:
+    """What a function raises is said: it shall not keep the rank from answering."""
+    hooks = Hooks()
+
+    def fails() -> str:
+        raise ZeroDivisionError("by design")
+
+    for function in (lambda: "step 3", lambda: "", fails, lambda: "x" * 1000):
+        hooks.on_status(function)
+    says = hooks.said()["says"]
+    assert says[0] == "step 3" and says[1].endswith("raised ZeroDivisionError: by design")
+    assert len(says) == 3 and len(says[2]) == 500
+    hooks.remove(fails)
+    assert len(hooks.said()["says"]) == 2
+    with pytest.raises(RegistrationError, match="takes a function"):
+        hooks.on_status("step 3")  # type: ignore[arg-type, type-var]

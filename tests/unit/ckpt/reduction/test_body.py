@@ -132,7 +132,7 @@ def test_one_rank_without_a_job() -> None:
         {"copies": 3},
         {"late": "wait"},
         {"name": 7},
-        {"on_loss": "restart"},
+        {"on_loss": "again"},
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             allreduce(x, **wrong)

@@ -1,17 +1,22 @@
-"""Copies in files: what is written is what is read, or nothing."""
+"""Memory of the host: what others read is what was put there, or nothing."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 np = pytest.importorskip("numpy")
 
+import ckpt  # noqa: E402
 from ckpt.reduction import Body, copies  # noqa: E402
-from ckpt.reduction.copies import LEAST_BYTES, Gone, Store, Stored  # noqa: E402
+from ckpt.reduction.body import Packed  # noqa: E402
+from ckpt.reduction.copies import LEAST_BYTES, Gone, Memory, Piece, Where  # noqa: E402
 
 
 class Text(Body):
@@ -25,54 +30,139 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stored(value: object) -> Stored:
-    found = Store().store(value)
-    assert found is not None
-    return found
+@pytest.fixture
+def epoch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    epochs = [0]
+    monkeypatch.setattr(ckpt, "epoch", lambda: epochs[0])
+    return epochs
+
+
+def put(value: object, owner: Memory | None = None) -> Piece:
+    piece = (owner or Memory(0)).put(value)
+    assert piece is not None
+    return piece
 
 
 @pytest.mark.parametrize("dtype", ["f8", "?", "c16", ">i4", "u1"])
-def test_an_array_comes_back(dtype: str) -> None:
+def test_an_array_is_read_where_it_lies(dtype: str) -> None:
     array = (np.arange(3 * LEAST_BYTES).reshape(3, -1) % 7).astype(dtype)
-    copy = stored(array).load()
-    assert copy.dtype == array.dtype and copy.shape == array.shape and (copy == array).all()
+    piece, reader = put(array), Memory(1)
+    there = reader.find(piece.where)
+    assert there.dtype == array.dtype and there.shape == array.shape and (there == array).all()
+    assert reader.check(piece.where) and not there.flags.writeable
+    copy = reader.load(piece.where)
+    del piece
+    assert (copy == array).all() and not reader.check(Where("elsewhere", 1, "f8", (1,)))
 
 
 def test_a_body_comes_back() -> None:
-    assert stored(Text("x" * LEAST_BYTES)).load().body().text == "x" * LEAST_BYTES
+    piece = put(Packed.of(Text("x" * LEAST_BYTES)))
+    assert Memory(1).load(piece.where).body().text == "x" * LEAST_BYTES
 
 
-def test_what_is_small_is_not_written(memory: Path) -> None:
-    assert Store().store(np.zeros(4)) is None and Store().store(Text("x")) is None
-    assert not list(memory.iterdir())
+def test_what_is_small_or_finds_no_room_is_not_put_there(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Memory(0).put(np.zeros(4)) is None and not list(memory.iterdir())
+    monkeypatch.setattr(copies, "folder", lambda: memory / "not there")
+    owner = Memory(0)
+    assert owner.put(np.zeros(LEAST_BYTES)) is None and owner.is_full
 
 
-def test_a_copy_that_is_not_there_or_not_whole_is_gone() -> None:
-    copy = stored(np.zeros(LEAST_BYTES))
-    os.truncate(copy.path, LEAST_BYTES)
-    with pytest.raises(Gone, match="items of"):
-        copy.load()
-    copy.remove()
-    copy.remove()
-    with pytest.raises(Gone, match="No such file"):
-        copy.load()
+def test_what_is_taken_away_is_gone_though_it_is_still_mapped(epoch: list[int]) -> None:
+    owner, reader = Memory(0), Memory(1)
+    piece = put(np.ones(LEAST_BYTES), owner)
+    where = piece.where
+    there = reader.find(where)
+    del piece
+    assert not reader.check(where) and there[0] == 1
+    with pytest.raises(Gone, match="something else"):
+        reader.load(where)
+    other = put(np.zeros(LEAST_BYTES), owner)  # the same memory
+    assert other.where.path == where.path and reader.load(other.where)[0] == 0
+    with pytest.raises(Gone, match="something else"):
+        reader.find(where)
+
+
+def test_memory_is_not_used_again_if_an_image_was_taken_since(epoch: list[int], memory: Path) -> None:
+    """Images are written by a copy of the process, which shares it: a silent wrong result after a restart otherwise."""
+    owner = Memory(0)
+    piece = put(np.ones(LEAST_BYTES), owner)
+    path, there = piece.where.path, piece.value
+    epoch[0] = 1
+    del piece
+    other = put(np.zeros(LEAST_BYTES), owner)
+    assert other.where.path != path and there[0] == 1 and not os.path.exists(path)
+
+
+def test_an_image_has_the_content_and_a_restart_puts_it_where_it_was() -> None:
+    array = np.arange(LEAST_BYTES)
+    piece = put(array)
+    where = piece.where
+    loaded = pickle.loads(pickle.dumps(piece))
+    assert type(loaded) is np.ndarray and (loaded == array).all()
+    del piece
+    reader = Memory(1)
+    with pytest.raises(Gone):
+        reader.load(where)
+    again = Memory(0).put(loaded, where)
+    assert again is not None and again.where == where and (reader.load(where) == array).all()
+    with pytest.raises(TypeError, match="no part of an image"):
+        pickle.dumps(again._mapping)
+
+
+def test_it_outlives_a_process_that_is_killed() -> None:
+    program = (
+        "import os, numpy as np\nfrom ckpt.reduction.copies import Memory\n"
+        "memory = Memory(0)\npiece = memory.put(np.arange(100000))\n"
+        "print(*piece.where[:2], flush=True)\nos.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    path, mark = done.stdout.split()
+    try:
+        loaded = Memory(1).load(Where(path, int(mark), "<i8", (100000,)))
+        assert (loaded == np.arange(100000)).all()
+    finally:
+        os.unlink(path)
 
 
 def test_it_is_private_and_overwrites_nothing_of_others(memory: Path) -> None:
-    store = Store()
-    copy = store.store(np.zeros(LEAST_BYTES))
-    assert copy is not None and stat.S_IMODE(os.stat(copy.path).st_mode) == 0o600
+    owner = Memory(0)
+    piece = put(np.zeros(LEAST_BYTES), owner)
+    path = Path(piece.where.path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     (memory / "precious").write_text("precious")
-    copy.remove()
-    os.symlink(memory / "precious", copy.path)
-    again = store.store(np.ones(LEAST_BYTES), copy)
-    assert again is not None and again.path == copy.path and again.load()[0] == 1
+    path.unlink()
+    path.symlink_to(memory / "precious")
+    with pytest.raises(Gone):
+        Memory(1).find(piece.where)
+    again = owner.put(np.ones(LEAST_BYTES), piece.where)
+    assert again is not None and Memory(1).load(again.where)[0] == 1
     assert (memory / "precious").read_text() == "precious"
 
 
-def test_without_room_the_value_itself_is_sent(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "folder", lambda: memory / "not there")
-    assert Store().store(np.zeros(LEAST_BYTES)) is None
+def test_a_file_that_is_too_short_is_gone(memory: Path) -> None:
+    piece = put(np.zeros(LEAST_BYTES))
+    os.truncate(piece.where.path, LEAST_BYTES)
+    with pytest.raises(Gone, match="bytes"):
+        Memory(1).find(piece.where)
+    os.truncate(piece.where.path, piece._mapping.nbytes)  # its own mapping is whole again
+
+
+def test_all_is_removed_at_the_end(memory: Path) -> None:
+    owner = Memory(0)
+    kept, dropped = put(np.zeros(LEAST_BYTES), owner), put(np.zeros(LEAST_BYTES), owner)
+    del dropped
+    assert len(list(memory.iterdir())) == 2
+    owner.remove()
+    assert not list(memory.iterdir())
+    del kept
+
+
+def test_the_living_remove_what_a_dead_rank_has_left(memory: Path) -> None:
+    mine, other = put(np.zeros(LEAST_BYTES), Memory(1)), put(np.zeros(LEAST_BYTES), Memory(11))
+    copies.remove_of(1)
+    assert [str(path) for path in memory.iterdir()] == [other.where.path] != [mine.where.path]
 
 
 def test_what_dead_jobs_have_left_is_removed_after_an_hour(memory: Path) -> None:

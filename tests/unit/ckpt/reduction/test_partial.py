@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt.reduction.partial import Attendance, quorum_of
+from ckpt.reduction.messages import Outcome
+from ckpt.reduction.partial import SLOW_TASKS, Attendance, Pace, event_of, pending_text, quorum_of
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,41 @@ def test_a_quorum_that_cannot_be_reached_any_more() -> None:
     assert not book.short  # rank 2 may still come
     book.join(2)
     assert book.short and book.tolerant
+
+
+KEY = ("stack", 0)
+
+
+def outcome(error: str = "", contributors: int = 15, ranks: int = 0) -> Outcome:
+    return Outcome(error, contributors, 15 & ~contributors, -1, 0, 1.0, "why", ranks)
+
+
+def test_what_deaths_have_done_is_an_event() -> None:
+    assert event_of(KEY, outcome(), 0, False) == {} == event_of(KEY, outcome("Mismatch"), 2, False)
+    assert event_of(KEY, outcome(contributors=13), 0, True) == {}, "as it was asked for"
+    lost = event_of(KEY, outcome("ContributionLost", 0, 2), 2, False)
+    assert lost == {"name": "reduction-lost", "reduction": "stack", "ranks": [1], "reason": "why"}
+    partial = event_of(KEY, outcome(contributors=13), 2, False)
+    assert partial == {"name": "reduction-partial", "reduction": "stack", "missing": [1]}
+    assert event_of(KEY, outcome(contributors=13), 2, False, 2) == {}, "it was said before"
+    recovered = event_of(("", 3), outcome(), 6, False)
+    assert recovered == {"name": "reduction-recovered", "reduction": "3", "ranks": [1, 2], "dead": [1, 2]}
+
+
+def test_status_says_what_is_pending_and_whom_it_waits_for() -> None:
+    assert pending_text({}, ()) == ""
+    pending = {KEY: (None, 6), ("", 4): (None, None), ("late", 0): (None, None)}
+    text = "reductions pending: 'stack' waits for ranks 1, 2; number 4; 'late', not called here"
+    assert pending_text(pending, [KEY, ("", 4)]) == text
+    assert pending_text({("", n): (None, None) for n in range(6)}, range(6)).endswith(" and 2 more")
+
+
+def test_who_is_slow_for_long_is_told_of_once() -> None:
+    pace, said = Pace(), []
+    for step in range(3 * SLOW_TASKS):
+        said += pace.look({0: 2_000_000 + step, 1: 20_000_000 + step, 2: 2_100_000 + step})
+        said += pace.look({0: 2_000_000 + step, 1: 20_000_000 + step, 2: 2_100_000 + step})  # no new tasks
+    assert said == [{"slow": 1, "ms": 20.0, "others_ms": 2.1}]
+    for step in range(2 * SLOW_TASKS):  # every second task: it does not persist
+        said += pace.look({0: 2_000_000 + step, 1: (2 if step % 2 else 20) * 1_000_000 + step})
+    assert len(said) == 1

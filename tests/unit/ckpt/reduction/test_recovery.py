@@ -24,17 +24,17 @@ def test_the_next_root_is_found_around_the_ring() -> None:
         next_root(0, 2, 3)
 
 
-def test_copies_go_to_the_next_ranks_that_live() -> None:
-    """Equation (4) of the paper: (i + 1) mod p."""
-    assert [copy_places(rank, 4, 0, 1) for rank in range(4)] == [[1], [2], [3], [0]]
-    assert copy_places(3, 4, 0, 2) == [0, 1]
+def test_copies_go_to_the_master_and_the_next_ranks_that_live() -> None:
+    """Equation (4) of the paper, (i + 1) mod p, after the master, whose copy comes with the call."""
+    assert [copy_places(rank, 4, 0, 1) for rank in range(4)] == [[1], [0], [0], [0]]
+    assert [copy_places(rank, 4, 0, 2) for rank in range(4)] == [[1, 2], [0, 2], [0, 3], [0, 1]]
     assert copy_places(3, 4, path_of([0]), 1) == [1]
     assert copy_places(0, 4, 0, 0) == []
     assert copy_places(0, 1, 0, 2) == []
 
 
 def test_a_dead_owners_original_is_held_by_one_more() -> None:
-    assert copy_places(1, 4, path_of([1]), 1) == [2, 3]
+    assert copy_places(1, 4, path_of([1]), 1) == [0, 2]
     assert copy_places(1, 4, path_of([1]), 0) == []
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import (
+    BackRequested,
     Boundary,
     Captured,
     CheckpointRequested,
@@ -50,6 +51,7 @@ VOTE = {
         ({"m": "error", "exit_code": 4, "traceback": "E"}, ProgramError(2, 1, 4, "E")),
         ({"m": "request", "what": "checkpoint"}, CheckpointRequested(rank=2)),
         ({"m": "request", "what": "checkpoint", "wait": True}, CheckpointRequested(rank=2, waits=True)),
+        ({"m": "request", "what": "go-back", "reason": "lost"}, BackRequested(2, 1, "lost")),
         ({"m": "request", "what": "coffee"}, None),
         ({"m": "event", "event": "fork-failed"}, None),
         ({"m": "status"}, None),

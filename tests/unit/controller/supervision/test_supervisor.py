@@ -13,6 +13,7 @@ from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
     AgentLost,
+    BackRequested,
     Begin,
     Captured,
     CheckpointRequested,
@@ -554,6 +555,31 @@ def test_the_last_death_can_be_what_finishes_the_job() -> None:
     job = tolerant(2)
     job.handle(Finished(0, 0, 0), now_ns=0)
     assert Send({"m": "release"}) in job.handle(Died(1, 0, signal=9), now_ns=0)
+
+
+def test_a_program_that_cannot_go_on_without_the_dead_has_the_job_go_back() -> None:
+    """All ranks are there again, as after a death without --on-failure continue; what others ask is answered by that."""
+    job = tolerant()
+    job.handle(Died(1, 0, signal=9), now_ns=MS)
+    actions = job.handle(BackRequested(0, 0, "data of rank 1 are lost"), now_ns=MS)
+    assert of(Fence, actions) == [Fence(0)] and job.phase == "fencing"
+    assert job.handle(BackRequested(2, 0, "the same"), now_ns=MS) == []
+    actions = job.handle(Fenced(0), now_ns=MS)
+    assert of(Launch, actions) and not job.failed and job.restarts == 1
+    (log,) = of(Log, actions)
+    assert (
+        log.event == "restarting"
+        and log.fields["reason"] == "rank 0 asks to go back: data of rank 1 are lost"
+    )
+    assert job.handle(BackRequested(0, 0, "of the former incarnation"), now_ns=MS) == []
+
+
+def test_a_job_goes_back_only_as_often_as_it_may_be_restarted() -> None:
+    job = tolerant()
+    job.restarts = job.max_restarts
+    actions = job.handle(BackRequested(0, 0, "lost"), now_ns=MS)
+    assert not of(Launch, actions) and job.phase == "stopping"
+    assert job.outcome is not None and job.outcome.exit_code == 14
 
 
 def test_when_nobody_is_left_the_job_is_interrupted() -> None:

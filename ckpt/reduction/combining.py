@@ -1,0 +1,228 @@
+"""Who combines two values at a rank, and reads results. (driver)
+
+    the handler    arrays up to HANDLER_BYTES with operations of MPI; up to WAITING_BYTES while the program waits
+    the worker     longer ones, where they lie in the host's memory. It is a thread that is no part of images: what it works
+                   on is memory that others may change after the image was taken, and addresses mean nothing after a
+                   restart. The state of the reduction has the task and its inputs; they are given to a new worker then. It
+                   runs no code of the program. One call of numpy for each task, since that takes the interpreter's lock
+                   back once: in pieces, each of them would wait 5 ms for a program that computes in Python. The processor
+                   reads the other's memory and adds at the same time
+    the thread     all that the program has written: bodies, operations of its own. It is part of images, so what it is given
+                   are values in this process's own memory
+
+Not here: which tasks (member.py), threads that are part of images (service.py), memory (copies.py).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import ckpt
+from ckpt.reduction import errors
+from ckpt.reduction.body import OPERATIONS, checksum, combine
+from ckpt.reduction.copies import Gone, Memory, Piece, Where
+from ckpt.reduction.future import Future
+from ckpt.reduction.members import Computing, Members, Reading, Step
+from ckpt.reduction.messages import Key
+from ckpt.reduction.posted import Computed, Missing, Obtained, Posted
+from ckpt.reduction.values import Combination, Values
+
+HANDLER_BYTES = 1 << 20
+"""0.1 ms at most, less than another thread takes to begin."""
+WAITING_BYTES = 16 << 20
+"""A few milliseconds, in which the thread that is here would only wait for the other one."""
+
+
+class Local(NamedTuple):
+    """What this rank's own call has said beside the contract. `own`: the program's operation. `sum`: of the input, if it is
+    to be checked. `warn_ns`: after which a rank that has not called is named. `tolerant`: ranks may be missing."""
+
+    value: Any
+    weight: float
+    own: Any
+    late: str
+    sum: int | None
+    warn_ns: int
+    tolerant: bool
+    on_loss: str = "raise"
+
+
+class Carried(NamedTuple):
+    """A contribution that came too late, for the next reduction of its name."""
+
+    value: Any
+    weight: float
+
+
+class Worker:
+    """The thread, which begins with the first job. In an image it is a new one, without jobs."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def __reduce__(self) -> Any:
+        return Worker, ()
+
+    def give(self, job: Callable[[], None]) -> None:
+        """Have a function called in the thread. It must not raise."""
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._run, daemon=True, name="ckpt.reduction arrays")
+            ckpt.harmless_threads(self.thread)
+            self.thread.start()
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Let it end when its jobs are done."""
+        if self.thread is not None:
+            self._jobs.put(None)
+            self.thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+class Combining:
+    """What a service combines and reads. Its methods need the lock, but `_combine`."""
+
+    def __init__(self, rank: int, size: int, world_rank: int, number: int) -> None:
+        self.rank, self.members = rank, Members(rank, size)
+        self.locals: dict[Key, Local] = {}
+        self.contents: dict[Key, str] = {}
+        self.futures: dict[Key, Future] = {}
+        self.kept: dict[Key, list[Computing]] = {}
+        """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
+        self.values = Values(world_rank, number, size)
+        self.worker = Worker()
+        self.waiting = 0
+        """So many calls of the program wait for results."""
+        self.under_way: dict[tuple[Key, int], Computing | Reading] = {}
+        """What the worker has been given: after a restart it is given anew. Reads have the number 0."""
+
+    def do(self, steps: list[Step]) -> None:
+        raise NotImplementedError
+
+    def give(self, item: Any) -> None:
+        raise NotImplementedError
+
+    def post(self, posted: Posted) -> None:
+        raise NotImplementedError
+
+    def run(self, posted: Posted) -> None:
+        """What was done here at once."""
+        raise NotImplementedError
+
+    def _compute(self, step: Computing) -> None:
+        content = self.contents[step.key]
+        op = content.rpartition("|")[2]
+        if step.key not in self.locals and op not in OPERATIONS:
+            self.kept.setdefault(step.key, []).append(step)  # the program's class may not be there yet
+            return
+        both: list[Any] = []
+        for value in (step.left, step.right):
+            try:
+                both.append(self.values.array(value) if op in OPERATIONS else self.values.own(value))
+            except Gone:
+                self.do(self.members.vanished(step.key, step.number, not both))
+                return
+            if isinstance(value, Where):
+                self._count_read(step.key, value)
+        if op not in OPERATIONS:
+            self.give(step._replace(left=both[0], right=both[1]))
+            return
+        for value in (step.left, step.right):
+            try:
+                self._check_input(step.key, value)
+            except errors.InputChanged as failure:
+                self.do(self.members.trouble(step.key, step.number, "InputChanged", str(failure)))
+                return
+        item, out = self.values.room(both[0])
+        left, right = (each if isinstance(each, Where) else None for each in (step.left, step.right))
+        combination = Combination(op, both[0], both[1], out, (left, right), self.values.memory)
+        if self._at_once(out.nbytes):
+            self.run(combined(step, combination, item))
+        else:
+            self.under_way[step.key, step.number] = step
+            self.worker.give(lambda: self.post(combined(step, combination, item)))
+
+    def _at_once(self, nbytes: int) -> bool:
+        return nbytes <= (WAITING_BYTES if self.waiting else HANDLER_BYTES)
+
+    def _count_read(self, key: Key, where: Where) -> None:
+        future = self.futures.get(key)
+        if future is not None:
+            future.count("bytes_read", where.nbytes)
+
+    def _read(self, step: Reading) -> None:
+        memory = self.values.memory
+        try:
+            memory.find(step.where)
+        except Gone:
+            self.do(self.members.unread(step.key, step.path, step.where))
+            return
+        self._count_read(step.key, step.where)
+        if self._at_once(step.where.nbytes):
+            self.run(obtained(step, memory))
+        else:
+            self.under_way[step.key, 0] = step
+            self.worker.give(lambda: self.post(obtained(step, memory)))
+
+    def _check_input(self, key: Key, value: Any) -> None:
+        local = self.locals.get(key)
+        if local is None or local.sum is None:
+            return
+        given = value.source if isinstance(value, Piece) else value
+        if given is local.value and checksum(given) != local.sum:
+            raise errors.InputChanged(
+                "what this rank gave was written to before the reduction had ended", key[0], (self.rank,)
+            )
+
+    def _combine(self, task: Computing) -> Posted:
+        local = self.locals.get(task.key)
+        began_ns = time.perf_counter_ns()
+        both = (task.left, task.right)
+        try:
+            for value in both:
+                self._check_input(task.key, value)
+            sums = [checksum(each) for each in both] if local and local.sum is not None else []
+            value = combine(both[0], both[1], self.contents[task.key], local and local.own)
+            if sums and sums != [checksum(each) for each in both]:
+                raise errors.CombineFailed("the operation has written to its arguments")
+        except errors.ReductionError as failure:
+            return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
+        except Exception as failure:
+            where = traceback.extract_tb(failure.__traceback__)[-1]
+            text = (
+                f"the operation raised {type(failure).__name__}: {failure} ({where.filename}:{where.lineno})"
+            )
+            return Computed(task.key, task.number, None, 0, "CombineFailed", text)
+        return Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)
+
+
+def combined(step: Computing, combination: Combination, item: Any) -> Posted:
+    """Combine two arrays: what is to be said of it. Called by the worker, too."""
+    began_ns = time.perf_counter_ns()
+    try:
+        missing = combination.run()
+    except Exception as failure:
+        text = f"the operation raised {type(failure).__name__}: {failure}"
+        return Computed(step.key, step.number, None, 0, "CombineFailed", text, is_given=False)
+    if missing is not None:
+        return Missing(step.key, step.number, missing == 0)
+    if isinstance(item, Piece):
+        item.publish()
+    return Computed(step.key, step.number, item, time.perf_counter_ns() - began_ns, is_given=False)
+
+
+def obtained(step: Reading, memory: Memory) -> Posted:
+    """Copy a result from where it lies."""
+    try:
+        return Obtained(step, memory.load(step.where))
+    except Gone:
+        return Obtained(step, None)

@@ -1,0 +1,111 @@
+"""What an item is at a rank, and how it becomes what is combined, sent or given to the program. (driver)
+
+    array, body    in this process's own memory
+    Piece          an array in the host's memory: others read it there
+    Shared         a body, and its pickled contents in the host's memory
+    Packed         a body that came in a message, pickled
+    Where          another rank's, read where it lies
+
+Not here: that memory (copies.py), when any of it happens (service.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ckpt.reduction.body import OPERATIONS, Body, Packed
+from ckpt.reduction.copies import Memory, Piece, Where
+
+
+class Shared(NamedTuple):
+    """A body of this rank, and what others read. `contents`: a Piece; after a restart the body again."""
+
+    body: Body
+    contents: Any
+
+
+def nbytes_of(value: Any) -> int:
+    """Bytes of data in a message with this value."""
+    return len(value.data) if isinstance(value, Packed) else getattr(value, "nbytes", 0)
+
+
+class Values:
+    """The values of one rank. Needs the lock of the channel."""
+
+    def __init__(self, world_rank: int, number: int, size: int) -> None:
+        self.memory = Memory(world_rank, number)
+        self.is_alone = size == 1
+
+    def shared(self, value: Any) -> tuple[Any, Where | None]:
+        """The value as an item, and where others can read it; None: it is small, or there is no room.
+
+        Raises what the body's `pack` and pickle raise."""
+        if isinstance(value, Piece):
+            return value, value.where
+        if self.is_alone:
+            return value, None
+        if isinstance(value, Body):
+            piece = self.memory.put(Packed.of(value))
+            return (value, None) if piece is None else (Shared(value, piece), piece.where)
+        piece = self.memory.put(value)
+        return (value, None) if piece is None else (piece, piece.where)
+
+    def again(self, value: Any, where: Where) -> Piece | None:
+        """After a restart: what others count on, where it was. None: no room, or a body is packed differently now."""
+        value = value.body if isinstance(value, Shared) else value
+        value = Packed.of(value) if isinstance(value, Body) else value
+        return self.memory.put(value, where) if nbytes_of(value) == where.nbytes else None
+
+    def outgoing(self, value: Any, is_result: bool = False) -> Any:
+        """What is sent in a message; for a result, always its content. Raises Gone."""
+        if is_result and isinstance(value, Where):
+            return self.memory.load(value)
+        if isinstance(value, Piece):
+            return value.content()
+        if isinstance(value, Shared):
+            return value.contents.content() if isinstance(value.contents, Piece) else Packed.of(value.body)
+        return Packed.of(value) if isinstance(value, Body) else value
+
+    def array(self, value: Any) -> np.ndarray[Any, Any]:
+        """An array to be read, where it lies. Raises Gone."""
+        if isinstance(value, Where):
+            value = self.memory.find(value)
+        found: np.ndarray[Any, Any] = value.value if isinstance(value, Piece) else value
+        return found
+
+    def own(self, value: Any) -> Any:
+        """An array or body in this process's own memory, for the program's operation. Raises Gone."""
+        if isinstance(value, Where):
+            return self.memory.load(value)
+        if isinstance(value, Piece):
+            return value.content()
+        return value.body if isinstance(value, Shared) else value
+
+    def room(self, like: np.ndarray[Any, Any]) -> tuple[Any, np.ndarray[Any, Any]]:
+        """Where a result is to be: the item, and its array."""
+        piece = None if self.is_alone else self.memory.take(like.dtype.str, like.shape)
+        if piece is not None:
+            return piece, piece.value
+        array = np.empty_like(like)
+        return array, array
+
+
+class Combination(NamedTuple):
+    """Two arrays, `out` for what is made of them, and where the first two lie, if not here."""
+
+    op: str
+    left: np.ndarray[Any, Any]
+    right: np.ndarray[Any, Any]
+    out: np.ndarray[Any, Any]
+    places: tuple[Where | None, Where | None]
+    memory: Memory
+
+    def run(self) -> int | None:
+        """Combine; None, or which of the two was taken away meanwhile: 0 is the left one."""
+        OPERATIONS[self.op][0](self.left, self.right, out=self.out, casting="unsafe")
+        for place, where in enumerate(self.places):
+            if where is not None and not self.memory.check(where):
+                return place
+        return None
