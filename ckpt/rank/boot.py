@@ -54,6 +54,7 @@ def run_rank(
         runtime.outputs.watch(standard_output.outputs())
         ending = Ending(runtime)
         _set_environment(spec)
+        _allow_connections(spec["size"])
         if spec.get("options", {}).get("mpi4py", True):
             mpi4py_alias.install()
         _check_interpreter(runtime)
@@ -223,6 +224,12 @@ def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
     )
     stream.mode = "w"  # type: ignore[misc]
     return stream
+
+
+def _allow_connections(size: int) -> None:
+    from ckpt.rank.network import allow_connections
+
+    allow_connections(size)
 
 
 def _set_environment(spec: Mapping[str, Any]) -> None:
