@@ -235,6 +235,20 @@ class SimulatedDisk(FileSystem):
         self._entries[target] = inode
         self._changes.append(_Change(os.path.dirname(target), entries=((source, None), (target, inode))))
 
+    def link(self, source: str, target: str) -> None:
+        self.faults.check("link", source)
+        if source not in self._entries:
+            raise self._missing(source)
+        if target in self._entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        inode = self._entries[target] = self._entries[source]
+        self._changes.append(_Change(os.path.dirname(target), entries=((target, inode),)))
+
+    def link_count(self, fd: int) -> int:
+        inode, path = self._open[fd]
+        self.faults.check("link_count", path)
+        return sum(other == inode for other in self._entries.values())
+
     def make_directory(self, path: str) -> None:
         self.faults.check("make_directory", path)
         if path in self.directories:
