@@ -33,6 +33,7 @@ PURE = {
     "ckpt.compat": "interpreter",
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
+    "ckpt.controller.hosts": "fleet hostlist lease",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
     "ckpt.diagnosis": "errors errors_map graph models report verdict witnesses",

@@ -81,6 +81,7 @@ ORDER = (
     *(
         "ckpt.controller.supervision",
         "ckpt.controller.launch",
+        "ckpt.controller.hosts",
         "ckpt.controller.service",
         "ckpt.controller.doctor",
     ),

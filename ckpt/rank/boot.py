@@ -248,6 +248,7 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
         "CKPT_JOB": str(spec["job_dir"]),
         "CKPT_RESTARTS": str(spec["restarts"]),
         **({"CKPT_AGENT": spec["mark"]} if spec.get("mark") else {}),
+        **({"CKPT_HOST": str(spec["host_number"])} if spec.get("host_number") else {}),
     }
 
 

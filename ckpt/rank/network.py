@@ -3,6 +3,7 @@
     ZmqWire      a Unix socket in the job's private directory; always with CURVE (RFC 26 of ZeroMQ), whose keys are derived
                  from the job's key: a process that cannot read the key file can neither connect nor be connected to
     FaultyWire   injects the faults of ``CKPT_FAULTS``, when that variable is set
+    HostWire     with ranks on several hosts: tcp between hosts (with CURVE, too), the above inside one
     DirectWire   reads large payloads of ranks on one host from the sender's memory, without sockets and encryption
 
 Not here: the messages (:mod:`ckpt.transport.protocol.endpoint`), the loop of sockets and clocks
@@ -71,12 +72,18 @@ def open_port(
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(key)
     limits = ZmqLimits(peers=spec["size"])
-    wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, limits=limits, on_refused=on_refused)
+    zmq_wire = ZmqWire(f"ipc://{path}", curve=keys, limits=limits, on_refused=on_refused)
+    wire: Wire = zmq_wire
     if plan is not None:
         from ckpt.transport.wires.faultinject import FaultyWire
 
         wire = FaultyWire(wire, plan, spec["rank"])
-    return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock)
+    wire = DirectWire(wire, spec["rank"])
+    if spec.get("listen"):  # the job has ranks on other hosts
+        from ckpt.transport.wires.hostwire import HostWire
+
+        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}:*"))
+    return Port(config, wire, state=state, lock=lock)
 
 
 def _faults() -> FaultPlan | None:

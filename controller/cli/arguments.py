@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from ckpt.controller.cli import hosts
 from ckpt.controller.cli.command import USAGE
 from ckpt.controller.cli.flags import FLAGS, NAMES
 
@@ -272,6 +273,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_running_verbs(verb)
     _add_verbs_for_jobs(verb)
     _add_diagnose(verb)
+    hosts.add_agent(verb("agent", "Serve a job on this host; engines start it (`ckpt run --hosts`)."))
     return parser
 
 
@@ -293,10 +295,12 @@ def _add_running_verbs(verb: Verb) -> None:
         help="auto: go on with the job in DIR if there is one, else start it",
     )
     _add_service_options(run)
+    hosts.add_options(run, seconds)
 
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
     restart.add_argument("job", metavar="JOB[@EPOCH]")
     _add_service_options(restart)
+    hosts.add_options(restart, seconds)
 
     doctor = verb(
         "doctor",

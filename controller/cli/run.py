@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import stat
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
 
 if TYPE_CHECKING:
+    from ckpt.controller.hosts.launcher import HostsLauncher
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.service.report import Reporter
     from ckpt.controller.service.service import ServiceOptions
@@ -45,6 +45,10 @@ DEFAULTS: dict[str, Any] = {
     "connections": "refuse",
     "files": "auto",
     "files_limit": 1 << 30,
+    "hosts": None,
+    "engine_command": None,
+    "interface": None,
+    "lease": 15.0,
 }
 _NS = 1_000_000_000
 
@@ -80,7 +84,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
     from ckpt.controller.supervision.lines import Lines
 
     try:
-        launcher = _launcher(spawned, os.getcwd())
+        launcher = _launcher(spawned, os.getcwd(), arguments, None)
     except FileNotFoundError:
         raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
@@ -99,7 +103,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                 size=arguments.ranks or 1,
                 options={
                     "interpreter": spawned.interpreter.saved(),
-                    "stdin": _standard_input(),
+                    "stdin": scripts.standard_input(),
                     "script": scripts.note(command.script),
                     "files": DEFAULTS["files"],  # jobs without it are older: their files were not recorded
                     **options,
@@ -116,21 +120,6 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
             return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
     finally:
         launcher.close()
-
-
-def _standard_input() -> dict[str, Any] | None:
-    """The standard input of rank 0: `{"kind": "file", "path", "offset"}`. Another kind cannot be read. None: no input."""
-    try:
-        status = os.fstat(0)
-    except OSError:
-        return None  # closed
-    if stat.S_ISREG(status.st_mode):
-        if status.st_nlink == 0:
-            return {"kind": "a file that is deleted already (a here-document, say)"}
-        return {"kind": "file", "path": os.readlink("/proc/self/fd/0"), "offset": os.lseek(0, 0, os.SEEK_CUR)}
-    if stat.S_ISCHR(status.st_mode):
-        return {"kind": "a terminal"} if os.isatty(0) else None
-    return {"kind": "a pipe" if stat.S_ISFIFO(status.st_mode) else "a socket"}
 
 
 def restart(arguments: argparse.Namespace) -> int:
@@ -215,8 +204,9 @@ def _continue_job(
         claim(job, lock)
         directory = _directory_of(job, arguments)
         spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
-        launcher = _launcher(spawned, directory)
+        launcher = _launcher(spawned, directory, arguments, job)
         try:
+            launcher.wait_for_leases(job, lock.found.location is not None, reporter.say)
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()
@@ -239,9 +229,15 @@ def _spawn(
     return spawn_agent(hash_seed=hash_seed, entry=entry, cwd=cwd, interpreter=interpreter)
 
 
-def _launcher(spawned: Spawned, cwd: str) -> LocalLauncher:
+def _launcher(
+    spawned: Spawned, cwd: str, arguments: argparse.Namespace, job: JobDirectory | None
+) -> LocalLauncher | HostsLauncher:
     from ckpt.controller.launch.local import LocalLauncher
 
+    if arguments.hosts or arguments.hostfile or (job is not None and job.options.get("hosts")):
+        from ckpt.controller.cli import hosts
+
+        return hosts.launcher(arguments, job, DEFAULTS, spawned, cwd)
     return LocalLauncher(cwd=cwd, spawned=spawned)
 
 
@@ -307,7 +303,7 @@ def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
 def _drive(
     job: JobDirectory,
     lock: LockHandle,
-    launcher: LocalLauncher,
+    launcher: LocalLauncher | HostsLauncher,
     arguments: argparse.Namespace,
     history: History,
     lines: Lines,

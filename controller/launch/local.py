@@ -13,8 +13,8 @@ import select
 import signal as signals
 import socket
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import MalformedPacket
 from ckpt.controller.launch import procinfo, strays
@@ -23,7 +23,11 @@ from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import AgentProcess, Spawned, spawn_agent
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.history import Process
+from ckpt.controller.supervision.plan import Node
 from ckpt.store.disk.privacy import open_regular
+
+if TYPE_CHECKING:
+    from ckpt.store import JobDirectory
 
 SOCKET_NAME = "agent.sock"
 _END_PATIENCE_S = 5.0
@@ -67,13 +71,28 @@ class LocalLauncher:
         self._lines = messages.LineDecoder()
         self.was_up = False
 
-    def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
-        """Tell the agent which job it serves. `generation`: of the job's lock, which this controller holds."""
+    def serve(
+        self,
+        *,
+        job_dir: str,
+        runtime_dir: str,
+        generation: int,
+        log_name: str = LOG_NAME,
+        bound: bool = False,
+    ) -> None:
+        """Tell the agent which job it serves. `generation`: of the job's lock, which this controller holds. `log_name`: of
+        the agent's log. `bound`: the agent ends, with all ranks, when this process ends."""
         self._generation = generation
-        self._log_path = os.path.join(job_dir, LOG_NAME)
+        self._log_path = os.path.join(job_dir, log_name)
         path = os.path.join(runtime_dir, SOCKET_NAME)
-        self._serving = {"a": "serve", "job": job_dir, "path": path}
+        self._serving = {"a": "serve", "job": job_dir, "path": path, "log": log_name, "bound": bound}
         self._introduce()
+
+    def wait_for_leases(self, job: JobDirectory, interrupted: bool, say: Callable[[str], None]) -> None:
+        """Nothing to wait for: the processes of this host were ended."""
+
+    def nodes(self, size: int) -> list[Node]:
+        return [Node("localhost", size)]
 
     def _introduce(self) -> None:
         assert self._serving is not None

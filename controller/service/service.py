@@ -247,7 +247,7 @@ class Service:
             return
         specs = plan.specs(
             program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files}),
-            plan.place(self.job.size, [plan.Node("localhost", self.job.size)]),
+            plan.place(self.job.size, self.launcher.nodes(self.job.size)),
             incarnation=action.incarnation,
             epoch=action.epoch,
         )
@@ -305,10 +305,11 @@ class Service:
             self._packet(event["rank"], event["incarnation"], event["packet"])
         elif event_name == "started":
             self.pids[event["rank"]] = event["pid"]
-            names = ("rank", "pid", "incarnation", "start_ticks")
-            self._log("rank-started", {name: event[name] for name in names})
+            self._log("rank-started", packet_events.process_of(event, "rank", "incarnation"))
         elif event_name == "state" and not event["ranks"]:
-            self._log("agent-started", {name: event[name] for name in ("pid", "start_ticks", "mark")})
+            self._log("agent-started", packet_events.process_of(event, "mark"))
+        elif event_name == "note":
+            self._log(event["event"], event["fields"])
         else:
             if event_name == "died":
                 self.pids.pop(event["rank"], None)

@@ -65,6 +65,7 @@ def specs(
         {
             "rank": placement.rank,
             "size": len(placements),
+            "host": placement.node,
             "local_rank": placement.local_rank,
             "local_size": placement.local_size,
             "job_id": program.job_id,

@@ -179,6 +179,15 @@ class ZmqWire:
         self._connected_ns[rank] = time.monotonic_ns()
         self._senders[rank] = partial(backend.Socket.send, peer)
 
+    def listen_also(self, address: str) -> str:
+        """Listen at `address`, too; return it with its port. Raises AddressError."""
+        self._check_usable()
+        try:
+            self._inbox.bind(address)
+        except zmq.ZMQError as error:
+            raise AddressError(f"cannot listen at {address}: {error}") from error
+        return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+
     def renew(self, rank: int) -> None:
         """Close the connection and open it again, unless it was opened within the last `renew_after_ms`: its handshake may
         still be under way over a slow network.

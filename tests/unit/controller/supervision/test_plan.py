@@ -40,6 +40,7 @@ def test_what_a_rank_is_told() -> None:
     first, second = specs(program, place(2, [Node("a", 2)]), incarnation=3, epoch=7)
     assert first == {
         "rank": 0,
+        "host": "a",
         "size": 2,
         "local_rank": 0,
         "local_size": 2,

@@ -1,0 +1,128 @@
+"""Ranks on several hosts: the options of `ckpt run` and `restart` for that, and the verb `agent`, which engines run.
+
+Not here: the work (`ckpt.controller.hosts`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ckpt.controller.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.launch.spawning import Spawned
+    from ckpt.store import JobDirectory
+
+__all__ = ["agent", "add_agent", "add_options", "launcher", "read_hosts"]
+
+_JOIN_LIMIT_S = 60.0
+
+
+def agent(arguments: argparse.Namespace) -> int:
+    """The verb `agent`."""
+    from ckpt.controller.hosts.agent import agent as serve
+
+    return serve(arguments)
+
+
+def read_hosts(arguments: argparse.Namespace) -> None:
+    """Put the hosts of `--hostfile` in the place of `--hosts`. Raises UsageError for what cannot be used."""
+    from ckpt.controller.hosts import hostlist
+    from ckpt.controller.hosts.engine import Engine
+    from ckpt.controller.hosts.lease import LEAST_LEASE_NS
+
+    if arguments.hostfile is not None:
+        if arguments.hosts is not None:
+            raise UsageError("--hosts and --hostfile: give one of them")
+        try:
+            with open(arguments.hostfile, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--hostfile {arguments.hostfile}: {error}") from None
+        arguments.hosts = hostlist.text_of(hostlist.of_file(text, arguments.hostfile))
+    elif arguments.hosts is not None:
+        arguments.hosts = hostlist.text_of(hostlist.of_text(arguments.hosts))
+    if arguments.files is None:
+        arguments.files = "off"  # what ranks have changed on another host could not be put back from here
+    if arguments.engine_command is not None:
+        Engine(arguments.engine_command)
+    if arguments.lease is not None and arguments.lease * 1e9 < LEAST_LEASE_NS:
+        raise UsageError(f"--lease {arguments.lease:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
+
+
+def launcher(
+    arguments: argparse.Namespace,
+    job: JobDirectory | None,
+    defaults: Mapping[str, Any],
+    spawned: Spawned,
+    cwd: str,
+) -> HostsLauncher:
+    """The launcher for the hosts of the command line, or else those of the job. Raises UsageError."""
+    from ckpt.controller.hosts import hostlist
+    from ckpt.controller.hosts.engine import Engine
+    from ckpt.controller.hosts.launcher import HostsLauncher
+
+    read_hosts(arguments)
+    options = {**defaults, **({} if job is None else job.options)}
+    options |= {name: given for name in defaults if (given := getattr(arguments, name)) is not None}
+    size = job.size if job is not None else arguments.ranks or 1
+    if options["files"] != "off":
+        raise UsageError("--files is for ranks on one host; with --hosts leave it out, or say off")
+    nodes = hostlist.of_text(options["hosts"])
+    hostlist.check_size(size, nodes)
+    if options["on_failure"] == "continue":
+        raise UsageError("--on-failure continue is for ranks on one host; with --hosts leave it out")
+    return HostsLauncher(
+        nodes,
+        engine=Engine(options["engine_command"]),
+        lease_ns=round(options["lease"] * 1e9),
+        interface=options["interface"],
+        limit_s=_JOIN_LIMIT_S,
+        cwd=cwd,
+        spawned=spawned,
+    )
+
+
+def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]) -> None:
+    """The options for several hosts. `seconds`: the type of a duration."""
+    add = parser.add_argument
+    add(
+        "--hosts",
+        metavar="HOST:N,…",
+        help="run the ranks on these hosts, up to N on each (1 without a number); more hosts than needed are spares",
+    )
+    add(
+        "--hostfile",
+        metavar="FILE",
+        help="the same from a file: a host in each line (HOST, HOST:N or HOST slots=N)",
+    )
+    add(
+        "--engine-command",
+        metavar="COMMAND",
+        help="how a command is run on a host, with {host} and {agent} in it (default: ssh)",
+    )
+    add(
+        "--interface",
+        metavar="NAME|NETWORK",
+        help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16)",
+    )
+    add(
+        "--lease",
+        type=seconds,
+        metavar="S",
+        help="a host that is silent for so long is given up, and has ended its ranks by then (default 15)",
+    )
+
+
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb `agent`; only engines use them."""
+    texts = ("--job", "--job-id", "--host", "--controller", "--cwd", "--entry")
+    for name in texts:
+        parser.add_argument(name, required=True, help=argparse.SUPPRESS)
+    for name in ("--index", "--hosts", "--generation", "--hash-seed"):
+        parser.add_argument(name, required=True, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--lease", required=True, type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--interface", help=argparse.SUPPRESS)
