@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any
 
 from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES, PICKLER_SAVE
+from ckpt.compat.threads import is_captured_in_threads
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS
@@ -32,7 +33,6 @@ __all__ = [
     "check_frame",
     "check_hash",
     "check_library",
-    "declare_stand_in",
     "is_of_library",
 ]
 
@@ -73,15 +73,8 @@ def is_of_library(code: CodeType) -> bool:
     return code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS
 
 
-_stand_ins: dict[int, CodeType] = {}
-
 _ABOVE = "ckpt.reduction"
 """A package on ckpt's public names: its thread is one of the program's. Where it calls ckpt, that frame is looked at."""
-
-
-def declare_stand_in(function: Any) -> None:
-    """A function of ckpt that takes the place of one of a library, and can be captured in any thread as that one can."""
-    _stand_ins[id(function.__code__)] = function.__code__
 
 
 def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: bool = False) -> None:
@@ -90,8 +83,8 @@ def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: boo
     name = getattr(func, "__globals__", {}).get("__name__") or "" if is_other_thread else ""
     if (
         (name == "ckpt" or name.startswith("ckpt."))
-        and id(code) not in _stand_ins
         and not name.startswith(_ABOVE)
+        and not is_captured_in_threads(func)
     ):
         raise Refused("it is inside of a call of ckpt", location(code, lasti))
     if is_other_thread and not is_of_library(code):
