@@ -29,6 +29,7 @@ from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.service.livestatus import LiveStatus
 from ckpt.controller.service.passthrough import Passthrough
+from ckpt.controller.service.placing import Placer
 from ckpt.controller.service.report import Reporter
 from ckpt.controller.service.signals import PASSES, STOPS, SignalSource
 from ckpt.controller.supervision import packet_events, past, plan
@@ -121,15 +122,13 @@ class Service:
         )
         self.selector = selectors.DefaultSelector()
         self.clients = ClientServer(self.runtime_dir, self.selector, self._question)
-        paths = [
-            (rank, stream, job.output_path(rank, stream))
-            for rank in range(job.size)
-            for stream in ("out", "err")
-        ]
+        ranks = range(job.size)
+        paths = [(rank, name, job.output_path(rank, name)) for rank in ranks for name in ("out", "err")]
         self.passthrough = Passthrough(
             paths, reporter.output, reporter.say, from_end=history.incarnation >= 0
         )
         self.signals = SignalSource()
+        self.placer = Placer(job.size, launcher, self._log)
         self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
         self.pids: dict[int, int] = {}
         self.questions: list[LiveStatus] = []
@@ -247,7 +246,7 @@ class Service:
             return
         specs = plan.specs(
             program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files}),
-            plan.place(self.job.size, self.launcher.nodes(self.job.size)),
+            self.placer.place(),
             incarnation=action.incarnation,
             epoch=action.epoch,
         )

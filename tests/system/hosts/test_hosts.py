@@ -125,6 +125,7 @@ def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     assert fenced["proof"] == ("reaped" if fault is engine_killed else "lease")
     job.wait_event("restarted")
     assert where(job, 1) == {0: "h2", 1: "h2", 2: "h4", 3: "h4"}
+    assert job.events("ranks-moved")[0]["to"] == {"2": "h4", "3": "h4"}
     job.wait_event("committed", len(job.events("committed")) + 1)
     hosts.cable("h3", "up")
     hosts.send("h3", signal.SIGCONT)
