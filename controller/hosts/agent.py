@@ -19,6 +19,7 @@ import platform
 import select
 import shutil
 import sys
+import threading
 from typing import Any
 
 from ckpt.controller.errors import LaunchFailed
@@ -26,6 +27,7 @@ from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.routes import Door, knock
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
@@ -61,6 +63,7 @@ class _HostAgent:
         self.number = arguments.index
         self.generation = arguments.generation
         self.listen = own_address(arguments.interface, arguments.controller.rpartition(":")[0])
+        self.door = Door(self.listen)
         self.runtime_dir = make_runtime_directory()
         spawned = spawn_agent(hash_seed=arguments.hash_seed, entry=arguments.entry, cwd=arguments.cwd)
         self.ranks = LocalLauncher(cwd=arguments.cwd, spawned=spawned)
@@ -83,7 +86,7 @@ class _HostAgent:
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
         self.ending: tuple[int, str] | None = None
         facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
-        self._report({"e": "join", "pid": os.getpid(), **facts})
+        self._report({"e": "join", "pid": os.getpid(), "door": self.door.address, **facts})
 
     def run(self) -> int:
         try:
@@ -103,6 +106,7 @@ class _HostAgent:
             return code
         finally:
             self.ranks.close()
+            self.door.close()
             self.link.close()
             shutil.rmtree(self.runtime_dir, ignore_errors=True)
 
@@ -119,10 +123,12 @@ class _HostAgent:
             self._report({"e": "renew", "number": number})
 
     def _sleep(self) -> None:
-        fds = [self.link.fileno()]
+        fds = [self.link.fileno(), self.door.fileno()]
         if self.ranks.fileno() >= 0:
             fds.append(self.ranks.fileno())
-        select.select(fds, [], [], max(0.0, (self.lease.deadline_ns() - now_ns()) / 1e9))
+        readable, _, _ = select.select(fds, [], [], max(0.0, (self.lease.deadline_ns() - now_ns()) / 1e9))
+        if self.door.fileno() in readable:
+            self.door.open()
 
     def _turn(self) -> None:
         for _, command in self.link.take():
@@ -141,6 +147,8 @@ class _HostAgent:
         match command.get("a"):
             case "renewed":
                 self.lease.answered(int(command["number"]))
+            case "knock":
+                threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
             case "start":
                 specs = [
                     {
@@ -161,6 +169,10 @@ class _HostAgent:
                 self.ranks.fence(int(command["incarnation"]))
             case "end":
                 self.ending = (0, str(command.get("reason", "told to end")))
+
+    def _knock(self, doors: dict[str, str]) -> None:
+        """In a thread: the lease is to be renewed meanwhile."""
+        self._report({"e": "knocked", "failed": knock(doors)})
 
     def _report(self, event: dict[str, Any]) -> None:
         self.link.send(0, event)

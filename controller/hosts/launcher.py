@@ -2,6 +2,9 @@
 
 Decisions about hosts are the `Fleet`'s; this module has the engine's processes, the connection and the clock. See `Launcher`
 for the interface, and `agent.py` for the other end.
+
+Renewals of leases are answered in the helper thread of the connection: a disk that holds the controller up for longer than a
+lease must not cost the job its hosts.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from ckpt.controller.hosts.engine import Engine, Started
 from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellFence
 from ckpt.controller.hosts.lease import margin_ns
 from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
 from ckpt.controller.supervision.plan import Node
@@ -32,6 +36,7 @@ __all__ = ["HostsLauncher", "now_ns"]
 _ATTENTIVE_NS = 200_000_000
 _END_PATIENCE_S = 8.0
 _POLL_S = 0.01
+_ROUTES_LIMIT_S = 15.0
 
 
 def now_ns() -> int:
@@ -70,6 +75,8 @@ class HostsLauncher:
         self._events: list[dict[str, Any]] = []
         self._gone: list[str] = []
         self._ended: set[int] = set()
+        self._doors: dict[int, str] = {}
+        self._knocked: dict[int, dict[str, str]] = {}
         self._version = ""
 
     # ---- bringing up -------------------------------------------------------------------------------------
@@ -86,6 +93,7 @@ class HostsLauncher:
         port = wire.address.rpartition(":")[2]
         hosts = len(self.fleet.hosts)
         self._link = Link(wire, job_id=job.job_id, rank=0, hosts=hosts, generation=generation)
+        self._link.on_renewal = self._renewal
         self._link.port.attentive_ns = _ATTENTIVE_NS
         fd = self._link.fileno()
         self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
@@ -134,13 +142,39 @@ class HostsLauncher:
                 for index, host in self.fleet.hosts.items():
                     if host.state == "starting":
                         reason = f"its agent did not dial in within {self.limit_s:g} s"
-                        self._do(self.fleet.failed(index, reason))
+                        self._ask(self.fleet.failed, index, reason)
                         self._started[index].stop(0)
                 break
             self._look()
             time.sleep(_POLL_S)
         if sum(node.slots for node in self.fleet.nodes()) < size:
             raise LaunchFailed(f"{size} ranks need more hosts than have answered. {self._failures()}")
+        self._check_routes()
+
+    def _check_routes(self) -> None:
+        """Raise LaunchFailed unless the hosts can reach each other."""
+        joined = self._joined()
+        doors = {index: self._doors[index] for index in joined}
+        if len(joined) < 2:
+            return
+        for index in joined:
+            self._tell([index], {"a": "knock", "doors": others_of(index, doors)})
+        deadline = time.monotonic() + _ROUTES_LIMIT_S
+        while not self._knocked.keys() >= set(self._joined()) and time.monotonic() < deadline:
+            self._look()
+            time.sleep(_POLL_S)
+        for index in self._joined():
+            name = self.fleet.hosts[index].node.name
+            for other, reason in self._knocked.get(index, {}).items():
+                there, address = self.fleet.hosts[int(other)].node.name, doors[int(other)].rpartition(":")[0]
+                raise LaunchFailed(
+                    f"host {name} cannot reach host {there} at {address}: {reason}. Ranks talk by tcp between all hosts, at any "
+                    "port: open it, or name another network (--interface)"
+                )
+            if index not in self._knocked:
+                raise LaunchFailed(
+                    f"host {name} did not say within {_ROUTES_LIMIT_S:g} s whether it reaches the others"
+                )
 
     def _failures(self) -> str:
         return "; ".join(
@@ -179,7 +213,7 @@ class HostsLauncher:
         self._tell(self._joined(), {"a": "signal", "ranks": to, "signal": int(signum), "caught": caught})
 
     def fence(self, incarnation: int) -> None:
-        self._do(self.fleet.fence(incarnation))
+        self._ask(self.fleet.fence, incarnation)
         self._wake()
 
     def _joined(self) -> list[int]:
@@ -216,28 +250,29 @@ class HostsLauncher:
             if index in self._pidfds and (how := started.end()) is not None:
                 self._close_pidfd(index)
                 if index not in self._ended:
-                    self._do(self.fleet.engine_ended(index, how, now_ns()))
-        self._do(self.fleet.tick(now_ns()))
+                    self._ask(self.fleet.engine_ended, index, how, now_ns())
+        self._ask(self.fleet.tick, now_ns())
 
     def _packet(self, index: int, packet: dict[str, Any]) -> None:
         match packet.get("e"):
             case "join":
                 problem = self._unfit(packet)
                 if problem is None:
-                    self._do(self.fleet.joined(index, now_ns()))
+                    self._doors[index] = str(packet["door"])
+                    self._ask(self.fleet.joined, index, now_ns())
                 else:
-                    self._do(self.fleet.failed(index, problem))
+                    self._ask(self.fleet.failed, index, problem)
                     self._tell([index], {"a": "end", "reason": problem})
-            case "renew":
-                self._do(self.fleet.renewed(index, int(packet["number"]), now_ns()))
+            case "knocked":
+                self._knocked[index] = dict(packet["failed"])
             case "fenced":
-                self._do(self.fleet.fenced(index, int(packet["incarnation"])))
+                self._ask(self.fleet.fenced, index, int(packet["incarnation"]))
             case "lost":
                 name = self.fleet.hosts[index].node.name
                 self._gone.append(f"on host {name}: {packet['reason']}")
             case "ended":
                 self._ended.add(index)
-                self._do(self.fleet.ended(index, str(packet["reason"]), now_ns()))
+                self._ask(self.fleet.ended, index, str(packet["reason"]), now_ns())
             case _ if self.fleet.hosts[index].state == "joined":
                 self._events.append({**packet, "host": self.fleet.hosts[index].node.name})
 
@@ -247,6 +282,16 @@ class HostsLauncher:
         if str(packet.get("python")).split(".")[:2] != self._version.split(".")[:2]:
             return f"it has Python {packet.get('python')}, the job runs under {self._version}"
         return None
+
+    def _renewal(self, index: int, number: int) -> bool:
+        return bool(self.fleet.renewed(index, number, now_ns()))
+
+    def _ask(self, method: Callable[..., list[Effect]], *arguments: Any) -> None:
+        """Call a method of the fleet, under the port's lock: the helper thread tells it of renewals."""
+        assert self._link is not None
+        with self._link.port.lock:
+            effects = method(*arguments)
+        self._do(effects)
 
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ckpt.controller.errors import MalformedPacket
@@ -40,6 +40,8 @@ class Link:
         config = EndpointConfig(job=int(job_id, 16), rank=rank, size=hosts + 1, incarnation=generation)
         self.port = Port(config, wire)
         self.received: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
+        self.on_renewal: Callable[[int, int], bool] | None = None
+        """Called in the helper thread, under the port's lock, with the sender and number of a renewal; True: answer it."""
         self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
         self.port.on_messages = self._on_messages
@@ -55,9 +57,17 @@ class Link:
 
     def _on_messages(self, source: int, packets: list[Buffer]) -> None:
         self.port.endpoint.consumed(source, sum(map(len, packets)), len(packets))
-        for packet in packets:
-            with contextlib.suppress(MalformedPacket):
-                self.received.append((source, messages.decode(packet)))
+        for data in packets:
+            try:
+                packet = messages.decode(data)
+            except MalformedPacket:
+                continue
+            if packet.get("e") == "renew" and self.on_renewal is not None:
+                number = int(packet["number"])
+                if self.on_renewal(source, number):
+                    self.port.send(source, messages.encode({"a": "renewed", "number": number}))
+                continue
+            self.received.append((source, packet))
         os.eventfd_write(self._event_fd, 1)
 
     def take(self) -> list[tuple[int, dict[str, Any]]]:
@@ -72,7 +82,7 @@ class Link:
     def send(self, to: int, packet: dict[str, Any]) -> None:
         """Send one packet; never waits."""
         with self.port.lock:
-            self.port.send(to, json.dumps(packet, separators=(",", ":")).encode())
+            self.port.send(to, messages.encode(packet))
 
     def drop(self, other: int) -> None:
         """This peer is dead: nothing is kept for it any more."""

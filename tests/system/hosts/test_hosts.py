@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -279,6 +280,58 @@ def test_a_host_that_cannot_be_used_is_named_and_the_others_go_on_if_they_are_en
     assert other.process.wait(60) == 1
     assert "4 ranks need more hosts than have answered. host h9: the engine's command ended" in other.stderr
     hosts.wait_until_empty(hosts.names)
+
+
+def test_two_hosts_that_cannot_reach_each_other_are_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path
+) -> None:
+    """Both reach the controller: without this the ranks would wait for each other for ever."""
+    unreachable = ("ip", "-n", hosts.namespace("h2"), "route", "add", "prohibit", "10.88.0.3/32")
+    subprocess.run(unreachable, check=True, timeout=20)
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    assert job.process.wait(60) == 1
+    assert "host h2 cannot reach host h3 at 10.88.0.3: " in job.stderr
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_a_host_that_does_not_see_the_job_directory_is_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    hidden = f"unshare --mount sh -c 'test {{host}} = h2 || mount -t tmpfs none {tmp_path}; exec \"$@\"' sh"
+    engine = hosts.engine().replace("{agent}", "") + hidden + " {agent}"
+    job = start(
+        ring,
+        STEPS,
+        ranks=4,
+        hosts="h2:2,h3:2",
+        engine_command=engine,
+        within=hosts.on("h1"),
+        interface="eth0",
+    )
+    assert job.process.wait(60) == 1
+    assert "host h3: the engine's command ended with exit code 10: ckpt: no such job directory" in job.stderr
+
+
+@pytest.mark.nightly
+def test_a_tenth_of_all_packets_is_lost(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    if shutil.which("nft") is None:
+        pytest.skip("needs nft")
+    for name in ("h2", "h3"):
+        rules = (
+            "add table ip t; add chain ip t c { type filter hook input priority 0; }; "
+            "add rule ip t c numgen random mod 10 < 1 drop"
+        )
+        subprocess.run((*hosts.on(name), "nft", rules), check=True, timeout=20)
+    job = spread(start, hosts, ring, "h2:2,h3:2", lease=10)
+    job.wait_event("committed", 2)
+    os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert not job.events("host-lost")
 
 
 @pytest.mark.parametrize(
