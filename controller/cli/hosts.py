@@ -14,9 +14,10 @@ from ckpt.controller.errors import UsageError
 if TYPE_CHECKING:
     from ckpt.controller.hosts.launcher import HostsLauncher
     from ckpt.controller.launch.spawning import Spawned
+    from ckpt.controller.supervision.plan import Node
     from ckpt.store import JobDirectory
 
-__all__ = ["agent", "add_agent", "add_options", "launcher", "read_hosts"]
+__all__ = ["agent", "add_agent", "add_options", "are_several", "launcher", "read_options"]
 
 _JOIN_LIMIT_S = 60.0
 
@@ -28,29 +29,49 @@ def agent(arguments: argparse.Namespace) -> int:
     return serve(arguments)
 
 
-def read_hosts(arguments: argparse.Namespace) -> None:
-    """Put the hosts of `--hostfile` in the place of `--hosts`. Raises UsageError for what cannot be used."""
+def are_several(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
+    """Does the command line, or else the job, name hosts?"""
+    return bool(arguments.hosts or arguments.hostfile or (job is not None and job.options.get("hosts")))
+
+
+def read_options(
+    arguments: argparse.Namespace, job: JobDirectory | None, defaults: Mapping[str, Any]
+) -> tuple[list[Node], dict[str, Any]]:
+    """The hosts, and all options: of the command line, or else of the job. What is read of the command line is put there as
+    it is to be saved. Raises UsageError for what cannot be used."""
     from ckpt.controller.hosts import hostlist
+    from ckpt.controller.hosts.addresses import own_address
     from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.lease import LEAST_LEASE_NS
 
-    if arguments.hostfile is not None:
-        if arguments.hosts is not None:
+    if arguments.hosts is not None:
+        if arguments.hostfile is not None:
             raise UsageError("--hosts and --hostfile: give one of them")
+        arguments.hosts = hostlist.text_of(hostlist.of_text(arguments.hosts))
+    elif arguments.hostfile is not None:
         try:
             with open(arguments.hostfile, encoding="utf-8") as file:
                 text = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--hostfile {arguments.hostfile}: {error}") from None
         arguments.hosts = hostlist.text_of(hostlist.of_file(text, arguments.hostfile))
-    elif arguments.hosts is not None:
-        arguments.hosts = hostlist.text_of(hostlist.of_text(arguments.hosts))
+        arguments.hostfile = None
     if arguments.files is None:
         arguments.files = "off"  # what ranks have changed on another host could not be put back from here
-    if arguments.engine_command is not None:
-        Engine(arguments.engine_command)
-    if arguments.lease is not None and arguments.lease * 1e9 < LEAST_LEASE_NS:
-        raise UsageError(f"--lease {arguments.lease:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
+    options = {**defaults, **({} if job is None else job.options)}
+    options |= {name: given for name in defaults if (given := getattr(arguments, name)) is not None}
+    nodes = hostlist.of_text(options["hosts"])
+    hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
+    Engine(options["engine_command"])
+    if options["lease"] * 1e9 < LEAST_LEASE_NS:
+        raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
+    if options["interface"] is not None:
+        own_address(options["interface"])
+    if options["files"] != "off":
+        raise UsageError("--files is for ranks on one host; with --hosts leave it out, or say off")
+    if options["on_failure"] == "continue":
+        raise UsageError("--on-failure continue is for ranks on one host; with --hosts leave it out")
+    return nodes, options
 
 
 def launcher(
@@ -60,21 +81,11 @@ def launcher(
     spawned: Spawned,
     cwd: str,
 ) -> HostsLauncher:
-    """The launcher for the hosts of the command line, or else those of the job. Raises UsageError."""
-    from ckpt.controller.hosts import hostlist
+    """The launcher for several hosts. Raises UsageError."""
     from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.launcher import HostsLauncher
 
-    read_hosts(arguments)
-    options = {**defaults, **({} if job is None else job.options)}
-    options |= {name: given for name in defaults if (given := getattr(arguments, name)) is not None}
-    size = job.size if job is not None else arguments.ranks or 1
-    if options["files"] != "off":
-        raise UsageError("--files is for ranks on one host; with --hosts leave it out, or say off")
-    nodes = hostlist.of_text(options["hosts"])
-    hostlist.check_size(size, nodes)
-    if options["on_failure"] == "continue":
-        raise UsageError("--on-failure continue is for ranks on one host; with --hosts leave it out")
+    nodes, options = read_options(arguments, job, defaults)
     return HostsLauncher(
         nodes,
         engine=Engine(options["engine_command"]),

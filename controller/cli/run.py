@@ -17,6 +17,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from ckpt.controller.cli import hosts
 from ckpt.controller.cli.command import Command
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
@@ -75,6 +76,8 @@ def _is_job(directory: str) -> bool:
 def _start(command: Command, arguments: argparse.Namespace) -> int:
     """A new job."""
     interpreter, version = None, None
+    if hosts.are_several(arguments, None):
+        hosts.read_options(arguments, None, DEFAULTS)
     if command.interpreter is not None:
         from ckpt.controller.launch.interpreter import named
 
@@ -234,9 +237,7 @@ def _launcher(
 ) -> LocalLauncher | HostsLauncher:
     from ckpt.controller.launch.local import LocalLauncher
 
-    if arguments.hosts or arguments.hostfile or (job is not None and job.options.get("hosts")):
-        from ckpt.controller.cli import hosts
-
+    if hosts.are_several(arguments, job):
         return hosts.launcher(arguments, job, DEFAULTS, spawned, cwd)
     return LocalLauncher(cwd=cwd, spawned=spawned)
 

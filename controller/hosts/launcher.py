@@ -168,8 +168,8 @@ class HostsLauncher:
             for other, reason in self._knocked.get(index, {}).items():
                 there, address = self.fleet.hosts[int(other)].node.name, doors[int(other)].rpartition(":")[0]
                 raise LaunchFailed(
-                    f"host {name} cannot reach host {there} at {address}: {reason}. Ranks talk by tcp between all hosts, at any "
-                    "port: open it, or name another network (--interface)"
+                    f"host {name} cannot reach host {there} at {address}: {reason}. Ranks talk by tcp between all hosts, at "
+                    "any port: open it, or name another network (--interface)"
                 )
             if index not in self._knocked:
                 raise LaunchFailed(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.controller.cli.main import main
 from tests.system import apps
 from tests.system.hosts.bed import SSHD, Hosts, needs_hosts
 from tests.system.support import Job, environment, jobs_fixture, run_ckpt, write_app
@@ -351,6 +352,7 @@ def test_a_tenth_of_all_packets_is_lost(
         (["--hosts", "a:4", "--engine-command", "mpiexec {hosts} {agent}"], "is not there yet"),
         (["--hosts", "a:4", "--lease", "0.5"], "--lease 0.5: at least 1 s"),
         (["--hosts", "a:4", "--on-failure", "continue"], "is for ranks on one host"),
+        (["--hosts", "a:4", "--files", "auto"], "--files is for ranks on one host"),
         (
             ["--hosts", "a:4", "--interface", "10.99.0.0/16", "--engine-command", "{host} {agent}"],
             "no such interface",
@@ -358,9 +360,9 @@ def test_a_tenth_of_all_packets_is_lost(
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(
-    tmp_path: Path, options: list[str], says: str
+    tmp_path: Path, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = write_app(tmp_path, "print(1)")
-    done = run_ckpt("run", "-n", 4, "--job", tmp_path / "job", *options, app, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert says in done.stderr
+    assert main(["run", "-n", "4", "--job", str(tmp_path / "job"), *options, str(app)]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()
