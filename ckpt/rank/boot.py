@@ -248,8 +248,22 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
         "CKPT_JOB": str(spec["job_dir"]),
         "CKPT_RESTARTS": str(spec["restarts"]),
         **({"CKPT_AGENT": spec["mark"]} if spec.get("mark") else {}),
-        **({"CKPT_HOST": str(spec["host_number"])} if spec.get("host_number") else {}),
+        **(_of_the_host(spec["host_number"]) if spec.get("host_number") else {}),
     }
+
+
+_HOST_NAMES = ("HOSTNAME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "XDG_RUNTIME_DIR")
+_HOST_PREFIXES = ("SLURM_", "SLURMD_", "PMI_", "PMIX_", "SSH_")
+
+
+def _of_the_host(number: int) -> dict[str, str]:
+    """With ranks on several hosts: variables whose values belong to a host, not to the program."""
+    found = {
+        name: text
+        for name, text in os.environ.items()
+        if name in _HOST_NAMES or name.startswith(_HOST_PREFIXES)
+    }
+    return {**found, "CKPT_HOST": str(number)}
 
 
 # ---------------------------------------------------------------------- the program

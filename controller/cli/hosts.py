@@ -6,6 +6,7 @@ Not here: the work (`ckpt.controller.hosts`).
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ from ckpt.controller.errors import UsageError
 if TYPE_CHECKING:
     from ckpt.controller.hosts.launcher import HostsLauncher
     from ckpt.controller.launch.spawning import Spawned
+    from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.plan import Node
     from ckpt.store import JobDirectory
 
-__all__ = ["agent", "add_agent", "add_options", "are_several", "launcher", "read_options"]
+__all__ = ["agent", "add_agent", "add_options", "are_several", "launcher", "read_options", "wait_for_leases"]
 
 _JOIN_LIMIT_S = 60.0
+_LEASE_BY_DEFAULT_S = 15.0
 
 
 def agent(arguments: argparse.Namespace) -> int:
@@ -95,6 +98,25 @@ def launcher(
         cwd=cwd,
         spawned=spawned,
     )
+
+
+def wait_for_leases(
+    job: JobDirectory, history: History, say: Callable[[str], None], *, is_known: bool
+) -> None:
+    """Wait until no host can have a lease from the controller before this one, which was killed. `is_known`: the event log
+    could be read; else the lease is the one that the job was started with."""
+    from ckpt.controller.hosts.lease import margin_ns
+
+    lease_s = history.lease_s
+    if not is_known and job.options.get("hosts"):
+        lease_s = max(lease_s, float(job.options.get("lease", _LEASE_BY_DEFAULT_S)))
+    if lease_s:
+        wait_s = lease_s + margin_ns(round(lease_s * 1e9)) / 1e9
+        say(
+            f"waiting {wait_s:.1f} s: by then the hosts of the controller before this one have ended their ranks"
+        )
+        job.events.append("waiting-for-leases", s=wait_s)
+        time.sleep(wait_s)
 
 
 def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]) -> None:

@@ -209,7 +209,8 @@ def _continue_job(
         spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
         launcher = _launcher(spawned, directory, arguments, job)
         try:
-            launcher.wait_for_leases(job, lock.found.location is not None, reporter.say)
+            if lock.found.location is not None:  # the controller before this one did not end in good order
+                hosts.wait_for_leases(job, history, reporter.say, is_known=trouble is None)
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()

@@ -103,7 +103,7 @@ class Fleet:
         if host.state != "starting":
             return []
         host.state, host.came_ns = "joined", now_ns
-        fields = {"host": host.node.name, "slots": host.node.slots}
+        fields = {"host": host.node.name, "slots": host.node.slots, "lease_s": self.lease_ns / 1e9}
         return [Answer(index, 0), Note("host-joined", fields)]
 
     def failed(self, index: int, reason: str) -> list[Effect]:

@@ -20,7 +20,6 @@ from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.engine import Engine, Started
 from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellFence
-from ckpt.controller.hosts.lease import margin_ns
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.launch.launcher import AgentGone
@@ -119,17 +118,6 @@ class HostsLauncher:
             self._pidfds[index] = os.pidfd_open(started.process.pid)
             self._epoll.register(self._pidfds[index], select.EPOLLIN)
         self._await_hosts(job.size)
-
-    def wait_for_leases(self, job: JobDirectory, interrupted: bool, say: Callable[[str], None]) -> None:
-        """`interrupted`: the controller before this one did not end in good order. Then wait until no host can have a lease
-        from it any more."""
-        if interrupted:
-            wait_s = (self.fleet.lease_ns + margin_ns(self.fleet.lease_ns)) / 1e9
-            say(
-                f"waiting {wait_s:.1f} s: by then the hosts of the controller before this one have ended their ranks"
-            )
-            job.events.append("waiting-for-leases", s=wait_s)
-            time.sleep(wait_s)
 
     def _address_towards(self, name: str) -> str:
         """The address that the host dials. A name that does not resolve here is no obstacle: an engine may know it."""

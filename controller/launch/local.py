@@ -13,8 +13,8 @@ import select
 import signal as signals
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ckpt.controller.errors import MalformedPacket
 from ckpt.controller.launch import procinfo, strays
@@ -25,9 +25,6 @@ from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.history import Process
 from ckpt.controller.supervision.plan import Node
 from ckpt.store.disk.privacy import open_regular
-
-if TYPE_CHECKING:
-    from ckpt.store import JobDirectory
 
 SOCKET_NAME = "agent.sock"
 _END_PATIENCE_S = 5.0
@@ -87,9 +84,6 @@ class LocalLauncher:
         path = os.path.join(runtime_dir, SOCKET_NAME)
         self._serving = {"a": "serve", "job": job_dir, "path": path, "log": log_name, "bound": bound}
         self._introduce()
-
-    def wait_for_leases(self, job: JobDirectory, interrupted: bool, say: Callable[[str], None]) -> None:
-        """Nothing to wait for: the processes of this host were ended."""
 
     def nodes(self, size: int) -> list[Node]:
         return [Node("localhost", size)]

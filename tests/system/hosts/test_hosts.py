@@ -241,6 +241,41 @@ def test_no_spare_is_left_and_more_ranks_share_a_host(
     assert job.output(0) == result_of(ring, 4, tmp_path)
 
 
+WHERE = (
+    apps._HELD
+    + """
+    import platform
+    import ckpt
+
+    def place():
+        shared = comm.Split_type(1)
+        return os.environ["HOSTNAME"], platform.node(), os.environ["LOCAL_RANK"], shared.size
+
+    comm = ckpt.enable()
+    print(*place(), flush=True)
+    while comm.allreduce(held(), max):
+        sum(range(10000))
+    print(*place())
+"""
+)
+
+
+@pytest.mark.nightly
+def test_what_a_rank_learns_about_its_place_is_the_new_hosts_after_a_move(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path
+) -> None:
+    app = write_app(tmp_path, WHERE)
+    engine = hosts.engine().replace("{agent}", "env HOSTNAME={host}.example {agent}")
+    network = {"within": hosts.on("h1"), "interface": "10.88.0.0/16", "lease": LEASE_S}
+    job = start(app, ranks=4, every=0.3, hosts="h2:3,h3:1", engine_command=engine, **network)
+    job.wait_event("committed", 3)
+    hosts.kill("h3")
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert job.output(3).splitlines() == ["h3.example h3 0 1", "h2.example h2 3 4"]
+    assert job.output(0).splitlines() == ["h2.example h2 0 3", "h2.example h2 0 4"]
+
+
 @pytest.mark.nightly
 def test_all_hosts_are_lost(start: Callable[..., Job], hosts: Hosts, ring: Path) -> None:
     job = spread(start, hosts, ring, "h2:2,h3:2")

@@ -14,6 +14,7 @@ import pytest
 from ckpt.controller.hosts import fleet as fleet_module
 from ckpt.controller.hosts.fleet import AllFenced, Answer, Fleet, Note
 from ckpt.controller.hosts.lease import AgentLease, margin_ns, over_ns
+from ckpt.controller.supervision.history import dump, summarise
 from ckpt.controller.supervision.plan import Node
 
 S = 1_000_000_000
@@ -206,3 +207,12 @@ def test_a_host_that_does_not_start_is_no_loss() -> None:
     assert [node.name for node in fleet.nodes()] == ["a"]
     assert fleet.index_of("b") == 2
     assert fleet.deadline_ns() == over_ns(0, LEASE_NS)
+
+
+def test_the_log_says_how_long_the_hosts_of_the_last_controller_may_have_a_lease() -> None:
+    """A restart waits for that, whatever lease it is given itself."""
+    joined = [{"event": "host-joined", "host": name, "slots": 1, "lease_s": 15.0} for name in "ab"]
+    assert summarise([{"event": "controller"}, *joined]).lease_s == 15.0
+    assert summarise([{"event": "controller"}, *joined, {"event": "controller"}]).lease_s == 0.0
+    replaced = {"event": "continued", **dump(summarise(joined))}
+    assert summarise([replaced]).lease_s == 15.0
