@@ -15,10 +15,10 @@ Rules
 - The end of the journal is found by reading one number after the other, from a hint on. A listing may be old. A network file
   system also remembers that a name was absent: an absence counts only when it is seen again after a file of one's own was
   created in the directory (`Touch`), which makes the client ask the server.
-- Records of lines that were pruned are removed, below the hint only; takeovers never are, so the number that a superseded
-  controller would write next never becomes free. A controller that walked over a journal while records were removed may
-  find a free number in its middle: the hint, read again after the write, shows that, and the takeover is void. If the
-  record at the hint is of no earlier generation, another controller has taken over since, and this one stops.
+- Records of lines that were pruned are removed, below a durable hint only. Takeovers never are, so the number that a
+  superseded controller would write next never becomes free. A controller that walked over a journal while records were
+  removed may find a free number in its middle: the hint, read again after the write, shows that, and the takeover is void.
+  If the record at the hint is of no earlier generation, another controller has taken over since, and this one stops.
 
 Source: link(2) and open(2) of POSIX, and their notes on NFS, for files that are created once.
 

@@ -23,6 +23,7 @@ from ckpt.store.disk.fsio import (
     FileSystem,
     PendingFile,
     close_quietly,
+    commit_file,
     sync_directory,
     write_all,
 )
@@ -96,8 +97,13 @@ class Journal:
             )
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove these records of commits, as far as they lie below the hint. Raises StorageFailed."""
-        below = _hint(self)
+        """Remove these records of commits, of lines that are gone. Raises StorageFailed.
+
+        First the hint is made durable: if after a crash it named a record before a removed one, the next controller would
+        take the gap for the end."""
+        below = self.position.number
+        hint = f"{below}\n".encode()
+        commit_file(self.fs, os.path.join(self.path, JOURNAL), _HINT, hint, replaces=True)
         for number in numbers:
             if 0 < number < below:
                 path = os.path.join(self.path, JOURNAL, journal_name(number))

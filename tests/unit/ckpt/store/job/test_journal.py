@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 from store_helpers import commit, control_of, make_job, on_disk, read_image, write_image
@@ -196,6 +197,22 @@ def test_pruning_removes_the_records_of_lines_and_no_takeover(job: JobDirectory)
     with job.lock() as lock:
         committed(job, lock, 7, "7")
     assert [line.epoch for line in list_lines(job)] == [4, 5, 6, 7]
+
+
+def test_a_hint_that_a_crash_has_set_back_names_no_record_before_a_removed_one(job: JobDirectory) -> None:
+    """The gap was taken for the end of the journal, and a takeover written into it: "the journal does not continue here"."""
+    simulated, disk = on_disk(job, {})
+    disk.directories.add(os.path.join(job.path, "journal"))
+    lock = take_lock(job.path, job.key, job.job_id, disk, journal=True)
+    for epoch in range(1, 6):
+        committed(simulated, lock, epoch, str(epoch))
+    assert prune(simulated, 2, lock=lock).removed
+    for seed in range(100):
+        after, other = on_disk(job, disk.after_crash(Random(seed)))
+        other.directories.add(os.path.join(job.path, "journal"))
+        again = take_lock(job.path, job.key, job.job_id, other, journal=True)
+        assert again.journal is not None and again.journal.position.number == 7
+        committed(after, again, 6, "6")
 
 
 def test_a_failing_call_at_any_step_of_a_commit_or_a_crash_there_loses_nothing(tmp_path: Path) -> None:
