@@ -51,7 +51,6 @@ from ckpt.store.job.journal import (
 )
 from ckpt.store.records.authenticated import digest
 from ckpt.store.records.journal import JournalRecord, journal_name, number_of_name
-from ckpt.transport import jsontext
 from ckpt.transport.records import dataclass
 
 __all__ = ["JOURNAL", "Journal", "open_journal", "read_journal"]
@@ -102,8 +101,7 @@ class Journal:
         First the hint is made durable: if after a crash it named a record before a removed one, the next controller would
         take the gap for the end."""
         below = self.position.number
-        hint = f"{below}\n".encode()
-        commit_file(self.fs, os.path.join(self.path, JOURNAL), _HINT, hint, replaces=True)
+        commit_file(self.fs, os.path.join(self.path, JOURNAL), _HINT, _hint_text(below), replaces=True)
         for number in numbers:
             if 0 < number < below:
                 path = os.path.join(self.path, JOURNAL, journal_name(number))
@@ -202,10 +200,11 @@ def _hint(journal: Journal) -> int:
     """The number in the hint, if that record exists; else the highest number that is listed: a place to begin, no more."""
     fs, directory = journal.fs, os.path.join(journal.path, JOURNAL)
     try:
-        value = jsontext.parse(fs.read_file(os.path.join(directory, _HINT), 64))
-        if type(value) is int and value > 0:
-            fs.file_size(os.path.join(directory, journal_name(value)))
-            return value
+        text = fs.read_file(os.path.join(directory, _HINT), 64)
+        number = number_of_name(text[:-1].decode()) if text[-1:] == b"\n" else None
+        if number:
+            fs.file_size(os.path.join(directory, journal_name(number)))
+            return number
     except (OSError, ValueError, RecordDamaged):
         pass  # missing, half written or wrong
     try:
@@ -215,6 +214,11 @@ def _hint(journal: Journal) -> int:
     return max((number_of_name(name) or 0 for name in names), default=0)
 
 
+def _hint_text(number: int) -> bytes:
+    """As the record's name: half of it, which a crash may leave, is no number."""
+    return f"{journal_name(number)}\n".encode()
+
+
 def _set_hint(journal: Journal, number: int) -> None:
     """Replace the hint. A refusal of the disk is no failure: an older hint is as good, only slower."""
     fs, path = journal.fs, os.path.join(journal.path, JOURNAL, _HINT)
@@ -222,7 +226,7 @@ def _set_hint(journal: Journal, number: int) -> None:
     try:
         fd = fs.create(temporary)
         try:
-            write_all(fs, fd, f"{number}\n".encode(), 0)
+            write_all(fs, fd, _hint_text(number), 0)
         finally:
             close_quietly(fs, fd)
         fs.replace(temporary, path)

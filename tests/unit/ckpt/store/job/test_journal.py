@@ -163,7 +163,9 @@ def test_a_file_system_without_links_has_no_journal(job: JobDirectory) -> None:
     assert journal(job) == []
 
 
-@pytest.mark.parametrize("hint", [b"", b"x\n", b"7\n", b"-1\n", None])
+@pytest.mark.parametrize(
+    "hint", [b"", b"x\n", b"7\n", b"-1\n", b"0000", b"00000009\n", b"00000000\n", b"00000001", None]
+)
 def test_a_wrong_hint_only_costs_time(job: JobDirectory, hint: bytes | None) -> None:
     with job.lock() as lock:
         committed(job, lock, 1, "one")
@@ -200,19 +202,21 @@ def test_pruning_removes_the_records_of_lines_and_no_takeover(job: JobDirectory)
 
 
 def test_a_hint_that_a_crash_has_set_back_names_no_record_before_a_removed_one(job: JobDirectory) -> None:
-    """The gap was taken for the end of the journal, and a takeover written into it: "the journal does not continue here"."""
+    """Half of "13" is a number. The gap behind it was taken for the journal's end, and a takeover written into it: "the
+    journal does not continue here"."""
     simulated, disk = on_disk(job, {})
     disk.directories.add(os.path.join(job.path, "journal"))
     lock = take_lock(job.path, job.key, job.job_id, disk, journal=True)
-    for epoch in range(1, 6):
+    for epoch in range(1, 12):
         committed(simulated, lock, epoch, str(epoch))
     assert prune(simulated, 2, lock=lock).removed
+    committed(simulated, lock, 12, "12")
     for seed in range(100):
         after, other = on_disk(job, disk.after_crash(Random(seed)))
         other.directories.add(os.path.join(job.path, "journal"))
         again = take_lock(job.path, job.key, job.job_id, other, journal=True)
-        assert again.journal is not None and again.journal.position.number == 7
-        committed(after, again, 6, "6")
+        assert again.journal is not None and again.journal.position.number == 14
+        committed(after, again, 13, "13")
 
 
 def test_a_failing_call_at_any_step_of_a_commit_or_a_crash_there_loses_nothing(tmp_path: Path) -> None:
