@@ -34,6 +34,7 @@ PURE = {
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.replicas": "events supervisor text",
+    "ckpt.controller.hosts": "fleet hostlist lease",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
     "ckpt.diagnosis": "errors errors_map graph models report verdict witnesses",
@@ -50,8 +51,8 @@ PURE = {
     "ckpt.reduction": "errors master member members messages partial recovery scheduler",
     "ckpt.replay": "position",
     "ckpt.store": "errors",
-    "ckpt.store.job": "branch",
-    "ckpt.store.records": "authenticated control formats manifest shapes",
+    "ckpt.store.job": "branch journal",
+    "ckpt.store.records": "authenticated control formats journal manifest shapes",
     "ckpt.undo": "errors records recorder",
     "ckpt.undo.selection": "patterns",
     "ckpt.undo.restart": "plan",

@@ -83,6 +83,7 @@ ORDER = (
         "ckpt.controller.supervision",
         "ckpt.controller.launch",
         "ckpt.controller.replicas",
+        "ckpt.controller.hosts",
         "ckpt.controller.service",
         "ckpt.controller.doctor",
     ),

@@ -11,6 +11,8 @@
         ├── AddressError     an address that cannot be used: malformed, too long, no such directory (also a
                              ValueError)
         ├── AddressInUse     another socket is bound to that address already (also an OSError)
+        ├── TooManyConnections   the limit of open files, or of ZeroMQ's sockets, leaves no room for one more connection
+        │                    (also an OSError)
         ├── WireClosed       the wire was used after close, or in a forked child
         └── FaultPlanError   a fault plan that cannot be parsed (also a ValueError)
 
@@ -63,6 +65,10 @@ class AddressError(WireError, ValueError):
 
 class AddressInUse(WireError, OSError):
     """Another socket is bound to that address already."""
+
+
+class TooManyConnections(WireError, OSError):
+    """The limit of open files, or of ZeroMQ's sockets, leaves no room for a connection to one more peer."""
 
 
 class WireClosed(WireError):

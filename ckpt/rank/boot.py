@@ -54,6 +54,7 @@ def run_rank(
         runtime.outputs.watch(standard_output.outputs())
         ending = Ending(runtime)
         _set_environment(spec)
+        _allow_connections(spec["size"])
         if spec.get("options", {}).get("mpi4py", True):
             mpi4py_alias.install()
         _check_interpreter(runtime)
@@ -228,6 +229,12 @@ def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
     return stream
 
 
+def _allow_connections(size: int) -> None:
+    from ckpt.rank.network import allow_connections
+
+    allow_connections(size)
+
+
 def _set_environment(spec: Mapping[str, Any]) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as the interpreter does it
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -252,7 +259,22 @@ def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
         "CKPT_JOB": str(spec["job_dir"]),
         "CKPT_RESTARTS": str(spec["restarts"]),
         **({"CKPT_AGENT": spec["mark"]} if spec.get("mark") else {}),
+        **(_of_the_host(spec["host_number"]) if spec.get("host_number") else {}),
     }
+
+
+_HOST_NAMES = ("HOSTNAME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "XDG_RUNTIME_DIR")
+_HOST_PREFIXES = ("SLURM_", "SLURMD_", "PMI_", "PMIX_", "SSH_")
+
+
+def _of_the_host(number: int) -> dict[str, str]:
+    """With ranks on several hosts: variables whose values belong to a host, not to the program."""
+    found = {
+        name: text
+        for name, text in os.environ.items()
+        if name in _HOST_NAMES or name.startswith(_HOST_PREFIXES)
+    }
+    return {**found, "CKPT_HOST": str(number)}
 
 
 # ---------------------------------------------------------------------- the program

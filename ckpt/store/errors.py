@@ -11,6 +11,7 @@
     ├── LockLost                    11   this controller no longer holds the job: it must stop
     ├── Damaged                     3 while another committed line remains, else 12
     │   ├── RecordDamaged                job.json, key, a manifest or a control file does not verify
+    │   │   └── NotCommitted             a control file that no record of the journal names: there is no such line
     │   ├── BlockDamaged                 a pack is missing, cut short, or does not match its digests
     │   └── Misplaced                    a genuine record, but of another job, rank, epoch or incarnation
     ├── Incompatible                13   another format, Python version, number of ranks; `reason` says which
@@ -35,6 +36,7 @@ __all__ = [
     "JobMissing",
     "LockLost",
     "Misplaced",
+    "NotCommitted",
     "NotFound",
     "NotPrivate",
     "RankMissing",
@@ -164,6 +166,10 @@ class Damaged(StoreError):
 
 class RecordDamaged(Damaged):
     """A JSON record (job.json, manifest, control file) or the key does not verify."""
+
+
+class NotCommitted(RecordDamaged):
+    """A control file that no record of the journal names: its controller died, or was superseded, before the commit."""
 
 
 class BlockDamaged(Damaged):

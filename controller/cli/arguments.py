@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ckpt.controller.cli import redundancy
+from ckpt.controller.cli import hosts, redundancy
 from ckpt.controller.cli.command import USAGE
 from ckpt.controller.cli.flags import FLAGS, NAMES
 
@@ -274,6 +274,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_running_verbs(verb)
     _add_verbs_for_jobs(verb)
     _add_diagnose(verb)
+    hosts.add_agent(verb("agent", "Serve a job on this host; engines start it (`ckpt run --hosts`)."))
     return parser
 
 
@@ -296,10 +297,12 @@ def _add_running_verbs(verb: Verb) -> None:
     )
     redundancy.add_options(run)
     _add_service_options(run)
+    hosts.add_options(run, seconds)
 
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
     restart.add_argument("job", metavar="JOB[@EPOCH]")
     _add_service_options(restart)
+    hosts.add_options(restart, seconds)
 
     doctor = verb(
         "doctor",

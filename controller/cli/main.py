@@ -36,6 +36,7 @@ _VERBS = {
     "doctor": ("doctor", "doctor"),
     "diagnose": ("diagnose", "diagnose"),
     "prune": ("store", "prune"),
+    "agent": ("hosts", "agent"),
 }
 
 
@@ -86,7 +87,9 @@ def _spawn_early(options: Sequence[str], program: Sequence[str]) -> Spawned | No
         return None
     if program[0] not in ("-m", "-c") and not os.access(program[0], os.R_OK):
         return None
-    if any(word in ("-h", "--help") or word.startswith(("--resume", "--entry")) for word in options):
+    if any(
+        word in ("-h", "--help") or word.startswith(("--resume", "--entry", "--host")) for word in options
+    ):
         return None
     try:
         return spawn_agent(hash_seed=new_hash_seed())

@@ -73,6 +73,8 @@ def check(arguments: argparse.Namespace) -> None:
             "the program is not told of a dead replica: the others compute its rank",
         ),
         "--files": (arguments.files is not None, "a program with replicas may not write files"),
+        "--hosts": (arguments.hosts is not None, "replicas are processes of one host yet"),
+        "--hostfile": (arguments.hostfile is not None, "replicas are processes of one host yet"),
     }
     for name, (given, why) in refused.items():
         if given:

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import stat
 import time
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli import redundancy
+from ckpt.controller.cli import hosts, redundancy
 from ckpt.controller.cli.command import Command
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
 
 if TYPE_CHECKING:
+    from ckpt.controller.hosts.launcher import HostsLauncher
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.service.report import Reporter
     from ckpt.controller.service.service import ServiceOptions
@@ -45,6 +45,10 @@ DEFAULTS: dict[str, Any] = {
     "files": "auto",
     "files_limit": 1 << 30,
     "redundancy": 1,
+    "hosts": None,
+    "engine_command": None,
+    "interface": None,
+    "lease": 15.0,
 }
 _NS = 1_000_000_000
 
@@ -72,6 +76,8 @@ def _is_job(directory: str) -> bool:
 def _start(command: Command, arguments: argparse.Namespace) -> int:
     """A new job."""
     interpreter, version = None, None
+    if hosts.are_several(arguments, None):
+        hosts.read_options(arguments, None, DEFAULTS)
     if command.interpreter is not None:
         from ckpt.controller.launch.interpreter import named
 
@@ -81,7 +87,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
     from ckpt.controller.supervision.lines import Lines
 
     try:
-        launcher = _launcher(spawned, os.getcwd())
+        launcher = _launcher(spawned, os.getcwd(), arguments, None)
     except FileNotFoundError:
         raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
@@ -100,7 +106,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
                 size=arguments.ranks or 1,
                 options={
                     "interpreter": spawned.interpreter.saved(),
-                    "stdin": _standard_input(),
+                    "stdin": scripts.standard_input(),
                     "script": scripts.note(command.script),
                     "files": DEFAULTS["files"],  # jobs without it are older: their files were not recorded
                     **options,
@@ -117,21 +123,6 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
             return _drive(job, lock, launcher, arguments, History(), Lines((), start_over=True), new=True)
     finally:
         launcher.close()
-
-
-def _standard_input() -> dict[str, Any] | None:
-    """The standard input of rank 0: `{"kind": "file", "path", "offset"}`. Another kind cannot be read. None: no input."""
-    try:
-        status = os.fstat(0)
-    except OSError:
-        return None  # closed
-    if stat.S_ISREG(status.st_mode):
-        if status.st_nlink == 0:
-            return {"kind": "a file that is deleted already (a here-document, say)"}
-        return {"kind": "file", "path": os.readlink("/proc/self/fd/0"), "offset": os.lseek(0, 0, os.SEEK_CUR)}
-    if stat.S_ISCHR(status.st_mode):
-        return {"kind": "a terminal"} if os.isatty(0) else None
-    return {"kind": "a pipe" if stat.S_ISFIFO(status.st_mode) else "a socket"}
 
 
 def restart(arguments: argparse.Namespace) -> int:
@@ -220,8 +211,10 @@ def _continue_job(
         claim(job, lock)
         directory = _directory_of(job, arguments)
         spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
-        launcher = _launcher(spawned, directory)
+        launcher = _launcher(spawned, directory, arguments, job)
         try:
+            if lock.found.location is not None:  # the controller before this one did not end in good order
+                hosts.wait_for_leases(job, history, reporter.say, is_known=trouble is None)
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()
@@ -244,9 +237,13 @@ def _spawn(
     return spawn_agent(hash_seed=hash_seed, entry=entry, cwd=cwd, interpreter=interpreter)
 
 
-def _launcher(spawned: Spawned, cwd: str) -> LocalLauncher:
+def _launcher(
+    spawned: Spawned, cwd: str, arguments: argparse.Namespace, job: JobDirectory | None
+) -> LocalLauncher | HostsLauncher:
     from ckpt.controller.launch.local import LocalLauncher
 
+    if hosts.are_several(arguments, job):
+        return hosts.launcher(arguments, job, DEFAULTS, spawned, cwd)
     return LocalLauncher(cwd=cwd, spawned=spawned)
 
 
@@ -312,7 +309,7 @@ def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
 def _drive(
     job: JobDirectory,
     lock: LockHandle,
-    launcher: LocalLauncher,
+    launcher: LocalLauncher | HostsLauncher,
     arguments: argparse.Namespace,
     history: History,
     lines: Lines,

@@ -1,4 +1,4 @@
-"""Has the script of a job changed since the job was started?
+"""What a new job notes of its start: the script, to see whether it has changed since, and the standard input.
 
 A restart goes on with the program as it was when the job was started: its code is part of the image. A user who has changed
 the script in the meantime should get a message. Only the script itself is compared, not the modules that it imports.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from typing import Any
 
 
@@ -36,3 +37,18 @@ def _digest(path: str) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
+
+
+def standard_input() -> dict[str, Any] | None:
+    """The standard input of rank 0: `{"kind": "file", "path", "offset"}`. Another kind cannot be read. None: no input."""
+    try:
+        status = os.fstat(0)
+    except OSError:
+        return None  # closed
+    if stat.S_ISREG(status.st_mode):
+        if status.st_nlink == 0:
+            return {"kind": "a file that is deleted already (a here-document, say)"}
+        return {"kind": "file", "path": os.readlink("/proc/self/fd/0"), "offset": os.lseek(0, 0, os.SEEK_CUR)}
+    if stat.S_ISCHR(status.st_mode):
+        return {"kind": "a terminal"} if os.isatty(0) else None
+    return {"kind": "a pipe" if stat.S_ISFIFO(status.st_mode) else "a socket"}

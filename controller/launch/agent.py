@@ -79,6 +79,9 @@ class Agent:
         self.fencing = Fencing()
         self.alone_ending = alone.Ending()
         self.tolerant = False  # `--on-failure continue`: the other ranks are told of a death, and go on
+        self.bound = (
+            False  # the agent ends with its controller, which is a host's agent (`ckpt.controller.hosts`)
+        )
         self.ended: str | None = None
         self.buffer = bytearray(BUFFER_BYTES)
         self.selector.register(dispositions.fileno(), selectors.EVENT_READ, self._on_signal)
@@ -136,7 +139,7 @@ class Agent:
         self.connections[connection] = messages.LineDecoder()
         self.selector.register(connection, selectors.EVENT_READ, self._on_connection)
 
-    def _serve(self, job_dir: str, path: str) -> None:
+    def _serve(self, job_dir: str, path: str, log_name: str) -> None:
         """The job is known: listen on `path` for later controllers; stdout and stderr go to the job's log from now on."""
         self.job_dir = job_dir
         with contextlib.suppress(FileNotFoundError):
@@ -146,7 +149,7 @@ class Agent:
         self.listener.listen(16)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
-        log = open_locked(os.path.join(job_dir, LOG_NAME))
+        log = open_locked(os.path.join(job_dir, log_name))
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
@@ -177,6 +180,9 @@ class Agent:
         if connection is self.controller:
             self.controller = None
             self.outbox.clear()
+            if self.bound:
+                self.ended = "the agent of this host is gone"
+                return
             data = messages.encode(messages.alone())
             for rank in self._addressed({}):
                 rank.send(data)
@@ -204,7 +210,8 @@ class Agent:
         elif connection is not self.controller:
             return  # only the attached controller may command
         elif command_name == "serve":
-            self._serve(command["job"], command["path"])
+            self.bound = bool(command.get("bound"))
+            self._serve(command["job"], command["path"], command.get("log", LOG_NAME))
         elif command_name == "start":
             self._start(command["specs"])
         elif command_name == "send":

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ckpt.controller.supervision.plan import Node
+
 
 class Launcher(Protocol):
     """The agents of one job, used as if they were one agent.
@@ -22,6 +24,10 @@ class Launcher(Protocol):
 
     def bring_up(self) -> str:
         """Start the agents if there are none. Returns their mark: a word in the environment of all processes they start."""
+        ...
+
+    def nodes(self, size: int) -> list[Node]:
+        """The hosts on which ranks can be started now, with at least `size` slots in all. Raises LaunchFailed: none."""
         ...
 
     def start(self, specs: Sequence[dict[str, Any]]) -> None:

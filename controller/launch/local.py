@@ -23,6 +23,7 @@ from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import AgentProcess, Spawned, spawn_agent
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.history import Process
+from ckpt.controller.supervision.plan import Node
 from ckpt.store.disk.privacy import open_regular
 
 SOCKET_NAME = "agent.sock"
@@ -67,13 +68,25 @@ class LocalLauncher:
         self._lines = messages.LineDecoder()
         self.was_up = False
 
-    def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
-        """Tell the agent which job it serves. `generation`: of the job's lock, which this controller holds."""
+    def serve(
+        self,
+        *,
+        job_dir: str,
+        runtime_dir: str,
+        generation: int,
+        log_name: str = LOG_NAME,
+        bound: bool = False,
+    ) -> None:
+        """Tell the agent which job it serves. `generation`: of the job's lock, which this controller holds. `log_name`: of
+        the agent's log. `bound`: the agent ends, with all ranks, when this process ends."""
         self._generation = generation
-        self._log_path = os.path.join(job_dir, LOG_NAME)
+        self._log_path = os.path.join(job_dir, log_name)
         path = os.path.join(runtime_dir, SOCKET_NAME)
-        self._serving = {"a": "serve", "job": job_dir, "path": path}
+        self._serving = {"a": "serve", "job": job_dir, "path": path, "log": log_name, "bound": bound}
         self._introduce()
+
+    def nodes(self, size: int) -> list[Node]:
+        return [Node("localhost", size)]
 
     def _introduce(self) -> None:
         assert self._serving is not None

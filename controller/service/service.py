@@ -32,6 +32,7 @@ from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.service.livestatus import LiveStatus
 from ckpt.controller.service.passthrough import Passthrough
+from ckpt.controller.service.placing import Placer
 from ckpt.controller.service.report import Reporter
 from ckpt.controller.service.signals import PASSES, STOPS, SignalSource
 from ckpt.controller.supervision import packet_events, past, plan
@@ -135,6 +136,7 @@ class Service:
         self.clients = ClientServer(self.runtime_dir, self.selector, self._question)
         self.passthrough = self._output_of_ranks(history)
         self.signals = SignalSource()
+        self.placer = Placer(self.processes, launcher, self._log)
         self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
         self.pids: dict[int, int] = {}
         self.questions: list[LiveStatus] = []
@@ -278,7 +280,7 @@ class Service:
             return
         specs = plan.specs(
             program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files}),
-            plan.place(self.processes, [plan.Node("localhost", self.processes)]),
+            self.placer.place(),
             incarnation=action.incarnation,
             epoch=action.epoch,
             replicas=self.options.replicas,
@@ -339,10 +341,11 @@ class Service:
             self._packet(event["rank"], event["incarnation"], event["packet"])
         elif event_name == "started":
             self.pids[event["rank"]] = event["pid"]
-            names = ("rank", "pid", "incarnation", "start_ticks")
-            self._log("rank-started", {name: event[name] for name in names})
+            self._log("rank-started", packet_events.process_of(event, "rank", "incarnation"))
         elif event_name == "state" and not event["ranks"]:
-            self._log("agent-started", {name: event[name] for name in ("pid", "start_ticks", "mark")})
+            self._log("agent-started", packet_events.process_of(event, "mark"))
+        elif event_name == "note":
+            self._log(event["event"], event["fields"])
         else:
             if event_name == "died":
                 self.pids.pop(event["rank"], None)

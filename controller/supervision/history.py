@@ -76,6 +76,7 @@ class History:
     agent: Process | None = None
     processes: list[Process] = field(default_factory=list)  # ranks of the newest incarnation
     ranks: dict[int, RankHistory] = field(default_factory=dict)
+    lease_s: float = 0.0  # of the hosts of the last controller; 0: it had none
     lines: int = 0
     result_reported: bool = False  # a `ckpt restart` has reported the outcome
     uncovered: dict[int, int] = field(
@@ -159,6 +160,10 @@ def _take(history: History, name: str, line: Line) -> None:
         history.outcome = None
     elif name == "rank-started":
         _take_start(history, line)
+    elif name == "controller":
+        history.lease_s = 0.0
+    elif name == "host-joined":
+        history.lease_s = max(history.lease_s, float(line["lease_s"]))
     elif name == "files-not-covered" and isinstance(epoch, int):
         history.uncovered[epoch] = history.uncovered.get(epoch, 0) + 1
     elif name in ("files-put-back", "files-given-up"):

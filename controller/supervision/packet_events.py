@@ -31,6 +31,11 @@ _LOGGED = ("captured", "voted", "failed", "event")
 _NOT_LOGGED_FIELDS = ("m", "vectors", "manifest", "digest", "rank", "incarnation", "event", "t", "ns")
 
 
+def process_of(event: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The identity of the process that an agent tells of, and these fields, for the event log. `host`: on several hosts."""
+    return {name: event[name] for name in (*names, "pid", "start_ticks", "host") if name in event}
+
+
 def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | None:
     """The event of one packet of a rank; None: the state machines do not need the packet."""
     match packet["m"]:

@@ -9,6 +9,7 @@ A rank is identified by its number. Images hold nothing of this module.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ckpt.controller.errors import NoSuchJob, NotCompatible, UsageError
@@ -31,16 +32,35 @@ class Placement:
     local_size: int
 
 
-def place(size: int, nodes: Sequence[Node]) -> list[Placement]:
-    """Assign ranks to nodes in blocks, in the order of the nodes. Raises UsageError when there are not enough slots."""
-    free = sum(node.slots for node in nodes)
-    if size > free:
-        raise UsageError(f"{size} ranks do not fit into {free} slots")
-    placements: list[Placement] = []
-    for node in nodes:
-        count = min(node.slots, size - len(placements))
-        placements += [Placement(len(placements) + i, node.name, i, count) for i in range(count)]
-    return placements
+def place(
+    size: int, nodes: Sequence[Node], before: Mapping[int, str] = MappingProxyType({})
+) -> list[Placement]:
+    """Assign ranks to nodes. A rank stays on the node where it was `before`, if that is there and has a slot; the others
+    fill the nodes that have none of these (spares) first, in blocks and in the order of the nodes. Raises UsageError when
+    there are not enough slots."""
+    free = {node.name: node.slots for node in nodes}
+    if size > sum(free.values()):
+        raise UsageError(f"{size} ranks do not fit into {sum(free.values())} slots")
+    at: dict[int, str] = {}
+    for rank in range(size):
+        name = before.get(rank, "")
+        if free.get(name, 0) > 0:
+            at[rank] = name
+            free[name] -= 1
+    kept = set(at.values())
+    slots = [
+        node.name
+        for node in sorted(
+            nodes, key=lambda node: node.name in kept
+        )  # stable: else in the order of the nodes
+        for _ in range(free[node.name])
+    ]
+    at |= dict(zip((rank for rank in range(size) if rank not in at), slots, strict=False))
+    together = {name: [rank for rank in range(size) if at[rank] == name] for name in free}
+    return [
+        Placement(rank, at[rank], together[at[rank]].index(rank), len(together[at[rank]]))
+        for rank in range(size)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +91,7 @@ def specs(
         {
             "rank": placement.rank,
             "size": len(placements),
+            "host": placement.node,
             "local_rank": placement.local_rank,
             "local_size": placement.local_size,
             "job_id": program.job_id,

@@ -73,6 +73,7 @@ from ckpt.store import (
 from ckpt.store.disk.simulated import SHORT, SimulatedDisk
 from ckpt.store.disk.simulated import Faults as DiskFaults
 from ckpt.store.job.directory import image_directory
+from ckpt.store.job.journal_files import open_journal
 from ckpt.store.job.lock import LockRecord
 from ckpt.transport import records
 from ckpt.transport.errors import FrameError
@@ -181,10 +182,15 @@ class Rank:
 
 
 class Lock:
-    """The controller's lock: always held here. Its generation goes into control files."""
+    """The controller's lock: always held here. Its generation goes into control files. Each commit takes the job over
+    again."""
 
-    generation = 1
     record = LockRecord()
+
+    def __init__(self, job: JobDirectory) -> None:
+        self.journal = open_journal(job.path, job.key, job.job_id, job.fs, floor=0, contact="")
+        assert self.journal is not None
+        self.generation = self.journal.position.generation
 
     def check(self) -> None:
         """Still held."""
@@ -228,7 +234,7 @@ class JobSimulation:
         self._ticking = -1
         self._promised: dict[int, bytes] = {}
         """committed epoch -> digest of its control file"""
-        names = ["", "control", "images", *(image_directory(rank) for rank in range(self.size))]
+        names = ["", "control", "journal", "images", *(image_directory(rank) for rank in range(self.size))]
         base = _job_directory(self.size)
         self._root = base.path
         self._directories = [os.path.join(base.path, name).rstrip("/") for name in names]
@@ -464,7 +470,7 @@ class JobSimulation:
             self._feed(self._commit(control))
 
     def _commit(self, control: WriteControl) -> ControlWritten | ControlFailed:
-        lock: Any = Lock()
+        lock: Any = Lock(self.job)
         self._strike()
         previous = self.supervisor.coordinator.committed
         written = commit_line(self.job, lock, control, previous=previous)

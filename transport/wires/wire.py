@@ -48,7 +48,7 @@ class Wire(Protocol):
         """Send frames for `rank` to `address` from now on; frames still queued for its former address are dropped.
 
         Raises AddressError for an address that this kind of wire cannot reach. An address at which no wire listens is no
-        error.
+        error. The connection itself may be opened as late as the first `send`.
         """
         ...
 
@@ -60,6 +60,7 @@ class Wire(Protocol):
         """Take one frame (see the module for the number of parts). False: the peer's queue is full or its connection is
         not up yet; the caller offers the very same frame again later.
 
+        Raises TooManyConnections if this would be the first frame for that peer and the process may open no more files.
         Whether the wire copies a part or sends it from the caller's memory is its own matter: see the module, Ownership.
         """
         ...

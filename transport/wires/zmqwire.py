@@ -30,11 +30,15 @@ Authentication: with `curve`, both sides use the job's CURVE key pair, and the p
 key file: a process without that key can neither connect nor accept connections. Every connection has short-term keys of
 its own, so a recorded handshake or a recorded frame is worth nothing later. Connections that were turned away are
 counted (`handshakes_refused`); ZeroMQ reports them through a monitor socket, whose queue is emptied now and then.
+
+A connection is opened by the first `send` to its peer: a handshake costs both sides together 2 ms of CPU time, and most
+ranks of a large job never talk to most others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import time
@@ -45,16 +49,16 @@ from typing import Any
 import zmq
 import zmq.utils.garbage
 from zmq import backend
-from zmq.utils import z85
 
-from ckpt.compat.accelerators import blake2b
 from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed
 from ckpt.transport.protocol.state import Buffer
-from ckpt.transport.records import dataclass
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.addresses import clear_stale_socket, path_of
 from ckpt.transport.wires.bufferpool import keep_freed_memory
 from ckpt.transport.wires.wire import Frame, ProcessGuard
+from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits, sockets_of, too_many
+
+__all__ = ["CurveKeys", "ZmqLimits", "ZmqWire"]
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -68,48 +72,6 @@ _HANDSHAKE_FAILED = (
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CurveKeys:
-    """A job's CURVE key pair in Z85.
-
-    `from_secret` derives the pair from the job's key, so that the pair need not be distributed.
-    """
-
-    public: bytes
-    secret: bytes
-
-    @classmethod
-    def from_secret(cls, job_key: bytes) -> CurveKeys:
-        """Derive the pair from the job's key (any length, from the job's key file) by BLAKE2b."""
-        raw = blake2b(job_key, digest_size=32, person=b"transport-curve").digest()
-        secret = z85.encode(raw)
-        return cls(public=zmq.curve_public(secret), secret=secret)
-
-    def __repr__(self) -> str:
-        return "CurveKeys(…)"
-
-
-@dataclass(frozen=True, slots=True)
-class ZmqLimits:
-    """Bounds of one wire. Frames and bytes."""
-
-    queue_frames: int = 64
-    """Frames queued per direction and peer before `send` says False."""
-    frame_bytes: int = 16 << 20
-    """A part larger than this makes ZeroMQ drop the connection that sent it."""
-    copy_below_bytes: int = 64 << 10
-    """A first part shorter than this is copied: that costs less than sending it from the caller's memory."""
-    ipc_buffer_bytes: int = 1 << 20
-    """Kernel buffer of an ipc connection; the usual 208 KiB cost a context switch each time they are full. TCP sizes
-    its own buffers."""
-    backlog: int = 1024
-    reconnect_ms: int = 5
-    reconnect_max_ms: int = 500
-    renew_after_ms: int = 5_000
-    handshake_ms: int = 10_000
-    """A handshake that takes longer is started again: damaged bytes may make one side wait for bytes that never come."""
 
 
 class ZmqWire:
@@ -150,6 +112,7 @@ class ZmqWire:
         keep_freed_memory()
         with owned.making() as self._made:
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+            self._context.set(zmq.MAX_SOCKETS, sockets_of(self._limits.peers))
             try:
                 self._inbox = self._listen(address)
             except BaseException:
@@ -171,12 +134,19 @@ class ZmqWire:
         return self._address
 
     def connect(self, rank: int, address: str) -> None:
-        """Send to `rank` at `address` from now on. Raises AddressError."""
+        """Send to `rank` at `address` from now on; the first `send` opens the connection. Raises AddressError."""
         self._check_usable()
         path_of(address)
         self._disconnect(rank)
-        limits = self._limits
-        peer = self._context.socket(zmq.PUSH)
+        self._addresses[rank] = address
+
+    def _open(self, rank: int) -> None:
+        """Begin to connect. Raises AddressError, TooManyConnections."""
+        limits, address = self._limits, self._addresses[rank]
+        try:
+            peer = self._context.socket(zmq.PUSH)
+        except zmq.ZMQError as error:
+            raise too_many(rank, len(self._sockets), error) from error
         owned.note(int(peer.get(zmq.FD)))
         peer.linger = 0
         peer.immediate = 1
@@ -191,18 +161,32 @@ class ZmqWire:
             peer.curve_publickey = self._curve.public
             peer.curve_secretkey = self._curve.secret
         if address.startswith("tcp:"):
-            with owned.making():
-                self._monitors[rank] = self._watch(peer)
+            try:
+                with owned.making():
+                    self._monitors[rank] = self._watch(peer)
+            except (zmq.ZMQError, OSError) as error:
+                self._close(peer, self._monitors.pop(rank, None))
+                raise too_many(rank, len(self._sockets), error) from error
         try:
             peer.connect(address)
-        except zmq.ZMQError as error:
-            self._sockets[rank] = peer
-            self._disconnect(rank)
+            os.close(os.dup(self._fd))  # ZeroMQ's thread needs a descriptor, and would say nothing
+        except (zmq.ZMQError, OSError) as error:
+            self._close(peer, self._monitors.pop(rank, None))
+            if error.errno == errno.EMFILE:
+                raise too_many(rank, len(self._sockets), error) from error
             raise AddressError(f"cannot connect to {address}: {error}") from error
         self._sockets[rank] = peer
-        self._addresses[rank] = address
         self._connected_ns[rank] = time.monotonic_ns()
         self._senders[rank] = partial(backend.Socket.send, peer)
+
+    def listen_also(self, address: str) -> str:
+        """Listen at `address`, too; return it with its port. Raises AddressError."""
+        self._check_usable()
+        try:
+            self._inbox.bind(address)
+        except zmq.ZMQError as error:
+            raise AddressError(f"cannot listen at {address}: {error}") from error
+        return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
     def renew(self, rank: int) -> None:
         """Close the connection and open it again, unless it was opened within the last `renew_after_ms`: its handshake may
@@ -210,16 +194,22 @@ class ZmqWire:
 
         Why: after damage to a length field ZeroMQ waits for ever for bytes that never come.
         """
-        if time.monotonic_ns() - self._connected_ns[rank] >= self._limits.renew_after_ms * 1_000_000:
+        if (
+            rank in self._sockets
+            and time.monotonic_ns() - self._connected_ns[rank] >= self._limits.renew_after_ms * 1_000_000
+        ):
             self._reconnect(rank)
 
     def send(self, rank: int, parts: Frame) -> bool:
-        """Take one frame. False: congested or not connected yet."""
+        """Take one frame. False: congested or not connected yet. Raises AddressError, TooManyConnections."""
         try:
             send = self._senders[rank]
         except KeyError:
             self._check_usable()
-            raise UnknownRank(f"rank {rank} was never connected") from None
+            if rank not in self._addresses:
+                raise UnknownRank(f"rank {rank} was never connected") from None
+            self._open(rank)
+            return False
         head = parts[0]
         copied = len(head) < self._limits.copy_below_bytes
         if not self._keeper_started and (
@@ -311,25 +301,32 @@ class ZmqWire:
         # A new name each time: ZeroMQ's own thread frees the name of a closed socket only some time later.
         self._monitors_made += 1
         address = f"inproc://monitor-{self._monitors_made}"
-        watched.monitor(address, _HANDSHAKE_FAILED)
-        monitor.connect(address)
+        try:
+            watched.monitor(address, _HANDSHAKE_FAILED)
+            monitor.connect(address)
+        except zmq.ZMQError:
+            monitor.close(linger=0)
+            raise
         return monitor
 
     def _reconnect(self, rank: int) -> None:
         self._renewed += 1
-        self.connect(rank, self._addresses[rank])
+        self._disconnect(rank)
+        self._open(rank)
 
     def _disconnect(self, rank: int) -> None:
         self._senders.pop(rank, None)
         peer, monitor = self._sockets.pop(rank, None), self._monitors.pop(rank, None)
+        if peer is not None:
+            self._close(peer, monitor)
+
+    def _close(self, peer: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None) -> None:
         if monitor is not None:
-            assert peer is not None
             owned.forget(int(monitor.get(zmq.FD)))
             peer.disable_monitor()
             monitor.close(linger=0)
-        if peer is not None:
-            owned.forget(int(peer.get(zmq.FD)))
-            peer.close(linger=0)
+        owned.forget(int(peer.get(zmq.FD)))
+        peer.close(linger=0)
 
     def _audit(self) -> None:
         """Count the failed handshakes, and connect again where a handshake of this wire was damaged on the way.

@@ -9,6 +9,7 @@ Not here: Intercomm (comm_inter.py), communicators with a topology (comm_topolog
 
 from __future__ import annotations
 
+import os
 import pickle
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -233,8 +234,8 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         return self._typed_handle().Create(group)
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
-        """A communicator of the ranks that share a resource. All ranks of a job share memory, so COMM_TYPE_SHARED gives all
-        ranks of this communicator. The result is null for a resource that the library does not know."""
+        """A communicator of the ranks that share a resource: COMM_TYPE_SHARED gives the ranks of this communicator on this
+        host. The result is null for a resource that the library does not know."""
         split_type = argument(split_type)
         if split_type in (NUMBERS["COMM_TYPE_HW_GUIDED"], NUMBERS["COMM_TYPE_RESOURCE_GUIDED"]):
             known = bool(info) and "mpi_hw_resource_type" in info
@@ -245,7 +246,8 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
             )
         elif split_type == NUMBERS["COMM_TYPE_HW_UNGUIDED"]:
             split_type = UNDEFINED  # asks for the next smaller hardware domain, which does not exist here
-        return self.Split(UNDEFINED if split_type == UNDEFINED else 0, key)
+        host = int(os.environ.get("CKPT_HOST", "0"))  # not set if there is only one
+        return self.Split(UNDEFINED if split_type == UNDEFINED else host, key)
 
 
 def _bind_copy(s: Schedule, comm: Comm, copy: Comm, slot: int, info: Any) -> None:

@@ -112,6 +112,14 @@ class FileSystem:
     def replace(self, source: str, target: str) -> None:
         os.replace(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name, which must not exist."""
+        os.link(source, target, follow_symlinks=False)
+
+    def link_count(self, fd: int) -> int:
+        """Return how many names an open file has."""
+        return os.fstat(fd).st_nlink
+
     def sync_directory(self, path: str) -> None:
         """Make the entries of a directory durable (creations, renames, removals)."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -206,8 +214,8 @@ def write_all(fs: FileSystem, fd: int, data: Buffer, offset: int) -> None:
 class PendingFile:
     """A new file that is not committed yet. Any failure removes it; an OSError is raised as `StorageFailed`.
 
-    States: open (temporary name) → sealed (synced) → published (renamed, closed); or dropped from any of them. The flock
-    that shows that the writer lives is held until the file has its final name.
+    States: open (temporary name) → sealed (synced) → published (renamed, closed) or linked; or dropped from any of them. The
+    flock that shows that the writer lives is held until the file has its final name.
 
     Args:
         name: the final name; the temporary one is `.tmp-` + name + a random suffix, so that a file that a dead writer
@@ -244,6 +252,24 @@ class PendingFile:
         with self._or_drop("close"):
             fd, self.fd = self.fd, -1
             self._fs.close(fd)
+
+    def link(self) -> bool:
+        """Give the file its final name if that is free. Returns False if it is taken; the temporary name is gone then, too.
+
+        The caller still has to sync the directory. Whatever the system answers, the number of names decides: over a network
+        the answer to a successful call may be lost, and the call repeated.
+        """
+        with self._or_drop("link"):
+            try:
+                self._fs.link(self._current_path, self.path)
+            except OSError as error:
+                is_linked = self._fs.link_count(self.fd) > 1
+                if not is_linked and not isinstance(error, FileExistsError):
+                    raise
+            else:
+                is_linked = True
+        self.drop()
+        return is_linked
 
     @contextlib.contextmanager
     def _or_drop(self, operation: str) -> Iterator[None]:

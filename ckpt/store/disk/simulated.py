@@ -129,9 +129,7 @@ class SimulatedDisk(FileSystem):
         self._changes: list[_Change] = []
         self._initial: dict[str, int] = {}
         for path, content in (files or {}).items():
-            inode = self._new_inode(bytearray(content))
-            self._entries[path] = inode
-            self._initial[path] = inode
+            self._entries[path] = self._initial[path] = self._new_inode(bytearray(content))
         self._initial_content = {number: bytes(node.content) for number, node in self._inodes.items()}
 
     def _new_inode(self, content: bytearray) -> int:
@@ -155,8 +153,7 @@ class SimulatedDisk(FileSystem):
             raise self._missing(path)
         if path in self._entries:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        inode = self._new_inode(bytearray())
-        self._entries[path] = inode
+        inode = self._entries[path] = self._new_inode(bytearray())
         self._changes.append(_Change(os.path.dirname(path), entries=((path, inode),)))
         return self._open_fd(inode, path)
 
@@ -187,8 +184,7 @@ class SimulatedDisk(FileSystem):
         self.faults.check("open_lock", path)
         if path in self._entries:
             return self._open_fd(self._entries[path], path)
-        inode = self._new_inode(bytearray())
-        self._entries[path] = inode
+        inode = self._entries[path] = self._new_inode(bytearray())
         # Durable at once: whether the empty lock file survives a crash makes no difference, but would double the states.
         self._changes.append(_Change(os.path.dirname(path), entries=((path, inode),), durable=True))
         return self._open_fd(inode, path)
@@ -200,8 +196,7 @@ class SimulatedDisk(FileSystem):
         """Does nothing: no simulated process reads the holder's name."""
 
     def fsync(self, fd: int) -> None:
-        inode, path = self._open[fd]
-        self._sync(inode, "fsync", path)
+        self._sync(self._open[fd][0], "fsync", self._open[fd][1])
 
     def sync_directory(self, path: str) -> None:
         self._sync(path, "sync_directory", path)
@@ -229,11 +224,21 @@ class SimulatedDisk(FileSystem):
 
     def replace(self, source: str, target: str) -> None:
         self.faults.check("replace", source)
-        if source not in self._entries:
-            raise self._missing(source)
-        inode = self._entries.pop(source)
+        inode = self._inode_of(source)
+        del self._entries[source]
         self._entries[target] = inode
         self._changes.append(_Change(os.path.dirname(target), entries=((source, None), (target, inode))))
+
+    def link(self, source: str, target: str) -> None:
+        self.faults.check("link", source)
+        if target in self._entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        inode = self._entries[target] = self._inode_of(source)
+        self._changes.append(_Change(os.path.dirname(target), entries=((target, inode),)))
+
+    def link_count(self, fd: int) -> int:
+        self.faults.check("link_count", self._open[fd][1])
+        return list(self._entries.values()).count(self._open[fd][0])
 
     def make_directory(self, path: str) -> None:
         self.faults.check("make_directory", path)
@@ -258,9 +263,7 @@ class SimulatedDisk(FileSystem):
 
     def open_read(self, path: str) -> int:
         self.faults.check("open_read", path)
-        if path not in self._entries:
-            raise self._missing(path)
-        return self._open_fd(self._entries[path], path)
+        return self._open_fd(self._inode_of(path), path)
 
     def preadv(self, fd: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
         inode, path = self._open[fd]
@@ -296,9 +299,12 @@ class SimulatedDisk(FileSystem):
         return self._content(path)
 
     def _content(self, path: str) -> bytes:
+        return bytes(self._inodes[self._inode_of(path)].content)
+
+    def _inode_of(self, path: str) -> int:
         if path not in self._entries:
             raise self._missing(path)
-        return bytes(self._inodes[self._entries[path]].content)
+        return self._entries[path]
 
     # ---- states after a crash
 
@@ -330,9 +336,8 @@ class SimulatedDisk(FileSystem):
         Raises:
             ValueError: there are more than `limit` combinations of unsynced changes.
         """
-        open_choices: list[
-            list[tuple[int, int]]
-        ] = []  # for each unsynced change: (its number, 0: lost, 1: half of it, 2: all of it)
+        # for each unsynced change: (its number, 0: lost, 1: half of it, 2: all of it)
+        open_choices: list[list[tuple[int, int]]] = []
         for number, change in enumerate(self._changes):
             if not change.durable:
                 whole_or_not = [(number, 0), (number, 2)]
@@ -352,7 +357,7 @@ class SimulatedDisk(FileSystem):
 
     @property
     def settled(self) -> bool:
-        """Are all changes durable? Then a crash now would lose nothing."""
+        """Are all changes durable?"""
         return all(change.durable for change in self._changes)
 
     def after_crash(self, random: Random) -> Files:

@@ -5,6 +5,7 @@
       key                32 random bytes as hex, 0600: the MAC key of every record (see `records/authenticated.py`)
       lock               flock of the controller; generation.json: its record (see `lock.py`)
       events.jsonl       the event log (see `eventlog.py`)
+      journal/           %08d, one for each takeover and each commit (see `journal_files.py`)
       control/           epoch-%08d.json, one per committed line (see `records/control.py`, `lines.py`)
       images/rank-%05d/  epoch-%08d.i%04d.<random>.json (manifest) and .pack (blocks) of one rank's images
       output/            rank-%d.out, rank-%d.err, agent.log
@@ -32,6 +33,7 @@ from ckpt.store.disk.privacy import check_private_directory, check_private_file,
 from ckpt.store.errors import Incompatible, JobMissing, RecordDamaged, StorageFailed
 from ckpt.store.job.creation import make
 from ckpt.store.job.eventlog import EventLog, iso_time
+from ckpt.store.job.journal_files import JOURNAL
 from ckpt.store.job.location import Location
 from ckpt.store.job.lock import Life, LockHandle, LockRecord, read_record, take_lock
 from ckpt.store.records import authenticated, formats
@@ -167,7 +169,7 @@ class JobDirectory:
         lock_fd = make(
             system,
             root,
-            directories=[CONTROL, OUTPUT, IMAGES, *(image_directory(rank) for rank in range(size))],
+            directories=[CONTROL, OUTPUT, JOURNAL, IMAGES, *(image_directory(rank) for rank in range(size))],
             key=(KEY_NAME, job.key.hex().encode() + b"\n"),
             job=(JOB_NAME, formats.write(job.key, formats.JOB, job.job_id, job._fields())),
         )
@@ -190,7 +192,7 @@ class JobDirectory:
             check_private_directory(root)
         except FileNotFoundError:
             raise JobMissing("no such job directory", path=root, hint=_LIST_HINT) from None
-        for name in (CONTROL, IMAGES, OUTPUT):
+        for name in (CONTROL, IMAGES, JOURNAL, OUTPUT):
             system.check_private(os.path.join(root, name))
         data = _read_job_file(system, root)
         claimed, job_id = authenticated.peek(data)
@@ -266,10 +268,10 @@ class JobDirectory:
         `lock_fd`: the descriptor that `create_locked` returned; `location`, `life`: see `LockHandle.claim`
         and `record_incarnation`.
         """
-        from ckpt.store.job.lines import highest_generation
+        from ckpt.store.job.lines import highest_generation, remove_not_committed
 
         floor = highest_generation(self) if lock_fd is None else 0
-        return take_lock(
+        handle = take_lock(
             self.path,
             self.key,
             self.job_id,
@@ -278,7 +280,15 @@ class JobDirectory:
             lock_fd=lock_fd,
             location=location,
             life=life,
+            journal=True,
         )
+        if lock_fd is None and handle.journal is not None:
+            try:
+                remove_not_committed(self)
+            except BaseException:
+                handle.release()
+                raise
+        return handle
 
     def highest_epoch(self) -> int:
         """Return the highest epoch in any file name on disk, of a committed line or an aborted round; 0 if there is none.

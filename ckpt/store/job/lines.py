@@ -7,22 +7,41 @@ rename, directory fsync. When it returns, the line survives any crash; when it r
 is not used again. After a failed *directory* sync the control file is removed. If the removal fails too, that does no
 harm: the file describes a complete and consistent line.
 
+With a controller's lock there is one step more, and that is the commit: the journal's record (`journal.py`), written
+create-only, names the control file's digest. A control file that no record names is none: its controller died before the
+record, or was superseded. (Control files without the field `record` count by themselves: those of earlier versions, and
+of file systems without links.)
+
 `latest_committed` goes from the newest control file down to the first that verifies. It reports the lines that it had to
 skip, because a damaged newest line means "damaged but recoverable", not "never committed".
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+from typing import Final
 
-from ckpt.store.disk.fsio import FileSystem, commit_file
-from ckpt.store.errors import BlockDamaged, Damaged, EpochMissing, Incompatible, RecordDamaged, StorageFailed
+from ckpt.store.disk.fsio import FileSystem, PendingFile, commit_file, sync_directory
+from ckpt.store.errors import (
+    BlockDamaged,
+    Damaged,
+    EpochMissing,
+    Incompatible,
+    LockLost,
+    NotCommitted,
+    RecordDamaged,
+    StorageFailed,
+    StoreError,
+)
 from ckpt.store.job.directory import JobDirectory
+from ckpt.store.job.journal_files import Journal, read_journal
 from ckpt.store.job.lock import LockHandle
 from ckpt.store.records.authenticated import digest
 from ckpt.store.records.control import ControlFile, RankEntry, control_name, epoch_of_name
 from ckpt.store.records.manifest import Manifest
-from ckpt.transport.records import dataclass
+from ckpt.transport.records import dataclass, replace
 
 __all__ = [
     "Line",
@@ -34,6 +53,9 @@ __all__ = [
     "load_manifest",
     "write_control",
 ]
+
+
+_ATTEMPTS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -59,7 +81,24 @@ def list_epochs(job: JobDirectory) -> list[int]:
 
 def list_lines(job: JobDirectory) -> list[Line]:
     """Return all lines, ascending by epoch; a damaged control file is listed with its error, which is not raised."""
-    return [_line(job, epoch) for epoch in list_epochs(job)]
+    lines = (_line(job, epoch) for epoch in list_epochs(job))
+    return [line for line in lines if not isinstance(line.error, NotCommitted)]
+
+
+def remove_not_committed(job: JobDirectory) -> None:
+    """Remove the control files that no record of the journal names. The caller has just taken the job over in the journal:
+    so no record will. Raises StorageFailed."""
+    removed = False
+    for epoch in list_epochs(job):
+        line = _line(job, epoch)
+        if isinstance(line.error, NotCommitted):
+            try:
+                job.fs.unlink(line.path)
+            except OSError as error:
+                raise StorageFailed("unlink", line.path, error) from error
+            removed = True
+    if removed:
+        sync_directory(job.fs, job.control_directory)
 
 
 def _line(job: JobDirectory, epoch: int) -> Line:
@@ -75,7 +114,22 @@ def _read_control(job: JobDirectory, epoch: int, path: str) -> ControlFile:
         data = job.fs.read_file(path)
     except OSError as error:
         raise StorageFailed("read", path, error) from error
-    return ControlFile.decode(job.key, job.job_id, data, path, epoch=epoch)
+    control = ControlFile.decode(job.key, job.job_id, data, path, epoch=epoch)
+    if control.record and not _is_recorded(job, control, digest(data)):
+        raise NotCommitted(
+            "the line was not committed: its controller died, or another one took over, before the commit was recorded",
+            path=path,
+        )
+    return control
+
+
+def _is_recorded(job: JobDirectory, control: ControlFile, control_digest: str) -> bool:
+    found = read_journal(job.path, job.key, job.job_id, job.fs, control.record)
+    return found is not None and (found[0].what, found[0].epoch, found[0].digest) == (
+        "commit",
+        control.epoch,
+        control_digest,
+    )
 
 
 def load_control(job: JobDirectory, epoch: int | None = None) -> ControlFile:
@@ -125,6 +179,8 @@ def latest_committed(job: JobDirectory, *, skipped: list[Line] | None = None) ->
         line = _line(job, epoch)
         if line.control is not None:
             return line.control
+        if isinstance(line.error, NotCommitted):
+            continue
         if isinstance(line.error, Incompatible):
             raise line.error
         assert line.error is not None
@@ -196,7 +252,11 @@ def write_control(
     system = job.fs if fs is None else fs
     if control.size != job.size:
         raise ValueError(f"the line has {control.size} ranks, the job has {job.size}")
-    newest = max(list_epochs(job), default=0)
+    journal = None if lock is None else lock.journal
+    # With a journal, a file of this epoch may be there that was never committed: see `_record_control`.
+    newest = max(
+        (epoch for epoch in list_epochs(job) if journal is None or epoch != control.epoch), default=0
+    )
     if control.epoch <= newest:
         raise ValueError(f"epoch {control.epoch} is not above {newest}: numbers only grow")
     data = control.encode(job.key, job.job_id)
@@ -204,6 +264,51 @@ def write_control(
         check_packs(job, load_manifest(job, entry, fs=system), fs=system)
     if lock is not None:
         lock.check()
+    if journal is not None:
+        return _record_control(job, control, journal, system)
     name = control_name(control.epoch)
     commit_file(system, job.control_directory, name, data)
     return os.path.join(job.control_directory, name)
+
+
+def _record_control(job: JobDirectory, control: ControlFile, journal: Journal, fs: FileSystem) -> str:
+    """Write the control file, then the journal's record that makes it count. A superseded controller may have written a
+    control file for this epoch that no record names, or may do so now: that one gives way."""
+    path = os.path.join(job.control_directory, control_name(control.epoch))
+    number = journal.next_number
+    data = replace(control, record=number).encode(job.key, job.job_id)
+    for _ in range(_ATTEMPTS):
+        file = PendingFile(fs, job.control_directory, control_name(control.epoch))
+        file.write(data, 0)
+        file.seal()
+        if file.link():
+            break
+        _give_way(job, control, path, fs)
+    else:
+        raise StorageFailed("link", path, FileExistsError(errno.EEXIST, "written by others, over and over"))
+    try:
+        sync_directory(fs, job.control_directory)
+        journal.commit(control.epoch, digest(data))
+    except StorageFailed:
+        # The record may have been written. Only then is it certain that no other controller has put its file there.
+        with contextlib.suppress(OSError, StoreError):
+            if _is_recorded(job, replace(control, record=number), digest(data)):
+                fs.unlink(path)
+        raise
+    return path
+
+
+def _give_way(job: JobDirectory, control: ControlFile, path: str, fs: FileSystem) -> None:
+    """Remove the control file of an earlier generation, which was never committed. Raises LockLost for one of a later."""
+    try:
+        data = fs.read_file(path)
+    except FileNotFoundError:
+        return
+    other = ControlFile.decode(job.key, job.job_id, data, path, epoch=control.epoch)
+    if other.generation > control.generation or not other.record or _is_recorded(job, other, digest(data)):
+        raise LockLost(
+            f"generation {other.generation} has written this epoch, ours is {control.generation}",
+            path=path,
+            hint="Another controller has taken the job: this one must stop.",
+        )
+    fs.unlink(path)

@@ -1,9 +1,11 @@
 """The controller's lock on a job: there are never two controllers, and a killed one leaves no lock behind.
 
-Two parts:
+Three parts:
 
 - `flock` on the file `lock`: the kernel drops it with the last descriptor, so a `kill -9` leaves no lock
   behind. The content (pid, host) is only used in the error message of the next process.
+- the *journal* (`journal.py`): correctness does not depend on the flock, which on some file systems does not reach other
+  hosts. A controller that was superseded there cannot commit. `LockHandle.journal`; None where the file system has no links.
 - the *record*, `generation.json` (MAC, commit sequence), which only the holder of the lock writes:
     generation  grows with every lock taken. Control files and events contain it. `LockHandle.check` raises LockLost, so
                 that no line is committed, when another generation is on disk or the lock file was replaced. That covers
@@ -30,6 +32,7 @@ from typing import Any, Final
 from ckpt.store.disk.fsio import FileSystem, close_quietly, commit_file
 from ckpt.store.errors import JobLocked, LockLost, RecordDamaged, StorageFailed, StoreError
 from ckpt.store.job.branch import Branch
+from ckpt.store.job.journal_files import Journal, open_journal
 from ckpt.store.job.location import Location
 from ckpt.store.records import formats
 from ckpt.transport import jsontext
@@ -87,6 +90,7 @@ class LockHandle:
     ) -> None:
         self.path = path
         self.found = found
+        self.journal: Journal | None = None
         self.record = record
         self._fd = fd
         self._key = key
@@ -219,6 +223,7 @@ def take_lock(
     lock_fd: int | None = None,
     location: Location | None = None,
     life: Life | None = None,
+    journal: bool = False,
 ) -> LockHandle:
     """Take the lock, or raise JobLocked at once. The record keeps location, branch and life of the previous holder.
 
@@ -226,6 +231,7 @@ def take_lock(
         floor: the highest generation in control files; the new one is above it even when `generation.json` was lost.
         lock_fd: the descriptor of the lock, if the caller holds it already (see `acquire_flock`).
         location, life: as in `LockHandle.claim` and `record_incarnation`, written together with the generation.
+        journal: take the job over in its journal, too.
 
     Raises:
         JobLocked: another process holds the lock.
@@ -238,7 +244,10 @@ def take_lock(
             found = read_record(job_path, key, job_id, fs)
         except RecordDamaged:
             found = LockRecord()  # `floor` keeps the new generation above those in all control files
-        generation = max(found.generation, floor) + 1
+        floor = max(found.generation, floor)
+        contact = f"process {os.getpid()} on {socket.gethostname()}"
+        taken = open_journal(job_path, key, job_id, fs, floor=floor, contact=contact) if journal else None
+        generation = floor + 1 if taken is None else taken.position.generation
         record = replace(
             found, generation=generation, location=location or found.location, life=life or found.life
         )
@@ -246,7 +255,9 @@ def take_lock(
     except BaseException:
         close_quietly(fs, fd)
         raise
-    return LockHandle(job_path, fd, key, job_id, found, record, fs)
+    handle = LockHandle(job_path, fd, key, job_id, found, record, fs)
+    handle.journal = taken
+    return handle
 
 
 def acquire_flock(job_path: str, fs: FileSystem) -> int:

@@ -5,7 +5,9 @@ if and only if its control file verifies; images without one are left over from 
 
     {mac, kind: "control", format, job, epoch, previous, incarnation, generation, size, committed_at, meta,
      ranks: [{rank, incarnation, previous, epoch, manifest, digest, bytes_raw, bytes_written,
-              vectors: {peer: [tx, base, rx]}}, …]}
+              vectors: {peer: [tx, base, rx]}}, …], record}
+
+Where there is a journal (`record` is then the number of a record in it), a line exists if that record names this very file.
 
 `RankEntry.digest` is the BLAKE3 digest of the manifest file, which in turn holds the digests of all blocks:
 the MAC of the control file covers every byte of the line.
@@ -94,6 +96,7 @@ class ControlFile:
         ranks: one entry per rank, in rank order, complete.
         committed_at: ISO 8601, for people.
         meta: free JSON of the controller (timings and so on).
+        record: number of the journal's record that commits the line; 0: none is needed.
     """
 
     epoch: int
@@ -103,6 +106,7 @@ class ControlFile:
     ranks: Sequence[RankEntry]
     committed_at: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
+    record: int = 0
 
     @property
     def size(self) -> int:
@@ -134,6 +138,7 @@ class ControlFile:
                 "committed_at": self.committed_at,
                 "meta": dict(self.meta),
                 "ranks": [entry.to_json() for entry in self.ranks],
+                **({"record": self.record} if self.record else {}),
             },
         )
 
@@ -151,6 +156,7 @@ class ControlFile:
             ranks=tuple(RankEntry.from_json(entry) for entry in content["ranks"]),
             committed_at=content["committed_at"],
             meta=content["meta"],
+            record=content.get("record", 0),
         )
         if epoch is not None and control.epoch != epoch:
             raise Misplaced(f"control file is of epoch {control.epoch}, wanted was {epoch}", path=path)

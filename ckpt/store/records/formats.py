@@ -5,8 +5,8 @@ All readers and writers use it. `write` puts the fields in this order and refuse
 `verify` reads; and a rank's vote (`ckpt.controller.supervision.messages`) is checked against the fields of the control file
 that it becomes a part of.
 
-A manifest and a control file have these fields and no others. `job.json` and `generation.json` are open: earlier versions
-wrote fewer fields, and later ones may write more.
+A manifest, a control file and a journal's record have these fields and no others. `job.json` and `generation.json` are
+open: earlier versions wrote fewer fields, and later ones may write more.
 
 Pure.
 """
@@ -34,7 +34,18 @@ from ckpt.store.records.shapes import (
     Text,
 )
 
-__all__ = ["CONTROL", "ENTRY", "FILES", "GENERATION", "JOB", "MANIFEST", "VECTORS", "read", "write"]
+__all__ = [
+    "CONTROL",
+    "ENTRY",
+    "FILES",
+    "GENERATION",
+    "JOB",
+    "JOURNAL",
+    "MANIFEST",
+    "VECTORS",
+    "read",
+    "write",
+]
 
 COUNT: Final = Integer()
 EPOCH: Final = Integer(1)
@@ -155,8 +166,26 @@ CONTROL: Final = Record(
         "committed_at": Text(),
         "meta": Free(),
         "ranks": Rows(ENTRY),
+        "record": Integer(
+            1
+        ),  # of the journal: this file counts if that record names it; missing: it counts by itself
     },
+    optional=("record",),
     rule=_check_ranks,
+)
+
+JOURNAL: Final = Record(
+    "journal record",
+    {
+        **_envelope("journal"),
+        "number": Integer(1),
+        "previous": Hex(64, or_empty=True),  # digest of the record before
+        "generation": Integer(1),
+        "what": OneOf("takeover", "commit"),
+        "epoch": COUNT,  # the highest that is committed
+        "digest": Hex(64, or_empty=True),  # of that epoch's control file
+        "contact": Text(),
+    },
 )
 
 JOB: Final = Record(

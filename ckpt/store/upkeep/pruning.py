@@ -6,7 +6,7 @@ The steps, in this order, and their reasons:
 2. The `keep_last` newest lines of the job's past (`job/branch.py`) whose control file and manifests verify are kept, at
    least two, and all lines newer than the oldest of them.
 3. The control files of older lines are removed, and the directory is synced: so after a crash there is no control
-   file whose images are gone.
+   file whose images are gone. Then the journal's records of these lines are removed.
 4. Manifests and packs to which no kept line refers are removed. If a manifest of a rank in a line not
    older than the kept ones cannot be read, no manifest and no pack of that rank is removed, since the packs that the
    image needs are not known. If a control file cannot be read, this holds for all ranks.
@@ -87,6 +87,9 @@ def prune(
         _remove(job, f"control/{control_name(epoch)}", report)
     if removed:
         sync_directory(job.fs, job.control_directory)
+        if lock is not None and lock.journal is not None:
+            gone = [line.control for line in lines if line.epoch in removed and line.control is not None]
+            lock.journal.remove(control.record for control in gone)
     report.removed = removed
     for rank in range(job.size):
         _prune_rank(job, rank, needs, newest, fenced, report)

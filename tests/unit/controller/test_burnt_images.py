@@ -17,6 +17,7 @@ from ckpt.transport import records
 
 
 class Held:
+    journal = None
     """A lock that is held."""
 
     generation = 1

@@ -25,6 +25,24 @@ def test_ranks_are_placed_in_blocks() -> None:
     ]
 
 
+def test_ranks_stay_where_they_were_and_the_others_fill_spares_first() -> None:
+    nodes = [Node("b", 3), Node("c", 2), Node("d", 2)]
+    before = {0: "a", 1: "a", 2: "b", 3: "b"}
+    placed = place(4, nodes, before)
+    assert {each.rank: each.node for each in placed} == {0: "c", 1: "c", 2: "b", 3: "b"}
+    assert [(each.local_rank, each.local_size) for each in placed] == [(0, 2), (1, 2), (0, 2), (1, 2)]
+
+
+def test_more_ranks_than_before_share_a_host_when_there_is_no_spare() -> None:
+    placed = place(4, [Node("b", 4)], {0: "a", 1: "b", 2: "a", 3: "b"})
+    assert [each.local_rank for each in placed] == [0, 1, 2, 3]
+
+
+def test_a_host_with_fewer_slots_than_before_keeps_the_lowest_ranks() -> None:
+    placed = place(3, [Node("a", 1), Node("b", 2)], {0: "a", 1: "a", 2: "b"})
+    assert [each.node for each in placed] == ["a", "b", "b"]
+
+
 def test_too_few_slots() -> None:
     with pytest.raises(UsageError, match="5 ranks do not fit into 4 slots"):
         place(5, [Node("a", 4)])
@@ -40,6 +58,7 @@ def test_what_a_rank_is_told() -> None:
     first, second = specs(program, place(2, [Node("a", 2)]), incarnation=3, epoch=7)
     assert first == {
         "rank": 0,
+        "host": "a",
         "size": 2,
         "local_rank": 0,
         "local_size": 2,

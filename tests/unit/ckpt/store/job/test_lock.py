@@ -118,7 +118,7 @@ def test_a_generation_is_never_used_again(job: JobDirectory, damage: str) -> Non
     else:
         path.write_bytes(b"{}")
     with job.lock() as lock:
-        assert lock.generation == control.generation + 1
+        assert lock.generation == 5 > control.generation  # the journal knows of the four before
 
 
 def test_reading_a_job_does_not_lock_it(job: JobDirectory) -> None:

@@ -1,0 +1,178 @@
+"""`ckpt agent`: the agent of one host, which an engine starts; it dials in to the job's controller. (driver)
+
+    controller ══ link (tcp, CURVE) ══ this process ── Unix stream ── fork server (`ckpt.controller.launch.agent`) ── ranks
+
+It passes commands on to its fork server, and events of that back; it owns the host's lease. The fork server may have no
+thread and no socket of a messaging library, since it forks: so these are two processes. The fork server ends with this
+process, and the ranks with it.
+
+When the lease is over, all ranks are killed and this process ends with code 70: the controller has given this host up, or
+can no longer be reached, and starts other ranks elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import select
+import shutil
+import sys
+import threading
+from typing import Any
+
+from ckpt.controller.errors import LaunchFailed
+from ckpt.controller.hosts.addresses import own_address
+from ckpt.controller.hosts.launcher import now_ns
+from ckpt.controller.hosts.lease import AgentLease
+from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.routes import Door, knock
+from ckpt.controller.launch.launcher import AgentGone
+from ckpt.controller.launch.local import LocalLauncher
+from ckpt.controller.launch.spawning import spawn_agent
+from ckpt.store import JobDirectory
+from ckpt.store.disk.privacy import make_runtime_directory
+from ckpt.transport.wires.hubwire import SpokeWire
+from ckpt.version import VERSION
+
+__all__ = ["EXIT_LEASE_OVER", "agent"]
+
+EXIT_LEASE_OVER = 70
+_END_PATIENCE_S = 3.0
+_JOIN_LIMIT_LEASES = 10
+
+
+def agent(arguments: argparse.Namespace) -> int:
+    """Serve until the controller says `end`, or until the lease is over; returns the exit code."""
+    job = JobDirectory.open(arguments.job)
+    if job.job_id != arguments.job_id:
+        raise LaunchFailed(
+            f"{job.path} on host {os.uname().nodename} is another job ({job.job_id}) than the controller's "
+            f"({arguments.job_id}): the job directory has to be the same directory on all hosts"
+        )
+    if not os.path.isdir(arguments.cwd):
+        raise LaunchFailed(
+            f"host {os.uname().nodename} has no directory {arguments.cwd}: the program runs there on all hosts"
+        )
+    return _HostAgent(job, arguments).run()
+
+
+class _HostAgent:
+    def __init__(self, job: JobDirectory, arguments: argparse.Namespace) -> None:
+        self.number = arguments.index
+        self.generation = arguments.generation
+        self.listen = own_address(arguments.interface, arguments.controller.rpartition(":")[0])
+        self.door = Door(self.listen)
+        self.runtime_dir = make_runtime_directory()
+        spawned = spawn_agent(hash_seed=arguments.hash_seed, entry=arguments.entry, cwd=arguments.cwd)
+        self.ranks = LocalLauncher(cwd=arguments.cwd, spawned=spawned)
+        self.ranks.serve(
+            job_dir=job.path,
+            runtime_dir=self.runtime_dir,
+            generation=self.generation,
+            log_name=f"output/agent-{arguments.host}.log",
+            bound=True,
+        )
+        wire = SpokeWire(arguments.index, f"tcp://{arguments.controller}", curve=keys_of(job.key))
+        self.link = Link(
+            wire,
+            job_id=job.job_id,
+            rank=arguments.index,
+            hosts=arguments.hosts,
+            generation=self.generation,
+        )
+        self.began_ns = now_ns()
+        self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
+        self.ending: tuple[int, str] | None = None
+        facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
+        self._report({"e": "join", "pid": os.getpid(), "door": self.door.address, **facts})
+
+    def run(self) -> int:
+        try:
+            while self.ending is None:
+                self._watch_lease()
+                self._sleep()
+                self._watch_lease()  # before anything else: this host may have been frozen
+                if self.ending is None:
+                    self._turn()
+            code, reason = self.ending
+            self.ranks.close()
+            self._report({"e": "ended", "reason": reason})
+            if code == 0:
+                self.link.flush(0, _END_PATIENCE_S)
+            else:
+                print(f"ckpt agent: {reason}", file=sys.stderr)
+            return code
+        finally:
+            self.ranks.close()
+            self.door.close()
+            self.link.close()
+            shutil.rmtree(self.runtime_dir, ignore_errors=True)
+
+    def _watch_lease(self) -> None:
+        now = now_ns()
+        if self.lease.is_over(now):
+            self.ending = (
+                EXIT_LEASE_OVER,
+                "the lease is over: the controller cannot be reached, or has given this host up",
+            )
+        elif not self.lease.has_begun and now - self.began_ns > _JOIN_LIMIT_LEASES * self.lease.lease_ns:
+            self.ending = (EXIT_LEASE_OVER, "the controller does not answer")
+        elif (number := self.lease.renewal(now)) is not None:
+            self._report({"e": "renew", "number": number})
+
+    def _sleep(self) -> None:
+        fds = [self.link.fileno(), self.door.fileno()]
+        if self.ranks.fileno() >= 0:
+            fds.append(self.ranks.fileno())
+        readable, _, _ = select.select(fds, [], [], max(0.0, (self.lease.deadline_ns() - now_ns()) / 1e9))
+        if self.door.fileno() in readable:
+            self.door.open()
+
+    def _turn(self) -> None:
+        for _, command in self.link.take():
+            self._obey(command)
+        try:
+            events = self.ranks.receive()
+        except AgentGone as gone:
+            self._report({"e": "lost", "reason": str(gone)})
+            if not gone.started:
+                self.ending = (1, f"the fork server could not be started: {gone}")
+            return
+        for event in events:
+            self._report(event)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        match command.get("a"):
+            case "renewed":
+                self.lease.answered(int(command["number"]))
+            case "knock":
+                threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
+            case "start":
+                specs = [
+                    {
+                        **spec,
+                        "runtime_dir": self.runtime_dir,
+                        "listen": self.listen,
+                        "host_number": self.number,
+                    }
+                    for spec in command["specs"]
+                ]
+                with contextlib.suppress(LaunchFailed):  # `receive` says so
+                    self.ranks.start(specs)
+            case "send":
+                self.ranks.send(command["packet"], command["ranks"])
+            case "signal":
+                self.ranks.signal(command["signal"], command["ranks"], caught=command["caught"])
+            case "fence":
+                self.ranks.fence(int(command["incarnation"]))
+            case "end":
+                self.ending = (0, str(command.get("reason", "told to end")))
+
+    def _knock(self, doors: dict[str, str]) -> None:
+        """In a thread: the lease is to be renewed meanwhile."""
+        self._report({"e": "knocked", "failed": knock(doors)})
+
+    def _report(self, event: dict[str, Any]) -> None:
+        self.link.send(0, event)

@@ -1,0 +1,191 @@
+"""The hosts of a job as the controller knows them: who has joined, who is lost, what proves that its ranks are gone. Pure.
+
+    starting ──join──▶ joined ──silent for lease and margin──────────────▶ fenced (proof: lease)
+        │                 │ ──engine's command ended ──▶ lost ──the same──▶ fenced (proof: lease)
+        │                 └──says that all its processes have ended───────▶ fenced (proof: reaped)
+        └──engine's command ended · time limit · refused──▶ failed
+
+Rules
+- A lost host's renewals are not answered any more: so its agent kills its ranks, however long it lives.
+- `AllFenced` comes when each joined host has reported its ranks as reaped, and each lost host is fenced.
+- What the engine says (its command has ended) is a hint to stop waiting for the host, never a proof that its ranks are gone.
+- A host that is fenced takes no further part. (If it comes back, its agent finds its lease over and ends.)
+
+Every host has an index, from 1. Not here: sockets and processes (`launcher.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ckpt.controller.hosts.lease import over_ns
+from ckpt.controller.supervision.plan import Node
+from ckpt.transport.records import dataclass, field
+
+__all__ = ["AllFenced", "Answer", "Fleet", "Gone", "Note", "TellFence"]
+
+State = Literal["starting", "joined", "lost", "fenced", "failed"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer renewal `number` of this host."""
+
+    host: int
+    number: int
+
+
+@dataclass(frozen=True)
+class TellFence:
+    """Let this host end all its ranks up to this incarnation."""
+
+    host: int
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A host is lost, and its ranks with it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class AllFenced:
+    """No rank of this incarnation runs on any host."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """For the event log."""
+
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+Effect = Answer | TellFence | Gone | AllFenced | Note
+
+
+@dataclass
+class Host:
+    """One host. `came_ns`: when its last renewal that was answered came."""
+
+    node: Node
+    state: State = "starting"
+    came_ns: int = 0
+    lost_ns: int = 0
+    reason: str = ""
+
+
+class Fleet:
+    """All hosts of one controller. All times are of the controller's clock."""
+
+    def __init__(self, nodes: Sequence[Node], *, lease_ns: int) -> None:
+        self.lease_ns = lease_ns
+        self.hosts = {index: Host(node) for index, node in enumerate(nodes, 1)}
+        self.fencing: int | None = None  # the incarnation that is being fenced
+        self.waiting: set[int] = set()  # joined hosts that have not reported it yet
+
+    def nodes(self) -> list[Node]:
+        """The hosts on which ranks can be started."""
+        return [host.node for host in self.hosts.values() if host.state == "joined"]
+
+    def index_of(self, name: str) -> int:
+        """The index of the host of that name."""
+        return next(index for index, host in self.hosts.items() if host.node.name == name)
+
+    def joined(self, index: int, now_ns: int) -> list[Effect]:
+        """The host's agent has dialled in."""
+        host = self.hosts[index]
+        if host.state != "starting":
+            return []
+        host.state, host.came_ns = "joined", now_ns
+        fields = {"host": host.node.name, "slots": host.node.slots, "lease_s": self.lease_ns / 1e9}
+        return [Answer(index, 0), Note("host-joined", fields)]
+
+    def failed(self, index: int, reason: str) -> list[Effect]:
+        """The host's agent was not started, or cannot be used."""
+        host = self.hosts[index]
+        if host.state != "starting":
+            return []
+        host.state, host.reason = "failed", reason
+        return [Note("host-failed", {"host": host.node.name, "reason": reason})]
+
+    def renewed(self, index: int, number: int, now_ns: int) -> list[Effect]:
+        """A renewal has come."""
+        host = self.hosts[index]
+        if host.state != "joined":
+            return []
+        host.came_ns = now_ns
+        return [Answer(index, number)]
+
+    def engine_ended(self, index: int, reason: str, now_ns: int) -> list[Effect]:
+        """The command that the engine ran for this host has ended."""
+        host = self.hosts[index]
+        if host.state == "starting":
+            return self.failed(index, reason)
+        return self._lose(index, reason, now_ns) if host.state == "joined" else []
+
+    def ended(self, index: int, reason: str, now_ns: int) -> list[Effect]:
+        """The host's agent says that it has ended all its processes, and ends itself."""
+        host = self.hosts[index]
+        if host.state not in ("joined", "lost"):
+            return []
+        effects = self._lose(index, reason, now_ns) if host.state == "joined" else []
+        return effects + self._prove(index, "reaped", now_ns)
+
+    def fence(self, incarnation: int) -> list[Effect]:
+        """Make sure that no rank up to this incarnation runs."""
+        self.fencing = incarnation
+        self.waiting = {index for index, host in self.hosts.items() if host.state == "joined"}
+        told: list[Effect] = [TellFence(index, incarnation) for index in sorted(self.waiting)]
+        return told + self._check_fenced()
+
+    def fenced(self, index: int, incarnation: int) -> list[Effect]:
+        """A host has reaped all its ranks up to this incarnation."""
+        if incarnation == self.fencing:
+            self.waiting.discard(index)
+        return self._check_fenced()
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        """Time has passed."""
+        effects: list[Effect] = []
+        for index, host in self.hosts.items():
+            if host.state in ("joined", "lost") and now_ns >= over_ns(host.came_ns, self.lease_ns):
+                if host.state == "joined":
+                    silent_s = round((now_ns - host.came_ns) / 1e9, 1)
+                    effects += self._lose(index, f"nothing was heard of it for {silent_s} s", now_ns)
+                effects += self._prove(index, "lease", now_ns)
+        return effects
+
+    def deadline_ns(self) -> int | None:
+        """When `tick` is due next."""
+        times = [
+            over_ns(host.came_ns, self.lease_ns)
+            for host in self.hosts.values()
+            if host.state in ("joined", "lost")
+        ]
+        return min(times, default=None)
+
+    def _lose(self, index: int, reason: str, now_ns: int) -> list[Effect]:
+        host = self.hosts[index]
+        host.state, host.lost_ns, host.reason = "lost", now_ns, reason
+        self.waiting.discard(index)
+        name = host.node.name
+        return [Note("host-lost", {"host": name, "reason": reason}), Gone(f"host {name} is lost: {reason}")]
+
+    def _prove(self, index: int, proof: str, now_ns: int) -> list[Effect]:
+        host = self.hosts[index]
+        host.state = "fenced"
+        took_ms = round((now_ns - host.lost_ns) / 1e6, 3)
+        note = Note("host-fenced", {"host": host.node.name, "proof": proof, "ms": took_ms})
+        return [note, *self._check_fenced()]
+
+    def _check_fenced(self) -> list[Effect]:
+        if self.fencing is None or self.waiting or any(host.state == "lost" for host in self.hosts.values()):
+            return []
+        incarnation, self.fencing = self.fencing, None
+        return [AllFenced(incarnation)]

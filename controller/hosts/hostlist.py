@@ -1,0 +1,79 @@
+"""`--hosts a:4,b:4` and `--hostfile FILE`: names of hosts with their slots. Pure.
+
+A host file has one host in a line, as MPI's launchers take it: `a`, `a:4` or `a slots=4`; `#` begins a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ckpt.controller.errors import UsageError
+from ckpt.controller.supervision.plan import Node
+
+__all__ = ["MOST_HOSTS", "check_size", "of_file", "of_text", "text_of"]
+
+MOST_HOSTS = 1000
+_HOST = re.compile(r"(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.@-]*[A-Za-z0-9_])?)(?::(?P<slots>[0-9]+))?")
+_LINE = re.compile(r"(?P<host>\S+)(?:\s+slots\s*=\s*(?P<slots>[0-9]+))?")
+
+
+def of_text(text: str) -> list[Node]:
+    """The hosts of `a:4,b`; a host without a number has one slot. Raises UsageError, which names what is wrong."""
+    nodes = [_node(part.strip(), "--hosts") for part in text.split(",")]
+    return _checked(nodes, "--hosts")
+
+
+def of_file(text: str, name: str) -> list[Node]:
+    """The hosts of a host file's text; `name`: of the file. Raises UsageError, which names file and line."""
+    nodes = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        found = _LINE.fullmatch(words)
+        if found is None:
+            raise UsageError(f"{name}, line {number}: {words!r} is no host: use `a`, `a:4` or `a slots=4`")
+        node = _node(found["host"], f"{name}, line {number}")
+        nodes.append(node if found["slots"] is None else Node(node.name, _slots(found["slots"], name)))
+    return _checked(nodes, name)
+
+
+def text_of(nodes: Sequence[Node]) -> str:
+    """The inverse of `of_text`."""
+    return ",".join(f"{node.name}:{node.slots}" for node in nodes)
+
+
+def check_size(size: int, nodes: Sequence[Node]) -> None:
+    """Raise UsageError unless the hosts have slots for `size` ranks."""
+    slots = sum(node.slots for node in nodes)
+    if size > slots:
+        raise UsageError(
+            f"{size} ranks do not fit into the {slots} slots of {text_of(nodes)}: name more hosts, or more slots (host:N)"
+        )
+
+
+def _node(word: str, where: str) -> Node:
+    found = _HOST.fullmatch(word)
+    if found is None:
+        raise UsageError(f"{where}: {word!r} is no host: use NAME or NAME:SLOTS")
+    return Node(found["name"], _slots(found["slots"] or "1", where))
+
+
+def _slots(text: str, where: str) -> int:
+    slots = int(text)
+    if not 1 <= slots <= 4096:
+        raise UsageError(f"{where}: {text} slots: a host has 1 to 4096")
+    return slots
+
+
+def _checked(nodes: list[Node], where: str) -> list[Node]:
+    names = [node.name for node in nodes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"{where}: {', '.join(twice)} more than once: give a host all its slots at one place"
+        )
+    if not nodes or len(nodes) > MOST_HOSTS:
+        raise UsageError(f"{where}: {len(nodes)} hosts: 1 to {MOST_HOSTS} can be used")
+    return nodes

@@ -1,0 +1,324 @@
+"""The launcher for several hosts: starts an agent on each, and uses them as if they were one. (driver)
+
+Decisions about hosts are the `Fleet`'s; this module has the engine's processes, the connection and the clock. See `Launcher`
+for the interface, and `agent.py` for the other end.
+
+Renewals of leases are answered in the helper thread of the connection: a disk that holds the controller up for longer than a
+lease must not cost the job its hosts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ckpt.controller.errors import LaunchFailed
+from ckpt.controller.hosts.addresses import own_address
+from ckpt.controller.hosts.engine import Engine, Started
+from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellFence
+from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.routes import others_of
+from ckpt.controller.launch.launcher import AgentGone
+from ckpt.controller.launch.spawning import Spawned
+from ckpt.controller.supervision.plan import Node
+from ckpt.store import JobDirectory
+from ckpt.transport.errors import AddressError
+from ckpt.transport.wires.hubwire import HubWire
+from ckpt.version import VERSION
+
+__all__ = ["HostsLauncher", "now_ns"]
+
+_ATTENTIVE_NS = 200_000_000
+_END_PATIENCE_S = 8.0
+_POLL_S = 0.01
+_ROUTES_LIMIT_S = 15.0
+
+
+def now_ns() -> int:
+    """The clock of leases: it goes on while the machine is suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class HostsLauncher:
+    """Implements `Launcher`. Call `serve` first."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        *,
+        engine: Engine,
+        lease_ns: int,
+        interface: str | None,
+        limit_s: float,
+        cwd: str,
+        spawned: Spawned,
+    ) -> None:
+        """`limit_s`: so long an agent has to dial in. `spawned`: names interpreter, hash seed and entry; it is not used."""
+        self.fleet = Fleet(nodes, lease_ns=lease_ns)
+        self.engine = engine
+        self.interface = interface
+        self.limit_s = limit_s
+        self.cwd = cwd
+        self.hash_seed, self.entry = spawned.hash_seed, spawned.entry
+        self.interpreter = spawned.interpreter
+        spawned.discard()
+        self._mark = os.urandom(8).hex()
+        self._link: Link | None = None
+        self._started: dict[int, Started] = {}
+        self._pidfds: dict[int, int] = {}
+        self._epoll = select.epoll()
+        self._events: list[dict[str, Any]] = []
+        self._gone: list[str] = []
+        self._ended: set[int] = set()
+        self._doors: dict[int, str] = {}
+        self._knocked: dict[int, dict[str, str]] = {}
+        self._version = ""
+
+    # ---- bringing up -------------------------------------------------------------------------------------
+
+    def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
+        """Start an agent on each host, and wait until enough of them have dialled in. Raises LaunchFailed, UsageError."""
+        job = JobDirectory.open(job_dir)
+        self._version = job.python
+        address = own_address(self.interface)
+        try:
+            wire = HubWire(f"tcp://{address if self.interface else '0.0.0.0'}:*", curve=keys_of(job.key))
+        except AddressError as error:
+            raise LaunchFailed(str(error)) from error
+        port = wire.address.rpartition(":")[2]
+        hosts = len(self.fleet.hosts)
+        self._link = Link(wire, job_id=job.job_id, rank=0, hosts=hosts, generation=generation)
+        self._link.on_renewal = self._renewal
+        self._link.port.attentive_ns = _ATTENTIVE_NS
+        fd = self._link.fileno()
+        self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
+        self._epoll.register(fd, select.EPOLLIN)
+        for index, host in self.fleet.hosts.items():
+            name = host.node.name
+            towards = address if self.interface else self._address_towards(name)
+            words = [self.interpreter.executable, "-P", *self.interpreter.options, "-m", "ckpt", "agent"]
+            words += ["--job", job.path, "--job-id", job.job_id, "--host", name, "--index", str(index)]
+            words += [
+                "--hosts",
+                str(hosts),
+                "--generation",
+                str(generation),
+                "--controller",
+                f"{towards}:{port}",
+            ]
+            words += ["--lease", str(self.fleet.lease_ns / 1e9), "--cwd", self.cwd, "--entry", self.entry]
+            words += ["--hash-seed", str(self.hash_seed)]
+            words += ["--interface", self.interface] if self.interface else []
+            started = self.engine.start(name, words, os.path.join(job.path, "output", f"host-{name}.log"))
+            self._started[index] = started
+            self._pidfds[index] = os.pidfd_open(started.process.pid)
+            self._epoll.register(self._pidfds[index], select.EPOLLIN)
+        self._await_hosts(job.size)
+
+    def _address_towards(self, name: str) -> str:
+        """The address that the host dials. A name that does not resolve here is no obstacle: an engine may know it."""
+        return own_address(None, name)
+
+    def _await_hosts(self, size: int) -> None:
+        deadline = time.monotonic() + self.limit_s
+        while any(host.state == "starting" for host in self.fleet.hosts.values()):
+            if time.monotonic() > deadline:
+                for index, host in self.fleet.hosts.items():
+                    if host.state == "starting":
+                        reason = f"its agent did not dial in within {self.limit_s:g} s"
+                        self._ask(self.fleet.failed, index, reason)
+                        self._started[index].stop(0)
+                break
+            self._look()
+            time.sleep(_POLL_S)
+        if sum(node.slots for node in self.fleet.nodes()) < size:
+            raise LaunchFailed(f"{size} ranks need more hosts than have answered. {self._failures()}")
+        self._check_routes()
+
+    def _check_routes(self) -> None:
+        """Raise LaunchFailed unless the hosts can reach each other."""
+        joined = self._joined()
+        doors = {index: self._doors[index] for index in joined}
+        if len(joined) < 2:
+            return
+        for index in joined:
+            self._tell([index], {"a": "knock", "doors": others_of(index, doors)})
+        deadline = time.monotonic() + _ROUTES_LIMIT_S
+        while not self._knocked.keys() >= set(self._joined()) and time.monotonic() < deadline:
+            self._look()
+            time.sleep(_POLL_S)
+        for index in self._joined():
+            name = self.fleet.hosts[index].node.name
+            for other, reason in self._knocked.get(index, {}).items():
+                there, address = self.fleet.hosts[int(other)].node.name, doors[int(other)].rpartition(":")[0]
+                raise LaunchFailed(
+                    f"host {name} cannot reach host {there} at {address}: {reason}. Ranks talk by tcp between all hosts, at "
+                    "any port: open it, or name another network (--interface)"
+                )
+            if index not in self._knocked:
+                raise LaunchFailed(
+                    f"host {name} did not say within {_ROUTES_LIMIT_S:g} s whether it reaches the others"
+                )
+
+    def _failures(self) -> str:
+        return "; ".join(
+            f"host {host.node.name}: {host.reason}"
+            for host in self.fleet.hosts.values()
+            if host.state in ("failed", "lost", "fenced")
+        )
+
+    def nodes(self, size: int) -> list[Node]:
+        nodes = self.fleet.nodes()
+        if not nodes:
+            raise LaunchFailed(f"no host is left. {self._failures()}")
+        missing = size - sum(node.slots for node in nodes)
+        more = -(-missing // len(nodes)) if missing > 0 else 0  # more to a host than its slots
+        return [Node(node.name, node.slots + more) for node in nodes]
+
+    def bring_up(self) -> str:
+        return self._mark
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    # ---- commands ----------------------------------------------------------------------------------------
+
+    def start(self, specs: Sequence[dict[str, Any]]) -> None:
+        for name in dict.fromkeys(spec["host"] for spec in specs):
+            part = [spec for spec in specs if spec["host"] == name]
+            self._tell([self.fleet.index_of(name)], {"a": "start", "specs": part})
+
+    def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
+        to = None if ranks is None else list(ranks)
+        self._tell(self._joined(), {"a": "send", "ranks": to, "packet": packet})
+
+    def signal(self, signum: int, ranks: Sequence[int] | None = None, *, caught: bool = False) -> None:
+        to = None if ranks is None else list(ranks)
+        self._tell(self._joined(), {"a": "signal", "ranks": to, "signal": int(signum), "caught": caught})
+
+    def fence(self, incarnation: int) -> None:
+        self._ask(self.fleet.fence, incarnation)
+        self._wake()
+
+    def _joined(self) -> list[int]:
+        return [index for index, host in self.fleet.hosts.items() if host.state == "joined"]
+
+    def _tell(self, indices: Iterable[int], command: dict[str, Any]) -> None:
+        if self._link is not None:
+            for index in indices:
+                self._link.send(index, command)
+
+    # ---- events ------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[dict[str, Any]]:
+        self._look()
+        events, self._events = self._events, []
+        if events:
+            if self._gone:
+                self._wake()  # the next call raises
+            return events
+        if self._gone:
+            raise AgentGone(self._gone.pop(0), started=True)
+        return []
+
+    def _wake(self) -> None:
+        if self._link is not None:
+            os.eventfd_write(self._link.fileno(), 1)
+
+    def _look(self) -> None:
+        """Take what has come, and see which engines' commands have ended and which leases are over."""
+        assert self._link is not None
+        for index, packet in self._link.take():
+            self._packet(index, packet)
+        for index, started in self._started.items():
+            if index in self._pidfds and (how := started.end()) is not None:
+                self._close_pidfd(index)
+                if index not in self._ended:
+                    self._ask(self.fleet.engine_ended, index, how, now_ns())
+        self._ask(self.fleet.tick, now_ns())
+
+    def _packet(self, index: int, packet: dict[str, Any]) -> None:
+        match packet.get("e"):
+            case "join":
+                problem = self._unfit(packet)
+                if problem is None:
+                    self._doors[index] = str(packet["door"])
+                    self._ask(self.fleet.joined, index, now_ns())
+                else:
+                    self._ask(self.fleet.failed, index, problem)
+                    self._tell([index], {"a": "end", "reason": problem})
+            case "knocked":
+                self._knocked[index] = dict(packet["failed"])
+            case "fenced":
+                self._ask(self.fleet.fenced, index, int(packet["incarnation"]))
+            case "lost":
+                name = self.fleet.hosts[index].node.name
+                self._gone.append(f"on host {name}: {packet['reason']}")
+            case "ended":
+                self._ended.add(index)
+                self._ask(self.fleet.ended, index, str(packet["reason"]), now_ns())
+            case _ if self.fleet.hosts[index].state == "joined":
+                self._events.append({**packet, "host": self.fleet.hosts[index].node.name})
+
+    def _unfit(self, packet: dict[str, Any]) -> str | None:
+        if packet.get("ckpt") != VERSION:
+            return f"it has version {packet.get('ckpt')} of ckpt, this is {VERSION}: install the same"
+        if str(packet.get("python")).split(".")[:2] != self._version.split(".")[:2]:
+            return f"it has Python {packet.get('python')}, the job runs under {self._version}"
+        return None
+
+    def _renewal(self, index: int, number: int) -> bool:
+        return bool(self.fleet.renewed(index, number, now_ns()))
+
+    def _ask(self, method: Callable[..., list[Effect]], *arguments: Any) -> None:
+        """Call a method of the fleet, under the port's lock: the helper thread tells it of renewals."""
+        assert self._link is not None
+        with self._link.port.lock:
+            effects = method(*arguments)
+        self._do(effects)
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Answer(host=index, number=number):
+                    self._tell([index], {"a": "renewed", "number": number})
+                case TellFence(host=index, incarnation=incarnation):
+                    self._tell([index], {"a": "fence", "incarnation": incarnation})
+                case Gone(reason=reason):
+                    self._gone.append(reason)
+                case AllFenced(incarnation=incarnation):
+                    self._events.append({"e": "fenced", "incarnation": incarnation})
+                case Note(event=name, fields=fields):
+                    self._events.append({"e": "note", "event": name, "fields": fields})
+
+    # ---- the end -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        link = self._link
+        if link is not None:
+            joined = self._joined()
+            self._tell(joined, {"a": "end", "reason": "the job has ended"})
+            deadline = time.monotonic() + _END_PATIENCE_S
+            while time.monotonic() < deadline and not self._ended.issuperset(joined):
+                self._look()
+                time.sleep(_POLL_S)
+        for index, started in self._started.items():
+            started.stop(2.0 if index in self._ended else 0.0)
+            self._close_pidfd(index)
+        self._started.clear()
+        if link is not None:
+            self._link = None
+            link.close()
+        if not self._epoll.closed:
+            self._epoll.close()
+
+    def _close_pidfd(self, index: int) -> None:
+        fd = self._pidfds.pop(index, None)
+        if fd is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._epoll.unregister(fd)
+            os.close(fd)

@@ -1,0 +1,106 @@
+"""The connection between the controller and the agents of hosts: JSON packets over a port of the transport. (driver)
+
+A connection that breaks and comes back loses and repeats nothing: packets are numbered, acknowledged and sent again
+(`ckpt.transport`). The controller is rank 0 of this port, host number i is rank i, and all have the controller's generation
+as their incarnation, so that an agent of an earlier controller is not heard.
+
+The port's helper thread receives; `fileno` tells the owner's loop.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ckpt.controller.errors import MalformedPacket
+from ckpt.controller.supervision import messages
+from ckpt.transport.driver.port import Port
+from ckpt.transport.errors import TransportError
+from ckpt.transport.protocol.config import EndpointConfig
+from ckpt.transport.protocol.state import Buffer
+from ckpt.transport.wires.wire import Wire
+from ckpt.transport.wires.zmqsettings import CurveKeys
+
+__all__ = ["Link", "keys_of"]
+
+
+def keys_of(key: bytes) -> CurveKeys:
+    """The CURVE keys of these connections. They are not those of the connections between ranks."""
+    return CurveKeys.from_secret(b"hosts:" + key)
+
+
+class Link:
+    """One end. `rank`: 0 for the controller, else the host's number; `hosts`: how many there are."""
+
+    def __init__(self, wire: Wire, *, job_id: str, rank: int, hosts: int, generation: int) -> None:
+        config = EndpointConfig(job=int(job_id, 16), rank=rank, size=hosts + 1, incarnation=generation)
+        self.port = Port(config, wire)
+        self.received: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
+        self.on_renewal: Callable[[int, int], bool] | None = None
+        """Called in the helper thread, under the port's lock, with the sender and number of a renewal; True: answer it."""
+        self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed = False
+        self.port.on_messages = self._on_messages
+        self.port.on_event = lambda event: None  # a silent peer is the lease's business
+        with self.port.lock:
+            for other in range(1, hosts + 1) if rank == 0 else (0,):
+                self.port.set_peer(other, "", generation)
+        self.port.start_helper()
+
+    def fileno(self) -> int:
+        """Readable when `take` would return something."""
+        return self._event_fd
+
+    def _on_messages(self, source: int, packets: list[Buffer]) -> None:
+        self.port.endpoint.consumed(source, sum(map(len, packets)), len(packets))
+        for data in packets:
+            try:
+                packet = messages.decode(data)
+            except MalformedPacket:
+                continue
+            if packet.get("e") == "renew" and self.on_renewal is not None:
+                number = int(packet["number"])
+                if self.on_renewal(source, number):
+                    self.port.send(source, messages.encode({"a": "renewed", "number": number}))
+                continue
+            self.received.append((source, packet))
+        os.eventfd_write(self._event_fd, 1)
+
+    def take(self) -> list[tuple[int, dict[str, Any]]]:
+        """What has come, in order, with its sender."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event_fd)
+        taken = []
+        while self.received:
+            taken.append(self.received.popleft())
+        return taken
+
+    def send(self, to: int, packet: dict[str, Any]) -> None:
+        """Send one packet; never waits."""
+        with self.port.lock:
+            self.port.send(to, messages.encode(packet))
+
+    def drop(self, other: int) -> None:
+        """This peer is dead: nothing is kept for it any more."""
+        with self.port.lock, contextlib.suppress(TransportError):
+            self.port.drop_peer(other)
+
+    def flush(self, to: int, patience_s: float) -> None:
+        """Wait until the peer has acknowledged everything, at most so long."""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            with self.port.lock:
+                if not self.port.endpoint.backlog_bytes(to):
+                    return
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """End the helper thread and close the wire. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self.port.close()
+            os.close(self._event_fd)

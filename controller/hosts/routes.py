@@ -1,0 +1,79 @@
+"""Can the hosts reach each other by tcp? Asked once, before ranks start: they would wait for each other for ever. (driver)
+
+Every agent has a *door*, a socket that accepts connections and closes them. Told of the others' doors, it knocks at all of
+them at once, and reports those that did not answer. With many hosts each knocks at the `MOST` that follow it only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import time
+from collections.abc import Mapping
+
+__all__ = ["MOST", "Door", "knock", "others_of"]
+
+MOST = 64
+KNOCK_LIMIT_S = 5.0
+
+
+class Door:
+    """A listening socket at this host's address."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.create_server((address, 0), backlog=MOST)
+        self._socket.setblocking(False)
+        self.address = f"{address}:{self._socket.getsockname()[1]}"
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def open(self) -> None:
+        """Accept who knocks, and close."""
+        with contextlib.suppress(OSError):
+            self._socket.accept()[0].close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def others_of(index: int, doors: Mapping[int, str]) -> dict[str, str]:
+    """The doors at which host `index` is to knock, by index as text."""
+    order = sorted(doors)
+    place = order.index(index)
+    following = [*order[place + 1 :], *order[:place]]
+    return {str(other): doors[other] for other in following[:MOST]}
+
+
+def knock(doors: Mapping[str, str], limit_s: float = KNOCK_LIMIT_S) -> dict[str, str]:
+    """Connect to all doors at once; return the reason for each that could not be reached. Waits `limit_s` at most."""
+    failed: dict[str, str] = {}
+    waiting: dict[int, tuple[str, socket.socket]] = {}
+    poller = select.poll()
+    for name, door in doors.items():
+        host, _, port = door.rpartition(":")
+        knocking = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        knocking.setblocking(False)
+        code = knocking.connect_ex((host, int(port)))
+        if code in (0, errno.EINPROGRESS):
+            waiting[knocking.fileno()] = name, knocking
+            poller.register(knocking, select.POLLOUT)
+        else:
+            failed[name] = os.strerror(code)
+            knocking.close()
+    deadline = time.monotonic() + limit_s
+    while waiting and (left_s := deadline - time.monotonic()) > 0:
+        for fd, _ in poller.poll(left_s * 1000):
+            name, knocking = waiting.pop(fd)
+            poller.unregister(fd)
+            code = knocking.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                failed[name] = os.strerror(code)
+            knocking.close()
+    for name, knocking in waiting.values():
+        failed[name] = f"no answer within {limit_s:g} s"
+        knocking.close()
+    return failed

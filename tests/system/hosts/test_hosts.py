@@ -1,0 +1,403 @@
+"""Jobs on several hosts: the same bytes as on one, whatever becomes of a host, and no process of it left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt.controller.cli.main import main
+from tests.system import apps
+from tests.system.hosts.bed import SSHD, Hosts, needs_hosts
+from tests.system.support import Job, environment, jobs_fixture, run_ckpt, write_app
+
+pytestmark = pytest.mark.system
+
+LEASE_S = 2
+STEPS = 400
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    yield from jobs_fixture(tmp_path)
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    needs_hosts()
+    found = Hosts(4)
+    try:
+        found.lay()
+        yield found
+    finally:
+        found.remove()
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Path:
+    return write_app(tmp_path, apps.RING, "ring.py")
+
+
+def result_of(app: Path, ranks: int, directory: Path) -> str:
+    """What the program prints on one host, undisturbed."""
+    job = directory / "plain"
+    done = run_ckpt("run", "-n", ranks, "--job", job, app, STEPS, env=environment())
+    assert done.returncode == 0, done.stderr
+    return (job / "output" / "rank-0.out").read_text()
+
+
+def spread(start: Callable[..., Job], hosts: Hosts, app: Path, slots: str, **options: object) -> Job:
+    """A job whose controller is on h1."""
+    options = {"ranks": 4, "every": 0.3, "lease": LEASE_S, "interface": "10.88.0.0/16"} | options
+    return start(
+        app, STEPS, 0.003, hosts=slots, engine_command=hosts.engine(), within=hosts.on("h1"), **options
+    )
+
+
+def where(job: Job, incarnation: int) -> dict[int, str]:
+    return {e["rank"]: e["host"] for e in job.events("rank-started", incarnation=incarnation)}
+
+
+def test_ranks_on_two_hosts_and_one_of_them_killed(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    job.wait_event("committed", 2)
+    assert where(job, 0) == {0: "h2", 1: "h2", 2: "h3", 3: "h3"}
+    assert {e["host"] for e in job.events("host-joined")} == {"h2", "h3"}
+    os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert not job.events("host-lost"), "a rank has died, no host"
+    hosts.wait_until_empty(hosts.names)
+
+
+def is_rank(pid: int) -> bool:
+    """A rank is a fork of the host's fork server, and leads its process group."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"--control-fd" in words and os.getpgid(pid) == pid and os.getsid(pid) != pid
+    except OSError:
+        return False
+
+
+def host_killed(hosts: Hosts) -> None:
+    hosts.kill("h3")
+
+
+def cable_pulled(hosts: Hosts) -> None:
+    hosts.cable("h3", "down")
+
+
+def frozen(hosts: Hosts) -> None:
+    hosts.send("h3", signal.SIGSTOP)
+
+
+def engine_killed(hosts: Hosts) -> None:
+    """As a killed ssh client: the agent runs on, and is not answered any more."""
+    os.kill(hosts.named("h3", "unshare"), signal.SIGKILL)
+
+
+FAULTS = [
+    pytest.param(host_killed, id="host killed", marks=pytest.mark.nightly),
+    pytest.param(cable_pulled, id="cable pulled"),
+    pytest.param(frozen, id="host frozen", marks=pytest.mark.nightly),
+    pytest.param(engine_killed, id="engine's command killed", marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
+) -> None:
+    """h4 is a spare. What comes back of h3 has ended itself: nothing of it is in files that both see."""
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    fault(hosts)
+    lost = job.wait_event("host-lost")
+    fenced = job.wait_event("host-fenced")
+    assert lost["host"] == fenced["host"] == "h3"
+    assert fenced["proof"] == ("reaped" if fault is engine_killed else "lease")
+    job.wait_event("restarted")
+    assert where(job, 1) == {0: "h2", 1: "h2", 2: "h4", 3: "h4"}
+    assert job.events("ranks-moved")[0]["to"] == {"2": "h4", "3": "h4"}
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    hosts.cable("h3", "up")
+    hosts.send("h3", signal.SIGCONT)
+    hosts.wait_until_empty(["h3"])
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_ssh_with_a_real_sshd_on_each_host(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """A directory with a space and a quote in its name: ssh gives its words to a shell on the other side."""
+    if not os.path.exists(SSHD):
+        pytest.skip(f"needs {SSHD} (package openssh-server)")
+    home = tmp_path / "it's here"
+    home.mkdir()
+    servers = [hosts.sshd(name, tmp_path) for name in ("h2", "h3")]
+    try:
+        app = write_app(home, apps.RING, "ring.py")
+        job = start(
+            app,
+            STEPS,
+            0.003,
+            ranks=4,
+            every=0.3,
+            lease=LEASE_S,
+            name="it's here/job",
+            hosts="h2:2,h3:2",
+            engine_command=f"ssh -F {tmp_path}/ssh_config -o BatchMode=yes {{host}} {{agent}}",
+            within=hosts.on("h1"),
+            interface="10.88.0.0/16",
+        )
+        (home / "ring.go").touch()
+        job.wait_event("committed", 2)
+        os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
+        job.wait_event("restarted")
+        assert job.finish() == 0, job.report()
+        assert job.output(0) == result_of(ring, 4, tmp_path)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+            assert server.stderr is not None
+            server.stderr.close()
+
+
+@pytest.mark.nightly
+def test_the_fork_server_of_a_host_is_killed(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """The host is not lost: its agent starts another one."""
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    job.wait_event("committed", 2)
+    os.kill(next(p for p in hosts.processes("h3") if is_fork_server(p)), signal.SIGKILL)
+    assert "on host h3" in job.wait_event("agent-lost")["reason"]
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+def is_fork_server(pid: int) -> bool:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"--control-fd" in words and os.getsid(pid) == pid
+
+
+@pytest.mark.nightly
+def test_a_fork_server_and_its_ranks_end_with_the_agent_of_their_host(
+    start: Callable[..., Job], ring: Path, tmp_path: Path
+) -> None:
+    """Two hosts on this one, so that nothing but the agent dies."""
+    engine = "env CKPT_TEST_HOST={host} {agent}"
+    options = {"ranks": 4, "every": 0.3, "lease": LEASE_S, "interface": "lo"}
+    job = start(ring, STEPS, 0.003, hosts="a:2,b:2", engine_command=engine, **options)
+    job.wait_event("committed", 2)
+    left = [e["pid"] for e in job.events() if e.get("host") == "b" and "pid" in e]
+    agent = next(
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdecimal()
+        and b"agent\0--job\0" + str(job.directory).encode() in command_of(name)
+        and b"--host\0b\0" in command_of(name)
+    )
+    os.kill(agent, signal.SIGKILL)
+    job.wait_event("host-lost", host="b")
+    job.wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left), "they have ended")
+    job.wait_event("host-fenced", host="b", proof="lease")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+
+
+def command_of(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.nightly
+def test_no_spare_is_left_and_more_ranks_share_a_host(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    job.wait_event("committed", 2)
+    hosts.kill("h3")
+    job.wait_event("restarted")
+    assert set(where(job, 1).values()) == {"h2"}
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+
+
+WHERE = (
+    apps._HELD
+    + """
+    import platform
+    import ckpt
+
+    def place():
+        shared = comm.Split_type(1)
+        return os.environ["HOSTNAME"], platform.node(), os.environ["LOCAL_RANK"], shared.size
+
+    comm = ckpt.enable()
+    print(*place(), flush=True)
+    while comm.allreduce(held(), max):
+        sum(range(10000))
+    print(*place())
+"""
+)
+
+
+@pytest.mark.nightly
+def test_what_a_rank_learns_about_its_place_is_the_new_hosts_after_a_move(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path
+) -> None:
+    app = write_app(tmp_path, WHERE)
+    engine = hosts.engine().replace("{agent}", "env HOSTNAME={host}.example {agent}")
+    network = {"within": hosts.on("h1"), "interface": "10.88.0.0/16", "lease": LEASE_S}
+    job = start(app, ranks=4, every=0.3, hosts="h2:3,h3:1", engine_command=engine, **network)
+    job.wait_event("committed", 3)
+    hosts.kill("h3")
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert job.output(3).splitlines() == ["h3.example h3 0 1", "h2.example h2 3 4"]
+    assert job.output(0).splitlines() == ["h2.example h2 0 3", "h2.example h2 0 4"]
+
+
+@pytest.mark.nightly
+def test_all_hosts_are_lost(start: Callable[..., Job], hosts: Hosts, ring: Path) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    job.wait_event("committed", 1)
+    hosts.kill("h2")
+    hosts.kill("h3")
+    assert job.process.wait(60) == 1
+    assert "no host is left" in job.stderr
+
+
+@pytest.mark.nightly
+def test_the_controller_is_killed_and_the_job_restarted(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """Without its controller a host ends its ranks when the lease is over; a restart waits for that."""
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    job.wait_event("committed", 2)
+    job.process.kill()
+    job.process.wait()
+    job.go()
+    words = (*hosts.on("h1"), sys.executable, "-m", "ckpt", "restart", str(job.directory))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "by then the hosts of the controller before this one have ended their ranks" in done.stderr
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+def test_a_host_that_cannot_be_used_is_named_and_the_others_go_on_if_they_are_enough(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h9:2,h2:2", ranks=2)
+    assert job.finish() == 0, job.report()
+    failed = job.events("host-failed")
+    assert [event["host"] for event in failed] == ["h9"]
+    assert "the engine's command ended with exit code 1" in failed[0]["reason"]
+    other = spread(start, hosts, ring, "h9:2,h2:2", ranks=4, name="other")
+    assert other.process.wait(60) == 1
+    assert "4 ranks need more hosts than have answered. host h9: the engine's command ended" in other.stderr
+    hosts.wait_until_empty(hosts.names)
+
+
+def test_two_hosts_that_cannot_reach_each_other_are_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path
+) -> None:
+    """Both reach the controller: without this the ranks would wait for each other for ever."""
+    unreachable = ("ip", "-n", hosts.namespace("h2"), "route", "add", "prohibit", "10.88.0.3/32")
+    subprocess.run(unreachable, check=True, timeout=20)
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    assert job.process.wait(60) == 1
+    assert "host h2 cannot reach host h3 at 10.88.0.3: " in job.stderr
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_a_host_that_does_not_see_the_job_directory_is_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    hidden = f"unshare --mount sh -c 'test {{host}} = h2 || mount -t tmpfs none {tmp_path}; exec \"$@\"' sh"
+    engine = hosts.engine().replace("{agent}", "") + hidden + " {agent}"
+    job = start(
+        ring,
+        STEPS,
+        ranks=4,
+        hosts="h2:2,h3:2",
+        engine_command=engine,
+        within=hosts.on("h1"),
+        interface="eth0",
+    )
+    assert job.process.wait(60) == 1
+    assert "host h3: the engine's command ended with exit code 10: ckpt: no such job directory" in job.stderr
+
+
+@pytest.mark.nightly
+def test_a_tenth_of_all_packets_is_lost(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    if shutil.which("nft") is None:
+        pytest.skip("needs nft")
+    for name in ("h2", "h3"):
+        rules = (
+            "add table ip t; add chain ip t c { type filter hook input priority 0; }; "
+            "add rule ip t c numgen random mod 10 < 1 drop"
+        )
+        subprocess.run((*hosts.on(name), "nft", rules), check=True, timeout=20)
+    job = spread(start, hosts, ring, "h2:2,h3:2", lease=10)
+    job.wait_event("committed", 2)
+    os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert not job.events("host-lost")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--hosts", "a:2,a:2"], "--hosts: a more than once"),
+        (["--hosts", "a:2,,b"], "--hosts: '' is no host"),
+        (["--hosts", "a:2,b c"], "'b c' is no host: use NAME or NAME:SLOTS"),
+        (["--hosts", "a:0"], "0 slots: a host has 1 to 4096"),
+        (["--hosts", "a:2,b:1"], "4 ranks do not fit into the 3 slots of a:2,b:1"),
+        (["--hosts", "a:4", "--hostfile", "f"], "--hosts and --hostfile: give one of them"),
+        (["--hostfile", "missing"], "--hostfile missing: "),
+        (
+            ["--hosts", "a:4", "--engine-command", "rsh {host}"],
+            "it has to have {host}, and {agent} as a word",
+        ),
+        (["--hosts", "a:4", "--engine-command", "mpiexec {hosts} {agent}"], "is not there yet"),
+        (["--hosts", "a:4", "--lease", "0.5"], "--lease 0.5: at least 1 s"),
+        (["--hosts", "a:4", "--on-failure", "continue"], "is for ranks on one host"),
+        (["--hosts", "a:4", "--files", "auto"], "--files is for ranks on one host"),
+        (
+            ["--hosts", "a:4", "--interface", "10.99.0.0/16", "--engine-command", "{host} {agent}"],
+            "no such interface",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    tmp_path: Path, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = write_app(tmp_path, "print(1)")
+    assert main(["run", "-n", "4", "--job", str(tmp_path / "job"), *options, str(app)]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()

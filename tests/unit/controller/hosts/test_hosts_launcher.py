@@ -1,0 +1,88 @@
+"""The launcher for several hosts with real agents, all on this host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt.controller.errors import LaunchFailed
+from ckpt.controller.hosts.engine import Engine
+from ckpt.controller.hosts.launcher import HostsLauncher
+from ckpt.controller.hosts.lease import margin_ns
+from ckpt.controller.hosts.routes import Door, knock, others_of
+from ckpt.controller.launch.spawning import spawn_agent
+from ckpt.controller.supervision.plan import Node
+from ckpt.store import JobDirectory
+
+LEASE_NS = 1_000_000_000
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobDirectory:
+    return JobDirectory.create(tmp_path / "job", command=["app.py"], size=2)
+
+
+def launcher_of(tmp_path: Path, command: str, limit_s: float = 60.0) -> HostsLauncher:
+    return HostsLauncher(
+        [Node("a", 1), Node("b", 1)],
+        engine=Engine(command),
+        lease_ns=LEASE_NS,
+        interface="lo",
+        limit_s=limit_s,
+        cwd=str(tmp_path),
+        spawned=spawn_agent(hash_seed=1),
+    )
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, job: JobDirectory) -> Iterator[HostsLauncher]:
+    found = launcher_of(tmp_path, "env CKPT_TEST_HOST={host} {agent}")
+    try:
+        found.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
+        yield found
+    finally:
+        found.close()
+
+
+def test_a_controller_that_is_held_up_for_longer_than_a_lease_loses_no_host(launcher: HostsLauncher) -> None:
+    """By a disk, say. Renewals are answered beside what holds it up."""
+    assert len(launcher.nodes(2)) == 2
+    time.sleep(2 * (LEASE_NS + margin_ns(LEASE_NS)) / 1e9)
+    launcher.receive()
+    assert [node.name for node in launcher.nodes(2)] == ["a", "b"]
+
+
+def test_an_engine_that_hangs_is_named_after_the_time_limit(tmp_path: Path, job: JobDirectory) -> None:
+    launcher = launcher_of(tmp_path, "sh -c 'exec sleep 600' {host} {agent}", limit_s=0.3)
+    try:
+        with pytest.raises(
+            LaunchFailed, match=r"host a: its agent did not dial in within 0.3 s; host b: its agent"
+        ):
+            launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
+        assert all(started.end() is not None for started in launcher._started.values()), (
+            "the commands are ended"
+        )
+    finally:
+        launcher.close()
+
+
+def test_doors_that_open_and_doors_that_do_not() -> None:
+    door = Door("127.0.0.1")
+    shut = Door("127.0.0.1")
+    shut.close()
+    try:
+        failed = knock({"1": door.address, "2": shut.address, "3": "192.0.2.1:9"}, 0.3)
+    finally:
+        door.close()
+    assert failed.keys() == {"2", "3"}
+    assert failed["2"] == "Connection refused"
+
+
+def test_with_many_hosts_each_knocks_at_those_that_follow() -> None:
+    doors = {index: f"h:{index}" for index in range(1, 101)}
+    assert list(others_of(99, doors))[:3] == ["100", "1", "2"]
+    assert len(others_of(5, doors)) == 64
+    assert others_of(1, {1: "h:1", 2: "h:2"}) == {"2": "h:2"}

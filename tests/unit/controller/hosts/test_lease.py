@@ -1,0 +1,218 @@
+"""The lease of a host, on the shipped code of both sides, in every order of what can happen to a renewal.
+
+Controller and agent have clocks of their own, right to one percent. A renewal and its answer arrive after any time, or
+never. What must hold: when the controller says that a host is fenced, its ranks are gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from ckpt.controller.hosts import fleet as fleet_module
+from ckpt.controller.hosts.fleet import AllFenced, Answer, Fleet, Note
+from ckpt.controller.hosts.lease import AgentLease, margin_ns, over_ns
+from ckpt.controller.supervision.history import dump, summarise
+from ckpt.controller.supervision.plan import Node
+
+S = 1_000_000_000
+LEASE_NS = 10 * S
+KILL_NS = S  # what an agent may need to kill its ranks
+STEP_NS = S // 2
+RATES = (0.99, 1.0, 1.01)
+DELAYS_NS = (0, 3 * S, 9 * S, None)  # of a renewal and of its answer; None: lost
+
+
+def fenced_at(
+    delays: tuple[tuple[int | None, int | None], ...],
+    rates: tuple[float, float],
+    make_lease: Callable[[int, int], AgentLease],
+) -> tuple[float | None, float | None]:
+    """When the ranks are gone and when the controller says so, in true time. `delays`: of each renewal there and back; all
+    later ones are lost."""
+    agent_rate, controller_rate = rates
+    fleet = Fleet([Node("a", 1)], lease_ns=LEASE_NS)
+    lease = make_lease(LEASE_NS, 0)
+    arriving = [(0, 0)]  # at the controller: true time, number
+    answers: list[tuple[int, int]] = []
+    gone = said = None
+    for now in range(0, 60 * S, STEP_NS):
+        at_controller, at_agent = int(now * controller_rate), int(now * agent_rate)
+        for due, number in [each for each in arriving if each[0] <= now]:
+            arriving.remove((due, number))
+            effects = (
+                fleet.joined(1, at_controller) if number == 0 else fleet.renewed(1, number, at_controller)
+            )
+            back = delays[number][1] if number < len(delays) else None
+            if any(isinstance(effect, Answer) for effect in effects) and back is not None:
+                answers.append((now + back, number))
+        effects = fleet.tick(at_controller)
+        if said is None and any(isinstance(e, Note) and e.event == "host-fenced" for e in effects):
+            said = now
+        if gone is None:
+            if lease.is_over(at_agent):
+                gone = now + KILL_NS
+                continue
+            for due, number in [each for each in answers if each[0] <= now]:
+                answers.remove((due, number))
+                lease.answered(number)
+            number_due = lease.renewal(at_agent)
+            there = delays[number_due][0] if number_due is not None and number_due < len(delays) else None
+            if number_due is not None and there is not None:
+                arriving.append((now + there, number_due))
+    return gone, said
+
+
+def violations(make_lease: Callable[[int, int], AgentLease] = AgentLease) -> list[object]:
+    found: list[object] = []
+    pairs = list(itertools.product(DELAYS_NS, repeat=2))
+    for first, second in itertools.product(pairs, repeat=2):
+        for rates in itertools.product(RATES, repeat=2):
+            delays = ((0, 0), first, second)
+            gone, said = fenced_at(delays, rates, make_lease)
+            if said is None or gone is None or gone > said:
+                found.append((delays, rates, gone, said))
+    return found
+
+
+def test_when_a_host_is_fenced_its_ranks_are_gone() -> None:
+    assert not violations()
+
+
+def test_no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken out: the margin of the controller."""
+    monkeypatch.setattr(fleet_module, "over_ns", lambda came_ns, lease_ns: came_ns + lease_ns)
+    assert violations()
+
+
+class FromTheAnswer(AgentLease):
+    """Taken out: the lease counts from when the renewal was sent."""
+
+    def __init__(self, lease_ns: int, now_ns: int) -> None:
+        super().__init__(lease_ns, now_ns)
+        self.now_ns = now_ns
+
+    def is_over(self, now_ns: int) -> bool:
+        self.now_ns = now_ns
+        return super().is_over(now_ns)
+
+    def answered(self, number: int) -> None:
+        super().answered(number)
+        self._valid_from_ns = self.now_ns
+
+
+def test_a_lease_that_counts_from_the_answer() -> None:
+    assert violations(FromTheAnswer)
+
+
+def test_an_agent_that_was_frozen_looks_at_its_lease_before_anything_else() -> None:
+    """It runs no ranks again, even if an answer from before has come meanwhile."""
+    lease = AgentLease(LEASE_NS, 0)
+    lease.answered(0)
+    assert lease.renewal(3 * S) == 1
+    assert lease.is_over(15 * S)  # asked first; the answer to renewal 1 is in the socket
+    lease.answered(1)
+    assert not lease.is_over(12 * S)
+
+
+def test_a_lease_begins_with_the_first_answer() -> None:
+    lease = AgentLease(LEASE_NS, 5 * S)
+    assert not lease.has_begun and not lease.is_over(100 * S)
+    lease.answered(0)
+    assert lease.has_begun and lease.is_over(15 * S) and not lease.is_over(15 * S - 1)
+
+
+def test_renewals_are_sent_five_times_in_a_lease() -> None:
+    lease = AgentLease(LEASE_NS, 0)
+    sent = [now for now in range(0, 10 * S, S) if lease.renewal(now) is not None]
+    assert sent == [2 * S, 4 * S, 6 * S, 8 * S]
+    assert margin_ns(15 * S) < 3 * S
+    assert over_ns(S, LEASE_NS) == S + LEASE_NS + margin_ns(LEASE_NS)
+
+
+# ---- the fleet -------------------------------------------------------------------------------------------
+
+
+def fleet_of(*names: str) -> Fleet:
+    fleet = Fleet([Node(name, 2) for name in names], lease_ns=LEASE_NS)
+    for index in range(1, len(names) + 1):
+        fleet.joined(index, 0)
+    return fleet
+
+
+def fenced(effects: list[fleet_module.Effect]) -> bool:
+    return any(isinstance(effect, AllFenced) for effect in effects)
+
+
+def test_all_is_fenced_when_the_joined_have_reaped_and_the_leases_of_the_lost_are_over() -> None:
+    for order in itertools.permutations(("reaped 1", "reaped 2", "lease 3")):
+        fleet = fleet_of("a", "b", "c")
+        fleet.engine_ended(3, "killed", S)
+        for index in (1, 2):
+            fleet.renewed(index, 1, 9 * S)
+        assert not fenced(fleet.fence(4))
+        for number, what in enumerate(order):
+            if what == "lease 3":
+                effects = fleet.tick(over_ns(0, LEASE_NS))
+            else:
+                effects = fleet.fenced(int(what[-1]), 4)
+            assert fenced(effects) == (number == 2), order
+        assert [node.name for node in fleet.nodes()] == ["a", "b"]
+
+
+def test_a_host_that_is_lost_while_the_others_reap() -> None:
+    fleet = fleet_of("a", "b")
+    fleet.fence(1)
+    assert not fenced(fleet.fenced(1, 1))
+    effects = fleet.engine_ended(2, "killed", S)
+    assert any(isinstance(effect, fleet_module.Gone) for effect in effects) and not fenced(effects)
+    assert fenced(fleet.tick(over_ns(0, LEASE_NS) + S))
+
+
+def test_a_report_of_an_earlier_incarnation_proves_nothing() -> None:
+    fleet = fleet_of("a")
+    fleet.fence(2)
+    assert not fenced(fleet.fenced(1, 1))
+    assert fenced(fleet.fenced(1, 2))
+
+
+def test_the_end_of_the_engines_command_is_no_proof() -> None:
+    fleet = fleet_of("a")
+    fleet.engine_ended(1, "killed", S)
+    assert fleet.renewed(1, 1, 2 * S) == [], "not answered any more"
+    assert not fenced(fleet.fence(0))
+    assert not fleet.tick(over_ns(0, LEASE_NS) - 1)
+    assert fenced(fleet.tick(over_ns(0, LEASE_NS)))
+
+
+def test_a_host_that_says_that_all_has_ended_needs_no_lease() -> None:
+    fleet = fleet_of("a", "b")
+    fleet.fence(0)
+    fleet.fenced(1, 0)
+    effects = fleet.ended(2, "told to end", S)
+    assert fenced(effects)
+    assert [e.fields["proof"] for e in effects if isinstance(e, Note) and e.event == "host-fenced"] == [
+        "reaped"
+    ]
+
+
+def test_a_host_that_does_not_start_is_no_loss() -> None:
+    fleet = Fleet([Node("a", 1), Node("b", 1)], lease_ns=LEASE_NS)
+    fleet.joined(1, 0)
+    effects = fleet.engine_ended(2, "exit code 255", S)
+    assert [type(effect) for effect in effects] == [Note]
+    assert fleet.joined(2, 2 * S) == [], "too late"
+    assert [node.name for node in fleet.nodes()] == ["a"]
+    assert fleet.index_of("b") == 2
+    assert fleet.deadline_ns() == over_ns(0, LEASE_NS)
+
+
+def test_the_log_says_how_long_the_hosts_of_the_last_controller_may_have_a_lease() -> None:
+    """A restart waits for that, whatever lease it is given itself."""
+    joined = [{"event": "host-joined", "host": name, "slots": 1, "lease_s": 15.0} for name in "ab"]
+    assert summarise([{"event": "controller"}, *joined]).lease_s == 15.0
+    assert summarise([{"event": "controller"}, *joined, {"event": "controller"}]).lease_s == 0.0
+    replaced = {"event": "continued", **dump(summarise(joined))}
+    assert summarise([replaced]).lease_s == 15.0

@@ -1,0 +1,51 @@
+"""A wire that is reached by two ways: near, from processes of its own host, and far, over tcp, from all others. (driver)
+
+The address names the host, the far address and the near one. A host is here what shares Unix sockets and memory: one boot of
+one kernel, and one network namespace. Everything else is the wire's below, whose methods this wire hands out unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ckpt.transport.errors import AddressError
+from ckpt.transport.wires.wire import Frame, Wire
+
+__all__ = ["HostWire", "this_host"]
+
+
+def this_host() -> str:
+    """An identity of this host, without spaces."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    return f"{boot}.{os.stat('/proc/self/ns/net').st_ino}"
+
+
+class HostWire:
+    """`inner`: the wire, whose address is the near one; `far`: the tcp address at which it is reached too."""
+
+    def __init__(self, inner: Wire, far: str) -> None:
+        self._inner = inner
+        self._host = this_host()
+        self._far = far
+        self.send: Callable[[int, Frame], bool] = inner.send
+        self.receive: Callable[[], Frame | None] = inner.receive
+        self.renew: Callable[[int], None] = inner.renew
+        self.fileno: Callable[[], int] = inner.fileno
+        self.deadline_ns: Callable[[], int | None] = inner.deadline_ns
+        self.counters: Callable[[], dict[str, int]] = inner.counters
+        self.close: Callable[[], None] = inner.close
+
+    @property
+    def address(self) -> str:
+        """Host, far address and near address, separated by spaces."""
+        return f"{self._host} {self._far} {self._inner.address}"
+
+    def connect(self, rank: int, address: str) -> None:
+        """As the inner wire, by the near address if the peer is on this host. Raises AddressError."""
+        parts = address.split(" ", 2)
+        if len(parts) != 3:
+            raise AddressError(f"{address!r} is no address of a rank on several hosts")
+        host, far, near = parts
+        self._inner.connect(rank, near if host == self._host else far)
