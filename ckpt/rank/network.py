@@ -2,6 +2,7 @@
 
     ZmqWire      a Unix socket in the job's private directory; always with CURVE (RFC 26 of ZeroMQ), whose keys are derived
                  from the job's key: a process that cannot read the key file can neither connect nor be connected to
+    RingWire     rings of memory that the ranks of one host share, beside the socket; see there for when it is not used
     FaultyWire   injects the faults of ``CKPT_FAULTS``, when that variable is set
     DirectWire   reads large payloads of ranks on one host from the sender's memory, without sockets and encryption
 
@@ -20,6 +21,7 @@ from ckpt.transport.driver.port import Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
 from ckpt.transport.wires.directwire import DirectWire
+from ckpt.transport.wires.ringwire import RingWire, ring_bytes
 from ckpt.transport.wires.wire import Wire
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
@@ -36,12 +38,14 @@ def open_port(
     state: PortState | None = None,
     *,
     on_refused: Callable[[int], None] | None = None,
+    on_fallback: Callable[[int | None, str], None] | None = None,
 ) -> Port:
     """The port of the rank that ``spec`` describes. The port listens, and is not connected to any peer yet.
 
     ``key``: of the job. ``state``: the port's state from an image; ``None``: a fresh port. ``on_refused``: called with the
-    number of connections that were refused so far because they did not have the job's key. Raises WireError when the socket
-    cannot be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
+    number of connections that were refused so far because they did not have the job's key. ``on_fallback``: called with a
+    peer and the reason when there is no ring for it. Raises WireError when the socket cannot be made, FaultPlanError for a
+    wrong ``CKPT_FAULTS``.
     """
     plan = _faults()
     config = EndpointConfig(
@@ -55,6 +59,10 @@ def open_port(
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(key)
     wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, on_refused=on_refused)
+    if spec.get("options", {}).get("wire", "ring") == "ring":
+        wire = RingWire(
+            wire, spec["rank"], key, capacity=ring_bytes(spec["local_size"]), on_fallback=on_fallback
+        )
     if plan is not None:
         from ckpt.transport.wires.faultinject import FaultyWire
 

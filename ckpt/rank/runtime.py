@@ -213,6 +213,10 @@ class Runtime:
         """``count`` connections to this rank's socket have been refused so far: they did not have the job's key."""
         self.control.send(reports.event("handshakes-refused", count=count))
 
+    def on_fallback(self, peer: int | None, reason: str) -> None:
+        """Messages with ``peer`` (``None``: with every rank) take the socket, since there is no ring of shared memory."""
+        self.control.send(reports.event("wire-fallback", peer=peer, reason=reason))
+
     def _on_control(self) -> None:
         try:
             packets = self.control.receive()

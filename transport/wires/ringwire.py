@@ -1,0 +1,402 @@
+"""A wire between the processes of one host: frames in rings of shared memory, beside an inner wire. (driver)
+
+`RingWire` stands on any wire. For each peer that it sends to it makes one ring (`ring.py`) and offers it to the peer; when the
+peer reads that ring, frames go there, without a system call unless the peer sleeps. Until then, and for ever if there is no ring,
+they take the inner wire, which stays connected: a ring is a shorter way and nothing else. A frame that was in a ring whose
+reader or writer died counts as lost, and the endpoint above sends it again.
+
+The bell.  Each process has one datagram socket in the job's private directory, beside the socket of its inner wire. An empty
+datagram wakes it; a datagram with a descriptor offers a ring:
+
+    offer   magic, version, rank of the sender, capacity, MAC (BLAKE2b with the job's key over these and both sockets' names),
+            and the memory file, which has no name and whose size is sealed
+
+A process takes an offer only with a right MAC, and only from the socket that `connect` has named for that rank, if it has named
+one. So a zombie's rings are not those of its successor: the name of a socket has the incarnation in it. A new ring of a rank
+takes the place of its former one, whose writer sees that nobody reads any more and uses the inner wire.
+
+    out   none ──send──▶ offered ──the peer reads──▶ ready
+            ▲               │                          │
+            └── later ──────┴── no answer, damaged, closed, `renew`: the inner wire, counted and reported
+
+Sleeping.  A port calls `deadline_ns` before it sleeps: there all rings are marked ASLEEP (`ring.py` says why no wake-up is lost).
+The descriptor to sleep on is an epoll set of the inner wire's descriptor and the bell.
+
+In a forked process the rings are not there (`_ring.c`), and `close` does nothing.
+
+What does not belong here: the layout of a ring, repair of losses, how long to wait before sleeping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ckpt.compat.accelerators import blake2b
+from ckpt.transport.errors import AddressError
+from ckpt.transport.records import dataclass
+from ckpt.transport.wires import owned, ring
+from ckpt.transport.wires.addresses import clear_stale_socket, path_of
+from ckpt.transport.wires.wire import Frame, ProcessGuard, Wire
+
+if TYPE_CHECKING:
+    from ckpt.transport.wires._ring import Reader, Writer
+
+ALL_RINGS_BYTES: Final = 48 << 20
+"""The rings of a whole job on one host take at most about this much memory, however many ranks there are (each at least
+LEAST_BYTES)."""
+RING_BYTES: Final = 512 << 10
+"""Of one ring, where there are few."""
+ANSWER_NS: Final = 10_000_000_000
+"""An offer that is not taken for so long is given up."""
+RETRY_NS: Final = 1_000_000_000
+RETRY_LONGEST_NS: Final = 300_000_000_000
+LOOKS_PER_BELL: Final = 64
+"""A process that never sleeps looks at its bell after so many looks that found no frame."""
+_PACKETS_AT_ONCE: Final = 64
+
+_SUFFIX: Final = ".ring"
+_SEPARATOR: Final = "#ring="
+_OFFER: Final = struct.Struct("<8sIIQ")
+_FD: Final = struct.Struct("i")
+_MOST_FDS: Final = 4
+_MAGIC: Final = b"ckptring"
+_MAC_BYTES: Final = 16
+
+
+def ring_bytes(size: int) -> int:
+    """The capacity of each ring in a job of `size` ranks on one host."""
+    share = ALL_RINGS_BYTES // max(1, size * (size - 1))
+    return max(ring.LEAST_BYTES, min(RING_BYTES, 1 << (max(share, 1).bit_length() - 1)))
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A peer as a target."""
+
+    path: str | None
+    """Of its bell; None: it has none."""
+    writer: Writer | None = None
+    offered_ns: int = 0
+    retry_ns: int = 0
+    wait_ns: int = RETRY_NS
+
+
+class RingWire:
+    """Any wire, with rings of shared memory to the peers on this host. See the module."""
+
+    def __init__(
+        self,
+        inner: Wire,
+        rank: int,
+        key: bytes,
+        *,
+        capacity: int = RING_BYTES,
+        on_fallback: Callable[[int | None, str], None] | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`key`: of the job. `on_fallback(peer, reason)` is called, under the port's lock, when frames to (or from) a peer take the
+        inner wire again, or (peer None) all frames will; for each peer and reason once.
+
+        Raises nothing when rings cannot be had: then this is the inner wire.
+        """
+        self._inner = inner
+        self._rank = rank
+        self._key = blake2b(key, digest_size=32, person=b"transport-ring").digest()
+        self._capacity = capacity
+        self._on_fallback = on_fallback
+        self._clock = clock
+        self._guard = ProcessGuard("this wire")
+        self._peers: dict[int, _Peer] = {}
+        self._ready: dict[int, Callable[[Frame], int]] = {}
+        self._readers: dict[str, tuple[int, Reader]] = {}
+        self._reported: set[tuple[int | None, str]] = set()
+        self._armed = self._closed = False
+        self._looks = 0
+        self._passed = [0, 0]
+        self._counts = dict.fromkeys(
+            ("ring_bells", "ring_full", "ring_fallbacks", "ring_damaged", "ring_offers_refused"), 0
+        )
+        self._inner_send, self._inner_receive = inner.send, inner.receive
+        self._bell: socket.socket | None = None
+        self._path = ""
+        self._why_not = ""
+        try:
+            self._listen(inner.address)
+        except (OSError, AddressError) as failure:
+            self._why_not = str(failure)
+        if self._bell is not None:
+            from ckpt.transport.wires._ring import Inbox
+
+            self._inbox = Inbox()
+            self._ring_receive = self._inbox.receive
+
+    def _listen(self, address: str) -> None:
+        path = path_of(address)
+        if path is None:
+            raise AddressError(f"{address} is no address of this host's alone")
+        if not ring.available():
+            raise AddressError("the C module of rings is not built")
+        path = path_of(f"ipc://{path}{_SUFFIX}")
+        assert path is not None
+        clear_stale_socket(path)
+        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            bell.bind(path)
+            self._epoll = select.epoll()
+        except OSError:
+            bell.close()
+            raise
+        self._epoll.register(bell.fileno(), select.EPOLLIN)
+        self._epoll.register(self._inner.fileno(), select.EPOLLIN)
+        owned.note(self._epoll.fileno())
+        owned.note_directory(os.path.dirname(path))
+        self._bell, self._path = bell, path
+
+    # -- what a port uses
+
+    @property
+    def address(self) -> str:
+        """The inner wire's address, and whether this process has a bell."""
+        return self._inner.address if self._bell is None else f"{self._inner.address}{_SEPARATOR}1"
+
+    def connect(self, rank: int, address: str) -> None:
+        """As the inner wire. Rings to and from the rank's former address are closed."""
+        if self._why_not:
+            self._report(None, self._why_not)
+        address, _, has_bell = address.partition(_SEPARATOR)
+        self._inner.connect(rank, address)
+        path = path_of(address) if has_bell and self._bell is not None else None
+        bell = None if path is None else path + _SUFFIX
+        former = self._peers.get(rank)
+        if former is not None and former.path == bell:
+            return
+        if former is not None:
+            self._close_writer(rank, former)
+        for from_path in [at for at, (source, _) in self._readers.items() if source == rank and at != bell]:
+            self._close_reader(from_path)
+        self._peers[rank] = _Peer(bell)
+
+    def renew(self, rank: int) -> None:
+        """As the inner wire; a ring is given up."""
+        peer = self._peers.get(rank)
+        if peer is not None and peer.writer is not None:
+            self._fall_back(rank, peer, "nothing comes back from the peer")
+        self._inner.renew(rank)
+
+    def send(self, rank: int, parts: Frame) -> bool:
+        """As the inner wire."""
+        write = self._ready.get(rank)
+        if write is None:
+            return self._send_below(rank, parts)
+        code = write(parts)
+        if code == ring.TAKEN:
+            return True
+        if code == ring.TAKEN_ASLEEP:
+            self._wake(rank)
+            return True
+        if code == ring.FULL:
+            self._counts["ring_full"] += 1
+            return False
+        if code == ring.BROKEN:
+            peer = self._peers[rank]
+            assert peer.writer is not None
+            damaged = peer.writer.damaged
+            self._counts["ring_damaged"] += damaged
+            self._fall_back(rank, peer, "the ring is damaged" if damaged else "the peer reads it no more")
+        return self._inner_send(rank, parts)
+
+    def receive(self) -> Frame | None:
+        """As the inner wire: the rings first, each in turn."""
+        if self._bell is None:
+            return self._inner_receive()
+        frame = self._ring_receive()
+        if frame is not None:
+            return frame
+        self._looks += 1
+        if self._armed or self._looks >= LOOKS_PER_BELL:
+            self._attend()
+        return self._inner_receive()
+
+    def fileno(self) -> int:
+        """A set of the inner wire's descriptor and the bell."""
+        return self._inner.fileno() if self._bell is None else self._epoll.fileno()
+
+    def deadline_ns(self) -> int | None:
+        """As the inner wire; 0 when a frame is in a ring. Afterwards a writer rings the bell."""
+        if self._bell is None:
+            return self._inner.deadline_ns()
+        self._armed = True
+        return self._inner.deadline_ns() if self._inbox.arm() else 0
+
+    def counters(self) -> dict[str, int]:
+        """The inner wire's counters, and `ring_`: frames sent and received; peers written to and read from that way; bells rung;
+        frames refused since a ring was full; fallbacks to the inner wire; damaged rings; offers refused."""
+        writers = [peer.writer for peer in self._peers.values() if peer.writer is not None]
+        readers = [reader for _, reader in self._readers.values()]
+        return (
+            self._inner.counters()
+            | self._counts
+            | {
+                "ring_sent": self._passed[0] + sum(writer.records for writer in writers),
+                "ring_received": self._passed[1] + sum(reader.records for reader in readers),
+                "ring_peers_out": len(self._ready),
+                "ring_peers_in": len(readers),
+            }
+        )
+
+    def close(self) -> None:
+        """Close the rings, the bell and the inner wire. In a forked child this does nothing. Idempotent."""
+        if self._closed or not self._guard.mine():
+            return
+        self._closed = True
+        for rank, peer in self._peers.items():
+            self._close_writer(rank, peer)
+        for path in list(self._readers):
+            self._close_reader(path)
+        if self._bell is not None:
+            owned.forget(self._epoll.fileno())
+            self._epoll.close()
+            self._bell.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+        self._inner.close()
+
+    # -- as a writer
+
+    def _send_below(self, rank: int, parts: Frame) -> bool:
+        """A frame to a rank that has no ring yet: offer one, or see whether it reads it."""
+        peer = self._peers.get(rank)
+        if peer is not None and peer.path is not None:
+            if peer.writer is not None:
+                word = peer.writer.word()
+                if word in (ring.AWAKE, ring.ASLEEP):
+                    peer.wait_ns = RETRY_NS
+                    self._ready[rank] = peer.writer.send
+                    return self.send(rank, parts)
+                if word != ring.OFFERED or self._clock() - peer.offered_ns > ANSWER_NS:
+                    self._fall_back(rank, peer, "the peer does not take the ring")
+            elif self._clock() >= peer.retry_ns:
+                self._offer(rank, peer)
+        return self._inner_send(rank, parts)
+
+    def _offer(self, rank: int, peer: _Peer) -> None:
+        from ckpt.transport.wires._ring import Writer
+
+        assert self._bell is not None and peer.path is not None
+        try:
+            peer.writer = writer = Writer(self._capacity)
+            body = _OFFER.pack(_MAGIC, ring.VERSION, self._rank, self._capacity)
+            packet = body + self._mac(body, self._path, peer.path)
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _FD.pack(writer.fd))
+            self._bell.sendmsg([packet], [rights], socket.MSG_DONTWAIT, peer.path)
+            writer.forget_fd()
+            peer.offered_ns = self._clock()
+        except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
+            self._close_writer(rank, peer)  # its queue is full, or it is gone: no failure of rings
+            peer.retry_ns = self._clock() + RETRY_NS
+        except OSError as failure:
+            self._fall_back(rank, peer, f"no ring can be made: {failure.strerror}")
+
+    def _mac(self, body: bytes, sender: str, receiver: str) -> bytes:
+        names = os.fsencode(sender) + b"\0" + os.fsencode(receiver)
+        return blake2b(body + names, key=self._key, digest_size=_MAC_BYTES).digest()
+
+    def _wake(self, rank: int) -> None:
+        assert self._bell is not None
+        self._counts["ring_bells"] += 1
+        path = self._peers[rank].path
+        assert path is not None
+        # A full queue wakes the peer as well; a peer without a socket is gone.
+        with contextlib.suppress(OSError):
+            self._bell.sendto(b"", socket.MSG_DONTWAIT, path)
+
+    def _fall_back(self, rank: int, peer: _Peer, reason: str) -> None:
+        self._close_writer(rank, peer)
+        peer.retry_ns = self._clock() + peer.wait_ns
+        peer.wait_ns = min(2 * peer.wait_ns, RETRY_LONGEST_NS)
+        self._report(rank, reason)
+
+    def _report(self, rank: int | None, reason: str) -> None:
+        if rank is not None:
+            self._counts["ring_fallbacks"] += 1
+        if (rank, reason) not in self._reported:
+            self._reported.add((rank, reason))
+            if self._on_fallback is not None:
+                self._on_fallback(rank, reason)
+
+    def _close_writer(self, rank: int, peer: _Peer) -> None:
+        self._ready.pop(rank, None)
+        writer, peer.writer = peer.writer, None
+        if writer is not None:
+            self._passed[0] += writer.records
+            writer.close()
+
+    # -- as a reader
+
+    def _attend(self) -> None:
+        """Look at the bell, and for damaged rings. Afterwards writers need not ring."""
+        self._looks = 0
+        self._armed = False
+        self._inbox.disarm()
+        self._take_packets()
+        for path, (rank, reader) in list(self._readers.items()):
+            if reader.damaged:
+                self._counts["ring_damaged"] += 1
+                self._close_reader(path)
+                self._report(rank, "the ring from the peer is damaged")
+
+    def _take_packets(self) -> None:
+        assert self._bell is not None
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        room = socket.CMSG_LEN(_MOST_FDS * _FD.size)
+        for _ in range(_PACKETS_AT_ONCE):
+            try:
+                packet, rights, _, sender = self._bell.recvmsg(256, room, flags)
+            except BlockingIOError:
+                return
+            # Where no descriptor is free, the kernel leaves it out: the offer is refused, and its sender will give it up.
+            fds = [fd for *_, data in rights for (fd,) in _FD.iter_unpack(data[: len(data) // 4 * 4])]
+            try:
+                if packet or fds:
+                    self._on_offer(packet, fds, sender if isinstance(sender, str) else "")
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def _on_offer(self, packet: bytes, fds: list[int], sender: str) -> None:
+        from ckpt.transport.wires._ring import Reader
+
+        body, mac = packet[: _OFFER.size], packet[_OFFER.size :]
+        rank = -1
+        try:
+            magic, version, rank, capacity = _OFFER.unpack(body)
+            if (magic, version, mac) != (_MAGIC, ring.VERSION, self._mac(body, sender, self._path)):
+                raise ValueError("an offer without the job's key")
+            known = self._peers.get(rank)
+            if known is not None and known.path != sender:
+                raise ValueError("an offer of a process that was replaced")
+            reader = Reader(fds[0], capacity)
+        except (ValueError, struct.error, IndexError):
+            self._counts["ring_offers_refused"] += 1
+            return
+        except OSError as failure:
+            self._counts["ring_offers_refused"] += 1
+            self._report(rank, f"a ring cannot be mapped: {failure.strerror}")
+            return
+        for path in [at for at, (source, _) in self._readers.items() if source == rank]:
+            self._close_reader(path)
+        self._readers[sender] = (rank, reader)
+        self._inbox.add(reader)
+
+    def _close_reader(self, path: str) -> None:
+        _, reader = self._readers.pop(path)
+        self._passed[1] += reader.records
+        self._inbox.remove(reader)
+        reader.close()
