@@ -7,19 +7,19 @@
 
     word      OFFERED   nobody reads yet
               AWAKE     the reader looks by itself
-              ASLEEP    the reader sleeps on its descriptor: the writer that finds this word makes it AWAKE, and wakes it
-              CLOSED    nobody reads any more
+              ASLEEP    the reader sleeps on its descriptor: the writer that finds this word makes it AWAKE, and wakes
+              it CLOSED    nobody reads any more
 
-Head and tail count bytes since the ring was made, and never wrap; a byte lies at its number modulo `capacity`, a power of two.
-A record is total, count, first, second (u32 each: bytes of all parts, number of parts, lengths of the first two), then the
-parts; records begin at multiples of 16 and are at most half as long as the ring. A record counts from the moment at which `head`
-is beyond it, so what a writer that died had half written is never seen.
+Head and tail count bytes since the ring was made, and never wrap; a byte lies at its number modulo `capacity`, a power
+of two. A record is total, count, first, second (u32 each: bytes of all parts, number of parts, lengths of the first
+two), then the parts; records begin at multiples of 16 and are at most half as long as the ring. A record counts from
+the moment at which `head` is beyond it, so what a writer that died had half written is never seen.
 
 Neither side trusts the other's numbers: what cannot be makes a ring `damaged`, and a damaged ring is not used again.
 
-The classes `Writer` and `Reader` here work on any writable memory, in one process: they are the specification that the tests
-compare `_ring.c` with, on the same memory. Between processes only `_ring.c` is right, because Python cannot order its loads and
-stores. Where the C module is missing, `available()` says so.
+The classes `Writer` and `Reader` here work on any writable memory, in one process: they are the specification that the
+tests compare `_ring.c` with, on the same memory. Between processes only `_ring.c` is right, because Python cannot
+order its loads and stores. Where the C module is missing, `available()` says so.
 
 Not here: how a ring reaches the other process, and how a sleeping reader is woken (`ringwire.py`).
 """
@@ -39,8 +39,8 @@ except ImportError:
 
 AWAKE, ASLEEP, CLOSED, OFFERED = range(4)
 FULL, TAKEN, TAKEN_ASLEEP, TOO_LONG, BROKEN = range(5)
-"""What `Writer.send` returns: no room now; written; written, and the caller has to wake the reader; longer than half the ring;
-damaged or closed."""
+"""What `Writer.send` returns: no room now; written; written, and the caller has to wake the reader; longer than half
+the ring; damaged or closed."""
 
 MAGIC: Final = 0x474E4952
 VERSION: Final = 1

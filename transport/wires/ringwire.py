@@ -1,26 +1,20 @@
 """A wire between the processes of one host: frames in rings of shared memory, beside an inner wire. (driver)
 
-`RingWire` stands on any wire. For each peer that it sends to it makes one ring (`ring.py`) and offers it to the peer; when the
-peer reads that ring, frames go there, without a system call unless the peer sleeps. Until then, and for ever if there is no ring,
-they take the inner wire, which stays connected: a ring is a shorter way and nothing else. A frame that was in a ring whose
-reader or writer died counts as lost, and the endpoint above sends it again.
+`RingWire` stands on any wire. For each peer that it sends to it makes one ring (`ring.py`) and offers it to the peer;
+when the peer reads that ring, frames go there, without a system call unless the peer sleeps. Until then, and for ever
+if there is no ring, they take the inner wire, which stays connected: a ring is a shorter way and nothing else. A frame
+that was in a ring whose reader or writer died counts as lost, and the endpoint above sends it again.
 
-The bell.  Each process has one datagram socket in the job's private directory, beside the socket of its inner wire. An empty
-datagram wakes it; a datagram with a descriptor offers a ring:
-
-    offer   magic, version, rank of the sender, capacity, MAC (BLAKE2b with the job's key over these and both sockets' names),
-            and the memory file, which has no name and whose size is sealed
-
-A process takes an offer only with a right MAC, and only from the socket that `connect` has named for that rank, if it has named
-one. So a zombie's rings are not those of its successor: the name of a socket has the incarnation in it. A new ring of a rank
-takes the place of its former one, whose writer sees that nobody reads any more and uses the inner wire.
+A process takes a ring only from the bell (`bell.py`) that `connect` has named for the sender's rank, if it has named one.
+So a zombie's rings are not those of its successor. A new ring of a rank takes the place of its former one, whose writer
+sees that nobody reads any more and uses the inner wire.
 
     out   none ──send──▶ offered ──the peer reads──▶ ready
             ▲               │                          │
             └── later ──────┴── no answer, damaged, closed, `renew`: the inner wire, counted and reported
 
-Sleeping.  A port calls `deadline_ns` before it sleeps: there all rings are marked ASLEEP (`ring.py` says why no wake-up is lost).
-The descriptor to sleep on is an epoll set of the inner wire's descriptor and the bell.
+Sleeping.  A port calls `deadline_ns` before it sleeps: there all rings are marked ASLEEP (`ring.py` says why no
+wake-up is lost). The descriptor to sleep on is an epoll set of the inner wire's descriptor and the bell.
 
 In a forked process the rings are not there (`_ring.c`), and `close` does nothing.
 
@@ -29,24 +23,19 @@ What does not belong here: the layout of a ring, repair of losses, how long to w
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
-import socket
-import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ckpt.compat.accelerators import blake2b
-from ckpt.transport.errors import AddressError
+from ckpt.transport.errors import WireError
 from ckpt.transport.records import dataclass
-from ckpt.transport.wires import owned, ring
-from ckpt.transport.wires.addresses import clear_stale_socket, path_of
+from ckpt.transport.wires import ring
+from ckpt.transport.wires.bell import Bell, Offer, bell_of
 from ckpt.transport.wires.wire import Frame, ProcessGuard, Wire
 
 if TYPE_CHECKING:
-    from ckpt.transport.wires._ring import Reader, Writer
+    from ckpt.transport.wires._ring import Inbox, Reader, Writer
 
 ALL_RINGS_BYTES: Final = 48 << 20
 """The rings of a whole job on one host take at most about this much memory, however many ranks there are (each at least
@@ -59,15 +48,8 @@ RETRY_NS: Final = 1_000_000_000
 RETRY_LONGEST_NS: Final = 300_000_000_000
 LOOKS_PER_BELL: Final = 64
 """A process that never sleeps looks at its bell after so many looks that found no frame."""
-_PACKETS_AT_ONCE: Final = 64
 
-_SUFFIX: Final = ".ring"
 _SEPARATOR: Final = "#ring="
-_OFFER: Final = struct.Struct("<8sIIQ")
-_FD: Final = struct.Struct("i")
-_MOST_FDS: Final = 4
-_MAGIC: Final = b"ckptring"
-_MAC_BYTES: Final = 16
 
 
 def ring_bytes(size: int) -> int:
@@ -101,14 +83,13 @@ class RingWire:
         on_fallback: Callable[[int | None, str], None] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`key`: of the job. `on_fallback(peer, reason)` is called, under the port's lock, when frames to (or from) a peer take the
-        inner wire again, or (peer None) all frames will; for each peer and reason once.
+        """`key`: of the job. `on_fallback(peer, reason)` is called, under the port's lock, when frames to (or from) a
+        peer take the inner wire again, or (peer None) all frames will; for each peer and reason once.
 
         Raises nothing when rings cannot be had: then this is the inner wire.
         """
         self._inner = inner
         self._rank = rank
-        self._key = blake2b(key, digest_size=32, person=b"transport-ring").digest()
         self._capacity = capacity
         self._on_fallback = on_fallback
         self._clock = clock
@@ -124,40 +105,20 @@ class RingWire:
             ("ring_bells", "ring_full", "ring_fallbacks", "ring_damaged", "ring_offers_refused"), 0
         )
         self._inner_send, self._inner_receive = inner.send, inner.receive
-        self._bell: socket.socket | None = None
-        self._path = ""
-        self._why_not = ""
-        try:
-            self._listen(inner.address)
-        except (OSError, AddressError) as failure:
-            self._why_not = str(failure)
+        self._inbox: Inbox
+        self._ring_receive: Callable[[], Frame | None]
+        self._bell: Bell | None = None
+        self._why_not = "" if ring.available() else "the C module of rings is not built"
+        if not self._why_not:
+            try:
+                self._bell = Bell(inner.address, inner.fileno(), key)
+            except (OSError, WireError) as failure:
+                self._why_not = str(failure)
         if self._bell is not None:
             from ckpt.transport.wires._ring import Inbox
 
             self._inbox = Inbox()
             self._ring_receive = self._inbox.receive
-
-    def _listen(self, address: str) -> None:
-        path = path_of(address)
-        if path is None:
-            raise AddressError(f"{address} is no address of this host's alone")
-        if not ring.available():
-            raise AddressError("the C module of rings is not built")
-        path = path_of(f"ipc://{path}{_SUFFIX}")
-        assert path is not None
-        clear_stale_socket(path)
-        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            bell.bind(path)
-            self._epoll = select.epoll()
-        except OSError:
-            bell.close()
-            raise
-        self._epoll.register(bell.fileno(), select.EPOLLIN)
-        self._epoll.register(self._inner.fileno(), select.EPOLLIN)
-        owned.note(self._epoll.fileno())
-        owned.note_directory(os.path.dirname(path))
-        self._bell, self._path = bell, path
 
     # -- what a port uses
 
@@ -172,8 +133,7 @@ class RingWire:
             self._report(None, self._why_not)
         address, _, has_bell = address.partition(_SEPARATOR)
         self._inner.connect(rank, address)
-        path = path_of(address) if has_bell and self._bell is not None else None
-        bell = None if path is None else path + _SUFFIX
+        bell = bell_of(address) if has_bell and self._bell is not None else None
         former = self._peers.get(rank)
         if former is not None and former.path == bell:
             return
@@ -205,11 +165,7 @@ class RingWire:
             self._counts["ring_full"] += 1
             return False
         if code == ring.BROKEN:
-            peer = self._peers[rank]
-            assert peer.writer is not None
-            damaged = peer.writer.damaged
-            self._counts["ring_damaged"] += damaged
-            self._fall_back(rank, peer, "the ring is damaged" if damaged else "the peer reads it no more")
+            self._on_broken(rank, self._peers[rank])
         return self._inner_send(rank, parts)
 
     def receive(self) -> Frame | None:
@@ -226,7 +182,7 @@ class RingWire:
 
     def fileno(self) -> int:
         """A set of the inner wire's descriptor and the bell."""
-        return self._inner.fileno() if self._bell is None else self._epoll.fileno()
+        return self._inner.fileno() if self._bell is None else self._bell.fd
 
     def deadline_ns(self) -> int | None:
         """As the inner wire; 0 when a frame is in a ring. Afterwards a writer rings the bell."""
@@ -236,8 +192,9 @@ class RingWire:
         return self._inner.deadline_ns() if self._inbox.arm() else 0
 
     def counters(self) -> dict[str, int]:
-        """The inner wire's counters, and `ring_`: frames sent and received; peers written to and read from that way; bells rung;
-        frames refused since a ring was full; fallbacks to the inner wire; damaged rings; offers refused."""
+        """The inner wire's counters, and `ring_`: frames sent and received; peers written to and read from that way;
+        bells rung; frames refused since a ring was full; fallbacks to the inner wire; damaged rings; offers
+        refused."""
         writers = [peer.writer for peer in self._peers.values() if peer.writer is not None]
         readers = [reader for _, reader in self._readers.values()]
         return (
@@ -261,11 +218,7 @@ class RingWire:
         for path in list(self._readers):
             self._close_reader(path)
         if self._bell is not None:
-            owned.forget(self._epoll.fileno())
-            self._epoll.close()
             self._bell.close()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
         self._inner.close()
 
     # -- as a writer
@@ -280,7 +233,9 @@ class RingWire:
                     peer.wait_ns = RETRY_NS
                     self._ready[rank] = peer.writer.send
                     return self.send(rank, parts)
-                if word != ring.OFFERED or self._clock() - peer.offered_ns > ANSWER_NS:
+                if word != ring.OFFERED:
+                    self._on_broken(rank, peer)
+                elif self._clock() - peer.offered_ns > ANSWER_NS:
                     self._fall_back(rank, peer, "the peer does not take the ring")
             elif self._clock() >= peer.retry_ns:
                 self._offer(rank, peer)
@@ -292,10 +247,7 @@ class RingWire:
         assert self._bell is not None and peer.path is not None
         try:
             peer.writer = writer = Writer(self._capacity)
-            body = _OFFER.pack(_MAGIC, ring.VERSION, self._rank, self._capacity)
-            packet = body + self._mac(body, self._path, peer.path)
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _FD.pack(writer.fd))
-            self._bell.sendmsg([packet], [rights], socket.MSG_DONTWAIT, peer.path)
+            self._bell.offer(self._rank, self._capacity, writer.fd, peer.path)
             writer.forget_fd()
             peer.offered_ns = self._clock()
         except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
@@ -304,18 +256,19 @@ class RingWire:
         except OSError as failure:
             self._fall_back(rank, peer, f"no ring can be made: {failure.strerror}")
 
-    def _mac(self, body: bytes, sender: str, receiver: str) -> bytes:
-        names = os.fsencode(sender) + b"\0" + os.fsencode(receiver)
-        return blake2b(body + names, key=self._key, digest_size=_MAC_BYTES).digest()
-
     def _wake(self, rank: int) -> None:
         assert self._bell is not None
         self._counts["ring_bells"] += 1
         path = self._peers[rank].path
         assert path is not None
-        # A full queue wakes the peer as well; a peer without a socket is gone.
-        with contextlib.suppress(OSError):
-            self._bell.sendto(b"", socket.MSG_DONTWAIT, path)
+        self._bell.wake(path)
+
+    def _on_broken(self, rank: int, peer: _Peer) -> None:
+        """The ring to a peer that had one is closed by its reader, or has numbers that cannot be."""
+        assert peer.writer is not None
+        closed = peer.writer.word() == ring.CLOSED and not peer.writer.damaged
+        self._counts["ring_damaged"] += not closed
+        self._fall_back(rank, peer, "the peer reads it no more" if closed else "the ring is damaged")
 
     def _fall_back(self, rank: int, peer: _Peer, reason: str) -> None:
         self._close_writer(rank, peer)
@@ -345,54 +298,35 @@ class RingWire:
         self._looks = 0
         self._armed = False
         self._inbox.disarm()
-        self._take_packets()
+        assert self._bell is not None
+        for offer in self._bell.offers():
+            try:
+                self._on_offer(offer)
+            finally:
+                for fd in offer.fds:
+                    os.close(fd)
         for path, (rank, reader) in list(self._readers.items()):
             if reader.damaged:
                 self._counts["ring_damaged"] += 1
                 self._close_reader(path)
                 self._report(rank, "the ring from the peer is damaged")
 
-    def _take_packets(self) -> None:
-        assert self._bell is not None
-        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-        room = socket.CMSG_LEN(_MOST_FDS * _FD.size)
-        for _ in range(_PACKETS_AT_ONCE):
-            try:
-                packet, rights, _, sender = self._bell.recvmsg(256, room, flags)
-            except BlockingIOError:
-                return
-            # Where no descriptor is free, the kernel leaves it out: the offer is refused, and its sender will give it up.
-            fds = [fd for *_, data in rights for (fd,) in _FD.iter_unpack(data[: len(data) // 4 * 4])]
-            try:
-                if packet or fds:
-                    self._on_offer(packet, fds, sender if isinstance(sender, str) else "")
-            finally:
-                for fd in fds:
-                    os.close(fd)
-
-    def _on_offer(self, packet: bytes, fds: list[int], sender: str) -> None:
+    def _on_offer(self, offer: Offer) -> None:
         from ckpt.transport.wires._ring import Reader
 
-        body, mac = packet[: _OFFER.size], packet[_OFFER.size :]
-        rank = -1
-        try:
-            magic, version, rank, capacity = _OFFER.unpack(body)
-            if (magic, version, mac) != (_MAGIC, ring.VERSION, self._mac(body, sender, self._path)):
-                raise ValueError("an offer without the job's key")
-            known = self._peers.get(rank)
-            if known is not None and known.path != sender:
-                raise ValueError("an offer of a process that was replaced")
-            reader = Reader(fds[0], capacity)
-        except (ValueError, struct.error, IndexError):
+        rank, known = offer.rank, self._peers.get(offer.rank)
+        if rank < 0 or (known is not None and known.path != offer.sender):
             self._counts["ring_offers_refused"] += 1
             return
-        except OSError as failure:
+        try:
+            reader = Reader(offer.fds[0], offer.capacity)
+        except (ValueError, OSError) as failure:
             self._counts["ring_offers_refused"] += 1
-            self._report(rank, f"a ring cannot be mapped: {failure.strerror}")
+            self._report(rank, f"a ring cannot be mapped: {failure}")
             return
         for path in [at for at, (source, _) in self._readers.items() if source == rank]:
             self._close_reader(path)
-        self._readers[sender] = (rank, reader)
+        self._readers[offer.sender] = (rank, reader)
         self._inbox.add(reader)
 
     def _close_reader(self, path: str) -> None:
