@@ -113,4 +113,4 @@ def test_hostile_rings_have_a_bounded_outcome_and_the_same_in_c_and_python(figur
 def test_very_many_hostile_rings(figures: Count, soaked: Soaked) -> None:
     outcomes = attack(seed_of_the_commit() + 1, SOAK_ACTS)
     figures("hostile acts on rings", SOAK_ACTS)
-    soaked("hostile rings", SOAK_ACTS, **{name.replace(" ", "_"): count for name, count in outcomes.items()})
+    soaked("rings", SOAK_ACTS, **outcomes)
