@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ckpt.transport.driver.port import Port
+from ckpt.transport.driver.port import SPIN_LONGEST_NS, Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
 from ckpt.transport.wires.directwire import DirectWire
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["open_port"]
 
+PAUSE_NS = 10_000
+"""A rank with a core of its own looks for so long before it lets another process run."""
+SPIN_NS = 1_000_000
+"""``--wait spin``: a rank keeps its core for so long before it sleeps."""
+
 
 def open_port(
     spec: Mapping[str, Any],
@@ -37,16 +42,24 @@ def open_port(
     lock: threading.Lock,
     state: PortState | None = None,
     *,
-    on_refused: Callable[[int], None] | None = None,
-    on_fallback: Callable[[int | None, str], None] | None = None,
+    report: Callable[..., None] | None = None,
 ) -> Port:
     """The port of the rank that ``spec`` describes. The port listens, and is not connected to any peer yet.
 
-    ``key``: of the job. ``state``: the port's state from an image; ``None``: a fresh port. ``on_refused``: called with the
-    number of connections that were refused so far because they did not have the job's key. ``on_fallback``: called with a
-    peer and the reason when there is no ring for it. Raises WireError when the socket cannot be made, FaultPlanError for a
-    wrong ``CKPT_FAULTS``.
+    ``key``: of the job. ``state``: the port's state from an image; ``None``: a fresh port. ``report(event, **fields)``:
+    called with ``handshakes-refused`` (count of connections that did not have the job's key) and ``wire-fallback`` (peer,
+    reason: no ring of shared memory). Raises WireError when the socket cannot be made, FaultPlanError for a wrong
+    ``CKPT_FAULTS``.
     """
+
+    def on_refused(count: int) -> None:
+        if report is not None:
+            report("handshakes-refused", count=count)
+
+    def on_fallback(peer: int | None, reason: str) -> None:
+        if report is not None:
+            report("wire-fallback", peer=peer, reason=reason)
+
     plan = _faults()
     config = EndpointConfig(
         job=int(spec["job_id"], 16),
@@ -59,15 +72,34 @@ def open_port(
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(key)
     wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, on_refused=on_refused)
-    if spec.get("options", {}).get("wire", "ring") == "ring":
+    options, local_size = spec.get("options", {}), spec["local_size"]
+    spin_ns, pause_ns = waiting(options.get("wait", "auto"), local_size)
+    if options.get("wire", "ring") == "ring":
         wire = RingWire(
-            wire, spec["rank"], key, capacity=ring_bytes(spec["local_size"]), on_fallback=on_fallback
+            wire,
+            spec["rank"],
+            key,
+            capacity=ring_bytes(local_size),
+            pause_ns=pause_ns,
+            on_fallback=on_fallback,
         )
     if plan is not None:
         from ckpt.transport.wires.faultinject import FaultyWire
 
         wire = FaultyWire(wire, plan, spec["rank"])
-    return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock)
+    return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock, spin_longest_ns=spin_ns)
+
+
+def waiting(mode: str, ranks: int) -> tuple[int, int]:
+    """How a rank waits (``--wait``): for so many ns it looks before it sleeps, and after so many it yields its core.
+
+    ``ranks``: on this host. A rank that finds its core wanted by others yields it after each look, in any mode but ``spin``
+    (:class:`ckpt.transport.wires.ringwire.RingWire`).
+    """
+    if mode == "auto":
+        free = ranks <= len(os.sched_getaffinity(0))
+        return SPIN_LONGEST_NS, PAUSE_NS if free else 0
+    return {"spin": (SPIN_NS, SPIN_NS), "yield": (SPIN_LONGEST_NS, 0), "sleep": (0, 0)}[mode]
 
 
 def _faults() -> FaultPlan | None:

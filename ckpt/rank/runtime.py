@@ -209,13 +209,9 @@ class Runtime:
         elif (report := reports.about_peer(event)) is not None:
             self.control.send(report)
 
-    def on_refused_connections(self, count: int) -> None:
-        """``count`` connections to this rank's socket have been refused so far: they did not have the job's key."""
-        self.control.send(reports.event("handshakes-refused", count=count))
-
-    def on_fallback(self, peer: int | None, reason: str) -> None:
-        """Messages with ``peer`` (``None``: with every rank) take the socket, since there is no ring of shared memory."""
-        self.control.send(reports.event("wire-fallback", peer=peer, reason=reason))
+    def report(self, name: str, **fields: object) -> None:
+        """An entry for the job's event log, from a wire."""
+        self.control.send(reports.event(name, **fields))
 
     def _on_control(self) -> None:
         try:

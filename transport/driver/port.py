@@ -6,7 +6,7 @@ while the application computes. The helper only tries the lock, so the applicati
 
     progress()   drain the wire, run the timers that passed, deliver, flush. Never blocks.
     wait()       the same. If nothing came, spin for a bounded time, which adapts to the length of earlier waits, and
-                 yield the core in every turn; then sleep on the wire's descriptor, the control descriptor and
+                 yield the core in between (`Wire.spin`); then sleep on the wire's descriptor, the control descriptor and
                  `wake`. Returns when something happened, and at least every 50 ms, so the caller re-checks
                  its condition in a loop.
 
@@ -349,15 +349,15 @@ class Port:
                 refused.add(rank, parts, now_ns)
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
-        """Poll the wire for at most `spin_ns`, yielding the core after each look. True: a frame was handled."""
-        receive, clock, yield_core = self.wire.receive, self.clock, os.sched_yield
+        """Look at the wire for at most `spin_ns`; the wire yields the core. True: a frame was handled."""
+        receive, clock, spin = self.wire.receive, self.clock, self.wire.spin
         marks = self._marks
         end_ns = began_ns + spin_ns
         if self._has_sent:
             # The answer to a frame that was just sent cannot be here yet: let the peers run before the first look.
             self._has_sent = False
             if spin_ns:
-                yield_core()
+                spin(end_ns)
         while True:
             frame = receive()
             now_ns = clock()
@@ -375,7 +375,7 @@ class Port:
                 return True
             if now_ns >= end_ns or marks.flush_due:
                 return False
-            yield_core()
+            spin(end_ns)
 
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""

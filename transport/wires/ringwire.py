@@ -80,17 +80,20 @@ class RingWire:
         key: bytes,
         *,
         capacity: int = RING_BYTES,
+        pause_ns: int = 0,
         on_fallback: Callable[[int | None, str], None] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`key`: of the job. `on_fallback(peer, reason)` is called, under the port's lock, when frames to (or from) a
-        peer take the inner wire again, or (peer None) all frames will; for each peer and reason once.
+        """`key`: of the job. `pause_ns`: `spin` yields the core after so long a look. `on_fallback(peer, reason)` is
+        called, under the port's lock, when frames to (or from) a peer take the inner wire again, or (peer None) all frames
+        will; for each peer and reason once.
 
         Raises nothing when rings cannot be had: then this is the inner wire.
         """
         self._inner = inner
         self._rank = rank
         self._capacity = capacity
+        self._pause_ns = pause_ns
         self._on_fallback = on_fallback
         self._clock = clock
         self._guard = ProcessGuard("this wire")
@@ -180,6 +183,13 @@ class RingWire:
             self._attend()
         return self._inner_receive()
 
+    def spin(self, end_ns: int) -> None:
+        """Look at the rings, and yield the core now and then; without rings as the inner wire."""
+        if self._bell is None or not self._inbox.count:
+            self._inner.spin(end_ns)
+        else:
+            self._inbox.spin(end_ns, self._pause_ns)
+
     def fileno(self) -> int:
         """A set of the inner wire's descriptor and the bell."""
         return self._inner.fileno() if self._bell is None else self._bell.fd
@@ -194,7 +204,7 @@ class RingWire:
     def counters(self) -> dict[str, int]:
         """The inner wire's counters, and `ring_`: frames sent and received; peers written to and read from that way;
         bells rung; frames refused since a ring was full; fallbacks to the inner wire; damaged rings; offers
-        refused."""
+        refused; how often the core was yielded, and another process had it then."""
         writers = [peer.writer for peer in self._peers.values() if peer.writer is not None]
         readers = [reader for _, reader in self._readers.values()]
         return (
@@ -205,6 +215,8 @@ class RingWire:
                 "ring_received": self._passed[1] + sum(reader.records for reader in readers),
                 "ring_peers_out": len(self._ready),
                 "ring_peers_in": len(readers),
+                "ring_yields": self._inbox.yields if self._bell is not None else 0,
+                "ring_yields_long": self._inbox.crowded if self._bell is not None else 0,
             }
         )
 

@@ -68,6 +68,11 @@ class Wire(Protocol):
         """One frame, or None when there is none (which arms `fileno()`)."""
         ...
 
+    def spin(self, end_ns: int) -> None:
+        """A short part of a wait that does not sleep, at most to `end_ns` (monotonic clock): let other processes run, or
+        look for frames in a way that costs less than `receive`. The caller calls `receive` next."""
+        ...
+
     def fileno(self) -> int:
         """A descriptor that is readable when a frame has arrived since `receive` returned None."""
         ...
