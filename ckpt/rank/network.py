@@ -72,10 +72,11 @@ def open_port(
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(key)
     wire: Wire = ZmqWire(f"ipc://{path}", curve=keys, on_refused=on_refused)
+    rings = None
     options, local_size = spec.get("options", {}), spec["local_size"]
     spin_ns, pause_ns = waiting(options.get("wait", "auto"), local_size)
     if options.get("wire", "ring") == "ring":
-        wire = RingWire(
+        wire = rings = RingWire(
             wire,
             spec["rank"],
             key,
@@ -87,7 +88,10 @@ def open_port(
         from ckpt.transport.wires.faultinject import FaultyWire
 
         wire = FaultyWire(wire, plan, spec["rank"])
-    return Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock, spin_longest_ns=spin_ns)
+    port = Port(config, DirectWire(wire, spec["rank"]), state=state, lock=lock, spin_longest_ns=spin_ns)
+    if rings is not None and plan is None:
+        port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by
+    return port
 
 
 def waiting(mode: str, ranks: int) -> tuple[int, int]:

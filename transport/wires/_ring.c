@@ -71,14 +71,21 @@ static Ring *ring_with_record(Inbox *inbox)
     return NULL;
 }
 
-static PyObject *inbox_receive(PyObject *self, PyObject *Py_UNUSED(none))
+static PyObject *take(PyObject *self)
 {
     Ring *ring;
     while ((ring = ring_with_record((Inbox *)self))) { /* ends: a ring with a damaged record is not looked at again */
         PyObject *frame = ring_next(ring);
         if (frame || PyErr_Occurred()) return frame;
     }
-    Py_RETURN_NONE;
+    return NULL;
+}
+
+static PyObject *inbox_receive(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    PyObject *frame = take(self);
+    if (!frame && !PyErr_Occurred()) Py_RETURN_NONE;
+    return frame;
 }
 
 static PyObject *inbox_arm(PyObject *self, PyObject *Py_UNUSED(none))
@@ -141,22 +148,15 @@ static int look_for(Inbox *inbox, int64_t began_ns, int64_t pause_ns)
     return 0;
 }
 
-static PyObject *inbox_spin(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static int spin(PyObject *self, int64_t end_ns, int64_t pause_ns)
 {
     Inbox *inbox = (Inbox *)self;
-    long long end_ns = count == 2 ? PyLong_AsLongLong(args[0]) : -1, pause_ns = count == 2 ? PyLong_AsLongLong(args[1]) : -1;
-    if (PyErr_Occurred()) return NULL;
-    if (count != 2 || pause_ns < 0) {
-        PyErr_SetString(PyExc_TypeError, "spin(end_ns, pause_ns)");
-        return NULL;
-    }
-    int64_t began_ns = now_ns(), at_ns = began_ns;
-    if (end_ns > began_ns + SLICE_NS) end_ns = began_ns + SLICE_NS;
+    int64_t at_ns = now_ns();
     for (;;) {
         int64_t pause = at_ns < inbox->crowded_until_ns ? 0 : pause_ns < end_ns - at_ns ? pause_ns : end_ns - at_ns;
-        if (look_for(inbox, at_ns, pause > 0 ? pause : 0)) Py_RETURN_TRUE;
+        if (look_for(inbox, at_ns, pause > 0 ? pause : 0)) return 1;
         int64_t before_ns = now_ns();
-        if (before_ns >= end_ns) Py_RETURN_FALSE;
+        if (before_ns >= end_ns) return 0;
         Py_BEGIN_ALLOW_THREADS
         sched_yield();
         Py_END_ALLOW_THREADS
@@ -167,6 +167,18 @@ static PyObject *inbox_spin(PyObject *self, PyObject *const *args, Py_ssize_t co
             inbox->crowded++;
         }
     }
+}
+
+static PyObject *inbox_spin(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    long long end_ns = count == 2 ? PyLong_AsLongLong(args[0]) : -1, pause_ns = count == 2 ? PyLong_AsLongLong(args[1]) : -1;
+    if (PyErr_Occurred()) return NULL;
+    if (count != 2 || pause_ns < 0) {
+        PyErr_SetString(PyExc_TypeError, "spin(end_ns, pause_ns)");
+        return NULL;
+    }
+    int64_t slice_ns = now_ns() + SLICE_NS;
+    return PyBool_FromLong(spin(self, end_ns < slice_ns ? end_ns : slice_ns, pause_ns));
 }
 
 static PyObject *get_yields(PyObject *self, void *Py_UNUSED(closure))
@@ -218,6 +230,10 @@ static PyTypeObject InboxType = {
     .tp_getset = inbox_values,
 };
 
+static int usable(const Ring *ring) { return ring_usable(ring); }
+
+static RingApi api = {&RingWriterType, &InboxType, usable, ring_room, ring_write, spin, take};
+
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "ckpt.transport.wires._ring",
@@ -231,11 +247,14 @@ PyMODINIT_FUNC PyInit__ring(void)
     if (pthread_atfork(NULL, NULL, ring_count_fork)) return PyErr_NoMemory();
     PyObject *made = PyModule_Create(&module);
     if (!made) return NULL;
-    if (PyModule_AddObjectRef(made, "Writer", (PyObject *)&RingWriterType) ||
+    PyObject *capsule = PyCapsule_New(&api, RING_API, NULL);
+    if (!capsule || PyModule_AddObjectRef(made, "api", capsule) || PyModule_AddObjectRef(made, "Writer", (PyObject *)&RingWriterType) ||
         PyModule_AddObjectRef(made, "Reader", (PyObject *)&RingReaderType) ||
         PyModule_AddObjectRef(made, "Inbox", (PyObject *)&InboxType)) {
+        Py_XDECREF(capsule);
         Py_DECREF(made);
         return NULL;
     }
+    Py_DECREF(capsule);
     return made;
 }

@@ -1,6 +1,8 @@
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires.wire import Frame
 
+api: object
+
 class _Ring:
     @property
     def fd(self) -> int: ...

@@ -136,6 +136,12 @@ static int room_for(Ring *ring, uint64_t need)
     return ring->at + need - tail <= ring->capacity;
 }
 
+int ring_room(Ring *ring, uint64_t bytes)
+{
+    uint64_t need = RING_ROUND(sizeof(ring_record) + bytes);
+    return ring_usable(ring) && need <= ring->capacity / 2 && room_for(ring, need) > 0;
+}
+
 /* Publish what was written up to `at`, and look whether the reader sleeps. */
 static int publish(Ring *ring, uint64_t at)
 {

@@ -25,6 +25,7 @@ extern PyTypeObject RingWriterType, RingReaderType;
 void ring_count_fork(void);
 
 /* Write one frame of `count` parts (1 to 3): FULL, TAKEN, TAKEN_ASLEEP, TOO_LONG or BROKEN. */
+int ring_room(Ring *ring, uint64_t bytes);
 int ring_write(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
 
 /* May this end be used here and now? */
@@ -40,5 +41,17 @@ static inline int ring_has_record(const Ring *ring)
 
 /* The next record as a frame: a new reference.  NULL without an exception: there is none, or the ring is damaged. */
 PyObject *ring_next(Ring *ring);
+
+/* The interface for other C modules, in the capsule RING_API. */
+#define RING_API "ckpt.transport.wires._ring.api"
+
+typedef struct {
+    PyTypeObject *writer, *inbox;
+    int (*usable)(const Ring *ring);
+    int (*room)(Ring *ring, uint64_t bytes); /* for a frame of so many bytes in one part: 1; 0: not now, or never */
+    int (*write)(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
+    int (*spin)(PyObject *inbox, int64_t end_ns, int64_t pause_ns); /* until a record is there: 1; 0: the time is over */
+    PyObject *(*take)(PyObject *inbox); /* the next frame; NULL, maybe with an exception: there is none */
+} RingApi;
 
 #endif

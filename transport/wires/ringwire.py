@@ -99,6 +99,10 @@ class RingWire:
         self._guard = ProcessGuard("this wire")
         self._peers: dict[int, _Peer] = {}
         self._ready: dict[int, Callable[[Frame], int]] = {}
+        self.writers: dict[int, Writer] = {}
+        """The rings that peers read, by rank: for `ckpt.transport.driver.port.Port.use_rings`."""
+        self.unread: list[Frame] = []
+        """Frames that were taken out of a ring and are to be received next."""
         self._readers: dict[str, tuple[int, Reader]] = {}
         self._reported: set[tuple[int | None, str]] = set()
         self._armed = self._closed = False
@@ -122,6 +126,16 @@ class RingWire:
 
             self._inbox = Inbox()
             self._ring_receive = self._inbox.receive
+
+    @property
+    def inbox(self) -> Inbox | None:
+        """The rings that this process reads; None: it has no bell."""
+        return None if self._bell is None else self._inbox
+
+    @property
+    def pause_ns(self) -> int:
+        """`spin` yields the core after so long a look."""
+        return self._pause_ns
 
     # -- what a port uses
 
@@ -162,7 +176,7 @@ class RingWire:
         if code == ring.TAKEN:
             return True
         if code == ring.TAKEN_ASLEEP:
-            self._wake(rank)
+            self.wake(rank)
             return True
         if code == ring.FULL:
             self._counts["ring_full"] += 1
@@ -175,6 +189,8 @@ class RingWire:
         """As the inner wire: the rings first, each in turn."""
         if self._bell is None:
             return self._inner_receive()
+        if self.unread:
+            return self.unread.pop(0)
         frame = self._ring_receive()
         if frame is not None:
             return frame
@@ -199,7 +215,7 @@ class RingWire:
         if self._bell is None:
             return self._inner.deadline_ns()
         self._armed = True
-        return self._inner.deadline_ns() if self._inbox.arm() else 0
+        return self._inner.deadline_ns() if self._inbox.arm() and not self.unread else 0
 
     def counters(self) -> dict[str, int]:
         """The inner wire's counters, and `ring_`: frames sent and received; peers written to and read from that way;
@@ -244,6 +260,7 @@ class RingWire:
                 if word in (ring.AWAKE, ring.ASLEEP):
                     peer.wait_ns = RETRY_NS
                     self._ready[rank] = peer.writer.send
+                    self.writers[rank] = peer.writer
                     return self.send(rank, parts)
                 if word != ring.OFFERED:
                     self._on_broken(rank, peer)
@@ -268,7 +285,8 @@ class RingWire:
         except OSError as failure:
             self._fall_back(rank, peer, f"no ring can be made: {failure.strerror}")
 
-    def _wake(self, rank: int) -> None:
+    def wake(self, rank: int) -> None:
+        """Wake a peer that sleeps."""
         assert self._bell is not None
         self._counts["ring_bells"] += 1
         path = self._peers[rank].path
@@ -298,6 +316,7 @@ class RingWire:
 
     def _close_writer(self, rank: int, peer: _Peer) -> None:
         self._ready.pop(rank, None)
+        self.writers.pop(rank, None)
         writer, peer.writer = peer.writer, None
         if writer is not None:
             self._passed[0] += writer.records

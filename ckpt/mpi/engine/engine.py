@@ -43,6 +43,8 @@ from ckpt.mpi.engine.quick import sort_in
 from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ckpt.mpi.base.handlers import Guard, Handlers
     from ckpt.mpi.base.progress import Lock
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
@@ -65,7 +67,7 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
 reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
-_NOT_SAVED = frozenset({"codec", "lane"})
+_NOT_SAVED = frozenset({"codec", "lane", "look"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -88,6 +90,7 @@ class Engine:
         "imports",
         "lane",
         "lock",
+        "look",
         "matcher",
         "progress",
         "runnable",
@@ -121,6 +124,8 @@ class Engine:
         self.codec: Any = None
         self.lane: Any = None
         """The `Lane`, the fast path to the transport for small messages (quick.py), or None. Not part of the image."""
+        self.look: Callable[[], bool] | None = None
+        """A short look for ordinary messages, before `Progress.block`; or None. Not part of the image."""
         self._world: CommHandle | None = None
         self._self: CommHandle | None = None
 
@@ -134,7 +139,7 @@ class Engine:
         self.windows = Windows()  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = None
+        self.codec = self.lane = self.look = None
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
 
@@ -367,12 +372,26 @@ class Engine:
         self.progress.poll()
         self.advance_collectives()
 
+    def glance(self) -> bool:
+        """A short look for an ordinary message, where nothing else is to be done. True: one has come. The lock is held."""
+        look = self.look
+        return (
+            look is not None
+            and self.guard is None
+            and not self.runnable
+            and not self.failed_ranks.known
+            and not self.handlers.posted
+            and look()
+        )
+
     def wait(self, operation: Operation) -> None:
         """Return when the operation is done."""
         while True:
             self.advance_collectives()
             if operation.poll():
                 return
+            if self.glance():
+                continue
             if self.failed_ranks.known:
                 self.failed_ranks.check(operation)
             self.block()
