@@ -26,9 +26,10 @@ from ckpt.transport.wires.wire import Wire
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
 if TYPE_CHECKING:
+    from ckpt.rank.runtime import Runtime
     from ckpt.transport.wires.faultinject import FaultPlan
 
-__all__ = ["open_port"]
+__all__ = ["open_port", "short_look"]
 
 PAUSE_NS = 10_000
 """A rank with a core of its own looks for so long before it lets another process run."""
@@ -92,6 +93,16 @@ def open_port(
     if rings is not None and plan is None:
         port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by
     return port
+
+
+def short_look(runtime: Runtime, port: Port) -> Callable[[], bool]:
+    """What looks for an ordinary message before a call blocks (:meth:`ckpt.transport.driver.port.Port.glance`): it does
+    nothing where the call has to do more than wait."""
+
+    def look() -> bool:
+        return not runtime.in_hook and not runtime.imager.is_looking and port.glance()
+
+    return look
 
 
 def waiting(mode: str, ranks: int) -> tuple[int, int]:

@@ -140,11 +140,11 @@ class Runtime:
         else:
             from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
             from ckpt.mpi.engine.quick import make_lane
+            from ckpt.rank.network import short_look
 
             engine.lane = make_lane(port.endpoint, self.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
-            engine.look = self.glance
-        hello = {"m": "hello", "rank": self.rank, "incarnation": self.incarnation, "pid": os.getpid()}
-        self.control.send({**hello, "address": port.wire.address})
+            engine.look = short_look(self, port)
+        self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         port.interrupts.install()
         port.start_helper()
 
@@ -195,11 +195,6 @@ class Runtime:
             port.wait(imager.wait_limit_ns())
         if self.engine is not None and self.engine.handlers.posted:
             self.engine.handlers.run()
-
-    def glance(self) -> bool:
-        """A short look for an ordinary message, before :meth:`block`. ``True``: one has come. No image is taken here."""
-        port = self.port
-        return port is not None and not self.in_hook and not self.imager.is_looking and port.glance()
 
     def frames_to_skip(self) -> Sequence[CodeType]:
         """See :meth:`ckpt.capture.context.RankContext.frames_to_skip`."""

@@ -6,14 +6,14 @@
                                                    port.on_messages (True), or another frame, or the time is over (False)
            .emit(dst, message, now_ns), .accept(frame, now_ns)   the two halves without rings, for tests
 
-   What is ordinary: express_links.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
+   What is ordinary: express_send.c, express_receive.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
    that is not ordinary into `unread`, from where the wire's `receive` returns it next.  The state is in the objects of
    transport/protocol, which images, clones and the explorations use; nothing is kept here.
 
    The caller holds the port's lock.  `look` gives up the interpreter's lock when it yields the core, and no image is taken in it. */
 
 #define PY_SSIZE_T_CLEAN
-#include "express.h"
+#include "express_numbers.h"
 
 #include "../wires/ring_ends.h"
 #include <time.h>
@@ -27,6 +27,8 @@ typedef struct {
 
 static RingApi *rings;
 static PyTypeObject HotType;
+PyTypeObject *express_classes[EXPRESS_CLASSES];
+Py_ssize_t express_offsets[SLOT_COUNT];
 static PyObject *name_watching, *name_messages, *name_wake, *name_lost;
 
 static long long now_ns(void)
@@ -323,7 +325,7 @@ PyMODINIT_FUNC PyInit__express(void)
     rings = capsule ? PyCapsule_GetPointer(capsule, RING_API) : NULL; /* valid for ever: the module is never unloaded */
     Py_XDECREF(capsule);
     Py_XDECREF(home);
-    if (!rings || learn_classes() || express_prepare() || PyType_Ready(&HotType)) return NULL;
+    if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || PyType_Ready(&HotType)) return NULL;
     if (!(name_watching = PyUnicode_InternFromString("helper_watching")) ||
         !(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||
         !(name_lost = PyUnicode_InternFromString("_send_again")))

@@ -1,4 +1,4 @@
-/* The ordinary frame of a link in C: what `_express.c` and `express_links.c` share. */
+/* The ordinary frame of a link in C: what `_express.c` has of express_send.c and express_receive.c. */
 
 #ifndef CKPT_TRANSPORT_EXPRESS_H
 #define CKPT_TRANSPORT_EXPRESS_H
@@ -44,8 +44,5 @@ PyObject *express_emit(const Express *express, PyObject *dst, PyObject *message,
 
 /* The messages of a frame (a new list), which count as delivered, and their source (a new reference).  NULL as above. */
 PyObject *express_accept(const Express *express, PyObject *frame, long long now_ns, PyObject **source);
-
-/* Prepare the tables of the checksum, and look up the functions of other modules.  0, or -1 with an exception. */
-int express_prepare(void);
 
 #endif

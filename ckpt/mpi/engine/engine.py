@@ -27,24 +27,20 @@ from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE
 from ckpt.mpi.base.errors import (
     ERR_INTERN,
-    ERR_PROC_FAILED,
-    ERR_PROC_FAILED_PENDING,
     ERR_REVOKED,
     MpiException,
 )
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer, Progress
-from ckpt.mpi.engine.failures import FailedRanks
+from ckpt.mpi.engine.failures import FailedRanks, raise_if_pending
 from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
-from ckpt.mpi.engine.quick import sort_in
+from ckpt.mpi.engine.quick import glance, sort_in
 from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ckpt.mpi.base.handlers import Guard, Handlers
     from ckpt.mpi.base.progress import Lock
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
@@ -123,9 +119,8 @@ class Engine:
         self.windows = Windows()
         self.codec: Any = None
         self.lane: Any = None
-        """The `Lane`, the fast path to the transport for small messages (quick.py), or None. Not part of the image."""
-        self.look: Callable[[], bool] | None = None
-        """A short look for ordinary messages, before `Progress.block`; or None. Not part of the image."""
+        self.look: Any = None
+        """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self._world: CommHandle | None = None
         self._self: CommHandle | None = None
 
@@ -372,25 +367,13 @@ class Engine:
         self.progress.poll()
         self.advance_collectives()
 
-    def glance(self) -> bool:
-        """A short look for an ordinary message, where nothing else is to be done. True: one has come. The lock is held."""
-        look = self.look
-        return (
-            look is not None
-            and self.guard is None
-            and not self.runnable
-            and not self.failed_ranks.known
-            and not self.handlers.posted
-            and look()
-        )
-
     def wait(self, operation: Operation) -> None:
         """Return when the operation is done."""
         while True:
             self.advance_collectives()
             if operation.poll():
                 return
-            if self.glance():
+            if self.look is not None and glance(self):
                 continue
             if self.failed_ranks.known:
                 self.failed_ranks.check(operation)
@@ -413,7 +396,5 @@ class Engine:
             self.wait(receive)
         except BaseException as error:
             self.matcher.withdraw(receive)
-            if isinstance(error, MpiException) and error.error_code == ERR_PROC_FAILED_PENDING:
-                # The receive is withdrawn: its error is not a pending one any more.
-                raise MpiException(ERR_PROC_FAILED, error.detail) from None
+            raise_if_pending(error)
             raise
