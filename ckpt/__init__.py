@@ -13,9 +13,9 @@ committed one.
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`; for
 programs with state that an image does not hold by itself :func:`register_type`, :func:`register_child`,
 :func:`keep_package`, :func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for
-effects that stay :func:`keep_file`, :func:`when_committed`; for messages that call a function where they arrive
-:class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are imported
-when they are first used.
+effects that stay :func:`keep_file`, :func:`when_committed`, :func:`log_event`; for messages that call a function where
+they arrive :class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are
+imported when they are first used.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ __all__ = [
     "harmless_threads",
     "keep_file",
     "keep_package",
+    "log_event",
     "loop",
     "on_checkpoint",
     "on_restart",
@@ -250,6 +251,19 @@ def register(name: str, obj: T) -> T:
     """
     _runtime().register(name, obj)
     return obj
+
+
+def log_event(name: str, /, **fields: Any) -> None:
+    """Write a line with ``event: name`` and these fields to the job's event log (``JOB/events.jsonl``, ``ckpt run --json``).
+
+    ``name``: words of small letters and digits, joined by hyphens, none of the job's own events. ``fields``: what JSON has,
+    4 KiB in all. Rank, incarnation and time are added. From any thread, and in handlers. The line stays when the rank goes
+    back to a checkpoint, and is written again when the program comes there again. Outside a job nothing is written. Raises
+    :class:`ckpt.errors.EventError`.
+    """
+    from ckpt.rank.program_events import packet
+
+    _runtime().log(packet(name, fields))
 
 
 def epoch() -> int:

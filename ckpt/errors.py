@@ -9,6 +9,7 @@
     ├── ControlLost         the control channel to the rank's agent is gone
     ├── IncompatibleImage   the image was taken by another Python, ckpt, world size or job; or standard input has changed
     ├── RegistrationError   ``ckpt.register`` and its like were given something they cannot use
+    ├── EventError          ``ckpt.log_event`` was given a name or fields that it cannot write
     ├── HookFailed          a function registered with ``ckpt.on_checkpoint`` raised
     ├── ThreadsRunning      the program has threads, which cannot be part of an image
     ├── NoInput             the program reads its standard input, which was given as a pipe or a terminal
@@ -27,6 +28,7 @@ __all__ = [
     "CkptError",
     "ControlLost",
     "Deadlock",
+    "EventError",
     "HookFailed",
     "IncompatibleImage",
     "LoopError",
@@ -69,6 +71,10 @@ class IncompatibleImage(CkptError):
 
 class RegistrationError(CkptError):
     """A name, object, type or hook given to :func:`ckpt.register` and its like cannot be used."""
+
+
+class EventError(CkptError):
+    """A name or fields given to :func:`ckpt.log_event` cannot be written to the event log."""
 
 
 class HookFailed(CkptError):

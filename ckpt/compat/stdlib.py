@@ -296,8 +296,7 @@ Finalizer = tuple[Any, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any],
 
 
 def register_finalizers(entries: Iterable[Finalizer]) -> None:
-    """Register finalizers that were made without their ``__init__``, as that method does (``weakref.finalize``; all
-    versions)."""
+    """Register finalizers that were made without their ``__init__``, as that method does (``weakref.finalize``)."""
     import atexit
 
     cls: Any = weakref.finalize
@@ -305,13 +304,8 @@ def register_finalizers(entries: Iterable[Finalizer]) -> None:
     for finalizer, target, func, args, kwargs, at_exit, index in entries:
         info = cls._Info()
         info.weakref = weakref.ref(target, finalizer)
-        info.func, info.args, info.kwargs, info.atexit, info.index = (
-            func,
-            args,
-            kwargs or None,
-            at_exit,
-            index,
-        )
+        info.func, info.args, info.kwargs = func, args, kwargs or None
+        info.atexit, info.index = at_exit, index
         cls._registry[finalizer] = info
         highest = max(highest, index)
     if highest < 0:
@@ -332,6 +326,12 @@ def python_pickler() -> Any:
 
 PICKLER_SAVE = ("pickle", "_Pickler.save")
 """Module and qualified name of its method that keeps objects by their addresses."""
+
+COMPARE_INODES = (
+    *(("shutil", name) for name in ("rmtree", "_rmtree_safe_fd", "_samefile")),
+    *(("os", "fwalk"), ("os", "_fwalk"), ("genericpath", "samefile"), ("pathlib", "Path.samefile")),
+)
+"""Functions that ask twice for the number of a file or directory, and take another one for another file."""
 
 # ---------------------------------------------------------------------- tempfile, gzip, bz2, lzma
 

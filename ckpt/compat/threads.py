@@ -23,6 +23,8 @@ __all__ = [
     "SAVED_STATE",
     "WAITS",
     "begin_again",
+    "captured_in_threads",
+    "is_captured_in_threads",
     "done_handle",
     "end",
     "hands_over",
@@ -55,8 +57,24 @@ WAITS: dict[type, tuple[str, ...]] = {
 }
 """Type in C → its methods that wait, and take what they have waited for with the interpreter's lock held. All versions."""
 
+_CAPTURED = "__captured_in_threads__"
+
 FIRST_CODE: CodeType = threading.Thread._bootstrap.__code__  # type: ignore[attr-defined]
 """The code with which the stack of a thread of ``threading`` begins."""
+
+
+def captured_in_threads(function: Any) -> Any:
+    """A decorator of functions of ckpt: an image may be taken while a thread other than the main one runs `function`.
+
+    Its variables are the program's, and what it waits for are locks of ``threading`` that images know."""
+    function.__dict__[_CAPTURED] = True
+    return function
+
+
+def is_captured_in_threads(function: object) -> bool:
+    """Has the function been decorated by `captured_in_threads`?"""
+    return getattr(function, _CAPTURED, False) is True
+
 
 CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
 SAVED_STATE = "saved_state"

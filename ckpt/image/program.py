@@ -42,6 +42,7 @@ def prepare_program(words: Sequence[str]) -> Callable[[], object]:
     arguments. Raises OSError, SyntaxError, ImportError.
     """
     target, arguments = words[0], list(words[1:])
+    package_baseline.watch()  # before `-m package.module` imports the package
     if target == "-c":
         sys.path.insert(0, "")
         sys.argv[:] = [target, *arguments[1:]]
@@ -62,7 +63,6 @@ def prepare_program(words: Sequence[str]) -> Callable[[], object]:
     main.__dict__.update(attributes, __builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     exits.install()
-    package_baseline.watch()
     note_baseline()
     limits.note_baseline()
     namespace = main.__dict__

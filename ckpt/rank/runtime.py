@@ -305,10 +305,7 @@ class Runtime:
             )
 
     def register(self, name: str, obj: object) -> object:
-        """Register ``obj`` under ``name``; returns the object (see :func:`ckpt.register`). Raises RegistrationError.
-
-        ``name``: identifiers, separated by dots.
-        """
+        """Register ``obj`` under ``name``: identifiers, separated by dots. Returns the object. Raises RegistrationError."""
         if not name.isidentifier() and not all(part.isidentifier() for part in name.split(".")):
             raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
         if self.explicit is not None:
@@ -319,6 +316,10 @@ class Runtime:
                 raise RegistrationError(f"{name!r} is registered already, for another object")
             self.registered[name] = obj
         return obj
+
+    def log(self, packet: Packet) -> None:
+        """See :meth:`ckpt.rank.world.World.log`."""
+        self.control.send(packet)
 
     def status(self) -> Packet:
         assert self.port is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.threads import HarmlessThreads
@@ -73,6 +73,9 @@ class Standalone:
     def register(self, name: str, obj: object) -> object:
         self.registered[name] = obj
         return obj
+
+    def log(self, packet: dict[str, Any]) -> None:
+        return None
 
     def abort(self, exit_code: int) -> NoReturn:
         os._exit(exit_code & 0xFF or 1)

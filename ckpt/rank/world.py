@@ -6,7 +6,7 @@ a job (:class:`ckpt.rank.standalone.Standalone`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ckpt.capture.context import RecordedFiles
 from ckpt.capture.hooks import Hooks
@@ -58,6 +58,9 @@ class World(Protocol):
 
     def register(self, name: str, obj: object) -> object:
         """Register ``obj`` under ``name``; returns the object. Raises RegistrationError."""
+
+    def log(self, packet: dict[str, Any]) -> None:
+        """Send a packet with an entry for the event log, made by :mod:`ckpt.rank.program_events`. From any thread."""
 
     def abort(self, exit_code: int) -> NoReturn:
         """End all ranks, as MPI_Abort does."""

@@ -255,3 +255,33 @@ def test_a_save_function_that_raises_is_named(start: Start, tmp_path: Path) -> N
     failed = job.events("failed")[0]
     assert "devices" in failed["where"] and "['north']" in failed["where"]
     assert "save_gauge" in failed["reason"] and "no reading yet" in failed["reason"], failed
+
+
+def test_a_program_writes_lines_of_its_own_to_the_event_log(start: Start, tmp_path: Path) -> None:
+    app = app_of(
+        tmp_path,
+        """
+        import threading
+        import ckpt
+        from tools import die_once
+
+        comm = ckpt.enable()
+        ckpt.log_event("phase-ended", phase=1)
+        ckpt.checkpoint()
+        if comm.rank == 1:
+            die_once()
+        comm.barrier()
+        thread = threading.Thread(target=ckpt.log_event, args=("phase-ended",), kwargs={"phase": 2})
+        thread.start()
+        thread.join()
+        """,
+    )
+    job = start(app, ranks=2)
+    assert job.finish() == 0, job.report()
+    lines = job.events("phase-ended")
+    assert {(line["rank"], line["incarnation"], line["phase"]) for line in lines} == {
+        (0, 0, 1),
+        (1, 0, 1),
+        (0, 1, 2),
+        (1, 1, 2),
+    }

@@ -3,8 +3,8 @@
     a frame that is not whole          a call is being set up or torn down, a class is being created, a generator runs
                                        outside of its own context
     a frame of the import system       a lock of the import system, and a module of which a part is there, cannot be saved
-    a frame with addresses in it       a table of objects by their addresses, or a hash that may come from an address: the
-                                       objects have other addresses in a new process
+    a frame with numbers in it that    a table of objects by their addresses, or a hash that may come from an address: the
+    are others after a restart         objects have other addresses in a new process. The inode of a file
 
 Not here: whether the C code between two frames is known (`c_calls`), whether frames fit on the C stack (`lowlevel.c_stack`).
 """
@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from types import CodeType
 from typing import Any
 
-from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES, PICKLER_SAVE
+from ckpt.compat.stdlib import COMPARE_INODES, IMPORT_SYSTEM_FILES, PICKLER_SAVE
+from ckpt.compat.threads import is_captured_in_threads
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS
@@ -32,7 +33,6 @@ __all__ = [
     "check_frame",
     "check_hash",
     "check_library",
-    "declare_stand_in",
     "is_of_library",
 ]
 
@@ -48,8 +48,14 @@ STOPPED = 128  # stopped for the capture, before the instruction
 UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
 
 _IMPORT_SYSTEM = frozenset(IMPORT_SYSTEM_FILES)
-_BY_ADDRESS = {"deepcopy": "copy:deepcopy", "save": ":".join(PICKLER_SAVE)}
-"""Functions that keep a table of objects by their addresses: name of the code -> where the function is."""
+_BY_NUMBER = (
+    (("copy", "deepcopy"), "objects are being told apart by their addresses"),
+    (PICKLER_SAVE, "objects are being told apart by their addresses"),
+    *((place, "files are being told apart by their inode numbers") for place in COMPARE_INODES),
+)
+"""Functions that hold numbers which are others after a restart, module and qualified name: a table of objects by their
+addresses; the inode of a file, of which a restart may make a new one."""
+_CODE_NAMES = frozenset(place[1].rpartition(".")[2] for place, _ in _BY_NUMBER)
 _LARGEST_COUNT = 1 << 20
 """Larger numbers may be hashes, or made from addresses."""
 
@@ -70,40 +76,33 @@ def check_frame(frame: _frames.Frame) -> None:
 
 def is_of_library(code: CodeType) -> bool:
     """Whether a frame that runs `code` may be one for `check_library`."""
-    return code.co_filename in _IMPORT_SYSTEM or code.co_name in _BY_ADDRESS
+    return code.co_filename in _IMPORT_SYSTEM or code.co_name in _CODE_NAMES
 
-
-_stand_ins: dict[int, CodeType] = {}
 
 _ABOVE = "ckpt.reduction"
 """A package on ckpt's public names: its thread is one of the program's. Where it calls ckpt, that frame is looked at."""
 
 
-def declare_stand_in(function: Any) -> None:
-    """A function of ckpt that takes the place of one of a library, and can be captured in any thread as that one can."""
-    _stand_ins[id(function.__code__)] = function.__code__
-
-
 def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: bool = False) -> None:
-    """Raise Refused for a frame of the import system, or of a function that keeps objects by their addresses; in another
-    thread than the main one also for a frame of ckpt."""
+    """Raise Refused for a frame of the import system, or of a function of `_BY_NUMBER`; in another thread than the main one
+    also for a frame of ckpt."""
     name = getattr(func, "__globals__", {}).get("__name__") or "" if is_other_thread else ""
     if (
         (name == "ckpt" or name.startswith("ckpt."))
-        and id(code) not in _stand_ins
         and not name.startswith(_ABOVE)
+        and not is_captured_in_threads(func)
     ):
         raise Refused("it is inside of a call of ckpt", location(code, lasti))
     if is_other_thread and not is_of_library(code):
         return
     if code.co_filename in _IMPORT_SYSTEM:
         raise Refused("an import is in progress", location(code, lasti))
-    module, _, name = _BY_ADDRESS[code.co_name].partition(":")
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is func:
-        raise Refused("objects are being told apart by their addresses", location(code, lasti))
+    for (module, name), reason in _BY_NUMBER:
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is func:
+            raise Refused(reason, location(code, lasti))
 
 
 def check_hash(code: CodeType, lasti: int, contents: Iterable[list[Any]]) -> None:

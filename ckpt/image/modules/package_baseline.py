@@ -10,10 +10,10 @@ A note keeps its object alive, so that an address means the same object for ever
 noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``,
                                       ``itertools.count`` (also by its bound ``__next__``)
 noted, by its attributes              instances of classes of installed packages, ``threading.local`` (of the thread that
-                                      imports), ``SimpleNamespace``, conditions, queues and a few like them
+                                      imports), ``SimpleNamespace``, conditions, queues and a few like them; functions
 noted too, one level below            values of attributes; values in small dictionaries, lists and tuples, by key and by
                                       index
-not noted                             functions (their closures, defaults and caches), generators, weak containers,
+not noted                             closures, defaults and caches of functions, generators, weak containers,
                                       of containers with more than ``_MOST_ENTRIES`` entries only the number of entries
 ====================================  ==========================================================================
 
@@ -43,6 +43,7 @@ from ckpt.compat import accelerators
 from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES, wrap_exec_module
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.interface.registry import libraries
+from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import (
     Path,
     attributes_of,
@@ -56,11 +57,21 @@ from ckpt.image.modules.origins import is_standard
 from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["NO_LIBRARIES", "Large", "Note", "PackageBaseline", "forget", "members", "note_standard", "watch"]
+__all__ = [
+    "NO_LIBRARIES",
+    "Large",
+    "Note",
+    "PackageBaseline",
+    "forget",
+    "holds_since_import",
+    "members",
+    "note_standard",
+    "watch",
+]
 
-NO_LIBRARIES = frozenset({"ckpt", "mpi4py", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
-"""Packages that are not noted, and are no libraries of the program: ckpt, mpi4py (whose place ckpt takes), dill (which ckpt
-uses), and the tools that install packages."""
+NO_LIBRARIES = frozenset({"ckpt", "dill", "pip", "setuptools", "pkg_resources", "_distutils_hack"})
+"""Packages that are not noted, and are no libraries of the program: ckpt, dill (which ckpt uses), and the tools that install
+packages."""
 
 _MOST_ENTRIES = 10_000
 _MOST_ENTERED = 64  # members of larger containers are not looked into
@@ -92,23 +103,9 @@ _CONSTANTS = frozenset(
 _ATOMS = frozenset({object, range, slice, type(...), type(NotImplemented)})
 _SKIPPED = frozenset(
     {
-        int,
-        str,
-        float,
-        bool,
-        complex,
-        bytes,
-        frozenset,
-        type(None),
-        types.ModuleType,
-        types.FunctionType,
-        types.BuiltinFunctionType,
-        types.MethodType,
-        property,
-        staticmethod,
-        classmethod,
-        types.MemberDescriptorType,
-        types.GetSetDescriptorType,
+        *(int, str, float, bool, complex, bytes, frozenset, type(None), property, staticmethod, classmethod),
+        *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType),
+        *(types.MemberDescriptorType, types.GetSetDescriptorType),
     }
 )
 
@@ -193,6 +190,12 @@ class PackageBaseline:
                 self._note_class((name, key), value)
             else:
                 self._note_object((name, key), value, _DEPTH)
+        for key, function in self.functions_with_attributes(name):
+            self._note_object((name, key), function, _DEPTH)
+
+    def functions_with_attributes(self, name: str) -> list[tuple[str, Any]]:
+        """Variable and function, of those that a noted module had when it was noted, that have attributes now."""
+        return [(key, function) for key, function, _ in _lookup.owners(self.modules[name][1], name, True)]
 
     def _note_class(self, path: Path, cls: type) -> None:
         """``path``: module, variable, and the names of the classes in which this one is defined."""
@@ -242,6 +245,8 @@ class PackageBaseline:
         if cls is itertools.count:
             return Note(path, obj, None, repr(obj))
         is_builtin = cls in _BUILTIN_CONTAINERS
+        if cls is types.FunctionType:
+            return Note(path, obj, attributes_of(obj), None)
         if not is_builtin and not self._is_of_noted_package(cls) and not _is_namespace(cls):
             return None
         base = next((base for base in _CONTAINERS if issubclass(cls, base)), None)
@@ -346,6 +351,14 @@ def watch() -> PackageBaseline:
     wrap_exec_module(lambda execute: _watching(execute, is_from_standard), ExtensionFileLoader)
     note_standard()
     return _notes
+
+
+def holds_since_import(module: str, variable: str, obj: object) -> bool:
+    """Does the variable of a module hold the object now, and will it in a new process, after the module's import? Where the
+    module is not noted: does it hold it now?"""
+    present = getattr(sys.modules.get(module), "__dict__", {})
+    noted = _notes.modules.get(module, (None, present))[1]
+    return present.get(variable) is obj and noted.get(variable) is obj
 
 
 def forget() -> None:

@@ -141,10 +141,10 @@ class Changed:
         self.left_out.append({"kind": kind, "package": package, "variables": named, "reason": reason})
 
     def drop(self, package: str) -> None:
-        """Forget all notes and changes of a package: its objects are saved as if they had no notes."""
+        """Forget all notes and changes of a package: its objects are saved as if they had no notes. What its variables have
+        been bound to since is no longer found by their names after a restart: that stays."""
         self.changes.pop(package, None)
         self.ids = {address: pid for address, pid in self.ids.items() if package_of(pid[1]) != package}
-        self.rebound = {pair for pair in self.rebound if package_of(pair[0]) != package}
 
 
 _kept_packages: set[str] = set()
@@ -192,6 +192,9 @@ def _find_changes(notes: PackageBaseline, references: References, found: Changed
         target = compiled_changes if package_of(name) in compiled else found
         changes = target.changes.setdefault(package_of(name), [])
         changes += _module_differences(name, module, noted, target)
+        for key, function in notes.functions_with_attributes(name):
+            if id(function) not in notes.objects and module.__dict__.get(key) is function:
+                changes += _differences(Note((name, key), function, {}, None), target)
     for note in list(notes.objects.values()):
         if not _is_comparable(note, notes, references):
             continue
@@ -205,6 +208,7 @@ def _find_changes(notes: PackageBaseline, references: References, found: Changed
     )
     found.changes = {package: changes for package, changes in found.changes.items() if changes}
     found.left_out += compiled_changes.left_out
+    found.rebound |= compiled_changes.rebound
     for package, changes in compiled_changes.changes.items():
         if changes:
             found.leave_out("changed", package, [change.where for change in changes], _COMPILED)

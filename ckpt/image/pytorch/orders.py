@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ckpt.image.frames.unrecordable import declare_stand_in
+from ckpt.compat.threads import captured_in_threads
 from ckpt.image.pytorch import shared_memory
 from ckpt.transport.records import NamedTuple
 
@@ -139,5 +139,4 @@ def put_between(cls: Any, wait_s: float) -> None:
                 return number, carried.data
 
     for function in (__init__, _next_index, _reset, _try_get_data, _get_data):
-        declare_stand_in(function)
-        setattr(cls, function.__name__, function)
+        setattr(cls, function.__name__, captured_in_threads(function))

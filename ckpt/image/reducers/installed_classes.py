@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.lowlevel import inspect_raw
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES
+from ckpt.image.modules import package_baseline
 from ckpt.image.reducers.classes import is_made_in_c
 from ckpt.image.reducers.raw_instances import has_state_in_c, leave_to_pickle, reduce_raw, slots_of
 from ckpt.image.reducers.saver import Reducer
@@ -228,11 +229,13 @@ def _is_singleton(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
 
 def reduce_by_name(pickler: Saver, obj: Any) -> Any:
     """The object's ``__reduce_ex__``. Some types return a name (``typing.TypeVar``: "T"), which pickle looks up in the
-    object's module. A by-value module does not have the object yet at load, so the object is saved raw there.
+    object's module. A by-value module does not have the object yet at load, nor has a module of which a variable was bound
+    to the object after the import (``mpi4py.futures``: the pool of all executors): the object is saved raw there.
     """
     reduced = obj.__reduce_ex__(5)
     if isinstance(reduced, str):
-        if getattr(obj, "__module__", None) in pickler.references.by_value:
+        home = str(getattr(obj, "__module__", None))
+        is_there = "." in reduced or package_baseline.holds_since_import(home, reduced, obj)
+        if home in pickler.references.by_value or (not is_there and _is_in_python(type(obj))):
             return reduce_raw(pickler, obj)
-        return reduced
     return reduced

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, SupportsIndex
 
+from ckpt.compat.threads import captured_in_threads
 from ckpt.errors import CkptError, Deadlock
 from ckpt.mpi.active.handlers import Section, handlers_of
 from ckpt.mpi.active.table import Member
@@ -126,6 +127,7 @@ class ActiveMessages:
             with self._engine.lock:
                 self._put(group[dest], data)
 
+    @captured_in_threads
     def post(self, obj: Any) -> None:
         """Have this rank's own handler called with an object, which is not copied; return when it was.
 

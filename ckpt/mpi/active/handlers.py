@@ -13,8 +13,8 @@
                                   guard stays in place until the program's calls have raised them, one each
     a channel is made             it starts with the program's next call, so that what the handlers refer to is there: the
                                   constructor has returned. Until then the guard is in place
-    a thread posts                appended without the lock; called by whoever has it, or by the thread itself as soon as it
-                                  is free
+    a thread posts                appended without the lock; called by whoever has it, or by the thread itself when it is
+                                  free. The thread waits at a lock of its own, so that an image may be taken meanwhile
     after a restart               nothing is called before the hooks of `ckpt.on_restart`: until `resume`, calls are listed
 
 The guard is in place only for so long, so that no message of a program without handlers takes a longer way, and hardly one
@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
+from ckpt.compat.threads import captured_in_threads
 from ckpt.errors import NotInHandler
 from ckpt.mpi.active.table import Call, End, Member, Table
 from ckpt.mpi.base import envelope
@@ -44,7 +45,9 @@ from ckpt.mpi.engine.engine import Engine
 
 __all__ = ["Guard", "HandlersOfRank", "Section", "handlers_of"]
 
-_POST_S = 0.005  # of one attempt to take the lock for what was posted: its holder may be about to let go
+_POST_S = (
+    0.005  # so long until the thread that has posted looks at the lock again: its holder may have let go
+)
 
 
 def handlers_of(engine: Engine) -> HandlersOfRank:
@@ -70,8 +73,9 @@ class HandlersOfRank:
         self.failures: deque[BaseException] = deque()
         """What handlers have raised, and the program's calls have not."""
         self.guard = Guard(self)
-        self.posted: deque[tuple[Member, Any]] = deque()
-        """What threads have posted: their channels, and the objects. Appended to without the lock."""
+        self.posted: deque[tuple[Member, Any, threading.Lock]] = deque()
+        """What threads have posted: their channels, the objects, and locks that are released when the handler was called.
+        Appended to without the lock."""
         self.kept_out: list[threading.Thread] = []
         """Threads whose calls are refused, as often as they were named. Replaced, never changed: read without the lock."""
         self.owner: int | None = None
@@ -145,9 +149,9 @@ class HandlersOfRank:
         try:
             while True:
                 if self.posted:
-                    member, obj = self.posted[0]
+                    member, obj, called = self.posted.popleft()
                     self._make(Call(member, member.group.index(self.engine.progress.rank), None), [obj])
-                    self.posted.popleft()  # now: who has posted it waits until it is gone
+                    called.release()
                 elif (call := self.table.next()) is not None:
                     self._make(call)
                 else:
@@ -155,17 +159,26 @@ class HandlersOfRank:
         finally:
             self._end()
 
+    @captured_in_threads
     def post(self, member: Member, obj: Any) -> None:
-        """Have the handler of a channel called with an object, and return when it was. Called without the lock."""
-        item = (member, obj)
-        self.posted.append(item)
-        while any(each is item for each in tuple(self.posted)):
+        """Have the handler of a channel called with an object, and return when it was. Called without the lock.
+
+        The lock is tried, not waited for: the main thread holds it while it takes an image."""
+        called = threading.Lock()
+        called.acquire()
+        self.posted.append((member, obj, called))
+        while True:
             self.engine.progress.wake()
-            if self.lock.acquire(timeout=_POST_S):
-                try:
-                    self.run()
-                finally:
-                    self.lock.release()
+            self._run_if_free()
+            if called.acquire(timeout=_POST_S):
+                return
+
+    def _run_if_free(self) -> None:
+        if self.lock.acquire(blocking=False):
+            try:
+                self.run()
+            finally:
+                self.lock.release()
 
     def _make(self, call: Call, posted: list[Any] | None = None) -> None:
         """`posted`: an object of this rank itself, in a list."""

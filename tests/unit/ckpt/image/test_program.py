@@ -91,3 +91,19 @@ def test_main_holds_nothing_but_the_program(tmp_path: Path) -> None:
         "f",
     ]
     assert resumed_output(tmp_path, source) == f"{names} __main__ program.py\nTrue True\n"
+
+
+def test_the_packages_of_a_module_that_is_run_are_noted(tmp_path: Path) -> None:
+    """They are imported before the module runs. What they changed later was lost, and objects that one of their variables
+    was bound to were taken for what it held after the import."""
+    package = tmp_path / "site-packages" / "lib"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("level = 1\n")
+    (package / "tool.py").write_text("")
+    code = (
+        "from ckpt.image.program import prepare_program; from ckpt.image.modules import package_baseline; "
+        "prepare_program(['-m', 'lib.tool']); print(package_baseline.watch().modules['lib'][1]['level'])"
+    )
+    start = f"import sys; sys.path[:0] = [{str(package.parent)!r}, {str(REPOSITORY)!r}]; "
+    done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1\n", done.stderr

@@ -1350,6 +1350,19 @@ emit(importlib.import_module("colorsys").rgb_to_hls(1, 0, 0))
     assert not report["failures"] and report["refused"]["an import is in progress"] >= 3
 
 
+def test_the_removal_of_a_tree_is_refused_while_it_knows_directories_by_their_numbers(sweep):
+    """A restart makes the directory again, with another number: the program got "Cannot call rmtree on a symbolic link"."""
+    program = """
+import os, shutil
+shutil.rmtree("/does/not/exist", onerror=lambda *failure: work(3))
+emit(os.path.samefile("/", "/tmp"))
+"""
+    report = sweep(program)
+    assert (
+        not report["failures"] and report["refused"]["files are being told apart by their inode numbers"] > 4
+    )
+
+
 def test_a_deep_copy_is_refused_while_it_knows_objects_by_their_addresses(sweep):
     """Its table of what was copied would be wrong in a new process: what was one object would be copied twice."""
     program = """

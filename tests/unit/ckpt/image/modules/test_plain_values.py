@@ -355,7 +355,7 @@ def test_what_a_table_held_after_the_import_is_no_change() -> None:
 
 def test_all_changes_of_a_package_or_none() -> None:
     found = looked_at(new=generator(), b=2)
-    assert found.changes == {} and found.ids == {} and found.rebound == set()
+    assert found.changes == {} and found.ids == {} and found.rebound == {("a_noted_library", "b")}
     (row,) = found.left_out
     assert (row["kind"], row["variables"]) == ("not-plain", ["a_noted_library.a"])
 
