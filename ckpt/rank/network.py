@@ -26,10 +26,11 @@ from ckpt.transport.wires.wire import Wire
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
 if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
     from ckpt.rank.runtime import Runtime
     from ckpt.transport.wires.faultinject import FaultPlan
 
-__all__ = ["open_port", "short_look"]
+__all__ = ["open_fast_paths", "open_port"]
 
 PAUSE_NS = 10_000
 """A rank with a core of its own looks for so long before it lets another process run."""
@@ -95,14 +96,17 @@ def open_port(
     return port
 
 
-def short_look(runtime: Runtime, port: Port) -> Callable[[], bool]:
-    """What looks for an ordinary message before a call blocks (:meth:`ckpt.transport.driver.port.Port.glance`): it does
-    nothing where the call has to do more than wait."""
+def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> None:
+    """Give the engine its fast paths to the port: for sending, and for a look before a call blocks."""
+    from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
+    from ckpt.mpi.engine.quick import make_lane
 
     def look() -> bool:
+        # Not where the call has to do more than wait.
         return not runtime.in_hook and not runtime.imager.is_looking and port.glance()
 
-    return look
+    engine.lane = make_lane(port.endpoint, runtime.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
+    engine.look = look
 
 
 def waiting(mode: str, ranks: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ _OWN = (
     "line-unusable log-unreadable malformed-packet message not-put-back output output-held-back output-written "
     "package-starts-anew packages-left-out peer-heard peer-restarted peer-silent process-started rank-died "
     "rank-failed rank-finished rank-left rank-started refused restarted restarting result-reported round-aborted "
-    "round-refused round-started running signal-passed-on starting-over stop-requested unknown-packet voted "
+    "round-refused round-started running signal-passed-on starting-over stop-requested unknown-packet voted wire-fallback "
 )
 OWN_NAMES = frozenset(_OWN.split())
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

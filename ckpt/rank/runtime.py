@@ -138,12 +138,9 @@ class Runtime:
                 "a program that saves itself explicitly says with messages what its images are to have"
             )
         else:
-            from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
-            from ckpt.mpi.engine.quick import make_lane
-            from ckpt.rank.network import short_look
+            from ckpt.rank.network import open_fast_paths
 
-            engine.lane = make_lane(port.endpoint, self.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
-            engine.look = short_look(self, port)
+            open_fast_paths(self, port, engine)
         self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         port.interrupts.install()
         port.start_helper()
