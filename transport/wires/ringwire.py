@@ -298,7 +298,8 @@ class RingWire:
         assert peer.writer is not None
         closed = peer.writer.word() == ring.CLOSED and not peer.writer.damaged
         self._counts["ring_damaged"] += not closed
-        self._fall_back(rank, peer, "the peer reads it no more" if closed else "the ring is damaged")
+        # A peer closes its rings when it ends, and one that it has found damaged, which it reports itself.
+        self._fall_back(rank, peer, "" if closed else "the ring is damaged")
 
     def _fall_back(self, rank: int, peer: _Peer, reason: str) -> None:
         self._close_writer(rank, peer)
@@ -309,7 +310,7 @@ class RingWire:
     def _report(self, rank: int | None, reason: str) -> None:
         if rank is not None:
             self._counts["ring_fallbacks"] += 1
-        if (rank, reason) not in self._reported:
+        if reason and (rank, reason) not in self._reported:
             self._reported.add((rank, reason))
             if self._on_fallback is not None:
                 self._on_fallback(rank, reason)
