@@ -1,10 +1,11 @@
 /* The hot way between a program and the rings of shared memory: an ordinary message in one call.
 
        Express(port, inbox, writers, unread)
-           .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message on an idle link goes into the peer's ring
+           .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message goes into the peer's ring on an idle
+                                                   link, and waits on a busy one
            .look(end_ns, pause_ns) -> bool         look at the rings until an ordinary frame has come, whose messages are given to
                                                    port.on_messages (True), or another frame, or the time is over (False)
-           .emit(dst, message, now_ns), .accept(frame, now_ns)   the two halves without rings, for tests
+           .append(dst, message), .emit(dst, message, now_ns), .accept(frame, now_ns)   its parts without rings, for tests
 
    What is ordinary: express_send.c, express_receive.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
    that is not ordinary into `unread`, from where the wire's `receive` returns it next.  The state is in the objects of
@@ -164,6 +165,8 @@ static int deliver(Hot *hot, Ring *ring, PyObject *dst, PyObject *frame)
 static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Hot *hot = (Hot *)self;
+    long long waits_as = count == 2 && !names ? express_append(&hot->core, args[0], args[1]) : -1;
+    if (waits_as >= 0) return PyLong_FromLongLong(waits_as);
     Ring *ring = count == 2 && !names ? ring_to(hot, args[0], args[1]) : NULL;
     if (ring) {
         Py_INCREF(ring);
@@ -235,6 +238,15 @@ static PyObject *hot_emit(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *hot_append(PyObject *self, PyObject *args)
+{
+    PyObject *dst, *message;
+    if (!PyArg_ParseTuple(args, "OO", &dst, &message)) return NULL;
+    long long sequence = express_append(&((Hot *)self)->core, dst, message);
+    if (sequence >= 0) return PyLong_FromLongLong(sequence);
+    Py_RETURN_NONE;
+}
+
 static PyObject *hot_accept(PyObject *self, PyObject *args)
 {
     PyObject *frame, *source = NULL;
@@ -286,6 +298,7 @@ static PyMethodDef methods[] = {
     {"look", (PyCFunction)(void (*)(void))hot_look, METH_FASTCALL,
      "look(end_ns, pause_ns, /) -> bool\n\nWhether an ordinary frame has come by `end_ns`; its messages have been handed over."},
     {"emit", hot_emit, METH_VARARGS, "emit(dst, message, now_ns, /) -> bytes | None\n\nThe frame; None: nothing is done."},
+    {"append", hot_append, METH_VARARGS, "append(dst, message, /) -> int | None\n\nSequence number; None: nothing is done."},
     {"accept", hot_accept, METH_VARARGS,
      "accept(frame, now_ns, /) -> tuple | None\n\nSource and messages; None: nothing is done."},
     {NULL, NULL, 0, NULL},

@@ -17,7 +17,7 @@ enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, EXP
     X(LINK, _silence_reported) X(LINK, _waiting_since_ns) X(LINK, counts) X(LINK, heard_ns) X(LINK, incarnation)                 \
     X(LINK, ledger) X(LINK, paused) X(LINK, peer_epoch) X(LINK, reachable) X(LINK, timeout) X(LINK, timeouts) X(LINK, window)    \
     X(WINDOW, acked_charge) X(WINDOW, base) X(WINDOW, clean) X(WINDOW, current) X(WINDOW, edge) X(WINDOW, flight)                \
-    X(WINDOW, flight_charge) X(WINDOW, order) X(WINDOW, queue) X(WINDOW, resend) X(WINDOW, sealed) X(WINDOW, sent_charge)        \
+    X(WINDOW, flight_charge) X(WINDOW, order) X(WINDOW, queue) X(WINDOW, queued) X(WINDOW, resend) X(WINDOW, sealed) X(WINDOW, sent_charge)        \
     X(WINDOW, top_order) X(WINDOW, tx) X(WINDOW, unacked)                                                                        \
     X(LEDGER, arrived) X(LEDGER, credit) X(LEDGER, delivered_charge) X(LEDGER, early) X(LEDGER, inbox) X(LEDGER, offered)        \
     X(LEDGER, rx) X(LEDGER, unconsumed)                                                                                          \
@@ -41,6 +41,10 @@ typedef struct {
 /* The frame for one message on an idle link, which counts as sent: a new reference.  NULL without an exception: the case is not
    ordinary (or there is no memory), and nothing has changed. */
 PyObject *express_emit(const Express *express, PyObject *dst, PyObject *message, long long now_ns);
+
+/* The sequence number of a short message that waits on a busy link, in the batch that is open there.  -1 without an exception: the
+   case is not ordinary, and nothing has changed. */
+long long express_append(const Express *express, PyObject *dst, PyObject *message);
 
 /* The messages of a frame (a new list), which count as delivered, and their source (a new reference).  NULL as above. */
 PyObject *express_accept(const Express *express, PyObject *frame, long long now_ns, PyObject **source);

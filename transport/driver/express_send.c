@@ -1,5 +1,5 @@
-/* What Endpoint.send and Endpoint.transmit do with a short message on a link that has nothing else to send, on the very objects of
-   transport/protocol.
+/* What Endpoint.send and Endpoint.transmit do with a short message on a link that has nothing else to send, and Endpoint.send alone on
+   a link on which messages wait already; on the very objects of transport/protocol.
 
    It looks at everything first, and leaves all that is not ordinary to Python, having changed nothing: a link on which messages
    wait or are in flight, a paused, dropped or frozen peer, little credit, an acknowledgement with hints that is due.  All new
@@ -180,6 +180,28 @@ PyObject *express_emit(const Express *express, PyObject *dst, PyObject *message,
     else
         undo(&changes);
     return frame;
+}
+
+long long express_append(const Express *express, PyObject *dst, PyObject *message)
+{
+    if (!PyBytes_CheckExact(message) || PyBytes_GET_SIZE(message) > express->longest) return -1;
+    PyObject *windows = GET(express->endpoint, ENDPOINT__windows), *window = NULL;
+    if (windows && PyDict_CheckExact(windows) && !(window = PyDict_GetItemWithError(windows, dst))) PyErr_Clear();
+    if (!IS(window, WINDOW) || GET(window, WINDOW_clean) != Py_False) return -1;
+    PyObject *queue = GET(window, WINDOW_queue);
+    Reading reading = {0};
+    long long tx = NUMBER(window, WINDOW_tx);
+    long long queued = NUMBER(window, WINDOW_queued) + (long long)PyBytes_GET_SIZE(message) + express->overhead;
+    if (reading.bad || queued >= express->coalesce || !queue || !PyList_CheckExact(queue)) return -1;
+    Changes changes = {0};
+    change(&changes, window, WINDOW_tx, tx + 1);
+    change(&changes, window, WINDOW_queued, queued);
+    if (changes.failed || PyList_Append(queue, message)) {
+        undo(&changes);
+        return -1;
+    }
+    store(&changes);
+    return tx;
 }
 
 int express_prepare_send(void)
