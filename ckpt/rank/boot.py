@@ -27,7 +27,7 @@ from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.control import ControlChannel
-from ckpt.rank.ending import Ending, exit_code_of, has_user_text, resume_handlers, text_of
+from ckpt.rank.ending import Ending, exit_code_of, has_user_text, resume_handlers, text_of, without_finding
 from ckpt.rank.files import files_of, is_put_back
 from ckpt.rank.runtime import Runtime, install
 
@@ -71,7 +71,7 @@ def run_rank(
         runtime.files.start()
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
-        text = f"{failure}\n" if has_user_text(failure) else text_of(failure)
+        text = f"{failure}\n" if has_user_text(failure) else text_of(without_finding(failure))
         control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -48,7 +48,7 @@ from ckpt.image.process import exits
 from ckpt.image.threads.restart import started_threads
 from ckpt.rank.runtime import Runtime
 
-__all__ = ["Ending", "exit_code_of", "has_user_text", "resume_handlers", "text_of"]
+__all__ = ["Ending", "exit_code_of", "has_user_text", "resume_handlers", "text_of", "without_finding"]
 
 _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
@@ -279,6 +279,22 @@ def _without_launcher(failure: BaseException) -> None:
             following = following.tb_next
         entry.tb_next = following
         entry = following
+
+
+def without_finding(failure: BaseException) -> BaseException:
+    """The exception; if the program could not be found or read, without the frames of this library and of `runpy` at the
+    beginning of the traceback: they say nothing to the user."""
+    from ckpt.image import prepare_program
+
+    entry, found = failure.__traceback__, False
+    while entry is not None:
+        found |= entry.tb_frame.f_code is prepare_program.__code__
+        if not entry.tb_frame.f_globals.get("__name__", "").startswith(("ckpt.", "runpy")):
+            break
+        entry = entry.tb_next
+    if found and isinstance(failure, (OSError, SyntaxError, ImportError)):
+        failure.__traceback__ = entry
+    return failure
 
 
 def has_user_text(failure: BaseException) -> bool:

@@ -92,3 +92,18 @@ def test_what_is_no_interpreter_is_said(place: Path) -> None:
     assert done.returncode == 2 and "does not run as a Python interpreter: broken" in done.stderr
     done = ckpt("run", "python3.99", "app.py", cwd=place, check=False)
     assert done.returncode == 2 and "there is no python3.99 on PATH" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "last"),
+    [
+        (["-m", "no_such_module"], "ImportError: No module named no_such_module"),
+        (["-c", "def f(:"], "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_program_that_is_not_found_or_not_read_is_told_without_the_launcher(
+    tmp_path: Path, words: list[str], last: str
+) -> None:
+    run = run_ckpt("run", "-n", "1", "--job", tmp_path / "job", *words)
+    assert run.returncode == 1
+    assert last in run.stderr and "Traceback" not in run.stderr and "boot.py" not in run.stderr, run.stderr

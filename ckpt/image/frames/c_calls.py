@@ -309,7 +309,9 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     elif name in ("LIST_EXTEND", "SET_UPDATE"):  # what has been produced is in the list already
         is_known = inner.gen is None or stack[-1] is inner.gen
         source = repeated_source(stack[-1], inner) if is_known else NULL
-        path, stack = (None, stack) if source is NULL else (REDO, [*stack[:-1], source])
+        # An `__iter__` in Python would be called again.
+        is_lost = source is NULL or (inner.gen is None and source is stack[-1])
+        path, stack = (None, stack) if is_lost else (REDO, [*stack[:-1], source])
     elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
         path = REDO
     elif name == "BINARY_SUBSCR" and runs_method(stack[-2], ("__getitem__", "__missing__"), inner):

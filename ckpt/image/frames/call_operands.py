@@ -174,7 +174,8 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
         return fn, source
     consumer = consumer_of_items(fn, args)
     if consumer is not None:
-        return (consumer, source) if inner.gen is None else None  # of generators `path_of_call` knows more
+        # Of generators `path_of_call` knows more; an `__iter__` in Python would be called again.
+        return None if source is args[-1] else (consumer, source)
     found = _COLLECTING.get(id(fn)) if len(args) == 1 else None
     if found is None:
         joins = _separator(fn, args)

@@ -127,10 +127,11 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
 
 def repeated_source(iterator: Any, inner: Suspended) -> Any:
     """The iterator with which a consumer of items can be called again, if all that it has consumed is known: the iterator
-    itself, which enters inner again; or, where inner is the function of a `map`, one that calls this function once more
-    first: what is in the frame of that call is replaced by what is in inner's. NULL: not known."""
+    itself, which enters inner again (a generator, or an object of which inner is `__next__`); or, where inner is the
+    function of a `map`, one that calls this function once more first: what is in the frame of that call is replaced by what
+    is in inner's. NULL: not known."""
     path = path_of_iteration(iterator, inner)
-    if path == REDO and inner.gen is not None:
+    if path == REDO and (inner.gen is not None or _is_next_of(iterator, inner)):
         return iterator
     if path != PASS:
         return NULL
@@ -139,6 +140,11 @@ def repeated_source(iterator: Any, inner: Suspended) -> Any:
         mapped = active_source_of_chain(mapped)
     sources, function = parts_of_map(mapped)
     return itertools.chain(map(function, *[(None,)] * len(sources)), iterator)
+
+
+def _is_next_of(iterator: Any, inner: Suspended) -> bool:
+    """Is inner the iterator's own `__next__`, in Python?"""
+    return runs_method(iterator, ("__next__",), inner) and first_argument(inner) is iterator
 
 
 def _again(source: Any, inner: Suspended) -> CallPath | None:

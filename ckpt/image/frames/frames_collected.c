@@ -158,13 +158,22 @@ static PyObject *collector_new(PyTypeObject *type, PyObject *args, PyObject *key
 static PyObject *collector_call(PyObject *object, PyObject *args, PyObject *keywords)
 {
     Collector *self = (Collector *)object;
-    PyObject *iterable, *done;
-    if (!PyArg_ParseTuple(args, "O:Collector", &iterable))
+    PyObject *iterator, *item;
+    if (!PyArg_ParseTuple(args, "O:Collector", &iterator))
         return NULL;
-    done = PyObject_CallMethod(self->container, PyList_Check(self->container) ? "extend" : "update", "O", iterable);
-    if (done == NULL)
+    if (!PyIter_Check(iterator))
+        return PyErr_Format(PyExc_TypeError, "an iterator is needed, not %R", iterator);
+    Py_INCREF(iterator);
+    /* Not extend() or update(): these call __iter__ of the iterator, which may be a function in Python. */
+    while ((item = PyIter_Next(iterator)) != NULL) {
+        int failed = PyList_Check(self->container) ? PyList_Append(self->container, item) : PySet_Add(self->container, item);
+        Py_DECREF(item);
+        if (failed)
+            break;
+    }
+    Py_DECREF(iterator);
+    if (PyErr_Occurred())
         return NULL;
-    Py_DECREF(done);
     return self->finish == Py_None ? Py_NewRef(self->container) : PyObject_CallOneArg(self->finish, self->container);
 }
 
@@ -182,7 +191,7 @@ PyTypeObject CollectorType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.frames._frames.Collector",
     .tp_basicsize = sizeof(Collector),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Collector(container, finish)\n\nA call of it adds the items of an iterable to the container, as `list(iterable)` would.",
+    .tp_doc = "Collector(container, finish)\n\nA call of it adds the items of an iterator to the container, as `list(iterator)` would.",
     .tp_new = collector_new,
     .tp_dealloc = collector_dealloc,
     .tp_traverse = collector_traverse,

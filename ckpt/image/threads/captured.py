@@ -37,9 +37,12 @@ __all__ = ["LeftOut", "StoppedThreads", "capture_threads", "is_waiting"]
 
 _SIGNALS = 64
 _NEXT_WITHIN_S = 0.01
-"""So long after one thread has stopped at its next line, another one must have: one that has not is in a long call in C."""
+"""So long after one thread has stopped at its next line, another one must have: one that has not is in a long call in C.
+Time in which it is ready to run and gets no processor does not count."""
 _ALL_WITHIN_S = 0.2
 _PAUSE_S = 0.00005
+_LONG_PAUSE_S = 0.0005  # after `_NEXT_WITHIN_S`
+_THREAD_CLOCK = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, in the id of a clock (Linux, posix-timers.h)
 
 
 def capture_threads(others: Iterable[threading.Thread]) -> list[CapturedThread]:
@@ -102,6 +105,7 @@ class StoppedThreads:
         since_s = latest_s = time.monotonic()
         left = len(self._threads) + 1
         running = list(self._threads)
+        had_s: list[float] = []
         while True:
             running = [thread for thread in running if not _stands(thread.ident or 0)]
             if not running and not threads.is_registry_locked():
@@ -109,9 +113,13 @@ class StoppedThreads:
             now_s = time.monotonic()
             if len(running) < left:
                 left, latest_s = len(running), now_s
-            if now_s - latest_s > _NEXT_WITHIN_S or now_s - since_s > _ALL_WITHIN_S:
+                had_s = [_processor_s(thread) for thread in running]
+            is_late = now_s - latest_s > _NEXT_WITHIN_S
+            if is_late and (
+                now_s - since_s > _ALL_WITHIN_S or not any(map(_lacks_a_processor, running, had_s))
+            ):
                 raise _running(running[0]) if running else Refused("a thread begins or ends")
-            time.sleep(_PAUSE_S)
+            time.sleep(_LONG_PAUSE_S if is_late else _PAUSE_S)
 
     @property
     def are_there(self) -> bool:
@@ -156,6 +164,23 @@ def _stands(ident: int) -> bool:
         return True
     found = c_waits.waits_for(ident)
     return found is not None and found is not threads.registry_lock()
+
+
+def _processor_s(thread: threading.Thread) -> float:
+    """How long the thread has run so far; 0: it has ended."""
+    try:
+        return time.clock_gettime((~(thread.native_id or 0) << 3) | _THREAD_CLOCK)
+    except OSError:
+        return 0.0
+
+
+def _lacks_a_processor(thread: threading.Thread, had_s: float) -> bool:
+    """Is the thread ready to run, and has it hardly run since ``had_s``? On a busy machine it waits for others there."""
+    try:
+        is_ready = _frames.system_call(thread.native_id or 0).startswith("running")
+    except OSError:
+        return False
+    return is_ready and _processor_s(thread) - had_s < _NEXT_WITHIN_S
 
 
 def _running(thread: threading.Thread) -> Refused:

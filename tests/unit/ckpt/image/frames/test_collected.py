@@ -150,3 +150,55 @@ def test_an_image_of_a_resumed_call(tmp_path: Path) -> None:
     print(list(produce()), ".".join(f"{n}" for n, in produce()))
     """
     resumed_output(tmp_path, source, places=[2])
+
+
+ITERATOR = """
+class Numbers:
+    def __init__(self):
+        self.number = 0
+    def __iter__(self):
+        calls.append("iter")
+        return self
+    def __next__(self):
+        if self.number == 12:
+            raise StopIteration
+        self.number += 1
+        if self.number in PLACES:
+            driver_tick()
+        return f"{self.number * 7 % 5}"
+
+class Copies(Numbers):
+    def __iter__(self):
+        return Numbers()
+
+calls = []
+print(EXPRESSION)
+print(calls)
+"""
+ITERATORS = [
+    "list(Numbers())",
+    "set(Numbers()) == set('01234')",
+    "tuple(Numbers())",
+    "sorted(Numbers())",
+    "'-'.join(Numbers())",
+]
+
+
+@pytest.mark.parametrize("call", ITERATORS)
+def test_a_call_goes_on_collecting_from_an_iterator_in_python(tmp_path: Path, call: str) -> None:
+    """`list(pool.imap(f, items))`: no checkpoint until it had all items."""
+    source = ITERATOR.replace("EXPRESSION", call)
+    resumed_output(tmp_path, source.replace("PLACES", "(5,)"))
+
+
+def test_an_image_of_such_a_call_from_an_iterator_in_python_that_was_resumed(tmp_path: Path) -> None:
+    source = ITERATOR.replace("EXPRESSION", "list(Numbers())")
+    resumed_output(tmp_path, source.replace("PLACES", "(1, 5, 12)"), places=[3])
+
+
+@pytest.mark.parametrize(
+    "call", ["list(Copies())", "[*Numbers()]", "any(x == '9' for x in []) or [].extend(Numbers())"]
+)
+def test_an_image_waits_where_the_iterator_would_be_asked_for_again(tmp_path: Path, call: str) -> None:
+    source = ITERATOR.replace("EXPRESSION", call).replace("PLACES", "(5,)")
+    assert "is running Numbers.__next__" in " ".join(refusals(tmp_path, source))
