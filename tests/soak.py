@@ -135,6 +135,13 @@ def restores(first: int, count: int) -> tuple[int, Figures]:
     return equal, dict(figures)
 
 
+def rings(first: int, count: int) -> tuple[int, Figures]:
+    """What other processes may write into rings of shared memory; both ends in C and in Python, side by side."""
+    from tests.fuzz.test_rings import attack
+
+    return count, dict(attack(first, count))
+
+
 def undone(first: int, count: int) -> tuple[int, Figures]:
     """Random programs of file operations and restarts, killed now and then; every fourth of two ranks."""
     import tempfile
@@ -165,6 +172,7 @@ ROWS = {
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
     "whole": Row("nodes of the largest bounds, visited whole", 1_800_000),
     "frames": Row("hostile frames, guided by coverage", 10_000_000, 200_000, frames),
+    "rings": Row("hostile acts on rings", 10_000_000, 400_000, rings),
     "flips": Row("random flips in large images", 1_000_000, 20_000, flips),
     "undone": Row("sequences of file operations, undone", 1_000_000, 5_000, undone),
     "restores": Row("images of the sweep's programs resumed", 10_000, 400, restores, by_version=True),

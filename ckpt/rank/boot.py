@@ -294,7 +294,7 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.rank.network import open_port
 
     engine, world = make_world(runtime if runtime.layer is None else runtime.layer)
-    port = open_port(runtime.spec, job.key, runtime.lock, on_refused=runtime.on_refused_connections)
+    port = open_port(runtime.spec, job.key, runtime.lock, report=runtime.report)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])
 
@@ -344,7 +344,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     state = extras["ckpt.port"]
     if state.size != runtime.size:
         raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
-    port = open_port(runtime.spec, job.key, runtime.lock, state, on_refused=runtime.on_refused_connections)
+    port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
     engine = extras["ckpt.engine"]
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
     runtime.bind(port, engine, world_of(engine))
@@ -390,7 +390,7 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)
     engine, world = make_world(runtime)
-    port = open_port(runtime.spec, job.key, runtime.lock, state, on_refused=runtime.on_refused_connections)
+    port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
     runtime.bind(port, engine, world)
     if runtime.finished_code is not None:
         return _no_program

@@ -2,6 +2,7 @@
 
     ZmqWire      a Unix socket in the job's private directory; always with CURVE (RFC 26 of ZeroMQ), whose keys are derived
                  from the job's key: a process that cannot read the key file can neither connect nor be connected to
+    RingWire     rings of memory that the ranks of one host share, beside the socket; see there for when it is not used
     FaultyWire   injects the faults of ``CKPT_FAULTS``, when that variable is set
     HostWire     with ranks on several hosts: tcp between hosts (with CURVE, too), the above inside one
     DirectWire   reads large payloads of ranks on one host from the sender's memory, without sockets and encryption
@@ -18,18 +19,25 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ckpt.transport.driver.port import Port
+from ckpt.transport.driver.port import SPIN_LONGEST_NS, Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
 from ckpt.transport.wires.directwire import DirectWire
+from ckpt.transport.wires.ringwire import RingWire, ring_bytes
 from ckpt.transport.wires.wire import Wire
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqLimits, ZmqWire
 
 if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+    from ckpt.rank.runtime import Runtime
     from ckpt.transport.wires.faultinject import FaultPlan
 
-__all__ = ["allow_connections", "open_port"]
+__all__ = ["allow_connections", "open_fast_paths", "open_port"]
 
+PAUSE_NS = 10_000
+"""A rank with a core of its own looks for so long before it lets another process run."""
+SPIN_NS = 1_000_000
+"""``--wait spin``: a rank keeps its core for so long before it sleeps."""
 _DESCRIPTORS_OF_A_PEER = 3
 """Of a Unix socket with ZeroMQ: the sender's event descriptor, and one end each of both directions."""
 _DESCRIPTORS_OF_THE_PROGRAM = 512
@@ -52,14 +60,24 @@ def open_port(
     lock: threading.Lock,
     state: PortState | None = None,
     *,
-    on_refused: Callable[[int], None] | None = None,
+    report: Callable[..., None] | None = None,
 ) -> Port:
     """The port of the rank that ``spec`` describes. The port listens, and is not connected to any peer yet.
 
-    ``key``: of the job. ``state``: the port's state from an image; ``None``: a fresh port. ``on_refused``: called with the
-    number of connections that were refused so far because they did not have the job's key. Raises WireError when the socket
-    cannot be made, FaultPlanError for a wrong ``CKPT_FAULTS``.
+    ``key``: of the job. ``state``: the port's state from an image; ``None``: a fresh port. ``report(event, **fields)``:
+    called with ``handshakes-refused`` (count of connections that did not have the job's key) and ``wire-fallback`` (peer,
+    reason: no ring of shared memory). Raises WireError when the socket cannot be made, FaultPlanError for a wrong
+    ``CKPT_FAULTS``.
     """
+
+    def on_refused(count: int) -> None:
+        if report is not None:
+            report("handshakes-refused", count=count)
+
+    def on_fallback(peer: int | None, reason: str) -> None:
+        if report is not None:
+            report("wire-fallback", peer=peer, reason=reason)
+
     plan = _faults()
     config = EndpointConfig(
         job=int(spec["job_id"], 16),
@@ -74,6 +92,18 @@ def open_port(
     limits = ZmqLimits(peers=spec["size"])
     zmq_wire = ZmqWire(f"ipc://{path}", curve=keys, limits=limits, on_refused=on_refused)
     wire: Wire = zmq_wire
+    rings = None
+    options, local_size = spec.get("options", {}), spec["local_size"]
+    spin_ns, pause_ns = waiting(options.get("wait", "auto"), local_size)
+    if options.get("wire", "ring") == "ring":
+        wire = rings = RingWire(
+            wire,
+            spec["rank"],
+            key,
+            capacity=ring_bytes(local_size),
+            pause_ns=pause_ns,
+            on_fallback=on_fallback,
+        )
     if plan is not None:
         from ckpt.transport.wires.faultinject import FaultyWire
 
@@ -83,7 +113,35 @@ def open_port(
         from ckpt.transport.wires.hostwire import HostWire
 
         wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}:*"))
-    return Port(config, wire, state=state, lock=lock)
+    port = Port(config, wire, state=state, lock=lock, spin_longest_ns=spin_ns)
+    if rings is not None and plan is None:
+        port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by
+    return port
+
+
+def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> None:
+    """Give the engine its fast paths to the port: for sending, and for a look before a call blocks."""
+    from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
+    from ckpt.mpi.engine.quick import make_lane
+
+    def look() -> bool:
+        # Not where the call has to do more than wait.
+        return not runtime.in_hook and not runtime.imager.is_looking and port.glance()
+
+    engine.lane = make_lane(port.endpoint, runtime.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
+    engine.look = look
+
+
+def waiting(mode: str, ranks: int) -> tuple[int, int]:
+    """How a rank waits (``--wait``): for so many ns it looks before it sleeps, and after so many it yields its core.
+
+    ``ranks``: on this host. A rank that finds its core wanted by others yields it after each look, in any mode but ``spin``
+    (:class:`ckpt.transport.wires.ringwire.RingWire`).
+    """
+    if mode == "auto":
+        free = ranks <= len(os.sched_getaffinity(0))
+        return SPIN_LONGEST_NS, PAUSE_NS if free else 0
+    return {"spin": (SPIN_NS, SPIN_NS), "yield": (SPIN_LONGEST_NS, 0), "sleep": (0, 0)}[mode]
 
 
 def _faults() -> FaultPlan | None:

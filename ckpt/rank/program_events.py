@@ -24,9 +24,9 @@ _OWN = (
     "files-not-watched files-put-back fork-failed handshakes-refused image-mode job-finished job-interrupted "
     "job-started leader-changed line-unusable log-unreadable malformed-packet message not-put-back output "
     "output-held-back output-written package-starts-anew packages-left-out peer-heard peer-restarted peer-silent "
-    "process-started rank-died rank-failed rank-finished rank-left rank-started refused replica-differs replica-lost "
-    "restarted restarting result-compared result-reported round-aborted round-refused round-started running "
-    "signal-passed-on starting-over stop-requested unknown-packet voted "
+    "process-started rank-died rank-failed rank-finished rank-left rank-started refused replica-differs "
+    "replica-lost restarted restarting result-compared result-reported round-aborted round-refused round-started "
+    "running signal-passed-on starting-over stop-requested unknown-packet voted wire-fallback "
 )
 OWN_NAMES = frozenset(_OWN.split())
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

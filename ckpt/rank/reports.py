@@ -8,12 +8,13 @@ Not here: when packets are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`c
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ckpt.capture.imager import Imager
 from ckpt.transport.protocol.events import Event, PeerHeard, PeerRestarted, PeerSilent
 
-__all__ = ["about_output", "about_peer", "event", "status"]
+__all__ = ["about_output", "about_peer", "event", "hello", "status"]
 
 _PAUSES_KEPT = 64
 
@@ -21,6 +22,11 @@ _PAUSES_KEPT = 64
 def event(name: str, **fields: object) -> dict[str, Any]:
     """A packet with an entry for the job's event log."""
     return {"m": "event", "event": name, **fields}
+
+
+def hello(rank: int, incarnation: int, address: str) -> dict[str, Any]:
+    """The first packet of a rank, which can be reached at ``address``."""
+    return {"m": "hello", "rank": rank, "incarnation": incarnation, "pid": os.getpid(), "address": address}
 
 
 def about_peer(seen: Event) -> dict[str, Any] | None:

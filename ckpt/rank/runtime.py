@@ -153,12 +153,10 @@ class Runtime:
             port.attentive_ns = _LAYER_TICK_NS
             self.layer.bind(engine)
         else:
-            from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
-            from ckpt.mpi.engine.quick import make_lane
+            from ckpt.rank.network import open_fast_paths
 
-            engine.lane = make_lane(port.endpoint, self.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
-        hello = {"m": "hello", "rank": self.rank, "incarnation": self.incarnation, "pid": os.getpid()}
-        self.control.send({**hello, "address": port.wire.address})
+            open_fast_paths(self, port, engine)
+        self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         port.interrupts.install()
         port.start_helper()
 
@@ -229,9 +227,9 @@ class Runtime:
         elif (report := reports.about_peer(event)) is not None:
             self.control.send(report)
 
-    def on_refused_connections(self, count: int) -> None:
-        """``count`` connections to this rank's socket have been refused so far: they did not have the job's key."""
-        self.control.send(reports.event("handshakes-refused", count=count))
+    def report(self, name: str, **fields: object) -> None:
+        """An entry for the job's event log, from a wire."""
+        self.control.send(reports.event(name, **fields))
 
     def _on_control(self) -> None:
         try:

@@ -144,6 +144,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "fork", "sync"),
         help="fork: compute on while images are written; sync: wait; auto: fork unless memory is tight (default)",
     )
+    _add_connection_options(parser)
     add(
         "--harmless-threads",
         action="append",
@@ -151,17 +152,32 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
     _add_file_options(parser)
+    _add_flag(parser, "--explicit")
+    _add_flag(parser, "--prefix")
+    add(
+        "--entry", default=None, help=argparse.SUPPRESS
+    )  # for tests: module:function instead of ckpt.rank.boot:run_rank
+
+
+def _add_connection_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--wire",
+        choices=("ring", "socket"),
+        help="between ranks: ring: rings of shared memory, and sockets where there is none (default); socket: sockets only",
+    )
+    add(
+        "--wait",
+        choices=("auto", "spin", "yield", "sleep"),
+        help="how a rank waits for a message: spin: keep its core for up to 1 ms; yield: let others have it in between; "
+        "sleep: at once; auto: spin where each rank has a core, else yield, for up to 0.15 ms (default)",
+    )
     add(
         "--connections",
         choices=("refuse", "reset"),
         help="open connections to other processes: refuse: no checkpoint meanwhile (default); reset: after a restart the "
         "program finds that the peer has reset them",
     )
-    _add_flag(parser, "--explicit")
-    _add_flag(parser, "--prefix")
-    add(
-        "--entry", default=None, help=argparse.SUPPRESS
-    )  # for tests: module:function instead of ckpt.rank.boot:run_rank
 
 
 def _add_file_options(parser: argparse.ArgumentParser) -> None:

@@ -38,6 +38,8 @@ DEFAULTS: dict[str, Any] = {
     "checkpoint_on_signal": False,
     "grace": 5.0,
     "image_mode": "auto",
+    "wire": "ring",
+    "wait": "auto",
     "harmless_threads": (),
     "explicit": False,
     "mpi4py": True,
@@ -382,6 +384,8 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         replicas=replicas,
         rank_options={
             "image_mode": mode,
+            "wire": option("wire"),
+            "wait": option("wait"),
             "image_limit_ns": timeout_ns,
             "mpi4py": option("mpi4py"),
             "on_failure": option("on_failure"),

@@ -321,8 +321,8 @@ THREAD = """
     def receive(source, obj):
         kind, step = obj
         if kind == "square":
+            channel.keep_out(thread)  # first: the thread may ask for the lock as soon as it has work
             work.put(step)
-            channel.keep_out(thread)
         elif kind == "done":
             channel.keep_out(thread, False)
             channel.send((rank + 1) % size, ("result", step))

@@ -6,7 +6,7 @@ while the application computes. The helper only tries the lock, so the applicati
 
     progress()   drain the wire, run the timers that passed, deliver, flush. Never blocks.
     wait()       the same. If nothing came, spin for a bounded time, which adapts to the length of earlier waits, and
-                 yield the core in every turn; then sleep on the wire's descriptor, the control descriptor and
+                 yield the core in between (`Wire.spin`); then sleep on the wire's descriptor, the control descriptor and
                  `wake`. Returns when something happened, and at least every 50 ms, so the caller re-checks
                  its condition in a loop.
 
@@ -33,6 +33,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ckpt.transport.driver.helper import ProgressHelper
 from ckpt.transport.driver.interrupts import InterruptGate
@@ -44,7 +45,16 @@ from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
 from ckpt.transport.wires.crossmemory import Published
+from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import ProcessGuard, Wire
+
+if TYPE_CHECKING:
+    from ckpt.transport.driver._express import Express
+
+try:
+    from ckpt.transport.driver._express import Express as make_express
+except ImportError:
+    make_express = None  # type: ignore[assignment, misc]
 
 SPIN_LONGEST_NS = 150_000
 """Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
@@ -103,6 +113,10 @@ class Port:
         self.send: Callable[..., int] = self.endpoint.send
         """`send(dst, data, payload=None)` is `Endpoint.send` itself: a method in between would add a third to its time."""
         self.interrupts = InterruptGate(self.lock, self._on_deferred_signal, self._on_interrupted)
+        self._express: Express | None = None
+        self._pause_ns = 0
+        self._glanced = False
+        """The last thing the application did was to look in vain (`glance`): a wait need not spin again."""
         self.published_epoch = Published(config.epoch)
         """For ranks that read this process's memory: at least the epoch of every change that they may see there."""
         self.entries = 0
@@ -135,6 +149,19 @@ class Port:
         self._helper: ProgressHelper | None = None
         self._closed = False
         self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks", "window_reads"), 0)
+
+    def use_rings(self, wire: RingWire) -> None:
+        """Send and receive ordinary messages through the rings of `wire` by the hot way in C (`_express.c`).
+
+        `wire` is `self.wire`, or below it; nothing between the two may change frames of one part. `send` is another one
+        afterwards. Without the C module, or without rings, nothing changes.
+        """
+        if make_express is None or wire.inbox is None:
+            return
+        self._ring_wire = wire
+        self._express = make_express(self, wire.inbox, wire.writers, wire.unread)
+        self._pause_ns = wire.pause_ns
+        self.send = self._express.send
 
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
         """Tell the port that `rank` runs as `incarnation` and is reached at `address`.
@@ -208,6 +235,34 @@ class Port:
             self._raise_pending()
         return self.pump()
 
+    def glance(self) -> bool:
+        """Look for an ordinary message for as long as a wait would spin. True: one has come, and is handed over.
+
+        False: there is none, or something else is to be done: the caller waits (`wait`).
+        """
+        express, marks = self._express, self._marks
+        if express is None or self._has_pending or self._refused.by_rank:
+            return False
+        self.entries += 1
+        if self.helper_watching:
+            self._wake_helper()
+        now_ns = self.clock()
+        if marks.dirty or marks.flush_due:
+            self._flush(now_ns)
+        spin_ns = self._spin_ns
+        if (
+            marks.deadline_ns <= now_ns
+            or now_ns - self._control_checked_ns >= CONTROL_EVERY_NS
+            or not spin_ns
+        ):
+            return False
+        if express.look(now_ns + spin_ns, self._pause_ns):
+            self._spin_ns = self._spin_longest_ns
+            self.counts["waits_spun"] += 1
+            return True
+        self._glanced = True
+        return False
+
     def wait(self, timeout_ns: int | None = None) -> None:
         """Return when something happened, after `timeout_ns`, after `wake` or after 50 ms."""
         self.entries += 1
@@ -217,7 +272,8 @@ class Port:
             self._raise_pending()  # first of all: a message taken before an exception would be lost
         began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
-        if not self._run_timers(began_ns) and not self._spin(began_ns, min(self._spin_ns, limit_ns)):
+        spin_ns, self._glanced = 0 if self._glanced else self._spin_ns, False
+        if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
     def freeze(self) -> None:
@@ -252,6 +308,8 @@ class Port:
     def counters(self) -> dict[str, int]:
         """Counters of the endpoint, the wire and the port, by name."""
         own = self.counts | {"frames_refused": self._refused.refused}
+        if self._express is not None:
+            own |= {"express_sent": self._express.sent, "express_received": self._express.taken}
         return self.endpoint.counters() | self.wire.counters() | own
 
     def close(self) -> None:
@@ -348,16 +406,25 @@ class Port:
             else:
                 refused.add(rank, parts, now_ns)
 
+    def _wake_peer(self, rank: int) -> None:
+        """The peer sleeps, and a frame is in its ring."""
+        self._ring_wire.wake(rank)
+
+    def _send_again(self, rank: int, frame: bytes) -> None:
+        """A frame that counts as sent was written into a ring that is broken."""
+        if not self.wire.send(rank, (frame,)):
+            self._refused.add(rank, (frame,), self.clock())
+
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
-        """Poll the wire for at most `spin_ns`, yielding the core after each look. True: a frame was handled."""
-        receive, clock, yield_core = self.wire.receive, self.clock, os.sched_yield
+        """Look at the wire for at most `spin_ns`; the wire yields the core. True: a frame was handled."""
+        receive, clock, spin = self.wire.receive, self.clock, self.wire.spin
         marks = self._marks
         end_ns = began_ns + spin_ns
         if self._has_sent:
             # The answer to a frame that was just sent cannot be here yet: let the peers run before the first look.
             self._has_sent = False
             if spin_ns:
-                yield_core()
+                spin(end_ns)
         while True:
             frame = receive()
             now_ns = clock()
@@ -375,7 +442,7 @@ class Port:
                 return True
             if now_ns >= end_ns or marks.flush_due:
                 return False
-            yield_core()
+            spin(end_ns)
 
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""

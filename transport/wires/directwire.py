@@ -113,6 +113,10 @@ class DirectWire:
             if frame is not None:
                 return frame
 
+    def spin(self, end_ns: int) -> None:
+        """As the inner wire."""
+        self._inner.spin(end_ns)
+
     def fileno(self) -> int:
         """The inner wire's descriptor."""
         return self._inner.fileno()

@@ -216,6 +216,10 @@ class FaultyWire:
             self._release(self._clock())
         return self._inner.receive()
 
+    def spin(self, end_ns: int) -> None:
+        """As the inner wire."""
+        self._inner.spin(end_ns)
+
     def fileno(self) -> int:
         """The inner wire's descriptor."""
         return self._inner.fileno()

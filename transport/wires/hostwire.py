@@ -34,6 +34,7 @@ class HostWire:
         self.renew: Callable[[int], None] = inner.renew
         self.fileno: Callable[[], int] = inner.fileno
         self.deadline_ns: Callable[[], int | None] = inner.deadline_ns
+        self.spin: Callable[[int], None] = inner.spin
         self.counters: Callable[[], dict[str, int]] = inner.counters
         self.close: Callable[[], None] = inner.close
 

@@ -13,6 +13,7 @@ Authentication is as in `zmqwire.py`: both sides have the job's CURVE keys, and 
 
 from __future__ import annotations
 
+import os
 from typing import Any, cast
 
 import zmq
@@ -48,6 +49,10 @@ class _StarWire:
 
     def renew(self, rank: int) -> None:
         """Does nothing: ZeroMQ connects again by itself."""
+
+    def spin(self, end_ns: int) -> None:
+        """Let other processes, and ZeroMQ's own threads, run."""
+        os.sched_yield()
 
     def fileno(self) -> int:
         """ZeroMQ's descriptor of the socket."""

@@ -14,9 +14,9 @@ How a port waits decides the shape of `receive` and `fileno`:
                                  cheap, so it can be polled
 
 So a port spins on `receive` for a bounded time and then sleeps on `fileno()`, together with its other
-descriptors. Nothing else may be assumed of the descriptor: it can be readable without a frame being there. A
-wire through shared memory fits the same contract: `receive` looks at a ring, and the None that follows a look
-arms the descriptor.
+descriptors. Nothing else may be assumed of the descriptor: it can be readable without a frame being there. Between the
+None and the sleep it calls `deadline_ns`, where a wire may arm its descriptor: a wire through shared memory (`ringwire.py`)
+tells its peers there that they have to wake it, which costs them a system call, and costs none while it spins.
 
 Ownership: the owner of a buffer given to `send` leaves it unchanged until the endpoints have acknowledged the message. The
 wire may read the buffer later than that (an old copy of a retransmitted frame): wires keep buffers alive, and
@@ -69,12 +69,20 @@ class Wire(Protocol):
         """One frame, or None when there is none (which arms `fileno()`)."""
         ...
 
+    def spin(self, end_ns: int) -> None:
+        """A short part of a wait that does not sleep, at most to `end_ns` (monotonic clock): let other processes run, or
+        look for frames in a way that costs less than `receive`. The caller calls `receive` next."""
+        ...
+
     def fileno(self) -> int:
         """A descriptor that is readable when a frame has arrived since `receive` returned None."""
         ...
 
     def deadline_ns(self) -> int | None:
-        """Time (monotonic clock, ns) at which `receive` has to be called even if `fileno()` is not readable, or None."""
+        """Time (monotonic clock, ns) at which `receive` has to be called even if `fileno()` is not readable, or None.
+
+        Called before each sleep on `fileno()`; a time in the past says that a frame is there.
+        """
         ...
 
     def counters(self) -> dict[str, int]:

@@ -260,6 +260,10 @@ class ZmqWire:
             more = part.more
         return parts
 
+    def spin(self, end_ns: int) -> None:
+        """Let other processes, and ZeroMQ's own threads, run."""
+        os.sched_yield()
+
     def fileno(self) -> int:
         """ZeroMQ's descriptor of the PULL socket."""
         return self._fd

@@ -18,6 +18,7 @@ from ckpt.mpi.comm.object_messages import ObjectMessages
 from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, raw, simple
 from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
 from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
+from ckpt.mpi.engine.quick import glance
 from ckpt.mpi.requests.request import Prequest, Request
 
 if TYPE_CHECKING:
@@ -190,11 +191,15 @@ class BufferMessages(ObjectMessages):
             raise handled(self, error)  # noqa: B904
 
     def _recv_at_once(self, buf: Any, source: int, tag: int, status: Status | None) -> bool:
-        """Receive a message that is in the mailbox and fits into the buffer. False: there is none; nothing was done."""
-        if self._engine.choices is not None and source == ANY_SOURCE:
+        """Receive a message that is in the mailbox, or comes very soon, and fits into the buffer. False: there is none;
+        nothing was done."""
+        engine = self._engine
+        if engine.choices is not None and source == ANY_SOURCE:
             return False
-        with self._engine.lock:
-            channel = self._engine.matcher.find(self._context, source, tag)
+        with engine.lock:
+            channel = engine.matcher.find(self._context, source, tag)
+            while channel is None and (source, tag) in self._channels and glance(engine):
+                channel = engine.matcher.find(self._context, source, tag)
             if channel is None or self._shared.closed:
                 return False
             view = raw(buf)

@@ -145,9 +145,11 @@ class ObjectMessages(CommBase):
             if buf is not None:
                 warnings.warn("the 'buf' argument is not needed and not used", UserWarning, stacklevel=2)
             found = quick.recv(self, source, tag, status)
+            engine = self._engine
+            if found is quick.MISS and engine.look is not None and self._comes_soon(source, tag):
+                found = quick.recv(self, source, tag, status)
             if found is not quick.MISS:
                 return found
-            engine = self._engine
             if engine.guard is not None:
                 engine.guard.check()
             if not type(source) is type(tag) is int:
@@ -178,6 +180,17 @@ class ObjectMessages(CommBase):
             return receive.complete(status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
+
+    def _comes_soon(self, source: Any, tag: Any) -> bool:
+        """A short look for a message of a channel that exists. True: it is in the mailbox."""
+        if not type(source) is type(tag) is int or (channel := self._channels.get((source, tag))) is None:
+            return False
+        engine = self._engine
+        if not channel.messages and not self._shared.closed and engine.guard is None:
+            with engine.lock:
+                while not channel.messages and quick.glance(engine):
+                    pass
+        return bool(channel.messages)
 
     def _take(self, channel: Channel) -> Buffer:
         """Remove the oldest message of a channel, and count it for flow control. The lock is held."""

@@ -29,19 +29,17 @@ from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE
 from ckpt.mpi.base.errors import (
     ERR_INTERN,
-    ERR_PROC_FAILED,
-    ERR_PROC_FAILED_PENDING,
     ERR_REVOKED,
     MpiException,
 )
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer, Progress
-from ckpt.mpi.engine.failures import FailedRanks
+from ckpt.mpi.engine.failures import FailedRanks, raise_if_pending
 from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
-from ckpt.mpi.engine.quick import sort_in
+from ckpt.mpi.engine.quick import glance, sort_in
 from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
@@ -68,7 +66,7 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
 reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
-_NOT_SAVED = frozenset({"choices", "codec", "lane"})
+_NOT_SAVED = frozenset({"choices", "codec", "lane", "look"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -92,6 +90,7 @@ class Engine:
         "imports",
         "lane",
         "lock",
+        "look",
         "matcher",
         "progress",
         "runnable",
@@ -126,7 +125,8 @@ class Engine:
         self.choices: Choices | None = None
         """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
         self.lane: Any = None
-        """The `Lane`, the fast path to the transport for small messages (quick.py), or None. Not part of the image."""
+        self.look: Any = None
+        """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self._world: CommHandle | None = None
         self._self: CommHandle | None = None
 
@@ -140,7 +140,7 @@ class Engine:
         self.windows = Windows()  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.choices = None
+        self.codec = self.lane = self.look = self.choices = None
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
 
@@ -402,6 +402,8 @@ class Engine:
             self.advance_collectives()
             if operation.poll():
                 return
+            if self.look is not None and glance(self):
+                continue
             if self.failed_ranks.known:
                 self.failed_ranks.check(operation)
             self.block()
@@ -434,7 +436,5 @@ class Engine:
             self.wait(receive)
         except BaseException as error:
             self.matcher.withdraw(receive)
-            if isinstance(error, MpiException) and error.error_code == ERR_PROC_FAILED_PENDING:
-                # The receive is withdrawn: its error is not a pending one any more.
-                raise MpiException(ERR_PROC_FAILED, error.detail) from None
+            raise_if_pending(error)
             raise

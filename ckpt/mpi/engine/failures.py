@@ -58,6 +58,12 @@ FREED_KEPT = 256
 """Number of freed communicators whose last agreements are kept, for members that have not received the decision."""
 
 
+def raise_if_pending(error: BaseException) -> None:
+    """Raise the error of a receive that is withdrawn, if `error` is a pending one: it is none any more."""
+    if isinstance(error, MpiException) and error.error_code == ERR_PROC_FAILED_PENDING:
+        raise MpiException(ERR_PROC_FAILED, error.detail) from None
+
+
 class FailedRanks:
     """One rank's knowledge of failures and revocations.
 

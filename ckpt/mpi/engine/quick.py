@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ckpt.mpi.base.progress import Lock
+    from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.protocol.endpoint import Endpoint
 
-__all__ = ["MISS", "know", "make_lane", "recv", "send", "sort_in"]
+__all__ = ["MISS", "glance", "know", "make_lane", "recv", "send", "sort_in"]
 
 
 def _send(comm: Any, obj: Any, dest: Any, tag: Any) -> Any:
@@ -63,6 +64,17 @@ except ImportError:
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
 else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
+
+
+def glance(engine: Engine) -> bool:
+    """A short look for an ordinary message, where nothing else is to be done before waiting. True: one has come.
+
+    The lock is held. No image is taken here."""
+    look, nothing_else = (
+        engine.look,
+        engine.guard is None and not engine.runnable and not engine.handlers.posted,
+    )
+    return look is not None and nothing_else and not engine.failed_ranks.known and bool(look())
 
 
 def make_lane(endpoint: Endpoint, lock: Lock, backlog_bytes: int, check_mask: int) -> Any:

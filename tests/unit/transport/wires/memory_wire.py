@@ -63,6 +63,9 @@ class MemoryWire:
         box = self._network.boxes[self.address]
         return box.popleft() if box else None
 
+    def spin(self, end_ns: int) -> None:
+        os.sched_yield()
+
     def fileno(self) -> int:
         return self._read_fd
 

@@ -1,0 +1,349 @@
+/* The hot way between a program and the rings of shared memory: an ordinary message in one call.
+
+       Express(port, inbox, writers, unread)
+           .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message goes into the peer's ring on an idle
+                                                   link, and waits on a busy one
+           .look(end_ns, pause_ns) -> bool         look at the rings until an ordinary frame has come, whose messages are given to
+                                                   port.on_messages (True), or another frame, or the time is over (False)
+           .append(dst, message), .emit(dst, message, now_ns), .accept(frame, now_ns)   its parts without rings, for tests
+
+   What is ordinary: express_send.c, express_receive.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
+   that is not ordinary into `unread`, from where the wire's `receive` returns it next.  The state is in the objects of
+   transport/protocol, which images, clones and the explorations use; nothing is kept here.
+
+   The caller holds the port's lock.  `look` gives up the interpreter's lock when it yields the core, and no image is taken in it. */
+
+#define PY_SSIZE_T_CLEAN
+#include "express_numbers.h"
+
+#include "../wires/ring_ends.h"
+#include <time.h>
+
+typedef struct {
+    PyObject_HEAD
+    Express core; /* `endpoint` is a reference */
+    PyObject *port, *inbox, *writers, *unread, *slow_send, *refused;
+    unsigned long long sent, taken;
+} Hot;
+
+static RingApi *rings;
+static PyTypeObject HotType;
+PyTypeObject *express_classes[EXPRESS_CLASSES];
+Py_ssize_t express_offsets[SLOT_COUNT];
+static PyObject *name_watching, *name_messages, *name_wake, *name_lost;
+
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- the object ------------------------------------------------------------------------------------------------------------ */
+
+static int hot_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Hot *hot = (Hot *)self;
+    Py_VISIT(hot->core.endpoint);
+    Py_VISIT(hot->port);
+    Py_VISIT(hot->inbox);
+    Py_VISIT(hot->writers);
+    Py_VISIT(hot->unread);
+    Py_VISIT(hot->slow_send);
+    Py_VISIT(hot->refused);
+    return 0;
+}
+
+static int hot_clear(PyObject *self)
+{
+    Hot *hot = (Hot *)self;
+    Py_CLEAR(hot->core.endpoint);
+    Py_CLEAR(hot->port);
+    Py_CLEAR(hot->inbox);
+    Py_CLEAR(hot->writers);
+    Py_CLEAR(hot->unread);
+    Py_CLEAR(hot->slow_send);
+    Py_CLEAR(hot->refused);
+    return 0;
+}
+
+static void hot_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    hot_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *attribute(PyObject *from, const char *first, const char *second)
+{
+    PyObject *found = PyObject_GetAttrString(from, first), *inner = found && second ? PyObject_GetAttrString(found, second) : NULL;
+    if (!second) return found;
+    Py_XDECREF(found);
+    return inner;
+}
+
+static int number_of(PyObject *config, const char *name, long long *number)
+{
+    PyObject *found = PyObject_GetAttrString(config, name);
+    if (!found) return -1;
+    *number = PyLong_AsLongLong(found);
+    Py_DECREF(found);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_config(Express *core, PyObject *endpoint)
+{
+    PyObject *config = PyObject_GetAttrString(endpoint, "config"), *job = config ? PyObject_GetAttrString(config, "job") : NULL;
+    core->job = job ? PyLong_AsUnsignedLongLong(job) : 0;
+    int failed = !job || PyErr_Occurred() || number_of(config, "rank", &core->rank) ||
+                 number_of(config, "incarnation", &core->incarnation) || number_of(config, "coalesce_bytes", &core->coalesce) ||
+                 number_of(config, "message_overhead_bytes", &core->overhead) || number_of(config, "large_bytes", &core->longest);
+    Py_XDECREF(job);
+    Py_XDECREF(config);
+    enum { LONGEST = 8 << 10 }; /* of longer messages the copies take the time, and a waiting rank does not spin for them */
+    if (core->longest > LONGEST) core->longest = LONGEST;
+    core->endpoint = Py_NewRef(endpoint);
+    return failed ? -1 : 0;
+}
+
+static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
+{
+    PyObject *port, *inbox, *writers, *unread;
+    if (!PyArg_ParseTuple(args, "OOO!O!", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread)) return NULL;
+    if (inbox != Py_None && !Py_IS_TYPE(inbox, rings->inbox)) return PyErr_Format(PyExc_TypeError, "%R is no inbox", inbox);
+    PyObject *endpoint = PyObject_GetAttrString(port, "endpoint");
+    if (!endpoint) return NULL;
+    Hot *hot = (Hot *)type->tp_alloc(type, 0);
+    if (!hot || read_config(&hot->core, endpoint) || !(hot->slow_send = PyObject_GetAttrString(endpoint, "send")) ||
+        !(hot->refused = attribute(port, "_refused", "by_rank"))) {
+        Py_XDECREF(hot);
+        Py_DECREF(endpoint);
+        return NULL;
+    }
+    Py_DECREF(endpoint);
+    hot->port = Py_NewRef(port);
+    hot->inbox = Py_NewRef(inbox);
+    hot->writers = Py_NewRef(writers);
+    hot->unread = Py_NewRef(unread);
+    return (PyObject *)hot;
+}
+
+/* ---- sending --------------------------------------------------------------------------------------------------------------- */
+
+/* The ring to a rank, if a message may go there now: borrowed. */
+static Ring *ring_to(Hot *hot, PyObject *dst, PyObject *data)
+{
+    if (!PyBytes_CheckExact(data) || !PyDict_CheckExact(hot->refused) || PyDict_GET_SIZE(hot->refused)) return NULL;
+    PyObject *writer = PyDict_GetItemWithError(hot->writers, dst);
+    if (!writer || !Py_IS_TYPE(writer, rings->writer)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (!rings->room((Ring *)writer, (uint64_t)PyBytes_GET_SIZE(data) + 72)) return NULL;
+    PyObject *watching = PyObject_GetAttr(hot->port, name_watching);
+    if (!watching) PyErr_Clear();
+    Py_XDECREF(watching);
+    return watching == Py_False ? (Ring *)writer : NULL;
+}
+
+/* Write a frame that counts as sent.  0, or -1 with an exception. */
+static int deliver(Hot *hot, Ring *ring, PyObject *dst, PyObject *frame)
+{
+    Py_buffer part;
+    if (PyObject_GetBuffer(frame, &part, PyBUF_SIMPLE)) return -1;
+    int code = rings->write(ring, &part, 1);
+    PyBuffer_Release(&part);
+    hot->sent++;
+    if (code == TAKEN) return 0;
+    PyObject *args[] = {hot->port, dst, frame};
+    PyObject *done = code == TAKEN_ASLEEP ? PyObject_VectorcallMethod(name_wake, args, 2, NULL)
+                                          : PyObject_VectorcallMethod(name_lost, args, 3, NULL);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Hot *hot = (Hot *)self;
+    long long waits_as = count == 2 && !names ? express_append(&hot->core, args[0], args[1]) : -1;
+    if (waits_as >= 0) return PyLong_FromLongLong(waits_as);
+    Ring *ring = count == 2 && !names ? ring_to(hot, args[0], args[1]) : NULL;
+    if (ring) {
+        Py_INCREF(ring);
+        PyObject *frame = express_emit(&hot->core, args[0], args[1], now_ns());
+        if (frame) {
+            uint64_t sequence = 0;
+            memcpy(&sequence, PyBytes_AS_STRING(frame) + 56, 8);
+            int failed = deliver(hot, ring, args[0], frame);
+            Py_DECREF(frame);
+            Py_DECREF(ring);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+            sequence = __builtin_bswap64(sequence);
+#endif
+            return failed ? NULL : PyLong_FromUnsignedLongLong(sequence);
+        }
+        Py_DECREF(ring);
+    }
+    return PyObject_Vectorcall(hot->slow_send, args, (size_t)count, names);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------------------------- */
+
+/* Give messages to the port's owner.  0, or -1 with an exception. */
+static int hand_over(Hot *hot, PyObject *source, PyObject *messages)
+{
+    PyObject *function = PyObject_GetAttr(hot->port, name_messages), *done = NULL;
+    if (function) {
+        PyObject *args[] = {source, messages};
+        done = PyObject_Vectorcall(function, args, 2, NULL);
+        Py_DECREF(function);
+    }
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Hot *hot = (Hot *)self;
+    long long end_ns = count == 2 ? PyLong_AsLongLong(args[0]) : -1, pause_ns = count == 2 ? PyLong_AsLongLong(args[1]) : -1;
+    if (PyErr_Occurred()) return NULL;
+    if (count != 2 || pause_ns < 0) {
+        PyErr_SetString(PyExc_TypeError, "look(end_ns, pause_ns)");
+        return NULL;
+    }
+    if (hot->inbox == Py_None || PyList_GET_SIZE(hot->unread) || !rings->spin(hot->inbox, end_ns, pause_ns)) Py_RETURN_FALSE;
+    PyObject *frame = rings->take(hot->inbox), *source = NULL;
+    if (!frame && !PyErr_Occurred()) Py_RETURN_FALSE;
+    if (!frame) return NULL;
+    PyObject *messages =
+        PyTuple_GET_SIZE(frame) == 1 ? express_accept(&hot->core, PyTuple_GET_ITEM(frame, 0), now_ns(), &source) : NULL;
+    int failed = messages ? hand_over(hot, source, messages) : PyList_Append(hot->unread, frame);
+    hot->taken += messages != NULL;
+    Py_DECREF(frame);
+    Py_XDECREF(source);
+    PyObject *result = failed ? NULL : PyBool_FromLong(messages != NULL);
+    Py_XDECREF(messages);
+    return result;
+}
+
+/* ---- for tests ------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *hot_emit(PyObject *self, PyObject *args)
+{
+    PyObject *dst, *message;
+    long long at_ns;
+    if (!PyArg_ParseTuple(args, "OOL", &dst, &message, &at_ns)) return NULL;
+    PyObject *frame = express_emit(&((Hot *)self)->core, dst, message, at_ns);
+    if (frame) return frame;
+    Py_RETURN_NONE;
+}
+
+static PyObject *hot_append(PyObject *self, PyObject *args)
+{
+    PyObject *dst, *message;
+    if (!PyArg_ParseTuple(args, "OO", &dst, &message)) return NULL;
+    long long sequence = express_append(&((Hot *)self)->core, dst, message);
+    if (sequence >= 0) return PyLong_FromLongLong(sequence);
+    Py_RETURN_NONE;
+}
+
+static PyObject *hot_accept(PyObject *self, PyObject *args)
+{
+    PyObject *frame, *source = NULL;
+    long long at_ns;
+    if (!PyArg_ParseTuple(args, "OL", &frame, &at_ns)) return NULL;
+    PyObject *messages = express_accept(&((Hot *)self)->core, frame, at_ns, &source);
+    if (messages) return Py_BuildValue("(NN)", source, messages);
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_sent(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->sent); }
+
+static PyObject *get_taken(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->taken); }
+
+/* ---- the module ------------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    enum express_class cls;
+    const char *name;
+} slot_names[SLOT_COUNT] = {
+#define EXPRESS_TEXT(cls, name) {cls, #name},
+    EXPRESS_SLOTS(EXPRESS_TEXT)};
+
+static const char *const homes[EXPRESS_CLASSES][2] = {
+    {"endpoint", "Endpoint"}, {"link", "LinkContext"}, {"link", "Link"},   {"window", "SendWindow"},
+    {"ledger", "Ledger"},     {"timeout", "Timeout"},  {"units", "Batch"},
+};
+
+static int learn_classes(void)
+{
+    char home[80];
+    for (int cls = 0; cls < EXPRESS_CLASSES; cls++) {
+        PyOS_snprintf(home, sizeof home, "ckpt.transport.protocol.%s", homes[cls][0]);
+        PyObject *module = PyImport_ImportModule(home);
+        express_classes[cls] = module ? (PyTypeObject *)PyObject_GetAttrString(module, homes[cls][1]) : NULL;
+        Py_XDECREF(module);
+        if (!express_classes[cls]) return -1;
+    }
+    for (int slot = 0; slot < SLOT_COUNT; slot++) {
+        express_offsets[slot] = slot_of((PyObject *)express_classes[slot_names[slot].cls], slot_names[slot].name);
+        if (express_offsets[slot] < 0) return -1;
+    }
+    return 0;
+}
+
+static PyMethodDef methods[] = {
+    {"send", (PyCFunction)(void (*)(void))hot_send, METH_FASTCALL | METH_KEYWORDS,
+     "send(dst, data, payload=None) -> int\n\nAs Endpoint.send."},
+    {"look", (PyCFunction)(void (*)(void))hot_look, METH_FASTCALL,
+     "look(end_ns, pause_ns, /) -> bool\n\nWhether an ordinary frame has come by `end_ns`; its messages have been handed over."},
+    {"emit", hot_emit, METH_VARARGS, "emit(dst, message, now_ns, /) -> bytes | None\n\nThe frame; None: nothing is done."},
+    {"append", hot_append, METH_VARARGS, "append(dst, message, /) -> int | None\n\nSequence number; None: nothing is done."},
+    {"accept", hot_accept, METH_VARARGS,
+     "accept(frame, now_ns, /) -> tuple | None\n\nSource and messages; None: nothing is done."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef values[] = {
+    {"sent", get_sent, NULL, "Frames sent this way.", NULL},
+    {"taken", get_taken, NULL, "Frames received this way.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyTypeObject HotType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "ckpt.transport.driver._express.Express",
+    .tp_basicsize = sizeof(Hot),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Express(port, inbox, writers, unread)\n\nThe hot way of one port; see the source.",
+    .tp_new = hot_new,
+    .tp_dealloc = hot_dealloc,
+    .tp_traverse = hot_traverse,
+    .tp_clear = hot_clear,
+    .tp_methods = methods,
+    .tp_getset = values,
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "ckpt.transport.driver._express",
+    .m_doc = "The ordinary message through a ring.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__express(void)
+{
+    PyObject *home = PyImport_ImportModule("ckpt.transport.wires._ring");
+    PyObject *capsule = home ? PyObject_GetAttrString(home, "api") : NULL;
+    rings = capsule ? PyCapsule_GetPointer(capsule, RING_API) : NULL; /* valid for ever: the module is never unloaded */
+    Py_XDECREF(capsule);
+    Py_XDECREF(home);
+    if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || PyType_Ready(&HotType)) return NULL;
+    if (!(name_watching = PyUnicode_InternFromString("helper_watching")) ||
+        !(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||
+        !(name_lost = PyUnicode_InternFromString("_send_again")))
+        return NULL;
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddObjectRef(made, "Express", (PyObject *)&HotType)) Py_CLEAR(made);
+    return made;
+}

@@ -1,0 +1,211 @@
+/* What Endpoint.send and Endpoint.transmit do with a short message on a link that has nothing else to send, and Endpoint.send alone on
+   a link on which messages wait already; on the very objects of transport/protocol.
+
+   It looks at everything first, and leaves all that is not ordinary to Python, having changed nothing: a link on which messages
+   wait or are in flight, a paused, dropped or frozen peer, little credit, an acknowledgement with hints that is due.  All new
+   numbers are made before the first is stored, so a lack of memory changes nothing either.  The Python code is the specification;
+   tests/unit/transport/driver/test_express.py runs whole histories both ways and compares everything. */
+
+#define PY_SSIZE_T_CLEAN
+#include "express_numbers.h"
+
+static PyObject *name_append, *frames_sent;
+static uint32_t sums[8][256];
+
+/* ---- the checksum ---------------------------------------------------------------------------------------------------------- */
+
+uint32_t express_crc32(const unsigned char *at, size_t size)
+{
+    uint32_t sum = 0xFFFFFFFFu;
+    for (; size >= 8; size -= 8, at += 8) {
+        uint32_t low = (sum ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24));
+        sum = sums[7][low & 255] ^ sums[6][low >> 8 & 255] ^ sums[5][low >> 16 & 255] ^ sums[4][low >> 24] ^ sums[3][at[4]] ^
+              sums[2][at[5]] ^ sums[1][at[6]] ^ sums[0][at[7]];
+    }
+    while (size--) sum = sums[0][(sum ^ *at++) & 255] ^ sum >> 8;
+    return ~sum;
+}
+
+static void prepare_sums(void)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t sum = i;
+        for (int bit = 0; bit < 8; bit++) sum = sum & 1 ? 0xEDB88320u ^ sum >> 1 : sum >> 1;
+        sums[0][i] = sum;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int table = 1; table < 8; table++) sums[table][i] = sums[0][sums[table - 1][i] & 255] ^ sums[table - 1][i] >> 8;
+}
+
+static void put_number(unsigned char **at, uint64_t number, int bytes)
+{
+    for (int i = 0; i < bytes; i++) *(*at)++ = (unsigned char)(number >> 8 * i);
+}
+
+/* ---- sending --------------------------------------------------------------------------------------------------------------- */
+
+static long long rto_ns(Reading *state, PyObject *timeout)
+{
+    Reading reading = {0};
+    long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns);
+    long long backoff = NUMBER(timeout, TIMEOUT_backoff), least = NUMBER(timeout, TIMEOUT__min_ns);
+    long long rto = NUMBER(timeout, TIMEOUT__initial_ns), most = NUMBER(timeout, TIMEOUT__max_ns);
+    state->bad |= reading.bad || backoff || srtt < 0 || srtt > NEVER / 2 || var < 0 || var > NEVER / 8;
+    if (srtt) {
+        rto = srtt + (4 * var > GRANULARITY_NS ? 4 * var : GRANULARITY_NS);
+        if (rto < least) rto = least;
+    }
+    return rto < most ? rto : most;
+}
+
+static PyObject *frame_of(PyObject *ident, const long long stamp[3], long long sequence, PyObject *message)
+{
+    Reading reading = {0};
+    Py_ssize_t size = PyBytes_GET_SIZE(message);
+    if (!ident || !PyTuple_CheckExact(ident) || PyTuple_GET_SIZE(ident) != 5) return NULL;
+    /* the job's number may need all 64 bits */
+    unsigned long long job = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(ident, 0));
+    if (PyErr_Occurred()) return NULL;
+    long long parts[5];
+    for (int i = 1; i < 5; i++) parts[i] = value(&reading, PyTuple_GET_ITEM(ident, i));
+    if (reading.bad) return NULL;
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, HEADER + size);
+    if (!frame) return NULL;
+    unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(frame), *at = begin + 4;
+    put_number(&at, MAGIC, 2);
+    put_number(&at, MESSAGES, 1);
+    put_number(&at, 0, 1);
+    put_number(&at, job, 8);
+    for (int i = 1; i < 5; i++) put_number(&at, (uint64_t)parts[i], 4);
+    for (int i = 0; i < 3; i++) put_number(&at, (uint64_t)stamp[i], 8);
+    put_number(&at, (uint64_t)sequence, 8);
+    put_number(&at, 1, 4);
+    put_number(&at, (uint64_t)size, 4);
+    memcpy(at, PyBytes_AS_STRING(message), (size_t)size);
+    uint32_t sum = express_crc32(begin + 4, (size_t)(HEADER + size - 4));
+    put_number(&begin, sum, 4);
+    return frame;
+}
+
+static PyObject *batch_of(PyObject *message, long long first, long long charge, long long order, long long now_ns)
+{
+    PyTypeObject *type = express_classes[BATCH];
+    PyObject *batch = type->tp_alloc(type, 0);
+    if (!batch) return NULL;
+    PyObject *messages = GET(batch, BATCH_messages) = PyList_New(1);
+    if (messages) PyList_SET_ITEM(messages, 0, Py_NewRef(message));
+    Changes changes = {0};
+    change(&changes, batch, BATCH_first, first);
+    change(&changes, batch, BATCH_end, first + 1);
+    change(&changes, batch, BATCH_charge, charge);
+    change(&changes, batch, BATCH_order, order);
+    change(&changes, batch, BATCH_sends, 1);
+    change(&changes, batch, BATCH_sent_ns, now_ns);
+    change(&changes, batch, BATCH_state, FLIGHT);
+    if (changes.failed || !messages) {
+        undo(&changes);
+        Py_DECREF(batch);
+        return NULL;
+    }
+    store(&changes);
+    return batch;
+}
+
+/* Nothing but the new message waits on this link, and nothing on any other. */
+static int is_idle(PyObject *link, PyObject *window, PyObject *common)
+{
+    return GET(link, LINK_reachable) == Py_True && GET(link, LINK_paused) == Py_False && GET(link, LINK__probe_due) == Py_False &&
+           GET(window, WINDOW_clean) == Py_True && GET(window, WINDOW_current) == Py_None && empty_list(GET(window, WINDOW_queue)) &&
+           empty_deque(GET(window, WINDOW_sealed)) && empty_deque(GET(window, WINDOW_resend)) &&
+           empty_dict(GET(window, WINDOW_flight)) && GET(common, COMMON_flush_due) == Py_False &&
+           empty_list(GET(common, COMMON_dirty)) && empty_set(GET(common, COMMON_tight));
+}
+
+static PyObject *emitted(const Express *express, PyObject *link, PyObject *message, long long now_ns, Changes *changes)
+{
+    PyObject *window = GET(link, LINK_window), *ledger = GET(link, LINK_ledger), *timeout = GET(link, LINK_timeout);
+    PyObject *common = GET(express->endpoint, ENDPOINT__common);
+    Reading reading = {0};
+    long long charge = (long long)PyBytes_GET_SIZE(message) + express->overhead;
+    long long tx = NUMBER(window, WINDOW_tx), order = NUMBER(window, WINDOW_order) + 1;
+    long long sent = NUMBER(window, WINDOW_sent_charge) + charge, ack_due = NUMBER(link, LINK__ack_due);
+    long long floor = NUMBER(common, COMMON_floor), room = NUMBER(ledger, LEDGER_credit) - NUMBER(ledger, LEDGER_unconsumed);
+    if (room < floor) room = floor;
+    if (room < NUMBER(common, COMMON_hungry_floor) || sent > NUMBER(window, WINDOW_edge) || ack_due > PLAIN_ACK) return NULL;
+    const long long stamp[3] = {NUMBER(common, COMMON_epoch), NUMBER(ledger, LEDGER_rx), room};
+    change(changes, window, WINDOW_tx, tx + 1);
+    change(changes, window, WINDOW_order, order);
+    change(changes, window, WINDOW_sent_charge, sent);
+    change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) + charge);
+    change(changes, ledger, LEDGER_offered, NUMBER(ledger, LEDGER_delivered_charge) + room);
+    change(changes, link, LINK__ack_at, NEVER);
+    change(changes, link, LINK__acked_charge, 0);
+    change(changes, link, LINK__ack_due, 0);
+    if (NUMBER(link, LINK__rto_at) == NEVER) {
+        long long at = now_ns + rto_ns(&reading, timeout);
+        change(changes, link, LINK__waiting_since_ns, now_ns);
+        change(changes, link, LINK__rto_at, at);
+        if (at < NUMBER(common, COMMON_deadline_ns)) change(changes, common, COMMON_deadline_ns, at);
+    }
+    PyObject *frame = NULL, *batch = NULL, *number = NULL, *count = NULL, *done = NULL;
+    if (!reading.bad && !changes->failed && (frame = frame_of(GET(link, LINK__ident), stamp, tx, message)) &&
+        (batch = batch_of(message, tx, charge, order, now_ns)) && (number = PyLong_FromLongLong(order)) &&
+        (count = counted(GET(link, LINK_counts), frames_sent)) && !PyDict_SetItem(GET(window, WINDOW_flight), number, batch)) {
+        done = PyObject_CallMethodOneArg(GET(window, WINDOW_unacked), name_append, batch);
+        if (!done)
+            PyDict_DelItem(GET(window, WINDOW_flight), number);
+        else
+            PyDict_SetItem(GET(link, LINK_counts), frames_sent, count); /* replaces a value: needs no memory */
+    }
+    if (!done) Py_CLEAR(frame);
+    Py_XDECREF(done);
+    Py_XDECREF(batch);
+    Py_XDECREF(number);
+    Py_XDECREF(count);
+    return frame;
+}
+
+PyObject *express_emit(const Express *express, PyObject *dst, PyObject *message, long long now_ns)
+{
+    if (!PyBytes_CheckExact(message) || PyBytes_GET_SIZE(message) > express->longest) return NULL;
+    if (PyBytes_GET_SIZE(message) + express->overhead >= express->coalesce) return NULL;
+    PyObject *link = link_of(express, dst), *common = GET(express->endpoint, ENDPOINT__common);
+    if (!link || !IS(common, COMMON)) return NULL;
+    PyObject *window = GET(link, LINK_window);
+    if (window == GET(express->endpoint, ENDPOINT__self_window) || !is_idle(link, window, common)) return NULL;
+    Changes changes = {0};
+    PyObject *frame = emitted(express, link, message, now_ns, &changes);
+    if (frame)
+        store(&changes);
+    else
+        undo(&changes);
+    return frame;
+}
+
+long long express_append(const Express *express, PyObject *dst, PyObject *message)
+{
+    if (!PyBytes_CheckExact(message) || PyBytes_GET_SIZE(message) > express->longest) return -1;
+    PyObject *windows = GET(express->endpoint, ENDPOINT__windows), *window = NULL;
+    if (windows && PyDict_CheckExact(windows) && !(window = PyDict_GetItemWithError(windows, dst))) PyErr_Clear();
+    if (!IS(window, WINDOW) || GET(window, WINDOW_clean) != Py_False) return -1;
+    PyObject *queue = GET(window, WINDOW_queue);
+    Reading reading = {0};
+    long long tx = NUMBER(window, WINDOW_tx);
+    long long queued = NUMBER(window, WINDOW_queued) + (long long)PyBytes_GET_SIZE(message) + express->overhead;
+    if (reading.bad || queued >= express->coalesce || !queue || !PyList_CheckExact(queue)) return -1;
+    Changes changes = {0};
+    change(&changes, window, WINDOW_tx, tx + 1);
+    change(&changes, window, WINDOW_queued, queued);
+    if (changes.failed || PyList_Append(queue, message)) {
+        undo(&changes);
+        return -1;
+    }
+    store(&changes);
+    return tx;
+}
+
+int express_prepare_send(void)
+{
+    prepare_sums();
+    return (name_append = PyUnicode_InternFromString("append")) && (frames_sent = PyUnicode_InternFromString("frames_sent")) ? 0 : -1;
+}

@@ -1,0 +1,260 @@
+/* Rings in shared memory: the module, and the readers of a process together.
+
+       Writer(capacity)      makes a ring in a memory file (memfd_create(2)) and maps it     ring_ends.c
+       Reader(fd, capacity)  maps the ring of another process                                ring_ends.c
+       Inbox()               looks at many readers in turn, waits for all of them, and spins
+
+   transport/wires/ring.py specifies the first two; tests/unit/transport/wires/test_ring.py compares both on the same memory. */
+
+#define _GNU_SOURCE
+#define PY_SSIZE_T_CLEAN
+#include "ring_ends.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+/* ---- many readers ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *readers; /* list */
+    Py_ssize_t turn;   /* where the next look begins */
+    int64_t crowded_until_ns;
+    unsigned long long yields, crowded;
+} Inbox;
+
+static PyTypeObject InboxType;
+
+static PyObject *inbox_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(options))
+{
+    Inbox *inbox = (Inbox *)type->tp_alloc(type, 0);
+    if (inbox && !(inbox->readers = PyList_New(0))) Py_CLEAR(inbox);
+    return (PyObject *)inbox;
+}
+
+static void inbox_dealloc(PyObject *self)
+{
+    Py_CLEAR(((Inbox *)self)->readers);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *inbox_add(PyObject *self, PyObject *reader)
+{
+    if (!Py_IS_TYPE(reader, &RingReaderType)) return PyErr_Format(PyExc_TypeError, "%R is no reader", reader);
+    if (PyList_Append(((Inbox *)self)->readers, reader)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *inbox_remove(PyObject *self, PyObject *reader)
+{
+    PyObject *readers = ((Inbox *)self)->readers;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(readers); i++)
+        if (PyList_GET_ITEM(readers, i) == reader) {
+            if (PyList_SetSlice(readers, i, i + 1, NULL)) return NULL;
+            break;
+        }
+    Py_RETURN_NONE;
+}
+
+/* The next usable ring from `turn` on that has a record; NULL: none has. */
+static Ring *ring_with_record(Inbox *inbox)
+{
+    Py_ssize_t count = PyList_GET_SIZE(inbox->readers), at = inbox->turn < count ? inbox->turn : 0;
+    for (Py_ssize_t i = 0; i < count; i++, at = at + 1 < count ? at + 1 : 0) {
+        Ring *ring = (Ring *)PyList_GET_ITEM(inbox->readers, at);
+        if (ring_usable(ring) && ring_has_record(ring)) {
+            inbox->turn = at + 1;
+            return ring;
+        }
+    }
+    return NULL;
+}
+
+static PyObject *take(PyObject *self)
+{
+    Ring *ring;
+    while ((ring = ring_with_record((Inbox *)self))) { /* ends: a ring with a damaged record is not looked at again */
+        PyObject *frame = ring_next(ring);
+        if (frame || PyErr_Occurred()) return frame;
+    }
+    return NULL;
+}
+
+static PyObject *inbox_receive(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    PyObject *frame = take(self);
+    if (!frame && !PyErr_Occurred()) Py_RETURN_NONE;
+    return frame;
+}
+
+static PyObject *inbox_arm(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    PyObject *readers = ((Inbox *)self)->readers;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(readers); i++) {
+        Ring *ring = (Ring *)PyList_GET_ITEM(readers, i);
+        if (ring_usable(ring))
+            atomic_store_explicit(&ring->memory->word, ASLEEP, memory_order_relaxed);
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+    return PyBool_FromLong(!ring_with_record((Inbox *)self));
+}
+
+static PyObject *inbox_disarm(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    PyObject *readers = ((Inbox *)self)->readers;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(readers); i++) {
+        Ring *ring = (Ring *)PyList_GET_ITEM(readers, i);
+        if (ring_usable(ring))
+            atomic_store_explicit(&ring->memory->word, AWAKE, memory_order_relaxed);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Waiting while other processes may run.  A yield that takes long shows that another process wanted this core: for some time
+   after that, the core is yielded after each look. */
+enum { SLICE_NS = 20000, LONG_YIELD_NS = 5000, CROWDED_NS = 50000000, LOOKS = 16 };
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
+/* Is a record there within `pause_ns`? */
+static int look_for(Inbox *inbox, int64_t began_ns, int64_t pause_ns)
+{
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            Py_ssize_t turn = inbox->turn;
+            if (ring_with_record(inbox)) {
+                inbox->turn = turn; /* nothing was taken */
+                return 1;
+            }
+            if (!pause_ns) return 0;
+            relax();
+        }
+    } while (now_ns() - began_ns < pause_ns);
+    return 0;
+}
+
+static int spin(PyObject *self, int64_t end_ns, int64_t pause_ns)
+{
+    Inbox *inbox = (Inbox *)self;
+    int64_t at_ns = now_ns();
+    for (;;) {
+        int64_t pause = at_ns < inbox->crowded_until_ns ? 0 : pause_ns < end_ns - at_ns ? pause_ns : end_ns - at_ns;
+        if (look_for(inbox, at_ns, pause > 0 ? pause : 0)) return 1;
+        int64_t before_ns = now_ns();
+        if (before_ns >= end_ns) return 0;
+        Py_BEGIN_ALLOW_THREADS
+        sched_yield();
+        Py_END_ALLOW_THREADS
+        inbox->yields++;
+        at_ns = now_ns();
+        if (at_ns - before_ns > LONG_YIELD_NS) {
+            inbox->crowded_until_ns = at_ns + CROWDED_NS;
+            inbox->crowded++;
+        }
+    }
+}
+
+static PyObject *inbox_spin(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    long long end_ns = count == 2 ? PyLong_AsLongLong(args[0]) : -1, pause_ns = count == 2 ? PyLong_AsLongLong(args[1]) : -1;
+    if (PyErr_Occurred()) return NULL;
+    if (count != 2 || pause_ns < 0) {
+        PyErr_SetString(PyExc_TypeError, "spin(end_ns, pause_ns)");
+        return NULL;
+    }
+    int64_t slice_ns = now_ns() + SLICE_NS;
+    return PyBool_FromLong(spin(self, end_ns < slice_ns ? end_ns : slice_ns, pause_ns));
+}
+
+static PyObject *get_yields(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(((Inbox *)self)->yields);
+}
+
+static PyObject *get_crowded(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(((Inbox *)self)->crowded);
+}
+
+static PyObject *get_count(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(PyList_GET_SIZE(((Inbox *)self)->readers));
+}
+
+static PyGetSetDef inbox_values[] = {
+    {"count", get_count, NULL, "Number of rings.", NULL},
+    {"yields", get_yields, NULL, "How often `spin` has yielded the core.", NULL},
+    {"crowded", get_crowded, NULL, "How often another process has had the core then.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* ---- the module --------------------------------------------------------------------------------------------------- */
+
+static PyMethodDef inbox_methods[] = {
+    {"add", inbox_add, METH_O, "add(reader, /)"},
+    {"remove", inbox_remove, METH_O, "remove(reader, /)"},
+    {"receive", inbox_receive, METH_NOARGS, "receive() -> tuple | None\n\nThe next frame of any ring, of each in turn."},
+    {"arm", inbox_arm, METH_NOARGS, "arm() -> bool\n\nAs Reader.arm, for all rings."},
+    {"disarm", inbox_disarm, METH_NOARGS, "disarm()\n\nAs Reader.disarm, for all rings."},
+    {"spin", (PyCFunction)(void (*)(void))inbox_spin, METH_FASTCALL,
+     "spin(end_ns, pause_ns, /) -> bool\n\n"
+     "Look until a frame is there (True), `end_ns` on the monotonic clock, or 20 us have passed. The core is yielded after each\n"
+     "`pause_ns` of looking; after each look where that has shown that the core is wanted."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject InboxType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "ckpt.transport.wires._ring.Inbox",
+    .tp_basicsize = sizeof(Inbox),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Inbox()\n\nThe readers of one process.",
+    .tp_new = inbox_new,
+    .tp_dealloc = inbox_dealloc,
+    .tp_methods = inbox_methods,
+    .tp_getset = inbox_values,
+};
+
+static int usable(const Ring *ring) { return ring_usable(ring); }
+
+static RingApi api = {&RingWriterType, &InboxType, usable, ring_room, ring_write, spin, take};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "ckpt.transport.wires._ring",
+    .m_doc = "Rings in shared memory.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__ring(void)
+{
+    if (PyType_Ready(&RingWriterType) || PyType_Ready(&RingReaderType) || PyType_Ready(&InboxType)) return NULL;
+    if (pthread_atfork(NULL, NULL, ring_count_fork)) return PyErr_NoMemory();
+    PyObject *made = PyModule_Create(&module);
+    if (!made) return NULL;
+    PyObject *capsule = PyCapsule_New(&api, RING_API, NULL);
+    if (!capsule || PyModule_AddObjectRef(made, "api", capsule) || PyModule_AddObjectRef(made, "Writer", (PyObject *)&RingWriterType) ||
+        PyModule_AddObjectRef(made, "Reader", (PyObject *)&RingReaderType) ||
+        PyModule_AddObjectRef(made, "Inbox", (PyObject *)&InboxType)) {
+        Py_XDECREF(capsule);
+        Py_DECREF(made);
+        return NULL;
+    }
+    Py_DECREF(capsule);
+    return made;
+}

@@ -1,0 +1,57 @@
+/* Both ends of a ring, for the C modules of this room and for others by the capsule `ckpt.transport.wires._ring.api`. */
+
+#ifndef CKPT_TRANSPORT_RING_ENDS_H
+#define CKPT_TRANSPORT_RING_ENDS_H
+
+#include <Python.h>
+
+#include "ring_layout.h"
+
+enum { FULL = 0, TAKEN = 1, TAKEN_ASLEEP = 2, TOO_LONG = 3, BROKEN = 4 };
+
+typedef struct {
+    PyObject_HEAD
+    ring_memory *memory; /* NULL: closed */
+    unsigned char *data;
+    uint64_t capacity, at, other; /* own position; the other side's, as last seen */
+    unsigned long made_after;     /* ring_forks */
+    unsigned long long records;
+    int fd, damaged;
+} Ring;
+
+extern unsigned long ring_forks; /* of this process since its start, counted in the child */
+extern PyTypeObject RingWriterType, RingReaderType;
+
+void ring_count_fork(void);
+
+/* Write one frame of `count` parts (1 to 3): FULL, TAKEN, TAKEN_ASLEEP, TOO_LONG or BROKEN. */
+int ring_room(Ring *ring, uint64_t bytes);
+int ring_write(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
+
+/* May this end be used here and now? */
+static inline int ring_usable(const Ring *ring)
+{
+    return ring->memory && !ring->damaged && ring->made_after == ring_forks;
+}
+
+static inline int ring_has_record(const Ring *ring)
+{
+    return atomic_load_explicit(&ring->memory->head, memory_order_relaxed) != ring->at;
+}
+
+/* The next record as a frame: a new reference.  NULL without an exception: there is none, or the ring is damaged. */
+PyObject *ring_next(Ring *ring);
+
+/* The interface for other C modules, in the capsule RING_API. */
+#define RING_API "ckpt.transport.wires._ring.api"
+
+typedef struct {
+    PyTypeObject *writer, *inbox;
+    int (*usable)(const Ring *ring);
+    int (*room)(Ring *ring, uint64_t bytes); /* for a frame of so many bytes in one part: 1; 0: not now, or never */
+    int (*write)(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
+    int (*spin)(PyObject *inbox, int64_t end_ns, int64_t pause_ns); /* until a record is there: 1; 0: the time is over */
+    PyObject *(*take)(PyObject *inbox); /* the next frame; NULL, maybe with an exception: there is none */
+} RingApi;
+
+#endif
