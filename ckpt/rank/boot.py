@@ -40,11 +40,10 @@ __all__ = ["preload", "run_rank"]
 def run_rank(
     spec: Mapping[str, Any], control_fd: int, make_runtime: Callable[..., Runtime] = Runtime
 ) -> NoReturn:
-    """Become rank ``spec["rank"]`` of the job and run to the end.
+    """Become rank ``spec["rank"]`` of the job and run to the end; the exit status of the process is the program's.
 
     ``spec`` is the agent's description of the rank (see ``ckpt.controller.supervision.messages``); ``control_fd`` is this
-    rank's end of the packet socket to the agent; ``make_runtime`` makes the runtime from ``spec`` and the control channel
-    (:mod:`ckpt.doctor` gives a class of its own). The exit status of the process is the program's.
+    rank's end of the packet socket to the agent; ``make_runtime`` makes the runtime of both (:mod:`ckpt.doctor` has another).
     """
     _open_streams(spec)
     control = ControlChannel(_move_to_lowest(control_fd))

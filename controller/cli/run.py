@@ -134,10 +134,7 @@ def restart(arguments: argparse.Namespace) -> int:
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
-    if job.options.get("redundancy", 1) > 1:
-        raise NoSuchJob(
-            f"{path}: a job with --redundancy has no checkpoints to go on from; `ckpt run` starts it"
-        )
+    redundancy.check_restart(job)
     interpreter = _matching_interpreter(job, size=None, command=None)
     return _continue_job(job, epoch, arguments, interpreter, or_start=False)
 
