@@ -43,7 +43,7 @@ def run_rank(
     """Become rank ``spec["rank"]`` of the job and run to the end; the exit status of the process is the program's.
 
     ``spec`` is the agent's description of the rank (see ``ckpt.controller.supervision.messages``); ``control_fd`` is this
-    rank's end of the packet socket to the agent; ``make_runtime`` makes the runtime of both (:mod:`ckpt.doctor` has another).
+    rank's end of the packet socket to the agent; ``make_runtime`` makes the runtime of both (:mod:`ckpt.doctor` its own).
     """
     _open_streams(spec)
     control = ControlChannel(_move_to_lowest(control_fd))
