@@ -41,8 +41,9 @@ def test_a_rank_is_connected_to_those_it_has_talked_to(start: Callable[..., Job]
     other, more = idle(start, tmp_path, 12, name="more")
     (tmp_path / "stop").touch()
     assert job.finish() == other.finish() == 0
-    # A tree of 12 has one level more than one of 4. With all to all, 8 ranks more are 24 descriptors more.
-    assert max(more) <= max(few) + 9, (few, more)
+    # 12 ranks meet in four rounds, 4 in two: one peer more in each direction and round, and there may be acknowledgements.
+    # With all to all, 8 ranks more are 24 descriptors more.
+    assert max(more) <= max(few) + 15, (few, more)
 
 
 @pytest.mark.nightly

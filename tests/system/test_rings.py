@@ -48,11 +48,15 @@ def test_with_wire_socket_there_is_no_ring(start: Start, tmp_path: Path) -> None
 
 FULL = """
     import contextlib, os, resource, ckpt
+    from ckpt.rank.runtime import current
 
     comm = ckpt.enable()
     if comm.rank == 0:
-        comm.send("a ring to this rank", 1)
-        comm.recv(source=1)
+        for peer in 1, 2:  # connections, and rings
+            comm.send("to and fro", peer)
+            comm.recv(source=peer)
+        rings = current().port._ring_wire
+        rings._close_writer(2, rings._peers[2])  # the next message finds no ring, and makes one
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, before[1]))
         taken = []
@@ -64,9 +68,9 @@ FULL = """
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    elif comm.rank == 1:
-        comm.send(comm.recv(source=0), 0)
     else:
+        comm.send(comm.recv(source=0), 0)
+    if comm.rank == 2:
         print([comm.recv(source=0) for _ in range(100)] == list(range(100)))
     comm.barrier()
 """

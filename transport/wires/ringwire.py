@@ -267,7 +267,9 @@ class RingWire:
                 elif self._clock() - peer.offered_ns > ANSWER_NS:
                     self._fall_back(rank, peer, "the peer does not take the ring")
             elif self._clock() >= peer.retry_ns:
+                sent = self._inner_send(rank, parts)  # first: a ring must not take the last descriptors
                 self._offer(rank, peer)
+                return sent
         return self._inner_send(rank, parts)
 
     def _offer(self, rank: int, peer: _Peer) -> None:
