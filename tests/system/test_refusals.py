@@ -20,7 +20,12 @@ LOG = """
     ckpt.enable()
 
     def seen(event):
-        return any(f'"{event}"' in line for line in open(os.environ["CKPT_JOB"] + "/events.jsonl"))
+        # By calls in C alone: a look while one of them runs Python code would name that call.
+        log = os.open(os.environ["CKPT_JOB"] + "/events.jsonl", os.O_RDONLY)
+        try:
+            return f'"{event}"'.encode() in os.read(log, 1 << 20)
+        finally:
+            os.close(log)
 
     def all_have_seen(event):
         return comm.allreduce(seen(event), MPI.MIN)
