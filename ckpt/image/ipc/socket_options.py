@@ -25,6 +25,7 @@ __all__ = ["SavedSocket", "make", "read", "reset_connection"]
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _CLOSE, _LISTEN = 7, 10  # states in TCP_INFO
 _BACKLOG_AT = 8 + 5 * 4  # tcpi_sacked: for a socket that listens, its backlog
+_ENDING_S = 10.0
 _TIME_WAIT_S = 65
 _LINGER = struct.Struct("ii")
 
@@ -193,22 +194,21 @@ def _bind(new: socket.socket, saved: SavedSocket) -> None:
 
 
 def _bind_when_free(new: socket.socket, saved: SavedSocket) -> None:
-    """Connections in TIME_WAIT of a socket that did not set ``SO_REUSEADDR`` keep its address for a minute: nobody answers
+    """Who wrote the image of the process that has died may still have the socket: it ends when the disk has answered it.
+    Connections in TIME_WAIT of a socket that did not set ``SO_REUSEADDR`` keep its address for a minute: nobody answers
     there meanwhile."""
-    deadline = time.monotonic() + _TIME_WAIT_S
+    began_s = time.monotonic()
     while True:
         try:
             return new.bind(saved.name)
         except OSError as failure:
-            is_over = time.monotonic() > deadline or failure.errno != errno.EADDRINUSE
-            if (
-                is_over
-                or saved.family not in _INTERNET
-                or saved.kind != socket.SOCK_STREAM
-                or _answers(saved)
-            ):
+            waited_s = time.monotonic() - began_s
+            if failure.errno != errno.EADDRINUSE or waited_s > _TIME_WAIT_S:
                 raise
-        time.sleep(0.1)
+            is_connected = saved.family in _INTERNET and saved.kind == socket.SOCK_STREAM
+            if waited_s > _ENDING_S and (not is_connected or _answers(saved)):
+                raise
+        time.sleep(0.02 if waited_s < _ENDING_S else 0.1)
 
 
 def _answers(saved: SavedSocket) -> bool:

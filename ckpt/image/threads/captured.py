@@ -37,8 +37,9 @@ __all__ = ["LeftOut", "StoppedThreads", "capture_threads", "is_waiting"]
 
 _SIGNALS = 64
 _NEXT_WITHIN_S = 0.01
-"""So long after one thread has stopped at its next line, another one must have: one that has not is in a long call in C.
-Time in which it is ready to run and gets no processor does not count."""
+"""So long after one thread has stopped at its next line, or has gone on from one where it cannot be captured, it or another
+one must have stopped: one that has not is in a long call in C. Time in which it is ready to run and gets no processor does
+not count."""
 _ALL_WITHIN_S = 0.2
 _PAUSE_S = 0.00005
 _LONG_PAUSE_S = 0.0005  # after `_NEXT_WITHIN_S`
@@ -107,11 +108,12 @@ class StoppedThreads:
         running = list(self._threads)
         had_s: list[float] = []
         while True:
-            running = [thread for thread in running if not _stands(thread.ident or 0)]
+            looks = {thread: _stands(thread.ident or 0) for thread in running}
+            running = [thread for thread, stands in looks.items() if not stands]
             if not running and not threads.is_registry_locked():
                 return
             now_s = time.monotonic()
-            if len(running) < left:
+            if len(running) < left or None in looks.values():
                 left, latest_s = len(running), now_s
                 had_s = [_processor_s(thread) for thread in running]
             is_late = now_s - latest_s > _NEXT_WITHIN_S
@@ -150,15 +152,15 @@ class StoppedThreads:
         _frames.go_on()
 
 
-def _stands(ident: int) -> bool:
-    """Will the thread do nothing but end its wait? One that waits for the table of threads would keep others out of it. One
-    that has stopped at a line where it cannot be captured, in a function that C code has called, goes on to the next."""
+def _stands(ident: int) -> bool | None:
+    """Will the thread do nothing but end its wait? One that waits for the table of threads would keep others out of it.
+    None: it has stopped at a line where it cannot be captured, under C code that called it, and goes on to the next."""
     if _frames.has_stopped(ident):
         try:
             capture_thread(ident)
         except Refused:
             _frames.step(ident)
-            return False
+            return None
         return True
     if c_waits.is_answered(ident):
         return True

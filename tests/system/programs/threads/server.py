@@ -24,7 +24,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+def listen() -> http.server.ThreadingHTTPServer:
+    """At a port that the kernel gives to nobody: between a kill and the restart another process would get it."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        try:
+            return http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        except OSError:
+            continue
+    raise RuntimeError("no port is free")
+
+
+server = listen()
 threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 reading, writing = os.pipe()
 source, sink = os.fdopen(reading), os.fdopen(writing, "w")
