@@ -195,13 +195,13 @@ BAD = (
         f = R.allreduce(a, name="twice")
         print("twice - NameInUse () a reduction 'twice' of this rank has not ended yet: wait for its result")
     f.result()
-    seen = []
+    seen, mine = [], []
     def waits(f):
         try:
-            R.allreduce(a, name="in a callback").result()
+            mine.append(R.allreduce(a, name=f"in a callback of rank {rank}"))
+            mine[-1].result()  # nobody else has called it yet
         except R.WouldDeadlock:
             seen.append("WouldDeadlock")
-    f.add_done_callback(waits)
     if one:
         comm.barrier()
     with R._services[0].channel.lock:  # it is not done before there is a callback
@@ -213,6 +213,10 @@ BAD = (
     while not seen:
         time.sleep(0.001)
     print(seen[0])
+    comm.barrier()  # all have seen it
+    mine += [R.allreduce(a, name=f"in a callback of rank {each}") for each in range(size) if each != rank]
+    for each in mine:
+        each.result()
 """
 )
 
