@@ -22,7 +22,7 @@ _OWN = (
     "agent-lost agent-started captured cluster-unverified committed continued continuing controller ended-at-once "
     "failed fenced files-chosen files-given-up files-kept files-not-covered files-not-put-back files-not-undone "
     "files-not-watched files-put-back fork-failed handshakes-refused host-failed host-fenced host-joined host-lost "
-    "image-mode job-finished job-interrupted job-started leader-changed line-unusable log-unreadable "
+    "image-mode job-finished job-interrupted job-started leader-changed line-unusable link-down link-up fault-located host-left-out log-unreadable "
     "malformed-packet message not-put-back output output-held-back output-written package-starts-anew "
     "packages-left-out peer-heard peer-restarted peer-silent process-started rank-died rank-failed rank-finished "
     "rank-left rank-started ranks-moved refused replica-differs replica-lost restarted restarting result-compared "

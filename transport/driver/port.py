@@ -40,7 +40,7 @@ from ckpt.transport.driver.interrupts import InterruptGate
 from ckpt.transport.driver.refused import NEVER_NS, RefusedFrames
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
-from ckpt.transport.protocol.events import Event, LinkStalled
+from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
 from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
@@ -107,6 +107,8 @@ class Port:
         self.on_event: Callable[[Event], None] = _ignore_event
         self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
+        self.on_late: Callable[[int, int], None] | None = None
+        """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""
         self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
         self._marks = self.endpoint.marks
         self.endpoint.on_flush_due = self._on_flush_due
@@ -381,6 +383,10 @@ class Port:
         for source, messages in delivered:
             self.on_messages(source, messages)
         for event in events:
+            if isinstance(event, LinkLate):
+                if self.on_late is not None:
+                    self.on_late(event.rank, event.silent_ns)
+                continue
             if isinstance(event, LinkStalled):
                 self.wire.renew(event.rank)
             self.on_event(event)

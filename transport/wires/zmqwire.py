@@ -41,6 +41,7 @@ import contextlib
 import errno
 import os
 import select
+import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -72,6 +73,8 @@ _HANDSHAKE_FAILED = (
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
+_CONNECTION = zmq.Event.CONNECTED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
+"""Which descriptor a sender has. No error number comes with these."""
 
 
 class ZmqWire:
@@ -104,6 +107,7 @@ class ZmqWire:
         self._addresses: dict[int, str] = {}
         self._connected_ns: dict[int, int] = {}
         self._monitors: dict[int, zmq.Socket[bytes]] = {}
+        self._descriptors: dict[int, int] = {}
         self._armed = False
         self._keeper_started = False
         self._closed = False
@@ -163,7 +167,7 @@ class ZmqWire:
         if address.startswith("tcp:"):
             try:
                 with owned.making():
-                    self._monitors[rank] = self._watch(peer)
+                    self._monitors[rank] = self._watch(peer, _HANDSHAKE_FAILED | _CONNECTION)
             except (zmq.ZMQError, OSError) as error:
                 self._close(peer, self._monitors.pop(rank, None))
                 raise too_many(rank, len(self._sockets), error) from error
@@ -187,6 +191,15 @@ class ZmqWire:
         except zmq.ZMQError as error:
             raise AddressError(f"cannot listen at {address}: {error}") from error
         return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+
+    def descriptor(self, rank: int) -> int | None:
+        """The descriptor of the tcp connection over which frames to `rank` leave; None: there is none now.
+
+        It is ZeroMQ's, whose thread may close it at any moment: who reads of it has to see whose it is.
+        """
+        if rank in self._monitors:
+            self._read_monitor(rank)
+        return self._descriptors.get(rank)
 
     def renew(self, rank: int) -> None:
         """Close the connection and open it again, unless it was opened within the last `renew_after_ms`: its handshake may
@@ -298,15 +311,15 @@ class ZmqWire:
     # -- inside
     # ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, watched: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-        """Return a monitor socket that reports every failed handshake of `watched`."""
+    def _watch(self, watched: zmq.Socket[bytes], events: int = _HANDSHAKE_FAILED) -> zmq.Socket[bytes]:
+        """Return a monitor socket that reports these events of `watched`."""
         monitor = self._context.socket(zmq.PAIR)
         monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
         # A new name each time: ZeroMQ's own thread frees the name of a closed socket only some time later.
         self._monitors_made += 1
         address = f"inproc://monitor-{self._monitors_made}"
         try:
-            watched.monitor(address, _HANDSHAKE_FAILED)
+            watched.monitor(address, events)
             monitor.connect(address)
         except zmq.ZMQError:
             monitor.close(linger=0)
@@ -320,6 +333,7 @@ class ZmqWire:
 
     def _disconnect(self, rank: int) -> None:
         self._senders.pop(rank, None)
+        self._descriptors.pop(rank, None)
         peer, monitor = self._sockets.pop(rank, None), self._monitors.pop(rank, None)
         if peer is not None:
             self._close(peer, monitor)
@@ -341,12 +355,24 @@ class ZmqWire:
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
             self._handshakes_refused += 1
-        for rank in [rank for rank, monitor in self._monitors.items() if monitor.poll(0)]:
-            self._reconnect(rank)
+        for rank in list(self._monitors):
+            self._read_monitor(rank)
         if self._handshakes_refused >= self._refusals_to_report:
             self._refusals_to_report = 2 * self._handshakes_refused
             if self._on_refused is not None:
                 self._on_refused(self._handshakes_refused)
+
+    def _read_monitor(self, rank: int) -> None:
+        monitor = self._monitors[rank]
+        while monitor.poll(0):
+            event, value = struct.unpack("=HI", monitor.recv_multipart()[0])
+            if event == zmq.Event.CONNECTED:
+                self._descriptors[rank] = value
+            elif event & _CONNECTION:
+                self._descriptors.pop(rank, None)
+            else:
+                self._reconnect(rank)
+                return
 
     def _check_usable(self) -> None:
         if self._closed:
