@@ -6,6 +6,7 @@ Not here: the work (`ckpt.controller.hosts`).
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ckpt.controller.errors import UsageError
 
 if TYPE_CHECKING:
+    from ckpt.controller.faults.locator import FaultOptions
     from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.launch.spawning import Spawned
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.plan import Node
@@ -68,6 +71,10 @@ def read_options(
     Engine(options["engine_command"])
     if options["lease"] * 1e9 < LEAST_LEASE_NS:
         raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
+    if arguments.topology is not None:
+        arguments.topology = options["topology"] = os.path.abspath(arguments.topology)
+        if not os.path.isfile(arguments.topology):
+            raise UsageError(f"--topology {arguments.topology}: no such file")
     if options["interface"] is not None:
         own_address(options["interface"])
     if options["files"] != "off":
@@ -98,6 +105,20 @@ def launcher(
         cwd=cwd,
         spawned=spawned,
     )
+
+
+def fault_options(
+    job: JobDirectory, launcher: LocalLauncher | HostsLauncher, option: Callable[[str], Any]
+) -> FaultOptions | None:
+    """How faults are located, of a job on several hosts."""
+    from ckpt.controller.launch.local import LocalLauncher
+
+    if isinstance(launcher, LocalLauncher):
+        return None
+    from ckpt.controller.faults.locator import FaultOptions
+
+    log_path = os.path.join(job.path, "output", "diagnosis.log")
+    return FaultOptions(launcher, option("topology"), option("avoid_faulty") == "on", log_path)
 
 
 def wait_for_leases(
@@ -147,6 +168,22 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
         type=seconds,
         metavar="S",
         help="a host that is silent for so long is given up, and has ended its ranks by then (default 15)",
+    )
+    add(
+        "--link-timeout",
+        type=seconds,
+        metavar="S",
+        help="when nothing that was sent to another host is acknowledged for so long, it is asked why (default 2)",
+    )
+    add(
+        "--topology",
+        metavar="FILE",
+        help="where cables end, to say which one is at fault (default ~/.config/ckpt/topology.toml, if there is one)",
+    )
+    add(
+        "--avoid-faulty",
+        choices=("on", "off"),
+        help="on: a host that is found at fault gets no ranks any more (default); off: it is only said",
     )
 
 

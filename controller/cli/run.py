@@ -51,6 +51,9 @@ DEFAULTS: dict[str, Any] = {
     "engine_command": None,
     "interface": None,
     "lease": 15.0,
+    "link_timeout": 2.0,
+    "topology": None,
+    "avoid_faulty": "on",
 }
 _NS = 1_000_000_000
 
@@ -336,7 +339,7 @@ def _drive(
         generation=lock.generation,
         lines=lines.epochs,
     )
-    options = _options(job, arguments, new=new)
+    options = _options(job, arguments, new=new, launcher=launcher)
     if lines:
         from ckpt.controller.cli import scripts
 
@@ -359,7 +362,13 @@ def _option(job: JobDirectory, arguments: argparse.Namespace, name: str) -> Any:
     return job.options.get(name, DEFAULTS[name]) if given is None else given
 
 
-def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
+def _options(
+    job: JobDirectory,
+    arguments: argparse.Namespace,
+    *,
+    new: bool,
+    launcher: LocalLauncher | HostsLauncher,
+) -> ServiceOptions:
     """The options of this command line; for others, those that the job was started with, or the defaults."""
     from ckpt.controller.service.service import ServiceOptions
     from ckpt.controller.supervision.rounds import RoundOptions
@@ -379,10 +388,12 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
         replicas=replicas,
+        faults=hosts.fault_options(job, launcher, option),
         rank_options={
             "image_mode": mode,
             "wire": option("wire"),
             "wait": option("wait"),
+            "link_timeout_ns": int(option("link_timeout") * _NS),
             "image_limit_ns": timeout_ns,
             "mpi4py": option("mpi4py"),
             "on_failure": option("on_failure"),

@@ -1,0 +1,203 @@
+"""Carries out a diagnosis for a job: asks the hosts, runs the diagnosis in a process of its own, logs the answer. (driver)
+
+Decisions are those of `losses`; the diagnosis is `python -m ckpt.diagnosis`, which is started when the first loss is known and
+gets the facts when all hosts have answered. Its process reads the user's credentials; this one never has them, nor has a rank.
+
+    fault-located   the record (`ckpt.diagnosis.jobs`), with `lost`: the errors that were diagnosed
+
+A host at fault is left out (`avoid`), which ends its ranks and starts them elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ckpt.controller.faults.losses import SURVEY_LIMIT_S, Action, Ask, Drop, Losses, Survey, to_leave_out
+from ckpt.store.disk.privacy import open_regular
+from ckpt.transport.records import dataclass
+
+__all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
+
+_LIMIT_NS = 9_000_000_000
+"""A diagnosis ends in five seconds; its process needs some time to start on a busy machine."""
+_LOST_SHOWN = 20
+
+
+class HostsControl(Protocol):
+    """What a launcher for several hosts can do beside starting ranks."""
+
+    def survey(self, number: int, limit_s: float, lost: Collection[str]) -> Mapping[str, Sequence[str]]: ...
+
+    def leave_out(self, name: str, reason: str) -> None: ...
+
+    def slots_without(self, name: str) -> int: ...
+
+
+@dataclass(frozen=True)
+class FaultOptions:
+    """`topology`: a file, or None: the user's, if there is one. `avoid`: leave hosts at fault out. `log_path`: for what the
+    diagnosis says on its standard error."""
+
+    hosts: HostsControl
+    topology: str | None
+    avoid: bool
+    log_path: str
+
+
+class FaultLocator:
+    """`log(event, fields)` writes the event log, `say` tells the user."""
+
+    def __init__(
+        self,
+        options: FaultOptions,
+        selector: selectors.BaseSelector,
+        log: Callable[[str, dict[str, Any]], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._selector = selector
+        self._log = log
+        self._say = say
+        self.losses = Losses()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._facts: dict[str, Any] = {}
+        self._said = b""
+        self._until_ns: int | None = None
+
+    # ---- what happens ------------------------------------------------------------------------------------
+
+    def agent_event(self, event: Mapping[str, Any], now_ns: int) -> None:
+        """An event of an agent (`Launcher.receive`)."""
+        losses = self.losses
+        match event["e"]:
+            case "started" if "host" in event:
+                self._do(losses.started(event["rank"], event["incarnation"], event["host"]), now_ns)
+            case "died":
+                self._do(losses.died(event["rank"], event["incarnation"]), now_ns)
+            case "surveyed":
+                self._do(losses.surveyed(event["host"], event["number"], event["failed"], now_ns), now_ns)
+            case "note" if event["event"] == "host-lost":
+                self._do(losses.host_lost(event["fields"]["host"], now_ns), now_ns)
+
+    def packet(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
+        """An event of a rank; those of other names are ignored."""
+        peer = packet.get("peer")
+        if not isinstance(peer, int):
+            return
+        if packet.get("event") == "link-up":
+            self.losses.up(rank, incarnation, peer)
+        elif packet.get("event") == "link-down":
+            kind, silent_ns = packet.get("kind"), packet.get("silent_ns")
+            if isinstance(kind, str) and isinstance(silent_ns, int):
+                self._do(self.losses.down(rank, incarnation, peer, kind, silent_ns, now_ns), now_ns)
+
+    def deadline_ns(self) -> int | None:
+        """When `tick` is due."""
+        times = [when for when in (self.losses.deadline_ns(), self._until_ns) if when is not None]
+        return min(times, default=None)
+
+    def tick(self, now_ns: int) -> None:
+        """Time has passed."""
+        self._do(self.losses.tick(now_ns), now_ns)
+        if self._until_ns is not None and now_ns >= self._until_ns:
+            self._end_child()
+            self._conclude({"text": f"unknown fault: no diagnosis within {_LIMIT_NS / 1e9:g} s"}, now_ns)
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._end_child()
+
+    # ---- the process -------------------------------------------------------------------------------------
+
+    def _do(self, actions: Iterable[Action], now_ns: int) -> None:
+        for action in actions:
+            match action:
+                case Survey(number=number, lost=lost):
+                    self._start_child()
+                    self.losses.surveying(self._options.hosts.survey(number, SURVEY_LIMIT_S, lost))
+                case Ask(facts=facts):
+                    self._facts = {**facts, "topology": self._options.topology, "wanted": True}
+                    self._until_ns = now_ns + _LIMIT_NS
+                    self._tell_child(now_ns)
+                case Drop():
+                    self._end_child()
+
+    def _start_child(self) -> None:
+        self._end_child()
+        self._said = b""
+        words = [sys.executable, "-P", "-m", "ckpt.diagnosis"]
+        log = open_regular(self._options.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            self._child = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            self._say(f"the diagnosis could not be started: {error}")
+        finally:
+            os.close(log)
+
+    def _tell_child(self, now_ns: int) -> None:
+        child = self._child
+        if child is None:
+            self._conclude({"text": "unknown fault: the diagnosis could not be started"}, now_ns)
+            return
+        assert child.stdin is not None and child.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its answer is empty
+            child.stdin.write(json.dumps(self._facts).encode())
+            child.stdin.close()
+        os.set_blocking(child.stdout.fileno(), False)
+        self._selector.register(child.stdout, selectors.EVENT_READ, self._on_answer)
+
+    def _on_answer(self) -> None:
+        assert self._child is not None and self._child.stdout is not None
+        data = self._child.stdout.read(1 << 16)
+        if data is None:
+            return
+        self._said += data
+        if data:
+            return
+        until_ns = self._until_ns or 0
+        self._end_child()
+        try:
+            record = json.loads(self._said)
+        except ValueError:
+            record = {"text": f"unknown fault: the diagnosis failed, see {self._options.log_path}"}
+        self._conclude(record, until_ns - _LIMIT_NS)
+
+    def _end_child(self) -> None:
+        child, self._child, self._until_ns = self._child, None, None
+        if child is None:
+            return
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(child.stdout)  # type: ignore[arg-type]
+        with contextlib.suppress(ProcessLookupError):  # it may have started others, to ask
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+    # ---- the answer --------------------------------------------------------------------------------------
+
+    def _conclude(self, record: Mapping[str, Any], now_ns: int) -> None:
+        empty = dict.fromkeys(("hosts", "between", "faults", "suspects", "consequences", "unknown", "clear"), ())
+        record = {**empty, "witnesses": {}, "reason": None, **record}
+        lost = self._facts.get("lost", [])[:_LOST_SHOWN]
+        self._log("fault-located", {**record, "lost": lost, "missing": self._facts.get("missing", [])})
+        self._say(f"fault located: {record['text']}")
+        left_out = to_leave_out(record, self.losses, self._options.hosts.slots_without)
+        self.losses.at_fault([*record["hosts"], *left_out])
+        if self._options.avoid:
+            for host, reason in left_out.items():
+                self._say(f"host {host} is left out: {reason}")
+                self._options.hosts.leave_out(host, reason)
+        self._do(self.losses.answered(now_ns), now_ns)
