@@ -1,5 +1,5 @@
-"""`python -m ckpt.diagnosis`: one diagnosis for a job, in a process of its own: facts on standard input, the record on standard
-output, as JSON (`jobs`). The controller starts it; ranks never do."""
+"""`python -m ckpt.diagnosis`: one diagnosis for a job, in a process of its own: facts on standard input, the record on
+standard output, as JSON (`jobs`). The controller starts it; ranks never do."""
 
 from __future__ import annotations
 

@@ -2,16 +2,16 @@
 
     facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port"}, …],
                "missing": [host, …], "topology": PATH | null, "wanted": bool}
-    record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "unknown", "clear", "reason",
-               "seconds"}
+    record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "unknown", "clear",
+               "reason", "seconds"}
 
 `said`: which host has (not) reached which other one just now, by a connection to its agent's port. `lost`: the errors that
 ranks got, or would get, with our names of errors. `missing`: hosts that have not been heard of. Names are those of the job.
 
 1. Witnesses (`witnesses.join`) say whose side it is, without any query. With three hosts or more this is often enough.
 2. If there is a topology, the ways between a few pairs are asked about, all at once (`manager.query_all`).
-3. `hosts`: who is at fault. The witnesses' word comes first: a device that is not well somewhere else is said, and is not the
-   reason. Nothing is named where several explanations are left.
+3. `hosts`: who is at fault. The witnesses' word comes first: a device that is not well somewhere else is said, and is
+   not the reason. Nothing is named where several explanations are left.
 
 Not here: how the controller comes to the facts, and what it does with the record.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ckpt.diagnosis import library
@@ -158,8 +157,7 @@ def pairs_to_ask(facts: Mapping[str, Any], witnessed: str | None) -> list[dict[s
     errors += [
         {"here": one, "there": other, "error": "silent"}
         for one, other, heard in facts["said"]
-        if not heard
-        and not any({one, other} == {each["here"], each["there"]} for each in errors)
+        if not heard and not any({one, other} == {each["here"], each["there"]} for each in errors)
     ]
     for host in facts["missing"]:
         heard = {one: word for one, other, word in facts["said"] if other == host}
@@ -240,7 +238,11 @@ def _text(
         how = "its network answers" if reached else "nobody could tell why"
         parts.append(f"unknown fault: host {', '.join(facts['missing'])} is gone, {how}")
     if not parts:
-        parts.append("all hosts reach each other now: it is over, or it was one process" if reached else "unknown fault")
+        parts.append(
+            "all hosts reach each other now: it is over, or it was one process"
+            if reached
+            else "unknown fault"
+        )
     return "; ".join(parts)
 
 

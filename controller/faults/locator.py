@@ -1,7 +1,8 @@
 """Carries out a diagnosis for a job: asks the hosts, runs the diagnosis in a process of its own, logs the answer. (driver)
 
-Decisions are those of `losses`; the diagnosis is `python -m ckpt.diagnosis`, which is started when the first loss is known and
-gets the facts when all hosts have answered. Its process reads the user's credentials; this one never has them, nor has a rank.
+Decisions are those of `losses`; the diagnosis is `python -m ckpt.diagnosis`, which is started when the first loss is
+known and gets the facts when all hosts have answered. Its process reads the user's credentials; this one never has them,
+nor has a rank.
 
     fault-located   the record (`ckpt.diagnosis.jobs`), with `lost`: the errors that were diagnosed
 
@@ -17,8 +18,9 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from ckpt.controller.faults.losses import SURVEY_LIMIT_S, Action, Ask, Drop, Losses, Survey, to_leave_out
 from ckpt.store.disk.privacy import open_regular
@@ -69,6 +71,7 @@ class FaultLocator:
         self.losses = Losses()
         self._child: subprocess.Popen[bytes] | None = None
         self._facts: dict[str, Any] = {}
+        self._is_told = False
         self._said = b""
         self._until_ns: int | None = None
 
@@ -132,7 +135,7 @@ class FaultLocator:
 
     def _start_child(self) -> None:
         self._end_child()
-        self._said = b""
+        self._said, self._is_told = b"", False
         words = [sys.executable, "-P", "-m", "ckpt.diagnosis"]
         log = open_regular(self._options.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
@@ -150,9 +153,10 @@ class FaultLocator:
             self._conclude({"text": "unknown fault: the diagnosis could not be started"}, now_ns)
             return
         assert child.stdin is not None and child.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: its answer is empty
-            child.stdin.write(json.dumps(self._facts).encode())
-            child.stdin.close()
+        self._is_told = True
+        data = json.dumps(self._facts).encode()
+        # in a thread: of a thousand hosts they are more than a pipe takes, and the process may be starting still
+        threading.Thread(target=_write, args=(child.stdin, data), daemon=True).start()
         os.set_blocking(child.stdout.fileno(), False)
         self._selector.register(child.stdout, selectors.EVENT_READ, self._on_answer)
 
@@ -181,15 +185,17 @@ class FaultLocator:
         with contextlib.suppress(ProcessLookupError):  # it may have started others, to ask
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        for pipe in (child.stdin, child.stdout):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
+        if child.stdout is not None:
+            child.stdout.close()
+        if child.stdin is not None and not self._is_told:
+            child.stdin.close()
 
     # ---- the answer --------------------------------------------------------------------------------------
 
     def _conclude(self, record: Mapping[str, Any], now_ns: int) -> None:
-        empty = dict.fromkeys(("hosts", "between", "faults", "suspects", "consequences", "unknown", "clear"), ())
+        empty = dict.fromkeys(
+            ("hosts", "between", "faults", "suspects", "consequences", "unknown", "clear"), ()
+        )
         record = {**empty, "witnesses": {}, "reason": None, **record}
         lost = self._facts.get("lost", [])[:_LOST_SHOWN]
         self._log("fault-located", {**record, "lost": lost, "missing": self._facts.get("missing", [])})
@@ -201,3 +207,8 @@ class FaultLocator:
                 self._say(f"host {host} is left out: {reason}")
                 self._options.hosts.leave_out(host, reason)
         self._do(self.losses.answered(now_ns), now_ns)
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), pipe:  # broken: the process has ended, and its answer is empty
+        pipe.write(data)

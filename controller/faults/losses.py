@@ -1,7 +1,6 @@
 """What ranks and hosts say of links that are down, and when that is to be diagnosed. Pure.
 
-    quiet ──a link is down · a host is lost──▶ collecting ──all hosts have said whom they reach, or SURVEY_NS──▶ asking ──▶ quiet
-                                                  │                                                               answer
+    quiet ──a link is down · a host is lost──▶ collecting ──all hosts have answered · SURVEY_NS──▶ asking ──answer──▶ quiet
                                                   └──all that was lost is explained (a new incarnation)──▶ quiet
 
 Rules
@@ -22,12 +21,22 @@ from typing import Any, Literal
 
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["COLLECT_NS", "SURVEY_LIMIT_S", "SURVEY_NS", "Action", "Ask", "Drop", "Losses", "Survey", "to_leave_out"]
+__all__ = [
+    "COLLECT_NS",
+    "SURVEY_LIMIT_S",
+    "SURVEY_NS",
+    "Action",
+    "Ask",
+    "Drop",
+    "Losses",
+    "Survey",
+    "to_leave_out",
+]
 
 COLLECT_NS = 300_000_000
 SURVEY_NS = 1_500_000_000
-SURVEY_LIMIT_S = 1.0
-"""So long a host tries to reach the others."""
+SURVEY_LIMIT_S = 0.5
+"""So long a host tries to reach the others, twice."""
 
 _REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
 

@@ -27,7 +27,7 @@ from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
-from ckpt.controller.hosts.routes import Door, errors_of, knock
+from ckpt.controller.hosts.routes import Door, knock, twice
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
@@ -177,7 +177,7 @@ class _HostAgent:
         self._report({"e": "knocked", "failed": knock(doors)})
 
     def _survey(self, command: dict[str, Any]) -> None:
-        failed = errors_of(command["doors"], float(command["limit_s"]))
+        failed = twice(command["doors"], float(command["limit_s"]))
         self._report({"e": "surveyed", "number": command["number"], "failed": failed})
 
     def _report(self, event: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Mapping
 
-__all__ = ["MOST", "Door", "errors_of", "knock", "others_of"]
+__all__ = ["MOST", "Door", "errors_of", "knock", "others_of", "twice"]
 
 MOST = 64
 KNOCK_LIMIT_S = 5.0
@@ -55,6 +55,13 @@ def knock(doors: Mapping[str, str], limit_s: float = KNOCK_LIMIT_S) -> dict[str,
         name: f"no answer within {limit_s:g} s" if code is None else os.strerror(code)
         for name, code in errors_of(doors, limit_s).items()
     }
+
+
+def twice(doors: Mapping[str, str], limit_s: float) -> dict[str, int | None]:
+    """As `errors_of`, and at those that did not answer once more: a network that loses packets may lose one at the first."""
+    first = errors_of(doors, limit_s)
+    again = errors_of({name: doors[name] for name, code in first.items() if code is None}, limit_s)
+    return {name: code for name, code in first.items() if code is not None} | again
 
 
 def errors_of(doors: Mapping[str, str], limit_s: float) -> dict[str, int | None]:

@@ -95,9 +95,9 @@ class LinkLate(Event):
 
 @dataclass(frozen=True, slots=True)
 class LinkDown(Event):
-    """Another host cannot be reached: nothing that was sent to `rank` since `since_ns` was acknowledged by the kernel there, and
-    a new connection fails with `errno`. Reported once, until LinkUp. `tcp`: what the kernel says of the connection, if there is
-    one.
+    """Another host cannot be reached: nothing that was sent to `rank` since `since_ns` was acknowledged by the kernel
+    there, and a new connection fails with `errno`. Reported once, until LinkUp. `tcp`: what the kernel says of the
+    connection, if there is one.
     """
 
     rank: int

@@ -355,7 +355,13 @@ class Simulation:
             tcp = TcpState(0 if host_answers else 1, 0, silent_ns) if has_peer else None
             told = watch.looked(peer, tcp, now_ns)
             if told is True:
-                number = None if has_peer and host_answers else errno.ECONNREFUSED if host_answers else errno.ETIMEDOUT
+                number = (
+                    None
+                    if has_peer and host_answers
+                    else errno.ECONNREFUSED
+                    if host_answers
+                    else errno.ETIMEDOUT
+                )
                 told = watch.probed(peer, number, now_ns) or False
             if isinstance(told, Event):
                 if isinstance(told, LinkDown) and has_peer and silent_ns < GIVE_UP_NS:

@@ -9,13 +9,13 @@ its kernel answers.
       └──answered─────────┘ └────────── a connection is made ─────┘                  │
       └──────────────────────────────────────────────────────────────answered────────┘  (LinkUp)
 
-looking   the state of the connection (`TcpState`) is read every LOOK_NS. What was sent and is not acknowledged is sent again
-          by the kernel; while it does that, or while there is no connection, the link is not answered.
+looking   the state of the connection (`TcpState`) is read every LOOK_NS. What was sent and is not acknowledged is sent
+          again by the kernel; while it does that, or while there is no connection, the link is not answered.
 probing   one raw connect to the port of the peer, for its error number; the driver bounds its time.
 down      reported once. Read every LOOK_DOWN_NS, until the connection answers.
 
-Nothing runs while no link is late: no heartbeat. Errors and kinds are those of Sakai and Ishikawa, "MPI communication library
-with cluster monitoring", section 3.2. Not here: sockets and clocks (`ckpt.transport.driver.linkwatcher`).
+Nothing runs while no link is late: no heartbeat. Errors and kinds are those of Sakai and Ishikawa, "MPI communication
+library with cluster monitoring", section 3.2. Not here: sockets and clocks (`ckpt.transport.driver.linkwatcher`).
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ class LinkWatch:
     def due(self, now_ns: int) -> list[int]:
         """The ranks whose connections are to be looked at now: call `looked` for each."""
         return [
-            rank
-            for rank, doubt in self._doubts.items()
-            if doubt.step != "probing" and doubt.due_ns <= now_ns
+            rank for rank, doubt in self._doubts.items() if doubt.step != "probing" and doubt.due_ns <= now_ns
         ]
 
     def deadline_ns(self) -> int | None:
@@ -92,8 +90,8 @@ class LinkWatch:
         return min(times, default=None)
 
     def looked(self, rank: int, tcp: TcpState | None, now_ns: int) -> bool | Event:
-        """The state of the connection to `rank`; None: there is none. True: probe it now, and call `probed`; an event (LinkUp)
-        is to be reported."""
+        """The state of the connection to `rank`; None: there is none. True: probe it now, and call `probed`; an event
+        (LinkUp) is to be reported."""
         doubt = self._doubts[rank]
         if tcp is not None and tcp.answers:
             del self._doubts[rank]
@@ -112,8 +110,8 @@ class LinkWatch:
         return False
 
     def probed(self, rank: int, number: int | None, now_ns: int, *, has_route: bool = True) -> Event | None:
-        """The raw connect to `rank` has ended with this error; None: a connection was made. `has_route`: the own host knows a
-        way to the peer."""
+        """The raw connect to `rank` has ended with this error; None: a connection was made. `has_route`: the own host
+        knows a way to the peer."""
         doubt = self._doubts[rank]
         if number is None:
             doubt.step, doubt.since_ns, doubt.due_ns = "looking", now_ns, now_ns + LOOK_NS

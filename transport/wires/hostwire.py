@@ -3,7 +3,7 @@
 The address names the host, the far address and the near one. A host is here what shares Unix sockets and memory: one boot of
 one kernel, and one network namespace. Everything else is the wire's below, whose methods this wire hands out unchanged.
 
-A `LinkCare` looks after the far links. It does its work where this wire is asked for its deadline, which is before each sleep.
+A `LinkCare` looks after the far links. It does its work where this wire is asked for its deadline: before each sleep.
 """
 
 from __future__ import annotations

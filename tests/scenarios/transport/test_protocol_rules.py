@@ -11,7 +11,15 @@ import pytest
 from ckpt.transport.errors import EpochError, StateMismatch, UnknownRank
 from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
-from ckpt.transport.protocol.events import ImageDue, LinkLate, LinkStalled, PeerHeard, PeerRestarted, PeerSilent, Zombie
+from ckpt.transport.protocol.events import (
+    ImageDue,
+    LinkLate,
+    LinkStalled,
+    PeerHeard,
+    PeerRestarted,
+    PeerSilent,
+    Zombie,
+)
 from ckpt.transport.protocol.state import Buffer, PortState, link_error
 
 MS = 1_000_000

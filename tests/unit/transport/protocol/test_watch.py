@@ -97,8 +97,8 @@ def test_kinds(number: int, has_route: bool, kind: str) -> None:
 
 
 def test_all_histories_of_a_connection() -> None:
-    """Half-second steps of a connection that answers (a), does not (s), or is not there (n), with the raw connect that succeeds
-    only in a: down is said where, and only where, nothing has answered for the time to give up, and up when it does again."""
+    """Half-second steps of a connection that answers (a), does not (s), or is not there (n); a raw connect succeeds only
+    in a. Down is said where, and only where, nothing has answered for the time to give up, and up when it does again."""
     for history in product("asn", repeat=9):
         watch, told = LinkWatch(GIVE_UP_NS), list[tuple[int, type[Event]]]()
         expected, quiet_since, is_down = list[tuple[int, type[Event]]](), 0, False
@@ -123,9 +123,12 @@ def test_all_histories_of_a_connection() -> None:
                     what = watch.probed(rank, errno.ETIMEDOUT, now_ns) or False
                 if isinstance(what, Event):
                     told.append((step, type(what)))
-        assert [each for each in told if each[1] is LinkDown] == [e for e in expected if e[1] is LinkDown], history
+        assert [each for each in told if each[1] is LinkDown] == [e for e in expected if e[1] is LinkDown], (
+            history
+        )
         for step, kind in expected:
             if kind is LinkUp:  # looked for once a second
-                assert any(kind is LinkUp and step <= at <= step + 2 for at, kind in told) or "".join(
-                    history[step : step + 3]
-                ) != "aaa", history
+                assert (
+                    any(kind is LinkUp and step <= at <= step + 2 for at, kind in told)
+                    or "".join(history[step : step + 3]) != "aaa"
+                ), history

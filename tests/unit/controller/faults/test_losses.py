@@ -1,0 +1,171 @@
+"""When a job's losses are diagnosed, what is asked then, and which host gets no ranks any more."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+from typing import Any
+
+from ckpt.controller.faults.losses import COLLECT_NS, SURVEY_NS, Ask, Drop, Losses, Survey, to_leave_out
+
+S = 1_000_000_000
+HOSTS = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
+EVERYBODY = {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}
+
+
+def running(hosts: dict[int, str] = HOSTS, incarnation: int = 0) -> Losses:
+    losses = Losses()
+    for rank, host in hosts.items():
+        losses.started(rank, incarnation, host)
+    return losses
+
+
+def test_many_errors_are_one_diagnosis_and_the_witnesses_are_asked_once() -> None:
+    losses = running()
+    assert losses.down(0, 0, 2, "silent", 2 * S, 0) == [Survey(1, ())]
+    losses.surveying(EVERYBODY)
+    assert losses.down(1, 0, 3, "silent", 2 * S, 1) == []
+    assert losses.down(4, 0, 2, "unreachable", 2 * S, 2) == []
+    assert losses.surveyed("a", 1, {"b": None}, COLLECT_NS // 2) == []
+    assert losses.surveyed("c", 1, {"b": errno.EHOSTUNREACH}, COLLECT_NS) == [], "b may answer still"
+    (ask,) = losses.tick(SURVEY_NS)
+    assert isinstance(ask, Ask)
+    assert ask.facts["said"] == [["a", "b", False], ["a", "c", True], ["c", "a", True], ["c", "b", False]]
+    pairs = [(each["here"], each["there"], each["error"]) for each in ask.facts["lost"]]
+    assert pairs == [("a", "b", "silent"), ("c", "b", "unreachable")]
+    assert ask.facts["lost"][0]["age_s"] == 3.5
+    assert losses.answered(3 * S) == []
+    assert losses.down(0, 0, 3, "silent", 5 * S, 4 * S) == [], "it is known"
+
+
+def test_all_answers_end_the_collecting_early() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", 2 * S, 0)
+    losses.surveying(EVERYBODY)
+    assert losses.deadline_ns() == SURVEY_NS
+    for host in "abc":
+        losses.surveyed(host, 1, {}, 1)
+    assert losses.deadline_ns() == COLLECT_NS
+    assert len(losses.tick(COLLECT_NS)) == 1
+    assert losses.deadline_ns() is None
+
+
+def test_who_refuses_a_connection_has_a_network_that_works() -> None:
+    losses = running()
+    losses.host_lost("b", 0)
+    losses.surveying({"a": ["b", "c"]})
+    losses.surveyed("a", 1, {"b": errno.ECONNREFUSED}, 0)
+    (ask,) = losses.tick(COLLECT_NS)
+    assert isinstance(ask, Ask)
+    assert ask.facts["said"] == [["a", "b", True], ["a", "c", True]]
+    assert ask.facts["missing"] == ["b"]
+
+
+def test_reports_of_an_incarnation_that_has_ended_say_nothing() -> None:
+    losses = running(incarnation=1)
+    assert losses.down(0, 0, 2, "refused", S, 0) == []
+    assert losses.state == "quiet"
+
+
+def test_a_restart_under_way_ends_what_was_begun() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "refused", S, 0)
+    assert losses.started(0, 1, "a") == [Drop()]
+    assert losses.tick(SURVEY_NS) == []
+
+
+def test_a_process_that_has_ended_is_no_loss_of_the_network() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "refused", S, 0)
+    assert losses.died(2, 0) == [Drop()]
+    assert losses.tick(SURVEY_NS) == []
+
+
+def test_a_link_that_is_up_again_and_down_once_more_is_diagnosed_once_more() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", S, 0)
+    assert len(losses.tick(SURVEY_NS)) == 1
+    losses.answered(2 * S)
+    losses.up(0, 0, 2)
+    assert not losses.is_down("b")
+    assert losses.down(0, 0, 2, "silent", S, 9 * S) == [Survey(2, ())]
+
+
+def test_what_was_lost_while_a_diagnosis_ran_gets_the_next_one() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", S, 0)
+    losses.tick(SURVEY_NS)
+    assert losses.down(0, 0, 4, "silent", S, SURVEY_NS) == []
+    assert losses.answered(2 * S) == [Survey(2, ())]
+
+
+def test_a_host_that_was_left_out_for_a_fault_is_no_news_when_it_is_lost() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", S, 0)
+    losses.tick(SURVEY_NS)
+    losses.at_fault(["b"])
+    assert losses.host_lost("b", 2 * S) == []
+    assert losses.answered(2 * S) == []
+
+
+def record(hosts: list[str], between: list[str] | None = None) -> dict[str, Any]:
+    return {"text": "t", "hosts": hosts, "between": between or []}
+
+
+def test_a_host_at_fault_is_left_out_if_there_is_another_and_its_link_is_down_still() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", S, 0)
+    assert to_leave_out(record(["b"]), losses, lambda host: 4) == {"b": "t"}
+    assert to_leave_out(record(["b"]), losses, lambda host: 0) == {}
+    losses.up(0, 0, 2)
+    assert to_leave_out(record(["b"]), losses, lambda host: 4) == {}, "it was a flap"
+
+
+def test_of_two_that_only_do_not_reach_each_other_one_goes_where_the_others_have_room() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", S, 0)
+    assert to_leave_out(record([], ["a", "b"]), losses, lambda host: 6) == {
+        "a": "t; one of them is left out"
+    }
+    assert to_leave_out(record([], ["a", "b"]), losses, lambda host: 4) == {}
+
+
+def test_any_order_of_events_leads_to_one_diagnosis_at_a_time_and_to_an_end() -> None:
+    """Random histories: never two at once, never one for what is known, and none is begun that does not end."""
+    for seed in range(300):
+        random = Random(seed)
+        losses, now_ns, asked, incarnation = running(), 0, 0, 0
+        open_survey = open_ask = False
+        for _ in range(60):
+            now_ns += random.randrange(S)
+            rank, peer = random.sample(range(6), 2)
+            match random.randrange(7):
+                case 0 | 1:
+                    actions = losses.down(rank, incarnation, peer, "silent", S, now_ns)
+                case 2:
+                    losses.up(rank, incarnation, peer)
+                    actions = []
+                case 3:
+                    actions = losses.host_lost(random.choice("abc"), now_ns)
+                case 4:
+                    actions = losses.surveyed(random.choice("abc"), losses.number, {}, now_ns)
+                case 5:
+                    incarnation += random.random() < 0.2
+                    actions = losses.started(rank, incarnation, HOSTS[rank])
+                case _:
+                    actions = losses.answered(now_ns) if open_ask else losses.tick(now_ns)
+                    open_ask = False
+            for action in actions:
+                match action:
+                    case Survey():
+                        assert not open_survey and not open_ask
+                        open_survey = True
+                        losses.surveying(EVERYBODY)
+                    case Ask(facts=facts):
+                        assert open_survey and not open_ask
+                        assert facts["lost"] or facts["missing"]
+                        open_survey, open_ask, asked = False, True, asked + 1
+                    case Drop():
+                        assert open_survey
+                        open_survey = False
+            assert (losses.deadline_ns() is not None) == open_survey
