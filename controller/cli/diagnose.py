@@ -51,7 +51,9 @@ def _of_job(path: str, *, as_json: bool) -> int:
         text = f"{job.path}: no rank of this job was lost to the network, and no host"
         show({"found": False, "exit_code": EXIT_FAILURE, "text": text}, text, as_json=as_json)
         return EXIT_FAILURE
-    is_found = bool(found.get("hosts") or found.get("between") or found.get("faults") or found.get("suspects"))
+    is_found = bool(
+        found.get("hosts") or found.get("between") or found.get("faults") or found.get("suspects")
+    )
     code = EXIT_OK if is_found else EXIT_FAILURE
     show({**found, "found": is_found, "exit_code": code}, report.located_as_text(found), as_json=as_json)
     return code

@@ -234,7 +234,9 @@ def render(fields: dict[str, Any]) -> str:
         out.append(f"log        {fields['log']}")
     if fields["fault"] is not None:
         fault = fields["fault"]
-        out.append(f"fault      {fault.get('text')} ({fault.get('t')}; all of it: ckpt diagnose {fields['job']})")
+        out.append(
+            f"fault      {fault.get('text')} ({fault.get('t')}; all of it: ckpt diagnose {fields['job']})"
+        )
     out += _render_files(fields["files"])
     out += _render_longest_wait(fields["ranks"])
     out += redundancy.render(fields["redundancy"])

@@ -9,10 +9,10 @@ its kernel answers.
       └──answered─────────┘ └────────── a connection is made ─────┘                  │
       └──────────────────────────────────────────────────────────────answered────────┘  (LinkUp)
 
-looking   the state of the connection (`TcpState`) is read every LOOK_NS. What was sent and is not acknowledged is sent
+looking   the state of the connection (`TcpState`) is read now and then. What was sent and is not acknowledged is sent
           again by the kernel; while it does that, or while there is no connection, the link is not answered.
 probing   one raw connect to the port of the peer, for its error number; the driver bounds its time.
-down      reported once. Read every LOOK_DOWN_NS, until the connection answers.
+down      reported once. Read more rarely, until the connection answers.
 
 Nothing runs while no link is late: no heartbeat. Errors and kinds are those of Sakai and Ishikawa, "MPI communication
 library with cluster monitoring", section 3.2. Not here: sockets and clocks (`ckpt.transport.driver.linkwatcher`).
@@ -26,12 +26,12 @@ from typing import Literal
 from ckpt.transport.protocol.events import DownKind, Event, LinkDown, LinkUp
 from ckpt.transport.records import dataclass
 
-__all__ = ["GIVE_UP_NS", "LOOK_DOWN_NS", "LOOK_NS", "LinkWatch", "TcpState", "kind_of"]
+__all__ = ["GIVE_UP_NS", "LinkWatch", "TcpState", "kind_of"]
 
 GIVE_UP_NS = 2_000_000_000
 """A connection on which nothing was acknowledged for so long is given up."""
-LOOK_NS = 200_000_000
-LOOK_DOWN_NS = 1_000_000_000
+_LOOKS, _LOOKS_DOWN = 10, 2
+"""So often a connection is looked at in that time."""
 
 Step = Literal["looking", "probing", "down"]
 
@@ -67,6 +67,7 @@ class LinkWatch:
 
     def __init__(self, give_up_ns: int = GIVE_UP_NS) -> None:
         self.give_up_ns = give_up_ns
+        self.look_ns, self.look_down_ns = give_up_ns // _LOOKS, give_up_ns // _LOOKS_DOWN
         self._doubts: dict[int, _Doubt] = {}
 
     def late(self, rank: int, silent_ns: int, now_ns: int) -> None:
@@ -97,7 +98,7 @@ class LinkWatch:
             del self._doubts[rank]
             return LinkUp(rank) if doubt.step == "down" else False
         if doubt.step == "down":
-            doubt.due_ns = now_ns + LOOK_DOWN_NS
+            doubt.due_ns = now_ns + self.look_down_ns
             return False
         if tcp is not None:
             doubt.tcp = tcp
@@ -106,7 +107,7 @@ class LinkWatch:
         if now_ns >= given_up_ns:
             doubt.step = "probing"
             return True
-        doubt.due_ns = min(now_ns + LOOK_NS, given_up_ns)
+        doubt.due_ns = min(now_ns + self.look_ns, given_up_ns)
         return False
 
     def probed(self, rank: int, number: int | None, now_ns: int, *, has_route: bool = True) -> Event | None:
@@ -114,9 +115,9 @@ class LinkWatch:
         knows a way to the peer."""
         doubt = self._doubts[rank]
         if number is None:
-            doubt.step, doubt.since_ns, doubt.due_ns = "looking", now_ns, now_ns + LOOK_NS
+            doubt.step, doubt.since_ns, doubt.due_ns = "looking", now_ns, now_ns + self.look_ns
             return None
-        doubt.step, doubt.due_ns = "down", now_ns + LOOK_DOWN_NS
+        doubt.step, doubt.due_ns = "down", now_ns + self.look_down_ns
         return LinkDown(rank, kind_of(number, has_route=has_route), number, doubt.since_ns, doubt.tcp)
 
 

@@ -51,9 +51,7 @@ class HostWire:
         self.receive: Callable[[], Frame | None] = inner.receive
         self.renew: Callable[[int], None] = inner.renew
         self.fileno: Callable[[], int] = inner.fileno
-        self.deadline_ns: Callable[[], int | None] = (
-            inner.deadline_ns if care is None else self._deadline_ns
-        )
+        self.deadline_ns: Callable[[], int | None] = inner.deadline_ns if care is None else self._deadline_ns
         self.spin: Callable[[int], None] = inner.spin
         self.counters: Callable[[], dict[str, int]] = inner.counters
         self.close: Callable[[], None] = inner.close if care is None else self._close

@@ -85,7 +85,9 @@ def test_no_host_that_is_well_is_ever_named() -> None:
         cut = set(random.sample(hosts, random.randint(0, min(2, len(hosts) - 1))))
         pairs = {tuple(random.sample(hosts, 2))} if random.random() < 0.3 else set()
         broken = {pair for pair in permutations(hosts, 2) if {*pair} & cut} | pairs
-        mute = "".join(host for host in hosts if random.random() < 0.2 or host in cut and random.random() < 0.7)
+        mute = "".join(
+            host for host in hosts if random.random() < 0.2 or (host in cut and random.random() < 0.7)
+        )
         found = locate(facts(hosts, broken, mute))  # type: ignore[arg-type]
         named += len(found["hosts"])
         assert {*found["hosts"]} <= cut, (hosts, cut, pairs, mute, found)

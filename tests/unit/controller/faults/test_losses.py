@@ -124,9 +124,7 @@ def test_a_host_at_fault_is_left_out_if_there_is_another_and_its_link_is_down_st
 def test_of_two_that_only_do_not_reach_each_other_one_goes_where_the_others_have_room() -> None:
     losses = running()
     losses.down(0, 0, 2, "silent", S, 0)
-    assert to_leave_out(record([], ["a", "b"]), losses, lambda host: 6) == {
-        "a": "t; one of them is left out"
-    }
+    assert to_leave_out(record([], ["a", "b"]), losses, lambda host: 6) == {"a": "t; one of them is left out"}
     assert to_leave_out(record([], ["a", "b"]), losses, lambda host: 4) == {}
 
 

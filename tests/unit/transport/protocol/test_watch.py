@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from ckpt.transport.protocol.events import Event, LinkDown, LinkUp
-from ckpt.transport.protocol.watch import LOOK_NS, LinkWatch, TcpState, kind_of
+from ckpt.transport.protocol.watch import LinkWatch, TcpState, kind_of
 
 MS = 1_000_000
 GIVE_UP_NS = 2000 * MS
@@ -25,7 +25,7 @@ def test_silence_that_lasts_is_probed_once_and_reported_once() -> None:
     watch.late(7, 500 * MS, 1000 * MS)
     assert watch.due(1000 * MS) == [7]
     assert watch.looked(7, silent(500 * MS), 1000 * MS) is False
-    assert watch.deadline_ns() == 1000 * MS + LOOK_NS
+    assert watch.deadline_ns() == 1000 * MS + watch.look_ns
     assert watch.looked(7, silent(2000 * MS), 2500 * MS) is True
     assert watch.deadline_ns() is None and watch.due(9000 * MS) == []
     down = watch.probed(7, errno.ETIMEDOUT, 3300 * MS)
