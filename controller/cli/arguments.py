@@ -382,10 +382,7 @@ def _add_diagnose(verb: Verb) -> None:
         "ckpt diagnose [options] HOST HOST | JOB | --check [HOST] | --list | --explain FAULT",
     )
     diagnose.add_argument(
-        "hosts",
-        metavar="HOST",
-        nargs="*",
-        help="who got the error, and its peer; or a job: of its last error",
+        "hosts", metavar="HOST", nargs="*", help="who got the error, and its peer; or a job"
     )
     diagnose.add_argument(
         "--error", metavar="NAME", default="ETIMEDOUT", help="the error of the call (default ETIMEDOUT)"

@@ -12,18 +12,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import UsageError
+from ckpt.transport.records import replace
 
 if TYPE_CHECKING:
-    from ckpt.controller.faults.locator import FaultOptions
     from ckpt.controller.hosts.launcher import HostsLauncher
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.launch.spawning import Spawned
+    from ckpt.controller.service.service import ServiceOptions
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.plan import Node
     from ckpt.store import JobDirectory
 
 __all__ = ["agent", "add_agent", "add_options", "are_several", "launcher", "read_options", "wait_for_leases"]
 
+FAULT_DEFAULTS: dict[str, Any] = {"link_timeout": 2.0, "topology": None, "avoid_faulty": "on"}
 _JOIN_LIMIT_S = 60.0
 _LEASE_BY_DEFAULT_S = 15.0
 
@@ -107,18 +109,23 @@ def launcher(
     )
 
 
-def fault_options(
-    job: JobDirectory, launcher: LocalLauncher | HostsLauncher, option: Callable[[str], Any]
-) -> FaultOptions | None:
-    """How faults are located, of a job on several hosts."""
+def with_faults(
+    options: ServiceOptions,
+    job: JobDirectory,
+    launcher: LocalLauncher | HostsLauncher,
+    option: Callable[[str], Any],
+) -> ServiceOptions:
+    """The options with what a job on several hosts needs to locate its faults."""
     from ckpt.controller.launch.local import LocalLauncher
 
     if isinstance(launcher, LocalLauncher):
-        return None
+        return options
     from ckpt.controller.faults.locator import FaultOptions
 
     log_path = os.path.join(job.path, "output", "diagnosis.log")
-    return FaultOptions(launcher, option("topology"), option("avoid_faulty") == "on", log_path)
+    faults = FaultOptions(launcher, option("topology"), option("avoid_faulty") == "on", log_path)
+    link = {"link_timeout_ns": int(option("link_timeout") * 1e9)}
+    return replace(options, faults=faults, rank_options={**options.rank_options, **link})
 
 
 def wait_for_leases(

@@ -51,9 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "engine_command": None,
     "interface": None,
     "lease": 15.0,
-    "link_timeout": 2.0,
-    "topology": None,
-    "avoid_faulty": "on",
+    **hosts.FAULT_DEFAULTS,
 }
 _NS = 1_000_000_000
 
@@ -339,7 +337,8 @@ def _drive(
         generation=lock.generation,
         lines=lines.epochs,
     )
-    options = _options(job, arguments, new=new, launcher=launcher)
+    options = _options(job, arguments, new=new)
+    options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
     if lines:
         from ckpt.controller.cli import scripts
 
@@ -362,13 +361,7 @@ def _option(job: JobDirectory, arguments: argparse.Namespace, name: str) -> Any:
     return job.options.get(name, DEFAULTS[name]) if given is None else given
 
 
-def _options(
-    job: JobDirectory,
-    arguments: argparse.Namespace,
-    *,
-    new: bool,
-    launcher: LocalLauncher | HostsLauncher,
-) -> ServiceOptions:
+def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> ServiceOptions:
     """The options of this command line; for others, those that the job was started with, or the defaults."""
     from ckpt.controller.service.service import ServiceOptions
     from ckpt.controller.supervision.rounds import RoundOptions
@@ -388,12 +381,10 @@ def _options(
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
         replicas=replicas,
-        faults=hosts.fault_options(job, launcher, option),
         rank_options={
             "image_mode": mode,
             "wire": option("wire"),
             "wait": option("wait"),
-            "link_timeout_ns": int(option("link_timeout") * _NS),
             "image_limit_ns": timeout_ns,
             "mpi4py": option("mpi4py"),
             "on_failure": option("on_failure"),

@@ -41,7 +41,6 @@ import contextlib
 import errno
 import os
 import select
-import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -57,7 +56,16 @@ from ckpt.transport.wires import owned
 from ckpt.transport.wires.addresses import clear_stale_socket, path_of
 from ckpt.transport.wires.bufferpool import keep_freed_memory
 from ckpt.transport.wires.wire import Frame, ProcessGuard
-from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits, sockets_of, too_many
+from ckpt.transport.wires.zmqsettings import (
+    CONNECTION,
+    HANDSHAKE_FAILED,
+    CurveKeys,
+    ZmqLimits,
+    read,
+    sockets_of,
+    too_many,
+    watch,
+)
 
 __all__ = ["CurveKeys", "ZmqLimits", "ZmqWire"]
 
@@ -68,13 +76,6 @@ _TRACKED_FROM_BYTES = 4 << 10
 """A last part shorter than this is copied: that costs less than keeping the caller's buffer alive."""
 _POLLS_PER_AUDIT = 16
 """The monitor is read after so many polls of the socket that found no frame."""
-_HANDSHAKE_FAILED = (
-    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
-    | zmq.Event.HANDSHAKE_FAILED_AUTH
-)
-_CONNECTION = zmq.Event.CONNECTED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
-"""Which descriptor a sender has. No error number comes with these."""
 
 
 class ZmqWire:
@@ -167,7 +168,7 @@ class ZmqWire:
         if address.startswith("tcp:"):
             try:
                 with owned.making():
-                    self._monitors[rank] = self._watch(peer, _HANDSHAKE_FAILED | _CONNECTION)
+                    self._monitors[rank] = self._watch(peer, HANDSHAKE_FAILED | CONNECTION)
             except (zmq.ZMQError, OSError) as error:
                 self._close(peer, self._monitors.pop(rank, None))
                 raise too_many(rank, len(self._sockets), error) from error
@@ -311,20 +312,10 @@ class ZmqWire:
     # -- inside
     # ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, watched: zmq.Socket[bytes], events: int = _HANDSHAKE_FAILED) -> zmq.Socket[bytes]:
-        """Return a monitor socket that reports these events of `watched`."""
-        monitor = self._context.socket(zmq.PAIR)
-        monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
+    def _watch(self, watched: zmq.Socket[bytes], events: int = HANDSHAKE_FAILED) -> zmq.Socket[bytes]:
         # A new name each time: ZeroMQ's own thread frees the name of a closed socket only some time later.
         self._monitors_made += 1
-        address = f"inproc://monitor-{self._monitors_made}"
-        try:
-            watched.monitor(address, events)
-            monitor.connect(address)
-        except zmq.ZMQError:
-            monitor.close(linger=0)
-            raise
-        return monitor
+        return watch(self._context, watched, events, self._monitors_made)
 
     def _reconnect(self, rank: int) -> None:
         self._renewed += 1
@@ -363,12 +354,10 @@ class ZmqWire:
                 self._on_refused(self._handshakes_refused)
 
     def _read_monitor(self, rank: int) -> None:
-        monitor = self._monitors[rank]
-        while monitor.poll(0):
-            event, value = struct.unpack("=HI", monitor.recv_multipart()[0])
+        for event, value in read(self._monitors[rank]):
             if event == zmq.Event.CONNECTED:
                 self._descriptors[rank] = value
-            elif event & _CONNECTION:
+            elif event & CONNECTION:
                 self._descriptors.pop(rank, None)
             else:
                 self._reconnect(rank)
