@@ -194,10 +194,8 @@ class ZmqWire:
         return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
     def descriptor(self, rank: int) -> int | None:
-        """The descriptor of the tcp connection over which frames to `rank` leave; None: there is none now.
-
-        It is ZeroMQ's, whose thread may close it at any moment: who reads of it has to see whose it is.
-        """
+        """The descriptor of the tcp connection over which frames to `rank` leave; None: there is none now. It is ZeroMQ's,
+        whose thread may close it at any moment: who reads of it has to see whose it is."""
         if rank in self._monitors:
             self._read_monitor(rank)
         return self._descriptors.get(rank)
