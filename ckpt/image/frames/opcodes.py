@@ -256,8 +256,8 @@ def code_map(code: CodeType) -> CodeMap:
 
 
 def may_be_operand(code: CodeType, at: int, index: int) -> bool:
-    """May this entry of the evaluation stack be in use while the instruction at ``at`` (code units) executes? Entries above those
-    before and after it hold what was there earlier."""
+    """May this entry of the evaluation stack be in use while the instruction at ``at`` (code units) executes? Entries above
+    those before and after it hold what was there earlier."""
     try:
         found = code_map(code)
     except ValueError:
