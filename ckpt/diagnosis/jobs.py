@@ -224,7 +224,9 @@ def _text(
     reached = sum(1 for _, _, heard in facts["said"] if heard)
     if witnessed is not None:
         others = sorted({a if b == witnessed else b for a, b in silent if witnessed in (a, b)})
-        parts.append(f"host {witnessed} is not reached by {', '.join(others)}, which reach each other")
+        shown = ", ".join(others[:_MOST_PAIRS])
+        more = f" and {len(others) - _MOST_PAIRS} others" if len(others) > _MOST_PAIRS else ""
+        parts.append(f"host {witnessed} is not reached by {shown}{more}, which reach each other")
     elif between:
         parts.append(f"hosts {between[0]} and {between[1]} do not reach each other, and both reach others")
     elif joined.named:
