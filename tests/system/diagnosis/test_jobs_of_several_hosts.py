@@ -12,10 +12,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from tests.seeds import seed_of_the_commit
 from tests.system import apps
 from tests.system.diagnosis.jobbed import NETWORK, JobCluster
 from tests.system.hosts.bed import needs_hosts
@@ -54,11 +56,18 @@ def no_files_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def running(
-    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path, *, topology: bool = True, **options: Any
+    start: Callable[..., Job],
+    cluster: JobCluster,
+    tmp_path: Path,
+    *,
+    topology: Path | bool = True,
+    **options: Any,
 ) -> Job:
     app = write_app(tmp_path, apps.RING, "ring.py")
+    if topology is True:
+        topology = cluster.topology(tmp_path / "topology.toml")
     if topology:
-        options["topology"] = cluster.topology(tmp_path / "topology.toml")
+        options["topology"] = topology
     options = {"ranks": 6, "every": 0.5, "lease": LEASE_S, "hosts": "n2:2,n3:2,n4:2,n5:2"} | options
     job = start(
         app,
@@ -309,3 +318,61 @@ def test_who_computes_and_who_writes_a_long_image_is_never_taken_for_dead(
     assert job.finish(120) == 0, job.report()
     assert job.output(0) == "500000\n"
     assert not job.events("link-down") and not job.events("fault-located")
+
+
+MORE_HOSTS = {**HOSTS, "n6": "sw1"}
+RANDOMLY = {
+    # what is done to a host with a number: (how, the component at fault)
+    "cable": (lambda c, n: c.pull(f"c{n}"), "cable@n{n}:eth0-{switch}:port{n}"),
+    "interface": (lambda c, n: c.shut(f"n{n}", "eth0", f"c{n}", "b"), "interface@n{n}:eth0"),
+    "port": (lambda c, n: c.shut(MORE_HOSTS[f"n{n}"], f"port{n}", f"c{n}", "a"), "port@{switch}:port{n}"),
+    "address": (lambda c, n: c.on(f"n{n}", "addr", "flush", "dev", "eth0"), "interface@n{n}:eth0"),
+    "killed": (lambda c, n: c.kill_host(f"n{n}"), "process@n{n}"),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.soak)])
+def test_faults_alone_and_in_pairs_at_random_times(
+    start: Callable[..., Job], tmp_path: Path, rounds: int
+) -> None:
+    """Eight ranks; somebody may be mute. Whatever is named was done, who is left out was hit; the bytes are the same."""
+    needs_hosts()
+    random = Random(seed_of_the_commit() + rounds)
+    for number in range(rounds):
+        cluster = JobCluster(MORE_HOSTS, [("sw1", "sw2")])
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        chosen = [
+            (random.choice(sorted(RANDOMLY)), n) for n in random.sample(range(2, 7), random.choice((1, 2)))
+        ]
+        mute = tuple(name for name in (*MORE_HOSTS, "sw1", "sw2") if random.random() < 0.15)
+        try:
+            cluster.lay()
+            topology = cluster.topology(directory / "topology.toml", mute)
+            options = {"ranks": 8, "hosts": "n2:2,n3:2,n4:2,n5:2,n6:2", "name": f"{number}/job"}
+            job = running(start, cluster, directory, topology=topology, **options)
+            for what, n in chosen:
+                time.sleep(random.random() * 2)
+                RANDOMLY[what][0](cluster, n)
+            job.wait_event("restarted")
+            assert job.finish() == 0, job.report()
+            bytes_of_the_job = job.output(0)
+        finally:
+            job.close()
+            for name in MORE_HOSTS:
+                cluster.send(name, signal.SIGKILL)
+            cluster.remove()
+        plain = run_ckpt(
+            "run", "-n", 8, "--job", directory / "plain", directory / "ring.py", STEPS, env=environment()
+        )
+        assert plain.returncode == 0, plain.stderr
+        assert bytes_of_the_job == (directory / "plain" / "output" / "rank-0.out").read_text()
+        done = {RANDOMLY[what][1].format(n=n, switch=MORE_HOSTS[f"n{n}"]) for what, n in chosen}
+        hit = {f"n{n}" for _, n in chosen}
+        for located in job.events("fault-located"):
+            assert components(located) <= done, (chosen, mute, located)
+            assert {*located["hosts"]} <= hit, (chosen, mute, located)
+            assert not located["between"] or {*located["between"]} & hit, (chosen, mute, located)
+        assert {event["host"] for event in job.events("host-left-out")} <= hit, (chosen, mute)
