@@ -133,6 +133,14 @@ class Cluster:
         self.on(owner, "link", "set", device, "down")
         ip("-n", self.namespace("cables"), "link", "set", f"{cable}{far_side}", "down")
 
+    def filter(self, host: str, source: str) -> None:
+        """Drop what comes to `host` from `source`, one way."""
+        rules = (
+            "add table ip t; add chain ip t c { type filter hook input priority 0; }; "
+            f"add rule ip t c ip saddr {self.address(source)} drop"
+        )
+        subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
+
     def serve(self, host: str) -> None:
         words = [*shell(self.namespace(host)), sys.executable, "-c", SERVER, str(PORT)]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)

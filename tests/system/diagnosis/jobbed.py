@@ -28,14 +28,6 @@ class JobCluster(Cluster):
         enter = f"nsenter --net=/run/netns/{self.namespace('{host}')} "
         return enter + f"unshare --fork --pid --mount-proc --uts sh -c '{_START}' {{host}} {{agent}}"
 
-    def filter(self, host: str, source: str) -> None:
-        """Drop what comes to `host` from `source`, one way."""
-        rules = (
-            "add table ip t; add chain ip t c { type filter hook input priority 0; }; "
-            f"add rule ip t c ip saddr {self.address(source)} drop"
-        )
-        subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
-
     def flap(self, cable: str, state: str) -> None:
         """A cable without a link (down), and again with one (up)."""
         for side in "ab":

@@ -188,8 +188,10 @@ def test_a_trunk_is_no_hosts_fault(start: Callable[..., Job], cluster: JobCluste
 def test_two_hosts_that_only_do_not_reach_each_other_are_both_well(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path, spare: bool
 ) -> None:
-    """A filter, one way. Their ranks would wait for each other for ever: one goes where there is room, or it is said."""
-    job = running(start, cluster, tmp_path, hosts="n2:2,n3:2,n4:2,n5:2" if spare else "n2:2,n3:2,n4:2")
+    """A filter, one way, and nobody looks at filters. Their ranks would wait for each other for ever: one goes where there
+    is room, or it is said."""
+    hosts = "n2:2,n3:2,n4:2,n5:2" if spare else "n2:2,n3:2,n4:2"
+    job = running(start, cluster, tmp_path, hosts=hosts, topology=False)
     cluster.filter("n3", "n2")
     located = job.wait_event("fault-located")
     assert located["hosts"] == [] and located["between"] == ["n2", "n3"], located
@@ -203,6 +205,21 @@ def test_two_hosts_that_only_do_not_reach_each_other_are_both_well(
         assert the_same_bytes(job, tmp_path)
     else:
         assert not job.events("host-left-out")
+
+
+@pytest.mark.nightly
+def test_a_filter_is_named_with_its_host(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
+) -> None:
+    job = running(start, cluster, tmp_path)
+    cluster.filter("n3", "n2")
+    located = job.wait_event("fault-located")
+    assert components(located) == {"filter@n3"}, located
+    assert located["hosts"] == ["n3"] and located["between"] == ["n2", "n3"], located
+    assert job.wait_event("host-left-out")["host"] == "n3"
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert the_same_bytes(job, tmp_path)
 
 
 @pytest.mark.nightly
