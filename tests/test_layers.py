@@ -34,7 +34,7 @@ PURE = {
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.replicas": "events supervisor text",
-    "ckpt.controller.faults": "losses",
+    "ckpt.controller.faults": "losses slowness",
     "ckpt.controller.hosts": "fleet hostlist lease",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",

@@ -1,12 +1,13 @@
 """One diagnosis for a job whose hosts have lost each other: what all hosts say of each other, and what devices say. (driver)
 
     facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port"}, …],
-               "missing": [host, …], "topology": PATH | null, "wanted": bool}
+               "missing": [host, …], "topology": PATH | null, "wanted": bool, "slow": bool}
     record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "unknown", "clear",
                "reason", "seconds"}
 
 `said`: which host has (not) reached which other one just now, by a connection to its agent's port. `lost`: the errors that
-ranks got, or would get, with our names of errors. `missing`: hosts that have not been heard of. Names are those of the job.
+ranks got, or would get, with our names of errors. With `slow`, pairs that are slow take the places of both. `missing`: hosts
+that have not been heard of. Names are those of the job.
 
 1. Witnesses (`witnesses.join`) say whose side it is, without any query. With three hosts or more this is often enough.
 2. If there is a topology, the ways between a few pairs are asked about, all at once (`manager.query_all`).
@@ -221,6 +222,8 @@ def _text(
     parts = [row["text"] for row in fields["faults"]]
     parts += [f"suspected: {row['text']}" for row in fields["suspects"] if not parts]
     silent = [(one, other) for one, other, heard in facts["said"] if not heard]
+    if facts.get("slow"):
+        return "; ".join([*parts, _slow_text(silent, witnessed, between)])
     reached = sum(1 for _, _, heard in facts["said"] if heard)
     if witnessed is not None:
         others = sorted({a if b == witnessed else b for a, b in silent if witnessed in (a, b)})
@@ -246,6 +249,18 @@ def _text(
             else "unknown fault"
         )
     return "; ".join(parts)
+
+
+def _slow_text(slow: Sequence[tuple[str, str]], witnessed: str | None, between: Sequence[str]) -> str:
+    if witnessed is not None:
+        others = sorted({a if b == witnessed else b for a, b in slow if witnessed in (a, b)})
+        return (
+            f"connections of host {witnessed} are slow, to {', '.join(others[:_MOST_PAIRS])}; others are not"
+        )
+    if between:
+        return f"the connection between {between[0]} and {between[1]} is slow; others of both are not"
+    shown = ", ".join(f"{a} and {b}" for a, b in slow[:_MOST_PAIRS] if a < b)
+    return f"connections are slow, between {shown}"
 
 
 def _pairs(pairs: Sequence[tuple[str, str]]) -> str:

@@ -120,6 +120,7 @@ def open_port(
     port = Port(config, wire, state=state, lock=lock, spin_longest_ns=spin_ns)
     if watcher is not None:
         port.on_late = watcher.late
+        port.far_counts = watcher.counts
         watcher.on_event = lambda event: port.on_event(event)  # the runtime sets it later
     if rings is not None and plan is None:
         port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by

@@ -23,7 +23,7 @@ _OWN = (
     "ended-at-once failed fault-located fenced files-chosen files-given-up files-kept files-not-covered "
     "files-not-put-back files-not-undone files-not-watched files-put-back fork-failed handshakes-refused "
     "host-failed host-fenced host-joined host-left-out host-lost image-mode job-finished job-interrupted "
-    "job-started leader-changed line-unusable link-down link-up log-unreadable malformed-packet message "
+    "job-started leader-changed line-unusable link-down link-slow link-up log-unreadable malformed-packet message "
     "not-put-back output output-held-back output-written package-starts-anew packages-left-out peer-heard "
     "peer-restarted peer-silent process-started rank-died rank-failed rank-finished rank-left rank-started "
     "ranks-moved refused replica-differs replica-lost restarted restarting result-compared result-reported "

@@ -9,13 +9,14 @@ Not here: when packets are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`c
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpt.capture.imager import Imager
 from ckpt.transport.protocol.events import Event, LinkDown, LinkUp, PeerHeard, PeerRestarted, PeerSilent
 from ckpt.transport.records import asdict
 
-__all__ = ["about_output", "about_peer", "event", "hello", "status"]
+__all__ = ["about_output", "about_peer", "event", "hello", "links", "status"]
 
 _PAUSES_KEPT = 64
 
@@ -49,6 +50,12 @@ def about_peer(seen: Event, now_ns: int) -> dict[str, Any] | None:
         case PeerRestarted():
             return event("peer-restarted", peer=seen.rank, incarnation=seen.incarnation)
     return None
+
+
+def links(epoch: int, counts: Mapping[int, Sequence[int]]) -> dict[str, Any]:
+    """What the kernel has counted of the connections to other hosts by the commit of ``epoch``: by rank, round trip in ns,
+    segments sent again, segments sent."""
+    return {"m": "links", "epoch": epoch, "peers": {str(peer): list(each) for peer, each in counts.items()}}
 
 
 def about_output(change: str, stream: str, detail: str) -> dict[str, Any]:

@@ -257,6 +257,8 @@ class Runtime:
                 self.imager.abort(packet["epoch"])
             case "committed":
                 self.commits.committed(packet["epoch"])
+                if self.port.far_counts is not None:
+                    self.control.send(reports.links(packet["epoch"], self.port.far_counts()))
             case "release":
                 self.released, self.is_final = True, packet.get("final", True)
             case "alone":

@@ -23,8 +23,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, Protocol
 
 from ckpt.controller.faults.losses import SURVEY_LIMIT_S, Action, Ask, Drop, Losses, Survey, to_leave_out
+from ckpt.controller.faults.slowness import Counts, Slowness
 from ckpt.store.disk.privacy import open_regular
-from ckpt.transport.records import dataclass
+from ckpt.transport.records import asdict, dataclass
 
 __all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
 
@@ -72,6 +73,8 @@ class FaultLocator:
         self._child: subprocess.Popen[bytes] | None = None
         self._facts: dict[str, Any] = {}
         self._is_told = False
+        self._slowness = Slowness()
+        self._counted_incarnation = -1
         self._said = b""
         self._until_ns: int | None = None
 
@@ -91,7 +94,10 @@ class FaultLocator:
                 self._do(losses.host_lost(event["fields"]["host"], now_ns), now_ns)
 
     def packet(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
-        """An event of a rank; those of other names are ignored."""
+        """An event of a rank, or what it has counted; events of other names are ignored."""
+        if packet["m"] == "links":
+            self._links(rank, incarnation, packet, now_ns)
+            return
         peer = packet.get("peer")
         if not isinstance(peer, int):
             return
@@ -101,6 +107,26 @@ class FaultLocator:
             kind, silent_ns = packet.get("kind"), packet.get("silent_ns")
             if isinstance(kind, str) and isinstance(silent_ns, int):
                 self._do(self.losses.down(rank, incarnation, peer, kind, silent_ns, now_ns), now_ns)
+
+    def _links(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
+        if incarnation != self.losses.incarnation:
+            return
+        if incarnation != self._counted_incarnation:
+            self._counted_incarnation = incarnation
+            self._slowness.begin_again()
+        try:
+            peers = {int(peer): Counts(*map(int, each)) for peer, each in packet["peers"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return  # no counts: nothing is said of these connections
+        slow = self._slowness.counted(rank, packet["epoch"], peers, self.losses.hosts)
+        for each in slow:
+            fields = asdict(each)
+            self._log(
+                "link-slow",
+                {**fields, "loss": round(each.loss, 5), "others_loss": round(each.others_loss, 5)},
+            )
+        if slow:
+            self._do(self.losses.slow(self._slowness.facts()), now_ns)
 
     def deadline_ns(self) -> int | None:
         """When `tick` is due."""
@@ -127,6 +153,8 @@ class FaultLocator:
                     self._start_child()
                     self.losses.surveying(self._options.hosts.survey(number, SURVEY_LIMIT_S, lost))
                 case Ask(facts=facts):
+                    if self._child is None:
+                        self._start_child()
                     self._facts = {**facts, "topology": self._options.topology, "wanted": True}
                     self._until_ns = now_ns + _LIMIT_NS
                     self._tell_child(now_ns)
@@ -198,8 +226,12 @@ class FaultLocator:
         )
         record = {**empty, "witnesses": {}, "reason": None, **record}
         lost = self._facts.get("lost", [])[:_LOST_SHOWN]
-        self._log("fault-located", {**record, "lost": lost, "missing": self._facts.get("missing", [])})
+        missing, is_slow = self._facts.get("missing", []), bool(self._facts.get("slow"))
+        self._log("fault-located", {**record, "lost": lost, "missing": missing, "slow": is_slow})
         self._say(f"fault located: {record['text']}")
+        if self._facts.get("slow"):
+            self._do(self.losses.answered(now_ns), now_ns)
+            return
         left_out = to_leave_out(record, self.losses, self._options.hosts.slots_without)
         self.losses.at_fault([*record["hosts"], *left_out])
         if self._options.avoid:

@@ -155,6 +155,13 @@ class Losses:
             self.answers[host] = dict(failed)
         return self.tick(now_ns)
 
+    def slow(self, facts: dict[str, Any]) -> list[Action]:
+        """Some connections are slow (`slowness`): asked about at once, unless something worse is under way."""
+        if self.state != "quiet":
+            return []
+        self.state = "asking"
+        return [Ask(facts)]
+
     def answered(self, now_ns: int) -> list[Action]:
         """The diagnosis has ended."""
         self.state = "quiet"

@@ -386,7 +386,7 @@ class Service:
         line = packet_events.log_line(rank, incarnation, packet)
         if line is not None:
             self._log(*line)
-        if self.locator is not None and packet["m"] == "event":
+        if self.locator is not None and packet["m"] in ("event", "links"):
             self.locator.packet(rank, incarnation, packet, time.monotonic_ns())
         text = packet_events.message(rank, packet)
         if text is not None:

@@ -14,6 +14,7 @@ import errno
 import select
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable
 
@@ -22,7 +23,7 @@ from ckpt.transport.protocol.watch import GIVE_UP_NS, LinkWatch, TcpState
 from ckpt.transport.records import dataclass
 from ckpt.transport.wires import owned
 
-__all__ = ["LinkWatcher", "tcp_state"]
+__all__ = ["LinkWatcher", "tcp_counts", "tcp_state"]
 
 PROBE_NS = 800_000_000
 """So long a raw connect may take: then it is ETIMEDOUT."""
@@ -30,11 +31,11 @@ _POLL_NS = 20_000_000
 _ESTABLISHED = 1
 _TCP_INFO = struct.Struct("=8B24I")
 _PROBES, _STATE, _RETRANSMITS = 3, 0, 2
+_SENT_AT = 136
 _LAST_ACK_MS, _RTT_US, _ALL_RETRANSMITS = 8 + 12, 8 + 15, 8 + 23
 
 
-def tcp_state(descriptor: int, peer: tuple[str, int]) -> TcpState | None:
-    """What the kernel says of this connection; None: it is none to `peer`, or not established."""
+def _info(descriptor: int, peer: tuple[str, int], nbytes: int) -> bytes | None:
     try:
         connection = socket.socket(fileno=descriptor)
     except OSError:
@@ -42,12 +43,18 @@ def tcp_state(descriptor: int, peer: tuple[str, int]) -> TcpState | None:
     try:
         if connection.getpeername() != peer:
             return None
-        data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, nbytes)
     except OSError:
         return None
     finally:
         connection.detach()  # it is ZeroMQ's
-    if len(data) < _TCP_INFO.size:
+    return data if len(data) == nbytes else None
+
+
+def tcp_state(descriptor: int, peer: tuple[str, int]) -> TcpState | None:
+    """What the kernel says of this connection; None: it is none to `peer`, or not established."""
+    data = _info(descriptor, peer, _TCP_INFO.size)
+    if data is None:
         return None
     values = _TCP_INFO.unpack(data)
     if values[_STATE] != _ESTABLISHED:
@@ -58,6 +65,20 @@ def tcp_state(descriptor: int, peer: tuple[str, int]) -> TcpState | None:
         silent_ns=values[_LAST_ACK_MS] * 1_000_000,
         rtt_ns=values[_RTT_US] * 1000,
         retransmits_in_all=values[_ALL_RETRANSMITS],
+    )
+
+
+def tcp_counts(descriptor: int, peer: tuple[str, int]) -> tuple[int, int, int] | None:
+    """Smoothed round trip (ns), segments sent again, and segments sent, of this connection; None: it is none to `peer`, or
+    the kernel does not count segments."""
+    data = _info(descriptor, peer, _SENT_AT + 4)
+    if data is None:
+        return None
+    values = _TCP_INFO.unpack_from(data)
+    return (
+        values[_RTT_US] * 1000,
+        values[_ALL_RETRANSMITS],
+        int.from_bytes(data[_SENT_AT : _SENT_AT + 4], sys.byteorder),
     )
 
 
@@ -118,6 +139,16 @@ class LinkWatcher:
         times = [now_ns + _POLL_NS] if self._probes else []
         deadline_ns = self._watch.deadline_ns()
         return min(times if deadline_ns is None else [*times, deadline_ns], default=None)
+
+    def counts(self) -> dict[int, tuple[int, int, int]]:
+        """What the kernel has counted of each connection (`tcp_counts`), by rank."""
+        found = {}
+        for rank, peer in self._peers.items():
+            descriptor = self._descriptor(rank)
+            counts = None if descriptor is None else tcp_counts(descriptor, peer)
+            if counts is not None:
+                found[rank] = counts
+        return found
 
     def close(self) -> None:
         """End what is under way."""

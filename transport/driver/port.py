@@ -109,6 +109,8 @@ class Port:
         self.on_idle_tick: Callable[[], None] | None = None
         self.on_late: Callable[[int, int], None] | None = None
         """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""
+        self.far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
+        """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
         self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
         self._marks = self.endpoint.marks
         self.endpoint.on_flush_due = self._on_flush_due

@@ -7,8 +7,8 @@ values    drops: "yes" or "no"; rule: the chain and handle of the rule that drop
 
 "yes" is proven: in a chain of a hook a rule drops or rejects everything of the peer, and no rule before it in that chain may
 have let it pass (a drop is final whatever other chains say). "no" is proven, too: no rule drops or rejects anything that may
-be of the peer. Where a rule has conditions that are not looked at here (ports, sets, states of connections), the answer is that
-it cannot be told. Rules of the older iptables-legacy are not shown by nft: where there are any, there is no "no".
+be of the peer. Where a rule has conditions that are not looked at here (ports, sets, states of connections), the answer is
+that it cannot be told. Rules of the older iptables-legacy are not shown by nft: where there are any, there is no "no".
 """
 
 from __future__ import annotations

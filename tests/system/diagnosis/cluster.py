@@ -141,6 +141,15 @@ class Cluster:
         )
         subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
 
+    def lose(self, host: str, percent: int, source: str | None = None) -> None:
+        """Drop so much of what comes to `host`, from everybody or from `source`."""
+        of = f"ip saddr {self.address(source)} " if source else ""
+        rules = (
+            "add table ip l; add chain ip l c { type filter hook input priority 0; }; "
+            f"add rule ip l c {of}numgen random mod 100 < {percent} drop"
+        )
+        subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
+
     def serve(self, host: str) -> None:
         words = [*shell(self.namespace(host)), sys.executable, "-c", SERVER, str(PORT)]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)

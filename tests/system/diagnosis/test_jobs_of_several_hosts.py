@@ -337,6 +337,24 @@ def test_who_computes_and_who_writes_a_long_image_is_never_taken_for_dead(
     assert not job.events("link-down") and not job.events("fault-located")
 
 
+@pytest.mark.nightly
+def test_a_host_whose_connections_lose_much_is_said_to_be_slow_and_stays(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
+) -> None:
+    job = running(start, cluster, tmp_path, topology=False, every=1)
+    cluster.lose("n3", 10)
+    for other in ("n2", "n4"):
+        cluster.lose(other, 10, "n3")
+    located = job.wait_event("fault-located", timeout_s=120)
+    assert located["slow"]
+    slow = [set(each["hosts"]) for each in job.events("link-slow")]
+    assert slow and all("n3" in pair for pair in slow)
+    assert located["hosts"] in (["n3"], []), located
+    assert job.finish(120) == 0, job.report()
+    assert not job.events("host-left-out")
+    assert the_same_bytes(job, tmp_path)
+
+
 MORE_HOSTS = {**HOSTS, "n6": "sw1"}
 RANDOMLY = {
     # what is done to a host with a number: (how, the component at fault)
