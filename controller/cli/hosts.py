@@ -123,7 +123,8 @@ def with_faults(
     from ckpt.controller.faults.locator import FaultOptions
 
     log_path = os.path.join(job.path, "output", "diagnosis.log")
-    faults = FaultOptions(launcher, option("topology"), option("avoid_faulty") == "on", log_path)
+    is_avoided, patience_ns = option("avoid_faulty") == "on", int(option("lease") * 1e9)
+    faults = FaultOptions(launcher, option("topology"), is_avoided, log_path, patience_ns)
     link = {"link_timeout_ns": int(option("link_timeout") * 1e9)}
     return replace(options, faults=faults, rank_options={**options.rank_options, **link})
 

@@ -22,7 +22,16 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, Protocol
 
-from ckpt.controller.faults.losses import SURVEY_LIMIT_S, Action, Ask, Drop, Losses, Survey, to_leave_out
+from ckpt.controller.faults.losses import (
+    SURVEY_LIMIT_S,
+    Action,
+    Ask,
+    Drop,
+    LeaveOut,
+    Losses,
+    Survey,
+    which_goes,
+)
 from ckpt.controller.faults.slowness import Counts, Slowness
 from ckpt.store.disk.privacy import open_regular
 from ckpt.transport.records import asdict, dataclass
@@ -46,13 +55,14 @@ class HostsControl(Protocol):
 
 @dataclass(frozen=True)
 class FaultOptions:
-    """`topology`: a file, or None: the user's, if there is one. `avoid`: leave hosts at fault out. `log_path`: for what the
-    diagnosis says on its standard error."""
+    """`topology`: a file, or None: the user's, if there is one. `avoid`: leave hosts at fault out, when their links have
+    been down for `patience_ns`. `log_path`: for what the diagnosis says on its standard error."""
 
     hosts: HostsControl
     topology: str | None
     avoid: bool
     log_path: str
+    patience_ns: int = 0
 
 
 class FaultLocator:
@@ -69,7 +79,7 @@ class FaultLocator:
         self._selector = selector
         self._log = log
         self._say = say
-        self.losses = Losses()
+        self.losses = Losses(patience_ns=options.patience_ns)
         self._child: subprocess.Popen[bytes] | None = None
         self._facts: dict[str, Any] = {}
         self._is_told = False
@@ -102,7 +112,7 @@ class FaultLocator:
         if not isinstance(peer, int):
             return
         if packet.get("event") == "link-up":
-            self.losses.up(rank, incarnation, peer)
+            self._do(self.losses.up(rank, incarnation, peer), now_ns)
         elif packet.get("event") == "link-down":
             kind, silent_ns = packet.get("kind"), packet.get("silent_ns")
             if isinstance(kind, str) and isinstance(silent_ns, int):
@@ -160,6 +170,22 @@ class FaultLocator:
                     self._tell_child(now_ns)
                 case Drop():
                     self._end_child()
+                case LeaveOut():
+                    self._leave_out(action)
+
+    def _leave_out(self, action: LeaveOut) -> None:
+        if not self._options.avoid:
+            return
+        if action.is_lost:
+            self._log("host-left-out", {"host": action.hosts[0], "reason": action.reason})
+            return
+        host = which_goes(action.hosts, self.losses, self._options.hosts.slots_without)
+        if host is None:
+            return
+        reason = action.reason + ("; one of them is left out" if len(action.hosts) > 1 else "")
+        self._say(f"host {host} is left out: {reason}")
+        self.losses.gone.add(host)
+        self._options.hosts.leave_out(host, reason)
 
     def _start_child(self) -> None:
         self._end_child()
@@ -232,12 +258,7 @@ class FaultLocator:
         if self._facts.get("slow"):
             self._do(self.losses.answered(now_ns), now_ns)
             return
-        left_out = to_leave_out(record, self.losses, self._options.hosts.slots_without)
-        self.losses.at_fault([*record["hosts"], *left_out])
-        if self._options.avoid:
-            for host, reason in left_out.items():
-                self._say(f"host {host} is left out: {reason}")
-                self._options.hosts.leave_out(host, reason)
+        self.losses.located(record)
         self._do(self.losses.answered(now_ns), now_ns)
 
 

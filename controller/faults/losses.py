@@ -9,6 +9,8 @@ Rules
 - While collecting every host is asked, once, whom it reaches: these are the witnesses (`ckpt.diagnosis.witnesses`).
 - Reports of another incarnation than the present one say nothing: those ranks have been ended.
 - A rank whose process has ended (its agent says so) is no loss of the network.
+- A host that was found at fault goes when its links have been down for `patience_ns`, the time of a lease: a network that
+  comes back before costs the job nothing. A host that the controller does not reach, too, is given up by then anyway.
 
 Times are of the owner's clock. Not here: processes (`locator.py`), what the answer leads to (`locator.py`).
 """
@@ -30,7 +32,7 @@ __all__ = [
     "Drop",
     "Losses",
     "Survey",
-    "to_leave_out",
+    "which_goes",
 ]
 
 COLLECT_NS = 300_000_000
@@ -63,7 +65,16 @@ class Drop:
     """What was begun is not needed any more."""
 
 
-Action = Survey | Ask | Drop
+@dataclass(frozen=True)
+class LeaveOut:
+    """One of these is to get no ranks any more: `which_goes`. Lost already: it is only to be said why."""
+
+    hosts: tuple[str, ...]
+    reason: str
+    is_lost: bool = False
+
+
+Action = Survey | Ask | Drop | LeaveOut
 
 
 @dataclass
@@ -90,6 +101,12 @@ class Losses:
     """Hosts that are lost, and since when."""
     done: set[frozenset[str]] = field(default_factory=set)
     """Pairs of hosts, and single hosts, that were diagnosed."""
+    gone: set[str] = field(default_factory=set)
+    """Hosts that are given up: they get no ranks any more."""
+    named: dict[tuple[str, ...], tuple[str, int]] = field(default_factory=dict)
+    """Hosts at fault, or two that do not reach each other: what was said, and when one of them goes."""
+    patience_ns: int = 0
+    """A host at fault goes when its links have been down for so long."""
     number: int = 0
     began_ns: int = 0
     tries: dict[str, Sequence[str]] = field(default_factory=dict)
@@ -104,7 +121,8 @@ class Losses:
             self.incarnation = incarnation
             self.hosts.clear()
             self.losses.clear()
-            self.done = {each for each in self.done if len(each) == 1}
+            self.done.clear()
+            self.named.clear()
             if self.state == "collecting" and not self.missing:
                 self.state = "quiet"
                 actions.append(Drop())
@@ -116,10 +134,7 @@ class Losses:
         if incarnation == self.incarnation:
             for pair in [pair for pair, loss in self.losses.items() if loss.peer == rank]:
                 del self.losses[pair]
-        if self.state == "collecting" and not self.losses and not self.missing:
-            self.state = "quiet"
-            return [Drop()]
-        return []
+        return self._drop()
 
     def down(
         self, rank: int, incarnation: int, peer: int, kind: str, silent_ns: int, now_ns: int
@@ -131,17 +146,21 @@ class Losses:
         self.losses[rank, peer] = Loss(here, there, kind, peer, now_ns, silent_ns)
         return self._begin(now_ns)
 
-    def up(self, rank: int, incarnation: int, peer: int) -> None:
+    def up(self, rank: int, incarnation: int, peer: int) -> list[Action]:
         """It can again."""
-        if incarnation == self.incarnation:
-            loss = self.losses.pop((rank, peer), None)
-            if loss is not None:
-                self.done.discard(frozenset((loss.here, loss.there)))
+        if incarnation == self.incarnation and (loss := self.losses.pop((rank, peer), None)) is not None:
+            for hosts in ((loss.here, loss.there), (loss.here,), (loss.there,)):
+                if not self.is_down(*hosts):
+                    self.done.discard(frozenset(hosts))
+        return self._drop()
 
     def host_lost(self, host: str, now_ns: int) -> list[Action]:
         """A host is given up."""
-        if frozenset((host,)) in self.done:
+        if host in self.gone:
             return []  # for what was found
+        self.gone.add(host)
+        if (host,) in self.named:
+            return [LeaveOut((host,), self.named.pop((host,))[0], is_lost=True)]
         self.missing[host] = now_ns
         return self._begin(now_ns)
 
@@ -170,6 +189,14 @@ class Losses:
 
     def tick(self, now_ns: int) -> list[Action]:
         """Time has passed."""
+        return [*self._leave_out(now_ns), *self._ask(now_ns)]
+
+    def _leave_out(self, now_ns: int) -> list[Action]:
+        self.named = {hosts: named for hosts, named in self.named.items() if self.is_down(*hosts)}
+        due = [hosts for hosts, (_, due_ns) in self.named.items() if now_ns >= due_ns]
+        return [LeaveOut(hosts, self.named.pop(hosts)[0]) for hosts in due]
+
+    def _ask(self, now_ns: int) -> list[Action]:
         if self.state != "collecting" or now_ns < self.began_ns + COLLECT_NS:
             return []
         if self.answers.keys() < self.tries.keys() and now_ns < self.began_ns + SURVEY_NS:
@@ -177,25 +204,40 @@ class Losses:
         self.state = "asking"
         facts = self._facts(now_ns)
         self.done |= {frozenset((loss.here, loss.there)) for loss in self.losses.values()}
-        self.done |= {frozenset((host,)) for host in self.missing}
         return [Ask(facts)]
 
     def deadline_ns(self) -> int | None:
         """When `tick` is due."""
-        if self.state != "collecting":
-            return None
-        is_complete = self.answers.keys() >= self.tries.keys()
-        return self.began_ns + (COLLECT_NS if is_complete else SURVEY_NS)
+        times = [due_ns for _, due_ns in self.named.values()]
+        if self.state == "collecting":
+            is_complete = self.answers.keys() >= self.tries.keys()
+            times.append(self.began_ns + (COLLECT_NS if is_complete else SURVEY_NS))
+        return min(times, default=None)
 
     def is_down(self, *hosts: str) -> bool:
         """Is a link of this host down, or, of two, one between them?"""
         return any({*hosts} <= {loss.here, loss.there} for loss in self.losses.values())
 
-    def at_fault(self, hosts: Sequence[str]) -> None:
-        """These were found at fault: what is said of them further is no news."""
-        self.done |= {frozenset((host,)) for host in hosts}
+    def located(self, record: Mapping[str, Any]) -> None:
+        """What was found (`ckpt.diagnosis.jobs`). What is said of hosts at fault further is no news."""
+        self.done |= {frozenset((host,)) for host in record["hosts"]}
+        alone = [(str(host),) for host in record["hosts"]]
+        for hosts in alone or [tuple(map(str, record["between"]))]:
+            since_ns = [
+                loss.came_ns - loss.silent_ns
+                for loss in self.losses.values()
+                if hosts and {*hosts} <= {loss.here, loss.there}
+            ]
+            if since_ns and not self.gone & {*hosts}:
+                self.named[hosts] = str(record["text"]), min(since_ns) + self.patience_ns
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    def _drop(self) -> list[Action]:
+        if self.state != "collecting" or self.losses or self.missing:
+            return []
+        self.state = "quiet"
+        return [Drop()]
 
     def _begin(self, now_ns: int) -> list[Action]:
         if self.state != "quiet" or not self._is_news():
@@ -208,7 +250,8 @@ class Losses:
 
     def _is_news(self) -> bool:
         single = {host for each in self.done if len(each) == 1 for host in each}
-        return any(host not in single for host in self.missing) or any(
+        single |= self.gone
+        return bool(self.missing) or any(
             frozenset((loss.here, loss.there)) not in self.done and not {loss.here, loss.there} & single
             for loss in self.losses.values()
         )
@@ -235,24 +278,14 @@ class Losses:
         }
 
 
-def to_leave_out(
-    record: Mapping[str, Any], losses: Losses, slots_without: Callable[[str], int]
-) -> dict[str, str]:
-    """Host → reason, for those that are to get no ranks any more. `slots_without`: how many slots the others have.
+def which_goes(hosts: Sequence[str], losses: Losses, slots_without: Callable[[str], int]) -> str | None:
+    """The host that is to get no ranks any more; None: all stay. `slots_without`: how many slots the others have.
 
-    A host at fault goes, if a link of it is down still and another host is there. Of two that only do not reach each other
-    neither is at fault; but ranks on both would wait for ever: so one goes where the others have room.
+    A host at fault goes, if another one is there. Of two that only do not reach each other neither is at fault; but ranks on
+    both would wait for ever: so the one with fewer ranks goes, where the others have room.
     """
-    found = {
-        host: str(record["text"])
-        for host in record["hosts"]
-        if losses.is_down(host) and slots_without(host) > 0
-    }
-    between = [str(host) for host in record["between"]]
-    if found or len(between) != 2 or not losses.is_down(*between):
-        return found
-    ranks = {host: sum(at == host for at in losses.hosts.values()) for host in between}
-    for host in sorted(between, key=lambda host: (ranks[host], host)):
-        if slots_without(host) >= len(losses.hosts):
-            return {host: f"{record['text']}; one of them is left out"}
-    return {}
+    if len(hosts) == 1:
+        return hosts[0] if slots_without(hosts[0]) > 0 else None
+    ranks = {host: sum(at == host for at in losses.hosts.values()) for host in hosts}
+    roomy = [host for host in hosts if slots_without(host) >= len(losses.hosts)]
+    return min(roomy, key=lambda host: (ranks[host], host), default=None)

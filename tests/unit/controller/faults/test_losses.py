@@ -6,7 +6,16 @@ import errno
 from random import Random
 from typing import Any
 
-from ckpt.controller.faults.losses import COLLECT_NS, SURVEY_NS, Ask, Drop, Losses, Survey, to_leave_out
+from ckpt.controller.faults.losses import (
+    COLLECT_NS,
+    SURVEY_NS,
+    Ask,
+    Drop,
+    LeaveOut,
+    Losses,
+    Survey,
+    which_goes,
+)
 
 S = 1_000_000_000
 HOSTS = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
@@ -99,33 +108,77 @@ def test_what_was_lost_while_a_diagnosis_ran_gets_the_next_one() -> None:
     assert losses.answered(2 * S) == [Survey(2, ())]
 
 
-def test_a_host_that_was_left_out_for_a_fault_is_no_news_when_it_is_lost() -> None:
-    losses = running()
-    losses.down(0, 0, 2, "silent", S, 0)
-    losses.tick(SURVEY_NS)
-    losses.at_fault(["b"])
-    assert losses.host_lost("b", 2 * S) == []
-    assert losses.answered(2 * S) == []
-
-
 def record(hosts: list[str], between: list[str] | None = None) -> dict[str, Any]:
     return {"text": "t", "hosts": hosts, "between": between or []}
 
 
-def test_a_host_at_fault_is_left_out_if_there_is_another_and_its_link_is_down_still() -> None:
+def located(losses: Losses, found: dict[str, Any]) -> None:
+    """b is lost at once, and that is diagnosed."""
+    losses.down(0, 0, 2, "silent", 0, 0)
+    losses.tick(SURVEY_NS)
+    losses.located(found)
+    losses.answered(SURVEY_NS)
+
+
+def test_a_host_at_fault_goes_when_its_link_has_been_down_for_the_time_of_a_lease() -> None:
     losses = running()
-    losses.down(0, 0, 2, "silent", S, 0)
-    assert to_leave_out(record(["b"]), losses, lambda host: 4) == {"b": "t"}
-    assert to_leave_out(record(["b"]), losses, lambda host: 0) == {}
+    losses.patience_ns = 15 * S
+    located(losses, record(["b"]))
+    assert losses.deadline_ns() == 15 * S
+    assert losses.tick(14 * S) == []
+    assert losses.tick(15 * S) == [LeaveOut(("b",), "t")]
+    losses.gone.add("b")
+    assert losses.host_lost("b", 15 * S) == [], "for that"
+
+
+def test_a_network_that_is_back_before_costs_nothing() -> None:
+    losses = running()
+    losses.patience_ns = 15 * S
+    located(losses, record(["b"]))
     losses.up(0, 0, 2)
-    assert to_leave_out(record(["b"]), losses, lambda host: 4) == {}, "it was a flap"
+    assert losses.tick(99 * S) == []
+    assert losses.deadline_ns() is None
+    assert losses.down(0, 0, 2, "silent", 0, 100 * S) == [Survey(2, ())], "the next time is another one"
 
 
-def test_of_two_that_only_do_not_reach_each_other_one_goes_where_the_others_have_room() -> None:
+def test_a_host_that_is_given_up_before_was_left_out_for_what_was_found() -> None:
     losses = running()
-    losses.down(0, 0, 2, "silent", S, 0)
-    assert to_leave_out(record([], ["a", "b"]), losses, lambda host: 6) == {"a": "t; one of them is left out"}
-    assert to_leave_out(record([], ["a", "b"]), losses, lambda host: 4) == {}
+    losses.patience_ns = 15 * S
+    located(losses, record(["b"]))
+    assert losses.host_lost("b", 9 * S) == [LeaveOut(("b",), "t", is_lost=True)]
+    assert losses.tick(99 * S) == []
+
+
+def test_a_host_that_stays_is_diagnosed_again_after_a_restart() -> None:
+    losses = running()
+    losses.patience_ns = 15 * S
+    located(losses, record(["b"]))
+    for rank, host in HOSTS.items():
+        losses.started(rank, 1, host)
+    assert losses.tick(99 * S) == []
+    assert losses.down(0, 1, 2, "silent", 0, 100 * S) == [Survey(2, ())]
+
+
+def test_which_host_goes() -> None:
+    losses = running()
+    assert which_goes(["b"], losses, lambda host: 4) == "b"
+    assert which_goes(["b"], losses, lambda host: 0) is None
+    assert which_goes(["a", "b"], losses, lambda host: 6) == "a"
+    assert which_goes(["a", "b"], losses, lambda host: 4) is None, "the others have no room"
+
+
+def test_of_two_that_only_do_not_reach_each_other_one_goes() -> None:
+    losses = running()
+    losses.patience_ns = 15 * S
+    located(losses, record([], ["a", "b"]))
+    assert losses.tick(15 * S) == [LeaveOut(("a", "b"), "t")]
+
+
+def test_a_link_that_is_up_before_all_have_answered_is_not_diagnosed() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", 0, 0)
+    assert losses.up(0, 0, 2) == [Drop()]
+    assert losses.tick(SURVEY_NS) == []
 
 
 def test_any_order_of_events_leads_to_one_diagnosis_at_a_time_and_to_an_end() -> None:
@@ -141,8 +194,7 @@ def test_any_order_of_events_leads_to_one_diagnosis_at_a_time_and_to_an_end() ->
                 case 0 | 1:
                     actions = losses.down(rank, incarnation, peer, "silent", S, now_ns)
                 case 2:
-                    losses.up(rank, incarnation, peer)
-                    actions = []
+                    actions = losses.up(rank, incarnation, peer)
                 case 3:
                     actions = losses.host_lost(random.choice("abc"), now_ns)
                 case 4:
@@ -166,4 +218,6 @@ def test_any_order_of_events_leads_to_one_diagnosis_at_a_time_and_to_an_end() ->
                     case Drop():
                         assert open_survey
                         open_survey = False
+                    case LeaveOut():
+                        raise AssertionError("nothing was found")
             assert (losses.deadline_ns() is not None) == open_survey
