@@ -30,6 +30,7 @@ __all__ = [
     "Action",
     "Ask",
     "Drop",
+    "LeaveOut",
     "Losses",
     "Survey",
     "which_goes",
@@ -221,7 +222,7 @@ class Losses:
     def located(self, record: Mapping[str, Any]) -> None:
         """What was found (`ckpt.diagnosis.jobs`). What is said of hosts at fault further is no news."""
         self.done |= {frozenset((host,)) for host in record["hosts"]}
-        alone = [(str(host),) for host in record["hosts"]]
+        alone: list[tuple[str, ...]] = [(str(host),) for host in record["hosts"]]
         for hosts in alone or [tuple(map(str, record["between"]))]:
             since_ns = [
                 loss.came_ns - loss.silent_ns

@@ -158,6 +158,25 @@ def test_without_a_topology_three_hosts_name_the_fourth(
 
 
 @pytest.mark.nightly
+def test_a_cable_that_is_plugged_in_again_costs_nothing(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
+) -> None:
+    """It is said what it was; nobody is left out, and nothing is restarted: the lease was not over."""
+    job = running(start, cluster, tmp_path, lease=30)
+    cluster.pull("c3")
+    located = job.wait_event("fault-located")
+    assert components(located) == {"cable@n3:eth0-sw1:port3"}, located
+    cluster.flap("c3", "up")
+    down = {(each["rank"], each["peer"]) for each in job.events("link-down")}
+    job.wait_for(lambda: down <= {(e["rank"], e["peer"]) for e in job.events("link-up")}, "all links are up")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    assert job.finish() == 0, job.report()
+    assert the_same_bytes(job, tmp_path)
+    for name in ("host-left-out", "host-lost", "restarting"):
+        assert not job.events(name), job.events(name)
+
+
+@pytest.mark.nightly
 def test_avoid_faulty_off_only_says_it(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
 ) -> None:
