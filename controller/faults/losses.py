@@ -38,7 +38,7 @@ __all__ = [
 
 COLLECT_NS = 300_000_000
 SURVEY_NS = 1_500_000_000
-SURVEY_LIMIT_S = 0.5
+SURVEY_LIMIT_S = 0.35
 """So long a host tries to reach the others, twice."""
 
 _REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
@@ -111,7 +111,7 @@ class Losses:
     number: int = 0
     began_ns: int = 0
     tries: dict[str, Sequence[str]] = field(default_factory=dict)
-    answers: dict[str, Mapping[str, int | None]] = field(default_factory=dict)
+    answers: dict[str, dict[str, int | None]] = field(default_factory=dict)
 
     # ---- what happens ------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Losses:
     def _ask(self, now_ns: int) -> list[Action]:
         if self.state != "collecting" or now_ns < self.began_ns + COLLECT_NS:
             return []
-        if self.answers.keys() < self.tries.keys() and now_ns < self.began_ns + SURVEY_NS:
+        if not self._is_complete() and now_ns < self.began_ns + SURVEY_NS:
             return []
         self.state = "asking"
         facts = self._facts(now_ns)
@@ -211,8 +211,7 @@ class Losses:
         """When `tick` is due."""
         times = [due_ns for _, due_ns in self.named.values()]
         if self.state == "collecting":
-            is_complete = self.answers.keys() >= self.tries.keys()
-            times.append(self.began_ns + (COLLECT_NS if is_complete else SURVEY_NS))
+            times.append(self.began_ns + (COLLECT_NS if self._is_complete() else SURVEY_NS))
         return min(times, default=None)
 
     def is_down(self, *hosts: str) -> bool:
@@ -233,6 +232,18 @@ class Losses:
                 self.named[hosts] = str(record["text"]), min(since_ns) + self.patience_ns
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    def _is_complete(self) -> bool:
+        """Have all hosts answered, but for fewer that none of these reaches, and that will not answer?"""
+        left = self.tries.keys() - self.answers.keys()
+        unreached = {host for failed in self.answers.values() for host in failed}
+        reached = {
+            host
+            for each, failed in self.answers.items()
+            for host in self.tries.get(each, ())
+            if host not in failed
+        }
+        return not left or (len(left) < len(self.answers) and left <= unreached - reached)
 
     def _drop(self) -> list[Action]:
         if self.state != "collecting" or self.losses or self.missing:

@@ -35,14 +35,14 @@ def test_many_errors_are_one_diagnosis_and_the_witnesses_are_asked_once() -> Non
     losses.surveying(EVERYBODY)
     assert losses.down(1, 0, 3, "silent", 2 * S, 1) == []
     assert losses.down(4, 0, 2, "unreachable", 2 * S, 2) == []
-    assert losses.surveyed("a", 1, {"b": None}, COLLECT_NS // 2) == []
-    assert losses.surveyed("c", 1, {"b": errno.EHOSTUNREACH}, COLLECT_NS) == [], "b may answer still"
-    (ask,) = losses.tick(SURVEY_NS)
+    assert losses.surveyed("a", 1, {"b": None}, COLLECT_NS) == [], "c will answer"
+    assert losses.deadline_ns() == SURVEY_NS
+    (ask,) = losses.surveyed("c", 1, {"b": errno.EHOSTUNREACH}, SURVEY_NS - 1)  # b will not
     assert isinstance(ask, Ask)
     assert ask.facts["said"] == [["a", "b", False], ["a", "c", True], ["c", "a", True], ["c", "b", False]]
     pairs = [(each["here"], each["there"], each["error"]) for each in ask.facts["lost"]]
     assert pairs == [("a", "b", "silent"), ("c", "b", "unreachable")]
-    assert ask.facts["lost"][0]["age_s"] == 3.5
+    assert 3.4 < ask.facts["lost"][0]["age_s"] <= 3.5
     assert losses.answered(3 * S) == []
     assert losses.down(0, 0, 3, "silent", 5 * S, 4 * S) == [], "it is known"
 
@@ -57,6 +57,29 @@ def test_all_answers_end_the_collecting_early() -> None:
     assert losses.deadline_ns() == COLLECT_NS
     assert len(losses.tick(COLLECT_NS)) == 1
     assert losses.deadline_ns() is None
+
+
+def test_who_does_not_answer_is_waited_for_no_longer_than_so() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", 2 * S, 0)
+    losses.surveying(EVERYBODY)
+    losses.surveyed("a", 1, {"b": None}, 0)
+    assert losses.tick(SURVEY_NS - 1) == []
+    (ask,) = losses.tick(SURVEY_NS)
+    assert isinstance(ask, Ask)
+    assert ask.facts["said"] == [["a", "b", False], ["a", "c", True]]
+
+
+def test_one_that_reaches_nobody_does_not_end_the_waiting_for_all_others() -> None:
+    losses = running()
+    losses.down(2, 0, 0, "silent", 2 * S, 0)
+    losses.surveying(EVERYBODY)
+    losses.surveyed("b", 1, {"a": None, "c": None}, 0)
+    assert losses.tick(SURVEY_NS - 1) == []
+    losses.surveyed("a", 1, {"b": None}, SURVEY_NS - 1)
+    (ask,) = losses.surveyed("c", 1, {"b": None}, SURVEY_NS - 1)
+    assert isinstance(ask, Ask)
+    assert len(ask.facts["said"]) == 6
 
 
 def test_who_refuses_a_connection_has_a_network_that_works() -> None:
