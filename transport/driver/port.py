@@ -259,6 +259,8 @@ class Port:
         if express.look(now_ns + spin_ns, self._pause_ns):
             self._spin_ns = self._spin_longest_ns
             self.counts["waits_spun"] += 1
+            if marks.flush_due:
+                self._flush(self.clock())
             return True
         self._glanced = True
         return False
@@ -396,6 +398,8 @@ class Port:
         waiting = refused.by_rank
         if waiting:
             refused.retry(now_ns)
+        elif self._express is not None and self._express.flush():
+            return
         send = self.wire.send
         for rank, parts in self.endpoint.transmit(now_ns, waiting):
             if len(parts) > 1 or len(parts[0]) > BULK_BYTES:
