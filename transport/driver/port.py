@@ -85,6 +85,11 @@ def _ignore_control() -> None:
 class Port:
     """One rank's port. The caller of any method but `wake`, `start_helper`, `stop_helper` and `close` must hold `lock`."""
 
+    on_late: Callable[[int, int], None] | None = None
+    """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""
+    far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
+    """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
+
     def __init__(
         self,
         config: EndpointConfig,
@@ -109,10 +114,6 @@ class Port:
         self.on_event: Callable[[Event], None] = _ignore_event
         self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
-        self.on_late: Callable[[int, int], None] | None = None
-        """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""
-        self.far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
-        """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
         self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
         self._marks = self.endpoint.marks
         self.endpoint.on_flush_due = self._on_flush_due
