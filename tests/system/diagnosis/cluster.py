@@ -21,6 +21,8 @@ while True:
     s.accept()[0].close()
 """
 PORT = 7000
+SPEED = "10000"
+"""What a veth says, in Mbit/s."""
 
 
 def ip(*words: str) -> None:
@@ -39,6 +41,8 @@ class Cluster:
         self.hosts, self.trunks = hosts, trunks
         self.switches = sorted(set(hosts.values()))
         self.tag = uuid.uuid4().hex[:6]
+        self.speeds: dict[str, str] = {}
+        """Those that the topology names, where they are not the true ones."""
         self.servers: dict[str, subprocess.Popen[str]] = {}
 
     def namespace(self, name: str) -> str:
@@ -172,7 +176,7 @@ class Cluster:
                 f"[host.{host}]",
                 f'address = "{self.address(host)}"',
                 'interface = "eth0"',
-                'names = { mtu = "1500" }',
+                f'names = {{ mtu = "1500", speed = "{self.speeds.get(host, SPEED)}" }}',
             ]
             lines += [
                 f'switch = "{switch}"',

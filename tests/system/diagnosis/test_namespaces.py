@@ -77,6 +77,7 @@ CASES: dict[str, tuple[str, Fault, set[str]]] = {
     "trunk pulled": ("n3", lambda c: c.pull("t0"), {"trunk@sw1:up0-sw2:down0"}),
     "own port shut": ("n2", lambda c: c.shut("sw1", "port1", "c1", "a"), {"port@sw1:port1"}),
     "peer's port shut": ("n2", lambda c: c.shut("sw1", "port2", "c2", "a"), {"port@sw1:port2"}),
+    "peer runs at another speed": ("n2", lambda c: c.speeds.update(n2="2500"), {"speed@n2:eth0"}),
     "filter at the peer": ("n2", lambda c: c.filter("n2", "n1"), {"filter@n2"}),
     "own filter": ("n2", lambda c: c.filter("n1", "n2"), {"filter@n1"}),
     "process killed": ("n2", lambda c: c.kill("n2"), {"process@n2"}),
