@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, Protocol
 
@@ -191,15 +192,16 @@ class FaultLocator:
         self._end_child()
         self._said, self._is_told = b"", False
         words = [sys.executable, "-P", "-m", "ckpt.diagnosis"]
-        log = open_regular(self._options.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            self._child = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
-        except OSError as error:
+            log = open_regular(self._options.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                self._child = subprocess.Popen(
+                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                )
+            finally:
+                os.close(log)
+        except OSError as error:  # a full disk, no more processes: the job goes on without an answer
             self._say(f"the diagnosis could not be started: {error}")
-        finally:
-            os.close(log)
 
     def _tell_child(self, now_ns: int) -> None:
         child = self._child
@@ -222,13 +224,12 @@ class FaultLocator:
         self._said += data
         if data:
             return
-        until_ns = self._until_ns or 0
         self._end_child()
         try:
             record = json.loads(self._said)
         except ValueError:
             record = {"text": f"unknown fault: the diagnosis failed, see {self._options.log_path}"}
-        self._conclude(record, until_ns - _LIMIT_NS)
+        self._conclude(record, time.monotonic_ns())
 
     def _end_child(self) -> None:
         child, self._child, self._until_ns = self._child, None, None

@@ -124,6 +124,7 @@ class ModelPort:
         self.entries = 0
         self.send = endpoint.send
         self.control_fd = -1
+        self.far_counts = None  # all ranks are on one host
         self.on_messages: Callable[[int, list[Buffer]], None]
         self.on_event: Callable[[Any], None]
         self.on_control: Callable[[], None]

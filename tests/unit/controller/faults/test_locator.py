@@ -1,0 +1,133 @@
+"""A diagnosis in its own process: the answer is logged, and whatever becomes of that process, the job goes on."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt.controller.faults.locator import FaultLocator, FaultOptions
+
+S = 1_000_000_000
+
+
+class Hosts:
+    """Three hosts with two slots each."""
+
+    def __init__(self) -> None:
+        self.surveys: list[int] = []
+        self.left_out: list[str] = []
+
+    def survey(self, number: int, limit_s: float, lost: Collection[str]) -> Mapping[str, Sequence[str]]:
+        self.surveys.append(number)
+        return {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}
+
+    def leave_out(self, name: str, reason: str) -> None:
+        self.left_out.append(name)
+
+    def slots_without(self, name: str) -> int:
+        return 4
+
+
+class Bench:
+    def __init__(self, directory: Path) -> None:
+        self.hosts = Hosts()
+        self.selector = selectors.DefaultSelector()
+        self.log: list[tuple[str, dict[str, Any]]] = []
+        self.said: list[str] = []
+        options = FaultOptions(self.hosts, None, True, str(directory / "diagnosis.log"), 5 * S)
+        self.locator = FaultLocator(
+            options, self.selector, lambda name, fields: self.log.append((name, fields)), self.said.append
+        )
+        for rank, host in enumerate("aabbcc"):
+            started = {"e": "started", "rank": rank, "incarnation": 0, "host": host}
+            self.locator.agent_event(started, 0)
+
+    def lose(self) -> None:
+        """b is lost: a and c say so."""
+        packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
+        self.locator.packet(0, 0, packet, 3 * S)
+        for host in "ac":
+            event = {"e": "surveyed", "host": host, "number": 1, "failed": {"b": None}}
+            self.locator.agent_event(event, 4 * S)
+
+    def wait(self) -> None:
+        until = time.monotonic() + 60
+        while not self.log:
+            assert time.monotonic() < until
+            for key, _ in self.selector.select(1):
+                key.data()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return Bench(tmp_path)
+
+
+def test_the_answer_is_logged_and_the_host_goes_when_the_time_has_come(bench: Bench) -> None:
+    bench.lose()
+    bench.wait()
+    [(name, fields)] = bench.log
+    assert name == "fault-located"
+    assert fields["hosts"] == ["b"]
+    assert fields["lost"][0]["there"] == "b"
+    assert bench.said == ["fault located: host b is not reached by a, c, which reach each other"]
+    assert bench.hosts.left_out == []
+    due_ns = bench.locator.deadline_ns()
+    assert due_ns == 6 * S
+    bench.locator.tick(6 * S)
+    assert bench.hosts.left_out == ["b"]
+    assert bench.hosts.surveys == [1]
+
+
+def test_a_process_that_is_killed_is_an_unknown_fault(bench: Bench) -> None:
+    packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
+    bench.locator.packet(0, 0, packet, 3 * S)
+    child = bench.locator._child
+    assert child is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    bench.locator.tick(9 * S)
+    bench.wait()
+    assert "unknown fault: the diagnosis failed, see " in bench.log[0][1]["text"]
+    assert bench.hosts.left_out == []
+
+
+def test_a_process_that_does_not_end_is_ended(bench: Bench) -> None:
+    packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
+    bench.locator.packet(0, 0, packet, 3 * S)
+    child = bench.locator._child
+    assert child is not None
+    os.kill(child.pid, signal.SIGSTOP)
+    bench.locator.tick(9 * S)
+    assert bench.locator.deadline_ns() == 18 * S
+    bench.locator.tick(18 * S)
+    assert bench.log[0][1]["text"] == "unknown fault: no diagnosis within 9 s"
+    assert child.poll() is not None
+
+
+def test_a_disk_that_takes_no_log_costs_the_answer_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path / "not there")
+    bench.lose()
+    assert bench.log[0][1]["text"] == "unknown fault: the diagnosis could not be started"
+    assert "could not be started: " in bench.said[0]
+
+
+def test_a_restart_ends_what_was_begun(bench: Bench) -> None:
+    packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "refused", "silent_ns": S}
+    bench.locator.packet(0, 0, packet, 3 * S)
+    child = bench.locator._child
+    assert child is not None
+    bench.locator.agent_event({"e": "started", "rank": 0, "incarnation": 1, "host": "a"}, 3 * S)
+    assert child.poll() is not None
+    bench.locator.tick(9 * S)
+    assert bench.log == []
