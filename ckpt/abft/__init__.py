@@ -7,13 +7,9 @@
 
 Under ``ckpt run -n 6 --on-failure continue``. Needs numpy.
 
-    grid.py        who holds what            encoding.py    weights of the checksums, replaced columns
-    broadcast.py   the ways of a panel       steps.py       the operations of a step
-    plan.py        what is decided after a death
-    dense.py       kernels                   local.py       one process's numbers
-    verify.py      wrong numbers             matrix.py      the grid and the matrix as the program gives them
-    link.py        communication, meetings   member.py      one rank's part
-    lu.py, backward.py   the solve           report.py      what happened in it
+    decisions/   who holds what, the operations of a step, what all decide after a death; pure
+    numbers/     what one process computes; wrong numbers
+    solver/      what a rank does in a factorisation: communication, meetings, solution, report
 """
 
 from __future__ import annotations
@@ -27,9 +23,9 @@ from ckpt.abft.errors import (
     Singular,
     TooManyLost,
 )
-from ckpt.abft.lu import solve
-from ckpt.abft.matrix import Grid, Matrix
-from ckpt.abft.report import Loss, Report, Solution
+from ckpt.abft.solver.matrix import Grid, Matrix
+from ckpt.abft.solver.report import Loss, Report, Solution
+from ckpt.abft.solver.solve import solve
 
 __all__ = [
     "AbftError",

@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from ckpt import MPI, abft
-from ckpt.abft.local import Local
+from ckpt.abft.numbers.local import Local
 
 here = []
 make = Local.__init__

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ckpt.abft import plan, steps
-from ckpt.abft.grid import Place, Shape
-from ckpt.abft.plan import Course, Decision, State, Transfer
-from ckpt.abft.steps import Op, Share
+from ckpt.abft.decisions import plan, steps
+from ckpt.abft.decisions.grid import Place, Shape
+from ckpt.abft.decisions.plan import Course, Decision, State, Transfer
+from ckpt.abft.decisions.steps import Op, Share
 
 LOCAL = ("factorise", "solve", "apply", "combine")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ckpt.abft import plan, steps
-from ckpt.abft.encoding import Replacement
+from ckpt.abft.decisions import plan, steps
+from ckpt.abft.decisions.encoding import Replacement
+from ckpt.abft.decisions.grid import Column, Roles, Shape
 from ckpt.abft.errors import TooManyLost
-from ckpt.abft.grid import Column, Roles, Shape
 from tests.seeds import seed_of_the_commit
 from tests.unit.ckpt.abft import model
 

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.dense import factorise, solve_lower
-from ckpt.abft.encoding import signs
+from ckpt.abft.decisions.encoding import signs
+from ckpt.abft.decisions.grid import Shape
+from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import Singular
-from ckpt.abft.grid import Shape
-from ckpt.abft.steps import Share
-from ckpt.abft.verify import Sums
+from ckpt.abft.numbers.dense import factorise, solve_lower
+from ckpt.abft.numbers.verify import Sums
 
 __all__ = ["Local", "Panel", "Update", "bytes_of", "moves"]
 

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt import MPI
-from ckpt.abft.local import bytes_of
-from ckpt.abft.plan import State
+from ckpt.abft.decisions.plan import State
+from ckpt.abft.numbers.local import bytes_of
 from ckpt.mpi import MpiException
 
 __all__ = ["Hook", "Interrupted", "Link"]

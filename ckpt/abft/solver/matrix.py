@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt import MPI
-from ckpt.abft.encoding import signs
+from ckpt.abft.decisions.encoding import signs
+from ckpt.abft.decisions.grid import Place, Shape
 from ckpt.abft.errors import GridError, InputError
-from ckpt.abft.grid import Place, Shape
-from ckpt.abft.link import Hook
-from ckpt.abft.local import Local
+from ckpt.abft.numbers.local import Local
+from ckpt.abft.solver.link import Hook
 
 __all__ = ["Grid", "Matrix", "right_hand_sides"]
 

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from ckpt.abft import errors
-from ckpt.abft.backward import residual, residual_share, substitute
+from ckpt.abft.decisions.plan import Decision, State, decide, first_course, transformations
 from ckpt.abft.errors import AbftError, Inaccurate, InputError, RankFailed
-from ckpt.abft.link import Interrupted, Link
-from ckpt.abft.matrix import Matrix, right_hand_sides
-from ckpt.abft.member import Member
-from ckpt.abft.plan import Decision, State, decide, first_course, transformations
-from ckpt.abft.report import Loss, Report, Solution
-from ckpt.abft.verify import Corrupt
+from ckpt.abft.numbers.verify import Corrupt
+from ckpt.abft.solver.backward import residual, residual_share, substitute
+from ckpt.abft.solver.link import Interrupted, Link
+from ckpt.abft.solver.matrix import Matrix, right_hand_sides
+from ckpt.abft.solver.member import Member
+from ckpt.abft.solver.report import Loss, Report, Solution
 
 __all__ = ["RESIDUAL_BOUND", "solve"]
 

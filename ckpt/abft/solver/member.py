@@ -5,7 +5,7 @@ link.py. Between two steps a member is consistent: `step` says which panels it h
 or others may need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix,
 and no communication is in it. So an `Interrupted` may come out of any call.
 
-Not here: what is done around the steps (lu.py), the triangular solve at the end (backward.py).
+Not here: what is done around the steps (solve.py), the triangular solve at the end (backward.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.grid import Place
-from ckpt.abft.link import Link
-from ckpt.abft.local import Local, Panel, Update
-from ckpt.abft.matrix import Matrix
-from ckpt.abft.plan import Course, Decision, State, Transfer
-from ckpt.abft.steps import WINDOW, Op, operations, share_operations, trailing_group
+from ckpt.abft.decisions.grid import Place
+from ckpt.abft.decisions.plan import Course, Decision, State, Transfer
+from ckpt.abft.decisions.steps import WINDOW, Op, operations, share_operations, trailing_group
+from ckpt.abft.numbers.local import Local, Panel, Update
+from ckpt.abft.solver.link import Link
+from ckpt.abft.solver.matrix import Matrix
 
 __all__ = ["Member", "tag"]
 

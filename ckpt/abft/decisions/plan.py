@@ -35,11 +35,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ckpt.abft.broadcast import resend
-from ckpt.abft.encoding import Replacement
+from ckpt.abft.decisions.broadcast import resend
+from ckpt.abft.decisions.encoding import Replacement
+from ckpt.abft.decisions.grid import Column, Roles, Shape, assign
+from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import TooManyLost
-from ckpt.abft.grid import Column, Roles, Shape, assign
-from ckpt.abft.steps import Share
 
 __all__ = ["Course", "Decision", "State", "Transfer", "decide", "first_course", "transformations"]
 

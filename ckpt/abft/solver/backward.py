@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.dense import solve_upper
-from ckpt.abft.encoding import solution
-from ckpt.abft.member import Member, tag
-from ckpt.abft.plan import transformations
+from ckpt.abft.decisions.encoding import solution
+from ckpt.abft.decisions.plan import transformations
+from ckpt.abft.numbers.dense import solve_upper
+from ckpt.abft.solver.member import Member, tag
 
 __all__ = ["Shares", "residual", "residual_share", "substitute"]
 
