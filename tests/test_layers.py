@@ -30,7 +30,7 @@ PURE = {
     "ckpt": "errors",
     "ckpt.abft": "errors",
     "ckpt.abft.decisions": "broadcast encoding grid plan steps",
-    "ckpt.abft.numbers": "dense local verify",
+    "ckpt.abft.numbers": "arrays checked dense local verify",
     "ckpt.abft.solver": "report",
     "ckpt.capture": "check_budget choice search stalls",
     "ckpt.compat": "interpreter",

@@ -78,7 +78,7 @@ ORDER = (
     *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
     "ckpt.reduction",
     *("ckpt.diagnosis.handlers", "ckpt.diagnosis"),
-    *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft"),
+    *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft.operations", "ckpt.abft"),
     "ckpt.redundancy",
     *(
         "ckpt.controller.supervision",

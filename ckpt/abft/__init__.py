@@ -9,6 +9,7 @@ Under ``ckpt run -n 6 --on-failure continue``. Needs numpy.
 
     decisions/   who holds what, the operations of a step, what all decide after a death; pure
     numbers/     what one process computes; wrong numbers
+    operations/  products, iterations, factors
     solver/      what a rank does in a factorisation: communication, meetings, solution, report
 """
 
@@ -22,13 +23,17 @@ from ckpt.abft.errors import (
     RankFailed,
     Singular,
     TooManyLost,
+    WrongProduct,
 )
+from ckpt.abft.numbers.checked import Finding
+from ckpt.abft.operations.product import checked_matmul
 from ckpt.abft.solver.matrix import Grid, Matrix
 from ckpt.abft.solver.report import Loss, Report, Solution
 from ckpt.abft.solver.solve import solve
 
 __all__ = [
     "AbftError",
+    "Finding",
     "Grid",
     "GridError",
     "Inaccurate",
@@ -40,5 +45,7 @@ __all__ = [
     "Singular",
     "Solution",
     "TooManyLost",
+    "WrongProduct",
+    "checked_matmul",
     "solve",
 ]

@@ -9,6 +9,7 @@
         ├── Singular        a pivot is exactly zero
         ├── TooManyLost     more process columns are gone than the checksums replace
         ├── Inaccurate      the solution does not solve the system: the residual is too large
+        ├── WrongProduct    a product is wrong each time it is computed
         └── RankFailed      another rank raised an exception in the solve; says which one and its text
 """
 
@@ -16,7 +17,16 @@ from __future__ import annotations
 
 from ckpt.errors import CkptError
 
-__all__ = ["AbftError", "GridError", "Inaccurate", "InputError", "RankFailed", "Singular", "TooManyLost"]
+__all__ = [
+    "AbftError",
+    "GridError",
+    "Inaccurate",
+    "InputError",
+    "RankFailed",
+    "Singular",
+    "TooManyLost",
+    "WrongProduct",
+]
 
 
 class AbftError(CkptError):
@@ -45,3 +55,7 @@ class Inaccurate(AbftError, ArithmeticError):
 
 class RankFailed(AbftError):
     """A rank raised an exception in the middle of a solve; all others raise this one, which has its text."""
+
+
+class WrongProduct(AbftError, ArithmeticError):
+    """A product has wrong numbers each time it is computed: the hardware must not be trusted."""
