@@ -26,6 +26,7 @@ from ckpt.abft.errors import (
     WrongProduct,
 )
 from ckpt.abft.numbers.checked import Finding
+from ckpt.abft.operations.matmul import matmul
 from ckpt.abft.operations.product import checked_matmul
 from ckpt.abft.solver.matrix import Grid, Matrix
 from ckpt.abft.solver.report import Loss, Report, Solution
@@ -47,5 +48,6 @@ __all__ = [
     "TooManyLost",
     "WrongProduct",
     "checked_matmul",
+    "matmul",
     "solve",
 ]

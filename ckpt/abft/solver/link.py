@@ -19,18 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ckpt import MPI
-from ckpt.abft.decisions.plan import State
 from ckpt.abft.numbers.local import bytes_of
 from ckpt.mpi import MpiException
 
 __all__ = ["Hook", "Interrupted", "Link"]
 
+
+class _State(Protocol):
+    @property
+    def rank(self) -> int: ...
+
+
+S = TypeVar("S", bound=_State)
 Hook = Callable[[str, str], None]
 Array = npt.NDArray[Any]
 
@@ -94,13 +100,13 @@ class Link:
             with self._call("revoke"):
                 self._comm.Revoke()
 
-    def meet(self, state: State) -> dict[int, State]:
+    def meet(self, state: S) -> dict[int, S]:
         """Everybody's state, the same at every rank that returns; only of living ranks. Ends what is under way."""
         while True:
             with self._call("shrink"):
                 comm = self._comm.Shrink()
             self._comm, self._own = comm, True
-            states: list[State] = []
+            states: list[S] = []
             try:
                 with self._call("allgather"):
                     states = comm.allgather(state)

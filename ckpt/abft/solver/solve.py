@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from ckpt.abft import errors
 from ckpt.abft.decisions.plan import Decision, State, decide, first_course, transformations
-from ckpt.abft.errors import AbftError, Inaccurate, InputError, RankFailed
+from ckpt.abft.errors import GridError, Inaccurate, InputError, RankFailed
 from ckpt.abft.numbers.verify import Corrupt
 from ckpt.abft.solver.backward import residual, residual_share, substitute
 from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.matrix import Matrix, right_hand_sides
 from ckpt.abft.solver.member import Member
+from ckpt.abft.solver.protected import log_corrected, log_loss, raise_problems, told
 from ckpt.abft.solver.report import Loss, Report, Solution
 
 __all__ = ["RESIDUAL_BOUND", "solve"]
@@ -58,6 +58,10 @@ def solve(
     """
     if not isinstance(A, Matrix):
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
+    if A.grid.redundant > 1:
+        raise GridError(
+            f"a factorisation has one column of checksums, and the grid has redundant={A.grid.redundant}: take 1 or 0"
+        )
     if on_loss not in _ON_LOSS:
         raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
     if not isinstance(verify, (int, np.integer)) or verify < 0:
@@ -74,7 +78,7 @@ class _Solve:
         try:
             right = right_hand_sides(matrix, b)
         except InputError as error:
-            right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), _told(error)
+            right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), told(error)
         given = f"b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
         self.signature = f"{matrix.signature()} {given}"
         self.link = Link(matrix.grid.comm, matrix.grid.hook)
@@ -105,13 +109,13 @@ class _Solve:
                 self.seen_ns = self.seen_ns or time.perf_counter_ns()
                 self.member.give_up_data()
             except Exception as error:
-                original, self.problem = error, _told(error)
+                original, self.problem = error, told(error)
             if self.problem is not None or self.seen_ns:
                 self.link.end()
             try:
                 decision = self._meet()
-            except RankFailed as told:
-                raise (original if original is not None else told) from None
+            except RankFailed as failed:
+                raise (original if original is not None else failed) from None
         return True
 
     def _go(self, decision: Decision) -> None:
@@ -135,27 +139,13 @@ class _Solve:
                 checked=self.checked, problem=self.problem, signature=self.signature, remarks=self.shares
             )
         )
-        self._raise_problems()
+        raise_problems(self.states, "solve")
         if first:
             grid = self.matrix.grid
             course = first_course(member.shape, tuple(sorted(states)), bool(grid.redundant), self.on_loss)
             return Decision("start", course)
         assert member.course is not None
         return decide(member.course, states, self.restore)
-
-    def _raise_problems(self) -> None:
-        """Raise what a rank has told, at all ranks; the lowest one's, if there are several."""
-        for rank, state in sorted(self.states.items()):
-            if state.problem is not None:
-                name, _, text = state.problem.partition(": ")
-                kind = getattr(errors, name, None)
-                if kind is None:
-                    raise RankFailed(f"rank {rank} raised {state.problem}")
-                raise kind(f"rank {rank}: {text}")
-        told = {state.signature: rank for rank, state in sorted(self.states.items(), reverse=True)}
-        if len(told) > 1:
-            (one, at), (other, there) = sorted(told.items(), key=lambda item: item[1])[:2]
-            raise InputError(f"ranks {at} and {there} called solve with different arguments: {one}; {other}")
 
     def _note(self, decision: Decision, before: int) -> None:
         course = decision.course
@@ -166,9 +156,10 @@ class _Solve:
             now = time.perf_counter_ns()
             took_ms = (now - (self.seen_ns or now)) / 1e6
             behind = max(0, course.base - before) if self.member.place is not None and before >= 0 else 0
-            self.losses.append(
-                Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
-            )
+            loss = Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
+            self.losses.append(loss)
+            if self.link.rank == min(self.states):
+                log_loss("solve", loss, recovered=self.on_loss == "recover")
         self.seen_ns = 0
 
     def _result(self) -> Solution:
@@ -182,6 +173,8 @@ class _Solve:
                 f"be used. Either fill gives other numbers each time, or a number was wrong in memory"
             )
         course = member.course
+        if self.link.rank == min(self.states):
+            log_corrected("solve", sum(state.corrected for state in self.states.values()))
         x = member.solution[:, 0] if self.flat else member.solution
         report = Report(
             order=matrix.n,
@@ -196,14 +189,6 @@ class _Solve:
             remarks=_remarks(shares, matrix),
         )
         return Solution.of(x, report)
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, AbftError):
-        text = str(error)
-    else:
-        text = " ".join(str(error).split()) or "(no text)"
-    return f"{type(error).__name__}: {text}"
 
 
 def _remarks(shares: list[tuple[float, ...]], matrix: Matrix) -> tuple[str, ...]:

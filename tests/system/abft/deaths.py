@@ -23,13 +23,23 @@ from ckpt import MPI, abft
 
 options = json.loads(sys.argv[1])
 P, Q, n, nb = (options[name] for name in ("P", "Q", "n", "nb"))
-wanted = P * (Q + 1) + options["spares"]
+wanted = P * (Q + options.get("redundant", 1)) + options["spares"]
 world = MPI.COMM_WORLD
 random = np.random.default_rng(options.get("seed", 1))
 matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, (n, 2))
 if options.get("dtype", "float64") != "float64":
     matrix, right = matrix.astype(options["dtype"]), right.astype(options["dtype"])
-truth = np.linalg.solve(matrix, right)
+
+OPERATIONS = {
+    "solve": lambda grid: abft.solve(
+        grid.matrix(n, nb=nb, fill=matrix), right, on_loss=options.get("on_loss", "hot")
+    ),
+    "matmul": lambda grid: abft.matmul(
+        grid.matrix(n, nb=nb, fill=matrix), grid.matrix(n, nb=nb, fill=matrix.T.copy())
+    ),
+}
+TRUTH = {"solve": lambda: np.linalg.solve(matrix, right), "matmul": lambda: matrix @ matrix.T}
+truth = TRUTH[options.get("operation", "solve")]()
 close = 1e4 * np.finfo(matrix.dtype).eps * np.linalg.cond(matrix) * np.abs(truth).max()
 
 for number, deaths in enumerate(options["rounds"]):
@@ -52,9 +62,9 @@ for number, deaths in enumerate(options["rounds"]):
         if count in mine:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    grid = abft.Grid(P, Q, comm=part, hook=hook)
+    grid = abft.Grid(P, Q, redundant=options.get("redundant", 1), comm=part, hook=hook)
     try:
-        x = abft.solve(grid.matrix(n, nb=nb, fill=matrix), right, on_loss=options.get("on_loss", "hot"))
+        x = OPERATIONS[options.get("operation", "solve")](grid)
     except abft.TooManyLost as error:
         print(number, "lost", error, flush=True)
         continue
