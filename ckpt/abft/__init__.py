@@ -20,12 +20,16 @@ from ckpt.abft.errors import (
     GridError,
     Inaccurate,
     InputError,
+    NotConverged,
+    NotLinear,
+    NotPositive,
     RankFailed,
     Singular,
     TooManyLost,
     WrongProduct,
 )
 from ckpt.abft.numbers.checked import Finding
+from ckpt.abft.operations.cg import cg
 from ckpt.abft.operations.matmul import matmul
 from ckpt.abft.operations.product import checked_matmul
 from ckpt.abft.solver.matrix import Grid, Matrix
@@ -41,12 +45,16 @@ __all__ = [
     "InputError",
     "Loss",
     "Matrix",
+    "NotConverged",
+    "NotLinear",
+    "NotPositive",
     "RankFailed",
     "Report",
     "Singular",
     "Solution",
     "TooManyLost",
     "WrongProduct",
+    "cg",
     "checked_matmul",
     "matmul",
     "solve",

@@ -10,6 +10,9 @@
         ├── TooManyLost     more process columns are gone than the checksums replace
         ├── Inaccurate      the solution does not solve the system: the residual is too large
         ├── WrongProduct    a product is wrong each time it is computed
+        ├── NotLinear       an operation is not linear, or not its own adjoint
+        ├── NotPositive     a matrix is not positive definite
+        ├── NotConverged    an iteration has ended without a solution
         └── RankFailed      another rank raised an exception in the solve; says which one and its text
 """
 
@@ -22,6 +25,9 @@ __all__ = [
     "GridError",
     "Inaccurate",
     "InputError",
+    "NotConverged",
+    "NotLinear",
+    "NotPositive",
     "RankFailed",
     "Singular",
     "TooManyLost",
@@ -59,3 +65,15 @@ class RankFailed(AbftError):
 
 class WrongProduct(AbftError, ArithmeticError):
     """A product has wrong numbers each time it is computed: the hardware must not be trusted."""
+
+
+class NotLinear(AbftError, ValueError):
+    """The program's operation is not linear, or not its own adjoint where it must be."""
+
+
+class NotPositive(AbftError, ArithmeticError):
+    """The matrix is not positive definite."""
+
+
+class NotConverged(AbftError, ArithmeticError):
+    """An iteration has ended without a solution."""

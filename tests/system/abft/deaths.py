@@ -29,6 +29,7 @@ random = np.random.default_rng(options.get("seed", 1))
 matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, (n, 2))
 if options.get("dtype", "float64") != "float64":
     matrix, right = matrix.astype(options["dtype"]), right.astype(options["dtype"])
+positive = matrix @ matrix.conj().T / n + np.eye(n, dtype=matrix.dtype)
 
 OPERATIONS = {
     "solve": lambda grid: abft.solve(
@@ -37,10 +38,22 @@ OPERATIONS = {
     "matmul": lambda grid: abft.matmul(
         grid.matrix(n, nb=nb, fill=matrix), grid.matrix(n, nb=nb, fill=matrix.T.copy())
     ),
+    "cg": lambda grid: abft.cg(grid.matrix(n, nb=nb, fill=positive), right[:, 0]),
+    "cg of a function": lambda grid: abft.cg(lambda x, rows: positive[rows] @ x, right[:, 0], grid=grid),
 }
-TRUTH = {"solve": lambda: np.linalg.solve(matrix, right), "matmul": lambda: matrix @ matrix.T}
+TRUTH = {
+    "solve": lambda: np.linalg.solve(matrix, right),
+    "matmul": lambda: matrix @ matrix.T,
+    "cg": lambda: np.linalg.solve(positive, right[:, 0]),
+    "cg of a function": lambda: np.linalg.solve(positive, right[:, 0]),
+}
 truth = TRUTH[options.get("operation", "solve")]()
-close = 1e4 * np.finfo(matrix.dtype).eps * np.linalg.cond(matrix) * np.abs(truth).max()
+close = (
+    (1e6 if "cg" in options.get("operation", "") else 1e4)
+    * np.finfo(matrix.dtype).eps
+    * np.linalg.cond(matrix)
+    * np.abs(truth).max()
+)
 
 for number, deaths in enumerate(options["rounds"]):
     world = world.Shrink()
