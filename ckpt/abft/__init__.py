@@ -30,6 +30,7 @@ from ckpt.abft.errors import (
 )
 from ckpt.abft.numbers.checked import Finding
 from ckpt.abft.operations.cg import cg
+from ckpt.abft.operations.encoded import Encoded
 from ckpt.abft.operations.matmul import matmul
 from ckpt.abft.operations.product import checked_matmul
 from ckpt.abft.solver.matrix import Grid, Matrix
@@ -38,6 +39,7 @@ from ckpt.abft.solver.solve import solve
 
 __all__ = [
     "AbftError",
+    "Encoded",
     "Finding",
     "Grid",
     "GridError",

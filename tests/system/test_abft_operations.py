@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ pytest.importorskip("numpy")
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(4)]
 
 PROGRAMS = Path(__file__).with_name("abft")
-MOST_CALLS = {"matmul": 130, "cg": 600}
+MOST_CALLS = {"matmul": 130, "cg": 600, "encoded": 140}
 """By operation: of the hook, before and after each call counted apart, in jobs as `died_at` has them."""
 
 
@@ -109,3 +110,62 @@ def test_the_log_of_the_job_says_what_became_of_a_death(start: Callable[..., Job
             (event, operation, [1], 1)
         ], job.report()
         assert 0 < said[0]["step"] < said[0]["steps"] == 8
+
+
+# ---- inputs ------------------------------------------------------------------------------------------------
+
+RIGHT = [
+    *(f"product of order {n}" for n in (0, 1, 2, 7, 39, 40)),
+    *(f"product {kind}" for kind in ("float32", "complex64", "complex128")),
+    *(f"product on {grid}" for grid in ("1 × 1 + 1", "3 × 1 + 1", "1 × 5 + 1", "2 × 3 + 0", "1 × 3 + 2")),
+    *(f"product on {grid}" for grid in ("1 × 4 + 2", "2 × 2 + 1")),
+    "product of large and small numbers",
+    *(f"cg of order {n}" for n in (0, 1, 3, 40)),
+    *(f"cg of {what}" for what in ("a function", "complex numbers", "tiny numbers", "integers", "zero")),
+    *("cg in float32", "cg with a wrong number"),
+    *("sums", "applied", "complex multiples", "whole", "in float32", "on all ranks", "no numbers"),
+    "changes what it is given",
+]
+REFUSED = {
+    "product with an array": r"InputError: B must be made by grid.matrix\(\), not ndarray",
+    "product of another grid": r"InputError: A and B must be matrices of the same grid",
+    "product of other blocks": r"InputError: A and B must have the same order, block size and kind: .*8.*5",
+    "product of other kinds": r"InputError: A and B must have the same order, .*float64.*float32",
+    "product with nan": r"InputError: rank \d: A\[17, 3\] is nan: checksums need finite numbers",
+    "different products": r"InputError: ranks 0 and 3 called matmul with different arguments",
+    "never the same product": r"Inaccurate: the product differs from A·\(B·x\) by .*fill gives other numbers each",
+    "cg, not linear": r"NotLinear: rank \d: rows \d+:\d+ of A·p are not what A·s says.*its own adjoint",
+    "cg, affine": r"NotLinear: rank \d",
+    "cg, not its own adjoint": r"NotLinear: rank \d",
+    "cg, negative": r"NotPositive: rank \d: p·A·p is -.* in iteration 0",
+    "cg, few iterations": r"NotConverged: 3 iterations have brought the residual to .* not to 1e-10",
+    "cg, a shape": r"InputError: rank \d: op gave an array of \(40,\) for rows 0:6, not of \(6,\)",
+    "cg, nan": r"InputError: rank \d: op gave nan for row \d",
+    "cg, b with nan": r"InputError: rank 0: b\[1\] is not finite",
+    "cg, two vectors": r"InputError: rank 0: b must be one vector, and its shape is \(40, 2\)",
+    "cg, different": r"InputError: ranks 0 and 4 called cg with different arguments",
+    "cg of a number": r"InputError: op must be a matrix of the grid, or a function",
+    "integer parts": r"InputError: rank 0: part \(0, 0\) is of int64: encoded arrays are of float32",
+    "parts of another grid": r"InputError: rank 0: parts must be of shape \(2, 2, …\), not of \(3, 2, 3\)",
+    "parts with nan": r"InputError: rank \d: part \(1, 0\) is nan at \(2, 1\)",
+    "parts of different shapes": r"InputError: rank \d: part \(\d, 1\) is float64 of \(3,\), and part \(0, 0\) is .*\(2,\)",
+    "not linear": r"NotLinear: the operation is not linear: op\(a·u \+ v\) differs",
+    "not linear at all": r"NotLinear",
+    "integers come out": r"InputError: the operation gave int64",
+    "another shape": r"InputError: an encoded array of the same grid is added",
+    "times text": r"InputError: an encoded array is multiplied by a finite number, not by 'a'",
+    "times nan": r"InputError: an encoded array is multiplied by a finite number, not by nan",
+    "not the same for all": r"Inaccurate: checksums differ from the sums of the parts by 0.00",
+}
+
+
+def test_good_inputs_are_computed_and_bad_ones_refused_at_all_ranks_alike(start: Callable[..., Job]) -> None:
+    job = start(PROGRAMS / "operations.py", ranks=6, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    told = Counter(line for rank in range(6) for line in job.output(rank).splitlines())
+    assert set(told.values()) == {6}, [line for line, count in told.items() if count != 6]
+    found = dict(line.split(" | ") for line in told)
+    wanted = {**dict.fromkeys(RIGHT, r"\w+ True"), **REFUSED}
+    assert found.keys() == wanted.keys()
+    for name, outcome in found.items():
+        assert re.match(wanted[name], outcome), f"{name}: {outcome}"

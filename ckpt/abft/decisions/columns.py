@@ -81,10 +81,7 @@ class Layout:
     @property
     def replaced(self) -> int:
         """How many columns of data are checksums."""
-        return sum(
-            any(weight != (q == v) for q, weight in enumerate(row))
-            for v, row in enumerate(self.weights[: self.Q])
-        )
+        return sum(not self.is_true(v) for v in range(self.Q))
 
     def after(
         self, living: Iterable[int], complete: Iterable[int]
@@ -160,14 +157,26 @@ class Layout:
     def mixture(self, check: int) -> Array:
         """By how much each held column of data counts in the checksums of column `check`."""
         held = np.array(self.weights[: self.Q])
-        return np.linalg.solve(held.T, np.array(self.weights[check]))
+        return _without_noise(np.linalg.solve(held.T, np.array(self.weights[check])))
+
+    def back(self) -> Array:
+        """The inverse of the weights of what is held as data: by how much each held column counts in each true part."""
+        return _without_noise(np.linalg.inv(np.array(self.weights[: self.Q])))
+
+    def turned_back(self) -> Layout:
+        """With true parts in all columns of data."""
+        identity = tuple(tuple(float(q == v) for q in range(self.Q)) for v in range(self.Q))
+        return replace(self, weights=(*identity, *self.weights[self.Q :]))
+
+    def is_true(self, v: int) -> bool:
+        """Does column v of data hold a true part?"""
+        return all(weight == (q == v) for q, weight in enumerate(self.weights[v]))
 
     def parts(self, held: Array) -> Array:
         """The true parts X_0 … X_(Q-1) of what the columns of data hold; both with the column as first index."""
         if not self.replaced:
             return held
-        back = np.linalg.inv(np.array(self.weights[: self.Q]))
-        back[np.abs(back) < 1e-14] = 0
+        back = self.back()
         found = np.zeros_like(held)
         for q in range(self.Q):
             for v in range(self.Q):
@@ -205,6 +214,11 @@ def first_layout(
         lost=() if before is None else (*before.lost, *(rank for rank in before.ranks if rank not in living)),
         degrees=tuple(range(checks)),
     )
+
+
+def _without_noise(weights: Array) -> Array:
+    """What is zero but for rounding is zero, so that all ranks agree on who sends."""
+    return np.where(np.abs(weights) < 1e-12, 0.0, weights)
 
 
 def _row(degree: int, Q: int) -> tuple[float, ...]:

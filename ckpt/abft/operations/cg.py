@@ -115,7 +115,9 @@ class _Gradients(Protected):
         self.op, self.grid, self.verify, self.tolerance = op, grid, verify, tolerance
         self.most = 10 * n if iterations is None else int(iterations)
         what = op.signature() if isinstance(op, Matrix) else f"a function, {self.b.dtype}"
-        signature = f"{what} b={zlib.crc32(self.b.tobytes()):08x}({n},) {tolerance} {self.most} {verify}"
+        signature = (
+            f"{what} b={self.scale}·{zlib.crc32(self.b.tobytes()):08x}({n},) {tolerance} {self.most} {verify}"
+        )
         super().__init__(grid.comm, grid.hook, signature, problem)
         self.x, self.r, self.p = np.zeros_like(self.b), self.b.copy(), self.b.copy()
         self.norm = float(np.linalg.norm(self.b))

@@ -122,6 +122,18 @@ class Link:
                 self._index = {state.rank: place for place, state in enumerate(states)}
                 return {state.rank: state for state in states}
 
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Who was at the last meeting."""
+        return tuple(sorted(self._index))
+
+    def agree(self, value: int) -> int:
+        """The bitwise and of all ranks' values. Raises Interrupted: before the first meeting, or somebody has died."""
+        if not self._own:
+            raise Interrupted("nobody has met yet")
+        with self._call("agree"):
+            return int(self._comm.Agree(value))
+
     def close(self) -> None:
         """Let go of the communicator."""
         if self._own:

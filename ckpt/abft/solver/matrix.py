@@ -51,6 +51,7 @@ class Grid:
         if not isinstance(redundant, (int, np.integer)) or not 0 <= redundant <= Q:
             raise GridError(f"redundant must be 0 to Q={Q} columns of checksums, not {redundant!r}")
         self.P, self.Q, self.redundant, self.hook = int(P), int(Q), int(redundant), hook
+        self.ledger: Any = None  # of encoded arrays, once there are any
         self.comm = MPI.COMM_WORLD if comm is None else comm
         needed = self.P * (self.Q + self.redundant)
         if self.comm.size < needed:

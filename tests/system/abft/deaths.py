@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -29,6 +30,38 @@ random = np.random.default_rng(options.get("seed", 1))
 matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, (n, 2))
 if options.get("dtype", "float64") != "float64":
     matrix, right = matrix.astype(options["dtype"]), right.astype(options["dtype"])
+stack = random.normal(size=(P, Q, n, 2))
+
+
+def iterated(grid):
+    """Some steps of a linear iteration on two arrays, all of whose calls may see a death."""
+    x, y = abft.Encoded(lambda p, q: stack[p, q], grid=grid), abft.Encoded(stack[:, :, ::-1], grid=grid)
+    for step in range(6):
+        x = x.apply(multiplied) + 0.5 * y
+        x.replace()
+        if step == 3:
+            x.recover(y)
+    x.verify()
+    found = x.parts().view(Found)
+    found.report = SimpleNamespace(residual=0.0, losses=x.losses)
+    return found
+
+
+class Found(np.ndarray):
+    report = None
+
+
+def multiplied(part):
+    return matrix @ part
+
+
+def expected():
+    x = stack
+    for _ in range(6):
+        x = matrix @ x + 0.5 * stack[:, :, ::-1]
+    return x
+
+
 positive = matrix @ matrix.conj().T / n + np.eye(n, dtype=matrix.dtype)
 
 OPERATIONS = {
@@ -40,8 +73,10 @@ OPERATIONS = {
     ),
     "cg": lambda grid: abft.cg(grid.matrix(n, nb=nb, fill=positive), right[:, 0]),
     "cg of a function": lambda grid: abft.cg(lambda x, rows: positive[rows] @ x, right[:, 0], grid=grid),
+    "encoded": iterated,
 }
 TRUTH = {
+    "encoded": lambda: expected(),
     "solve": lambda: np.linalg.solve(matrix, right),
     "matmul": lambda: matrix @ matrix.T,
     "cg": lambda: np.linalg.solve(positive, right[:, 0]),
