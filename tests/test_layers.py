@@ -29,8 +29,8 @@ MOST_FILES = 15  # of a room, beside its __init__.py
 PURE = {
     "ckpt": "errors",
     "ckpt.abft": "errors",
-    "ckpt.abft.decisions": "broadcast columns encoding grid plan steps",
-    "ckpt.abft.numbers": "arrays checked dense local verify",
+    "ckpt.abft.decisions": "broadcast columns copies encoding grid plan steps",
+    "ckpt.abft.numbers": "arrays checked dense local methods verify",
     "ckpt.abft.solver": "report",
     "ckpt.capture": "check_budget choice search stalls",
     "ckpt.compat": "interpreter",

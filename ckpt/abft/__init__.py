@@ -31,6 +31,7 @@ from ckpt.abft.errors import (
 from ckpt.abft.numbers.checked import Finding
 from ckpt.abft.operations.cg import cg
 from ckpt.abft.operations.encoded import Encoded
+from ckpt.abft.operations.factors import LU, QR, cholesky, lu, qr
 from ckpt.abft.operations.matmul import matmul
 from ckpt.abft.operations.product import checked_matmul
 from ckpt.abft.solver.matrix import Grid, Matrix
@@ -45,11 +46,13 @@ __all__ = [
     "GridError",
     "Inaccurate",
     "InputError",
+    "LU",
     "Loss",
     "Matrix",
     "NotConverged",
     "NotLinear",
     "NotPositive",
+    "QR",
     "RankFailed",
     "Report",
     "Singular",
@@ -58,6 +61,9 @@ __all__ = [
     "WrongProduct",
     "cg",
     "checked_matmul",
+    "cholesky",
+    "lu",
     "matmul",
+    "qr",
     "solve",
 ]

@@ -81,10 +81,10 @@ def _unknowns(member: Member) -> Array:
     return found
 
 
-def residual_share(member: Member) -> Shares:
+def residual_share(member: Member, x: Array, right: Array) -> Shares:
     """(largest |b - A·x|, largest sum of a row of |A|, largest and smallest |A_ij| that is not 0) of this rank's rows."""
-    matrix, course, x = member.matrix, member.course, member.solution
-    assert course is not None and x is not None
+    matrix, course = member.matrix, member.course
+    assert course is not None
     ranks = course.roles.ranks()
     worst, norm, largest, smallest = 0.0, 0.0, 0.0, np.inf
     for i in range(ranks.index(member.link.rank), -(-matrix.n // matrix.nb), len(ranks)):
@@ -92,7 +92,7 @@ def residual_share(member: Member) -> Shares:
         numbers = matrix.numbers(rows, slice(0, matrix.n))
         sizes = np.abs(numbers)
         wide = np.complex128 if numbers.dtype.kind == "c" else np.float64
-        difference = np.abs(member.right[rows] - numbers.astype(wide) @ x.astype(wide))
+        difference = np.abs(right[rows] - numbers.astype(wide) @ x.astype(wide))
         worst = max(worst, float(difference.max(initial=0.0)) if np.isfinite(difference).all() else np.inf)
         norm = max(norm, float(sizes.sum(axis=1, dtype=np.float64).max()))
         largest = max(largest, float(sizes.max()))
@@ -100,12 +100,11 @@ def residual_share(member: Member) -> Shares:
     return worst, norm, largest, smallest
 
 
-def residual(member: Member, shares: list[Shares]) -> float:
+def residual(member: Member, shares: list[Shares], x: Array, right: Array) -> float:
     """max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n), of all ranks' shares; ε: half the distance of 1 to the next number."""
-    assert member.solution is not None
     worst, norm = (max(share[place] for share in shares) for place in (0, 1))
-    x, b = (float(np.abs(array).max(initial=0.0)) for array in (member.solution, member.right))
-    scale = float(np.finfo(member.matrix.dtype).eps) / 2 * (norm * x + b) * member.shape.n
+    sizes = (float(np.abs(array).max(initial=0.0)) for array in (x, right))
+    scale = float(np.finfo(member.matrix.dtype).eps) / 2 * (norm * next(sizes) + next(sizes)) * member.shape.n
     if worst == 0:
         return 0.0
     return worst / scale if scale > 0 else float("inf")

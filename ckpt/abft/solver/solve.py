@@ -23,15 +23,16 @@ import numpy as np
 
 from ckpt.abft.decisions.plan import Decision, State, decide, first_course, transformations
 from ckpt.abft.errors import GridError, Inaccurate, InputError, RankFailed
+from ckpt.abft.numbers.local import Array
 from ckpt.abft.numbers.verify import Corrupt
 from ckpt.abft.solver.backward import residual, residual_share, substitute
 from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.matrix import Matrix, right_hand_sides
-from ckpt.abft.solver.member import Member
+from ckpt.abft.solver.member import Member, Method
 from ckpt.abft.solver.protected import log_corrected, log_loss, raise_problems, told
 from ckpt.abft.solver.report import Loss, Report, Solution
 
-__all__ = ["RESIDUAL_BOUND", "solve"]
+__all__ = ["RESIDUAL_BOUND", "Task", "factorised", "solve"]
 
 RESIDUAL_BOUND = 16.0
 """Linpack's bound: a solution with a larger residual is wrong."""
@@ -66,11 +67,46 @@ def solve(
         raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
     if not isinstance(verify, (int, np.integer)) or verify < 0:
         raise InputError(f"verify must be a number of steps, not {verify!r}")
-    return _Solve(A, b, on_loss, restore, check, int(verify)).run()
+    return _Solve(A, b, on_loss, restore, check, int(verify), Task()).run()
+
+
+def factorised(A: Matrix, task: Task, check: bool, verify: int) -> Solution:
+    """The factors of A, as `task` makes them of what the steps leave behind. Lost columns are computed back at once."""
+    if not isinstance(A, Matrix):
+        raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
+    if A.grid.redundant > 1:
+        raise GridError(
+            f"a factorisation has one column of checksums, and the grid has redundant={A.grid.redundant}: take 1 or 0"
+        )
+    if not isinstance(verify, (int, np.integer)) or verify < 0:
+        raise InputError(f"verify must be a number of steps, not {verify!r}")
+    return _Solve(A, np.zeros((A.n, 0)), "recover", True, check, int(verify), task).run()
+
+
+class Task:
+    """What the steps are for. This one: the solution of a system."""
+
+    name = "solve"
+
+    @property
+    def method(self) -> Method:
+        return Method()
+
+    def finish(self, member: Member) -> Array:
+        """The result, of what the steps leave behind. May be interrupted, and begun again."""
+        return substitute(member)
+
+    def probe(self, member: Member) -> tuple[Array, Array]:
+        """x and b (n × r): A·x should be b."""
+        assert member.solution is not None
+        return member.solution, member.right
 
 
 class _Solve:
-    def __init__(self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool, verify: int) -> None:
+    def __init__(
+        self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool, verify: int, task: Task
+    ) -> None:
+        self.task = task
         self.began = time.perf_counter()
         self.matrix, self.on_loss, self.restore, self.check = matrix, on_loss, restore, check
         self.problem: str | None = None
@@ -79,10 +115,10 @@ class _Solve:
             right = right_hand_sides(matrix, b)
         except InputError as error:
             right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), told(error)
-        given = f"b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
+        given = f"{task.name} b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
         self.signature = f"{matrix.signature()} {given}"
         self.link = Link(matrix.grid.comm, matrix.grid.hook)
-        self.member = Member(self.link, matrix, right, verify)
+        self.member = Member(self.link, matrix, right, verify, task.method)
         self.losses: list[Loss] = []
         self.states: dict[int, State] = {}
         self.checked = 0
@@ -125,10 +161,10 @@ class _Solve:
         self._note(decision, before)
         if decision.what != "finish" and member.solution is None and self.matrix.n > 0:
             member.run_steps()
-            member.solution = np.ascontiguousarray(substitute(member))
+            member.solution = np.ascontiguousarray(self.task.finish(member))
         elif self.matrix.n == 0:
-            member.solution = member.right
-        self.shares = residual_share(member) if self.check and self.matrix.n else ()
+            member.solution = np.zeros(member.method.shape(0, member.right.shape[1]), dtype=self.matrix.dtype)
+        self.shares = residual_share(member, *self.task.probe(member)) if self.check and self.matrix.n else ()
         self.checked = decision.course.meetings
 
     def _meet(self) -> Decision:
@@ -139,10 +175,13 @@ class _Solve:
                 checked=self.checked, problem=self.problem, signature=self.signature, remarks=self.shares
             )
         )
-        raise_problems(self.states, "solve")
+        raise_problems(self.states, self.task.name)
         if first:
             grid = self.matrix.grid
-            course = first_course(member.shape, tuple(sorted(states)), bool(grid.redundant), self.on_loss)
+            keep = member.method.keep
+            course = first_course(
+                member.shape, tuple(sorted(states)), bool(grid.redundant), self.on_loss, keep
+            )
             return Decision("start", course)
         assert member.course is not None
         return decide(member.course, states, self.restore)
@@ -159,14 +198,14 @@ class _Solve:
             loss = Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
             self.losses.append(loss)
             if self.link.rank == min(self.states):
-                log_loss("solve", loss, recovered=self.on_loss == "recover")
+                log_loss(self.task.name, loss, recovered=self.on_loss == "recover")
         self.seen_ns = 0
 
     def _result(self) -> Solution:
         member, matrix = self.member, self.matrix
         assert member.course is not None and member.solution is not None
         shares = [state.remarks for state in self.states.values()]
-        value = residual(member, shares) if self.check and matrix.n else math.nan
+        value = residual(member, shares, *self.task.probe(member)) if self.check and matrix.n else math.nan
         if self.check and matrix.n and not value <= RESIDUAL_BOUND:
             raise Inaccurate(
                 f"the residual is {value:.3g}, and no more than {RESIDUAL_BOUND:.0f} can be rounding: the solution must not "
@@ -174,7 +213,7 @@ class _Solve:
             )
         course = member.course
         if self.link.rank == min(self.states):
-            log_corrected("solve", sum(state.corrected for state in self.states.values()))
+            log_corrected(self.task.name, sum(state.corrected for state in self.states.values()))
         x = member.solution[:, 0] if self.flat else member.solution
         report = Report(
             order=matrix.n,

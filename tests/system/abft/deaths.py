@@ -47,6 +47,28 @@ def iterated(grid):
     return found
 
 
+def lu(grid):
+    factors = abft.lu(grid.matrix(n, nb=nb, fill=matrix))
+    found = np.empty_like(matrix).view(Found)
+    found[factors.p] = factors.L @ factors.U
+    found.report = factors.report
+    return found
+
+
+def cholesky(grid):
+    factor = abft.cholesky(grid.matrix(n, nb=nb, fill=positive))
+    found = np.asarray(factor @ factor.conj().T).view(Found)
+    found.report = factor.report
+    return found
+
+
+def qr(grid):
+    factors = abft.qr(grid.matrix(n, nb=nb, fill=matrix))
+    found = np.asarray(factors.Q @ factors.R).view(Found)
+    found.report = factors.report
+    return found
+
+
 class Found(np.ndarray):
     report = None
 
@@ -74,9 +96,15 @@ OPERATIONS = {
     "cg": lambda grid: abft.cg(grid.matrix(n, nb=nb, fill=positive), right[:, 0]),
     "cg of a function": lambda grid: abft.cg(lambda x, rows: positive[rows] @ x, right[:, 0], grid=grid),
     "encoded": iterated,
+    "lu": lu,
+    "cholesky": cholesky,
+    "qr": qr,
 }
 TRUTH = {
     "encoded": lambda: expected(),
+    "lu": lambda: matrix,
+    "cholesky": lambda: positive,
+    "qr": lambda: matrix,
     "solve": lambda: np.linalg.solve(matrix, right),
     "matmul": lambda: matrix @ matrix.T,
     "cg": lambda: np.linalg.solve(positive, right[:, 0]),
