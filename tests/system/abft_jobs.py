@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,4 +44,31 @@ def solve_with_deaths(
         words = {outcome.split()[0] for outcome in outcomes}
         assert words in ({"right"}, {"lost"}), where + job.report()
         assert len(outcomes) >= one - len(deaths), where + job.report()
+    return found
+
+
+def solve_with_flips(
+    start: Callable[..., Job], seed: int, many: int, bits: int, verify: int, *more: str
+) -> Counter[str]:
+    """How many solves ended how: "put right", "replaced", "told" (an error), "nothing"."""
+    job = start(
+        PROGRAMS / "flips.py",
+        seed,
+        many,
+        bits,
+        verify,
+        *more,
+        ranks=6,
+        on_failure="continue",
+        name=f"job-{bits}-{verify}",
+    )
+    assert job.finish(200) == 0, job.report()
+    said = lines(job, 6)
+    found: Counter[str] = Counter()
+    for number in range(many):
+        assert len(said[str(number)]) == 6 and len(set(said[str(number)])) == 1, job.report()
+        outcome, corrected, losses = said[str(number)][0].split()
+        assert outcome != "wrong", f"seed {seed}, solve {number}\n{job.report()}"
+        kinds = [("told", outcome != "right"), ("replaced", losses != "0"), ("put right", corrected != "0")]
+        found[next((name for name, true in kinds if true), "nothing")] += 1
     return found

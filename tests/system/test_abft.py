@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.seeds import seed_of_the_commit
-from tests.system.abft_jobs import PROGRAMS, Death, lines, solve_with_deaths
+from tests.system.abft_jobs import PROGRAMS, Death, solve_with_deaths, solve_with_flips
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
@@ -220,30 +220,6 @@ def test_a_solve_goes_on_from_a_checkpoint_as_any_program(start: Callable[..., J
 
 
 # ---- wrong numbers -----------------------------------------------------------------------------------------
-
-
-def solve_with_flips(start: Callable[..., Job], seed: int, many: int, bits: int, verify: int) -> Counter[str]:
-    """How many solves ended how: "put right", "replaced", "told" (an error), "nothing"."""
-    job = start(
-        PROGRAMS / "flips.py",
-        seed,
-        many,
-        bits,
-        verify,
-        ranks=6,
-        on_failure="continue",
-        name=f"job-{bits}-{verify}",
-    )
-    assert job.finish(200) == 0, job.report()
-    said = lines(job, 6)
-    found: Counter[str] = Counter()
-    for number in range(many):
-        assert len(said[str(number)]) == 6 and len(set(said[str(number)])) == 1, job.report()
-        outcome, corrected, losses = said[str(number)][0].split()
-        assert outcome != "wrong", f"seed {seed}, solve {number}\n{job.report()}"
-        kinds = [("told", outcome != "right"), ("replaced", losses != "0"), ("put right", corrected != "0")]
-        found[next((name for name, true in kinds if true), "nothing")] += 1
-    return found
 
 
 @pytest.mark.parametrize(("bits", "wanted"), [(1, "put right"), (6, "replaced")])

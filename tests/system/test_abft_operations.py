@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.seeds import seed_of_the_commit
-from tests.system.abft_jobs import lines, solve_with_deaths
+from tests.system.abft_jobs import lines, solve_with_deaths, solve_with_flips
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
@@ -44,7 +44,7 @@ def died_at(start: Callable[..., Job], operation: str, deaths: list[tuple[int, i
 def test_a_rank_dies_at_a_call(
     start: Callable[..., Job], operation: str, figures: Callable[[str, int], None]
 ) -> None:
-    deaths = random.Random(seed_of_the_commit()).sample(points(operation), 7)
+    deaths = random.Random(seed_of_the_commit()).sample(points(operation), 4)
     died_at(start, operation, deaths)
     figures("abft: calls at which a rank died", len(deaths))
 
@@ -114,6 +114,7 @@ def test_the_log_of_the_job_says_what_became_of_a_death(start: Callable[..., Job
 
 # ---- inputs ------------------------------------------------------------------------------------------------
 
+FACTORS = ("lu", "cholesky", "qr")
 RIGHT = [
     *(f"product of order {n}" for n in (0, 1, 2, 7, 39, 40)),
     *(f"product {kind}" for kind in ("float32", "complex64", "complex128")),
@@ -125,6 +126,10 @@ RIGHT = [
     *("cg in float32", "cg with a wrong number"),
     *("sums", "applied", "complex multiples", "whole", "in float32", "on all ranks", "no numbers"),
     "changes what it is given",
+    *(f"{name} of order {n}" for name in FACTORS for n in (0, 1, 2, 7, 39, 40)),
+    *(f"{name} {kind}" for name in FACTORS for kind in ("float32", "complex64", "complex128")),
+    *(f"{name} on {of}" for name in FACTORS for of in ("1 × 1 + 1", "3 × 1 + 1", "1 × 5 + 1", "2 × 3 + 0")),
+    *("qr, singular", "solved with factors", "solved with factors, several"),
 ]
 REFUSED = {
     "product with an array": r"InputError: B must be made by grid.matrix\(\), not ndarray",
@@ -144,6 +149,18 @@ REFUSED = {
     "cg, b with nan": r"InputError: rank 0: b\[1\] is not finite",
     "cg, two vectors": r"InputError: rank 0: b must be one vector, and its shape is \(40, 2\)",
     "cg, different": r"InputError: ranks 0 and 4 called cg with different arguments",
+    **{f"{name} of an array": r"InputError: an array of 39 × 39 is needed" for name in FACTORS},
+    **{
+        f"{name} with two columns of checksums": r"GridError: a factorisation has one column"
+        for name in FACTORS
+    },
+    "lu, singular": r"Singular: rank \d: .*column 21 of 40 depends on those before it",
+    "cholesky, indefinite": r"NotPositive: rank \d: .* leading minor of order \d+ of 40 is not positive",
+    "cholesky, semidefinite": r"NotPositive: rank \d: .* leading minor of order 2 of 40",
+    "cholesky, not Hermitian": r"InputError: rank \d: A\[\d+, \d+\] is .* and A\[\d+, \d+\] is .*: the matrix is not Herm",
+    "solved with factors, a shape": r"InputError: b must have 40 rows",
+    "never the same factors": r"Inaccurate: the residual is .*fill gives other numbers each time",
+    "different factors": r"InputError: ranks 0 and 3 called \w+ with different arguments",
     "cg of a number": r"InputError: op must be a matrix of the grid, or a function",
     "integer parts": r"InputError: rank 0: part \(0, 0\) is of int64: encoded arrays are of float32",
     "parts of another grid": r"InputError: rank 0: parts must be of shape \(2, 2, …\), not of \(3, 2, 3\)",
@@ -169,3 +186,34 @@ def test_good_inputs_are_computed_and_bad_ones_refused_at_all_ranks_alike(start:
     assert found.keys() == wanted.keys()
     for name, outcome in found.items():
         assert re.match(wanted[name], outcome), f"{name}: {outcome}"
+
+
+@pytest.mark.parametrize("many", [6, pytest.param(500, marks=pytest.mark.nightly)])
+def test_random_shapes_and_kinds_against_numpy(start: Callable[..., Job], many: int) -> None:
+    job = start(PROGRAMS / "shapes.py", seed_of_the_commit(), many, "any", ranks=6 if many < 100 else 12)
+    assert job.finish(280) == 0, job.report()
+    assert job.output(0).splitlines() == ["wrong: 0"], job.report()
+
+
+# ---- wrong numbers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("operation", FACTORS)
+@pytest.mark.parametrize(("bits", "verify"), [(1, 0), (1, 1), (3, 2)])
+def test_no_flip_makes_wrong_factors(
+    start: Callable[..., Job], operation: str, bits: int, verify: int
+) -> None:
+    solve_with_flips(start, seed_of_the_commit(), 30, bits, verify, operation)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(50))
+@pytest.mark.parametrize("operation", ["solve", *FACTORS])
+def test_ten_thousand_flips(
+    start: Callable[..., Job], operation: str, part: int, soaked: Callable[..., None]
+) -> None:
+    found = solve_with_flips(start, seed_of_the_commit() + part, 50, 1, 1, operation)
+    soaked(
+        "abft: flips in factorisations", 50, **{name.replace(" ", "_"): each for name, each in found.items()}
+    )

@@ -18,7 +18,7 @@ other = random.normal(size=(40, 40))
 def said(name, call, truth=0.0, close=1e-12):
     try:
         found = call()
-        close = max(close, 1e4 * np.finfo(found.dtype).eps) * max(1.0, float(np.abs(truth).max(initial=0.0)))
+        close = max(close, 1e5 * np.finfo(found.dtype).eps) * max(1.0, float(np.abs(truth).max(initial=0.0)))
         outcome = f"{found.dtype} {np.abs(found - truth).max(initial=0.0) <= close}"
     except abft.AbftError as error:
         outcome = f"{type(error).__name__}: {error}"
@@ -116,6 +116,62 @@ said(
     "cg, different", lambda: abft.cg(laplacian, right * (1 + (world.rank == 4)))
 )  # only the exponents differ
 said("cg of a number", lambda: abft.cg(3, right))
+
+# ---- factors
+
+
+def lu(matrix, **options):
+    factors = abft.lu(matrix, **options)
+    found = np.empty_like(factors.U)
+    found[factors.p] = factors.L @ factors.U
+    assert np.array_equal(np.triu(factors.L), np.eye(matrix.n)) and np.array_equal(
+        np.tril(factors.U, -1), 0 * found
+    )
+    return found
+
+
+def cholesky(matrix, **options):
+    factor = abft.cholesky(matrix, **options)
+    assert np.array_equal(np.triu(factor, 1), 0 * factor)
+    return np.asarray(factor @ factor.conj().T)
+
+
+def qr(matrix, **options):
+    factors = abft.qr(matrix, **options)
+    assert np.array_equal(np.tril(factors.R, -1), 0 * factors.R)
+    off = np.abs(factors.Q.conj().T @ factors.Q - np.eye(matrix.n)).max(initial=0.0)
+    return factors.Q @ factors.R if off < 1e3 * np.finfo(factors.Q.dtype).eps else np.nan * factors.Q
+
+
+FACTORS = {"lu": (lu, good), "cholesky": (cholesky, positive), "qr": (qr, good)}
+for name, (call, whole) in FACTORS.items():
+    for n in (0, 1, 2, 7, 39, 40):
+        part = grid.matrix(n, fill=whole[:n, :n], nb=16)
+        said(f"{name} of order {n}", lambda call=call, part=part: call(part), whole[:n, :n])
+    for kind in ("float32", "complex64", "complex128"):
+        other_kind = (hermitian if kind.startswith("c") else whole).astype(kind)
+        part = grid.matrix(40, fill=other_kind, nb=7)
+        said(f"{name} {kind}", lambda call=call, part=part: call(part, verify=1), other_kind)
+    for P, Q, redundant in ((1, 1, 1), (3, 1, 1), (1, 5, 1), (2, 3, 0)):
+        part = abft.Grid(P, Q, redundant=redundant).matrix(40, fill=whole, nb=3)
+        said(f"{name} on {P} × {Q} + {redundant}", lambda call=call, part=part: call(part), whole)
+    said(f"{name} of an array", lambda call=call, whole=whole: call(abft.Grid(2, 2).matrix(39, fill=whole)))
+    part = abft.Grid(1, 3, redundant=2).matrix(40, fill=whole)
+    said(f"{name} with two columns of checksums", lambda call=call, part=part: call(part))
+singular = good.copy()
+singular[:, 21] = 0
+said("lu, singular", lambda: lu(grid.matrix(40, fill=singular, nb=8)))
+said("qr, singular", lambda: qr(grid.matrix(40, fill=singular, nb=8)), singular)
+said("cholesky, indefinite", lambda: cholesky(grid.matrix(40, fill=positive - 1.5 * np.eye(40), nb=8)))
+said("cholesky, semidefinite", lambda: cholesky(grid.matrix(40, fill=np.ones((40, 40)), nb=8)))
+said(
+    "cholesky, not Hermitian", lambda: cholesky(grid.matrix(40, fill=positive + np.eye(40, k=3) * 0.01, nb=8))
+)
+said("solved with factors", lambda: abft.lu(a).solve(right), np.linalg.solve(good, right))
+said("solved with factors, several", lambda: abft.lu(a).solve(other), np.linalg.solve(good, other))
+said("solved with factors, a shape", lambda: abft.lu(a).solve(right[:39]))
+said("never the same factors", lambda: lu(grid.matrix(40, nb=8, fill=never_the_same)))
+said("different factors", lambda: lu(a, check=world.rank != 3))
 
 # ---- encoded arrays
 
