@@ -130,6 +130,15 @@ def test_an_operation_goes_on_from_a_checkpoint_as_any_program(
         assert len(re.findall(r"^\d+ right ", job.output(rank), re.M)) == rounds, job.report()
 
 
+@pytest.mark.nightly
+def test_arrays_made_before_and_after_deaths_belong_together(start: Callable[..., Job]) -> None:
+    job = start(PROGRAMS / "arrays.py", ranks=12, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    said = lines(job, 12)
+    assert len(said["end"]) == 7 and len(set(said["lost"])) == 1, job.report()
+    assert len(said["lost"]) == 14 and "2 columns of data are gone, and 1 complete" in said["lost"][0]
+
+
 # ---- inputs ------------------------------------------------------------------------------------------------
 
 FACTORS = ("lu", "cholesky", "qr")

@@ -141,7 +141,7 @@ class _Gradients(Protected):
         if self.living and self.all_checked(died):
             return True
         self.living, self.lost = living, (*self.lost, *died)
-        self.note(died, max(state.step for state in states.values()), 0, (("again", -1),))
+        self.note(died, max(state.step for state in states.values()), self.most, (("again", -1),))
         return False
 
     # -- computing -----------------------------------------------------------------------------------
