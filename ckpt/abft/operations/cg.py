@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt.abft.errors import Inaccurate, InputError, NotConverged, NotLinear, NotPositive, WrongProduct
+from ckpt.abft.solver.backward import digest, finite, spread
 from ckpt.abft.solver.matrix import Grid, Matrix, right_hand_sides
 from ckpt.abft.solver.protected import Progress, Protected, log_corrected, told
 from ckpt.abft.solver.report import Report, Solution
@@ -157,7 +158,9 @@ class _Gradients(Protected):
                 pass
             self.done = True
         off = self.b[self.rows] - self._applied(self.x)
-        self.remarks = float((np.abs(off).astype(np.float64) ** 2).sum()), float(self.corrected)
+        squares = finite(float((np.abs(off).astype(np.float64) ** 2).sum()))
+        size = finite(float(np.abs(self.x).max(initial=0.0)))
+        self.remarks = squares, float(self.corrected), size, *digest(self.x)
 
     def _rows_of(self, rank: int) -> slice:
         at, count = self.living.index(rank), len(self.living)
@@ -274,6 +277,11 @@ class _Gradients(Protected):
     def outcome(self) -> Solution:
         shares = [state.remarks for state in self.states.values()]
         residual = math.sqrt(sum(share[0] for share in shares)) / (self.norm or 1.0)
+        size, far = max(share[2] for share in shares), spread(shares, 3)
+        if not far <= 1e4 * float(np.finfo(self.b.dtype).eps) * max(1, self.n) * size:
+            raise Inaccurate(
+                f"ranks have got solutions that differ by {far:.3g}: a number was wrong in memory, and x must not be used"
+            )
         corrected = int(sum(share[1] for share in shares))
         said = max(self.tolerance * 100, math.sqrt(float(np.finfo(self.b.dtype).eps)))
         if self.step >= self.most and not residual <= self.tolerance * 10:

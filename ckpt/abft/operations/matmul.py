@@ -29,6 +29,7 @@ from ckpt.abft.decisions.grid import Place
 from ckpt.abft.errors import Inaccurate, InputError
 from ckpt.abft.numbers.checked import checked_product
 from ckpt.abft.operations import product
+from ckpt.abft.solver.backward import digest, spread
 from ckpt.abft.solver.matrix import Matrix
 from ckpt.abft.solver.protected import Progress, Protected, log_corrected
 from ckpt.abft.solver.report import Report, Solution
@@ -269,7 +270,8 @@ class _Product(Protected):
                 self.result = self.link.receive(having, (self.shape.n,) * 2, self.A.dtype, 7)
 
     def _shares(self) -> tuple[float, ...]:
-        """(largest |C·x - A·(B·x)|, largest |A|·(|B|·e)) of this rank's rows, and what it has put right."""
+        """(largest |C·x - A·(B·x)|, largest |A|·(|B|·e)) of this rank's rows, what it has put right, and a digest of C·x,
+        which is that of all rows that this rank has."""
         n, ranks = self.shape.n, sorted(self.states)
         wide = np.complex128 if self.A.dtype.kind == "c" else np.float64
         x = np.random.default_rng(n).choice([-1.0, 1.0], size=n)
@@ -287,7 +289,9 @@ class _Product(Protected):
                 off = np.abs(self.result[rows].astype(wide) @ x - numbers.astype(wide) @ y)
             worst = max(worst, float(off.max(initial=0.0)) if np.isfinite(off).all() else math.inf)
             largest = max(largest, float((np.abs(numbers) @ size.real).max(initial=0.0)))
-        return worst, largest, float(self.corrected)
+        with np.errstate(all="ignore"):
+            whole = digest(self.result.astype(wide) @ x)
+        return worst, largest, float(self.corrected), *whole
 
     def _rows(self, rank: int, ranks: list[int]) -> Iterator[slice]:
         n, nb = self.shape.n, self.shape.nb
@@ -301,6 +305,7 @@ class _Product(Protected):
         n, eps = self.shape.n, float(np.finfo(self.A.dtype).eps) / 2
         residual = math.nan
         if self.check and n:
+            worst = max(worst, spread(shares, 3))
             residual = worst / (eps * math.sqrt(n) * size) if size > 0 else worst
             if not residual <= RESIDUAL_BOUND * max(1.0, self.layout.condition):
                 raise Inaccurate(

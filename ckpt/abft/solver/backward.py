@@ -13,6 +13,7 @@ living rank looks at a share of the block rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ckpt.abft.decisions.plan import transformations
 from ckpt.abft.numbers.dense import solve_upper
 from ckpt.abft.solver.member import Member, tag
 
-__all__ = ["Shares", "residual", "residual_share", "substitute"]
+__all__ = ["Shares", "digest", "finite", "residual", "residual_share", "spread", "substitute"]
 
 Array = npt.NDArray[Any]
 Shares = tuple[float, ...]
@@ -82,7 +83,8 @@ def _unknowns(member: Member) -> Array:
 
 
 def residual_share(member: Member, x: Array, right: Array) -> Shares:
-    """(largest |b - A·x|, largest sum of a row of |A|, largest and smallest |A_ij| that is not 0) of this rank's rows."""
+    """(largest |b - A·x|, largest sum of a row of |A|, largest and smallest |A_ij| that is not 0) of this rank's rows; the
+    size of x and of b, the digest of x, and that of b."""
     matrix, course = member.matrix, member.course
     assert course is not None
     ranks = course.roles.ranks()
@@ -97,14 +99,40 @@ def residual_share(member: Member, x: Array, right: Array) -> Shares:
         norm = max(norm, float(sizes.sum(axis=1, dtype=np.float64).max()))
         largest = max(largest, float(sizes.max()))
         smallest = min(smallest, float(sizes.min(initial=np.inf, where=sizes > 0)))
-    return worst, norm, largest, smallest
+    of_x, of_b = (finite(float(np.abs(array).max(initial=0.0))) for array in (x, right))
+    return worst, norm, largest, smallest, of_x, of_b, *digest(x), *digest(right)
 
 
-def residual(member: Member, shares: list[Shares], x: Array, right: Array) -> float:
-    """max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n), of all ranks' shares; ε: half the distance of 1 to the next number."""
-    worst, norm = (max(share[place] for share in shares) for place in (0, 1))
-    sizes = (float(np.abs(array).max(initial=0.0)) for array in (x, right))
-    scale = float(np.finfo(member.matrix.dtype).eps) / 2 * (norm * next(sizes) + next(sizes)) * member.shape.n
+def finite(value: float) -> float:
+    """Infinity for what is no number, which no comparison finds."""
+    return value if np.isfinite(value) else np.inf
+
+
+def digest(array: Array) -> tuple[float, float]:
+    """Real and imaginary part of the sum of all numbers with random signs: nearly equal at two ranks if the arrays are."""
+    signs = np.random.default_rng(array.size).choice([-1.0, 1.0], size=array.size)
+    with np.errstate(all="ignore"):
+        found = complex(signs @ array.reshape(-1).astype(np.complex128))
+    return finite(found.real), finite(found.imag)
+
+
+def spread(shares: Sequence[Sequence[float]], first: int) -> float:
+    """By how much the digests of ranks differ that stand at this place of their shares."""
+    found = [[share[place] for share in shares] for place in (first, first + 1)]
+    if not np.isfinite(found).all():
+        return np.inf
+    return max(max(each) - min(each) for each in found)
+
+
+def residual(member: Member, shares: list[Shares]) -> float:
+    """max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n), of all ranks' shares; ε: half the distance of 1 to the next number.
+
+    Every rank has looked at some rows with what it has as x and b. That these are the same at all ranks follows from the
+    digests: how far they differ counts as a residual. The same at all ranks, since it is made of shares alone.
+    """
+    worst, norm, x, b = (max(share[place] for share in shares) for place in (0, 1, 4, 5))
+    worst = max(worst, norm * spread(shares, 6) if norm > 0 else 0.0, spread(shares, 8))
+    scale = float(np.finfo(member.matrix.dtype).eps) / 2 * (norm * x + b) * member.shape.n
     if worst == 0:
         return 0.0
     return worst / scale if scale > 0 else float("inf")

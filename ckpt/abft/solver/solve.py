@@ -205,7 +205,7 @@ class _Solve:
         member, matrix = self.member, self.matrix
         assert member.course is not None and member.solution is not None
         shares = [state.remarks for state in self.states.values()]
-        value = residual(member, shares, *self.task.probe(member)) if self.check and matrix.n else math.nan
+        value = residual(member, shares) if self.check and matrix.n else math.nan
         if self.check and matrix.n and not value <= RESIDUAL_BOUND:
             raise Inaccurate(
                 f"the residual is {value:.3g}, and no more than {RESIDUAL_BOUND:.0f} can be rounding: the solution must not "

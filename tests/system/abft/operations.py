@@ -7,6 +7,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from ckpt import MPI, abft
+from ckpt.abft.operations import factors, matmul
+from ckpt.abft.solver import solve
 
 world = MPI.COMM_WORLD
 grid = abft.Grid(2, 2)
@@ -137,10 +139,10 @@ def cholesky(matrix, **options):
 
 
 def qr(matrix, **options):
-    factors = abft.qr(matrix, **options)
-    assert np.array_equal(np.tril(factors.R, -1), 0 * factors.R)
-    off = np.abs(factors.Q.conj().T @ factors.Q - np.eye(matrix.n)).max(initial=0.0)
-    return factors.Q @ factors.R if off < 1e3 * np.finfo(factors.Q.dtype).eps else np.nan * factors.Q
+    Q, R, _ = abft.qr(matrix, **options)
+    assert np.array_equal(np.tril(R, -1), 0 * R)
+    off = np.abs(Q.conj().T @ Q - np.eye(matrix.n)).max(initial=0.0)
+    return Q @ R if off < 1e3 * np.finfo(Q.dtype).eps else np.nan * Q
 
 
 FACTORS = {"lu": (lu, good), "cholesky": (cholesky, positive), "qr": (qr, good)}
@@ -172,6 +174,32 @@ said("solved with factors, several", lambda: abft.lu(a).solve(other), np.linalg.
 said("solved with factors, a shape", lambda: abft.lu(a).solve(right[:39]))
 said("never the same factors", lambda: lu(grid.matrix(40, nb=8, fill=never_the_same)))
 said("different factors", lambda: lu(a, check=world.rank != 3))
+
+# ---- a result that is wrong at one rank, in rows at which others look
+
+
+def wrong_at_one(room, name):
+    right = getattr(room, name)
+
+    def changed(*arguments):
+        found = right(*arguments)
+        if world.rank == 2:
+            found[0] += 1
+        return found
+
+    setattr(room, name, changed)
+    return lambda: setattr(room, name, right)
+
+
+diagonal = grid.matrix(40, fill=np.diag(np.arange(1.0, 41)), nb=8)
+for name, room, function, call in (
+    ("solve", solve, "substitute", lambda: abft.solve(diagonal, right)),
+    ("matmul", matmul._Product, "_gathered", lambda: abft.matmul(diagonal, diagonal)),
+    ("lu", factors._LU, "finish", lambda: lu(diagonal)),
+):
+    undo = wrong_at_one(room, function)
+    said(f"{name}, wrong at one rank", call)
+    undo()
 
 # ---- encoded arrays
 
