@@ -156,7 +156,12 @@ RIGHT = [
     *(f"{name} of order {n}" for name in FACTORS for n in (0, 1, 2, 7, 39, 40)),
     *(f"{name} {kind}" for name in FACTORS for kind in ("float32", "complex64", "complex128")),
     *(f"{name} on {of}" for name in FACTORS for of in ("1 × 1 + 1", "3 × 1 + 1", "1 × 5 + 1", "2 × 3 + 0")),
-    *("qr, singular", "solved with factors", "solved with factors, several"),
+    *(
+        "qr, singular",
+        "solved with factors",
+        "solved with factors, several",
+        "no communicators are left behind",
+    ),
 ]
 REFUSED = {
     "product with an array": r"InputError: B must be made by grid.matrix\(\), not ndarray",

@@ -52,6 +52,7 @@ class Link:
         self.rank: int = comm.rank
         self._comm = comm
         self._own = False
+        self._intact = True  # nothing on the communicator was interrupted
         self._index: dict[int, int] = {}
         self._hook = hook
         self._pending: list[Any] = []
@@ -64,6 +65,7 @@ class Link:
             yield
         except MpiException as error:
             if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED):
+                self._intact = False
                 raise Interrupted(str(error)) from None
             raise
         if self._hook is not None:
@@ -96,16 +98,20 @@ class Link:
 
     def end(self) -> None:
         """End all communication, at every rank."""
+        self._intact = False
         if self._own:
             with self._call("revoke"):
                 self._comm.Revoke()
 
     def meet(self, state: S) -> dict[int, S]:
         """Everybody's state, the same at every rank that returns; only of living ranks. Ends what is under way."""
+        former = []
         while True:
+            if self._own and self._intact:  # nothing is under way on it
+                former.append(self._comm)
             with self._call("shrink"):
                 comm = self._comm.Shrink()
-            self._comm, self._own = comm, True
+            self._comm, self._own, self._intact = comm, True, True
             states: list[S] = []
             try:
                 with self._call("allgather"):
@@ -119,6 +125,8 @@ class Link:
             except Interrupted:  # a death that not all have acknowledged: raised at all alike
                 continue
             if agreed:
+                for each in former:  # all have come out of its Shrink
+                    each.Free()
                 self._index = {state.rank: place for place, state in enumerate(states)}
                 return {state.rank: state for state in states}
 

@@ -231,3 +231,16 @@ said("times text", lambda: x * "a")
 said("times nan", lambda: x * float("nan"))
 wrong = x.apply(lambda part: part * (1 + 1e-3 * (world.rank == 1)), probe=False)
 said("not the same for all", lambda: np.array(wrong.verify()))
+
+
+def communicators():
+    """How many this rank has more after some collective calls."""
+    before = len(world._engine.shared)
+    for _ in range(10):
+        x.verify()
+        x.parts()
+        abft.cg(laplacian, right, iterations=400)
+    return np.array(float(len(world._engine.shared) - before))
+
+
+said("no communicators are left behind", communicators, np.zeros(()))
