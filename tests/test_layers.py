@@ -37,6 +37,7 @@ PURE = {
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.replicas": "events supervisor text",
+    "ckpt.controller.faults": "losses slowness",
     "ckpt.controller.hosts": "fleet hostlist lease",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
@@ -61,7 +62,7 @@ PURE = {
     "ckpt.undo.restart": "plan",
     "ckpt.transport": "errors jsontext namedtuples records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
-    "units window",
+    "units watch window",
 }
 
 IMPURE_LIBRARIES = {
