@@ -42,6 +42,7 @@ from ckpt.image.frames.call_operands import (
     attribute_name,
     callee,
     collector_for,
+    fold_for,
     holds_bound_argument,
     makes_tuple,
     positional_arguments,
@@ -181,6 +182,14 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     path = path_of_call(fn, None if any(arg is DEAD for arg in args) else args, inner)
     if path is None and not names:
         path = through_replaced(outer, inner, prefix, base, stack)
+    if path is None:
+        folding = fold_for(outer, inner, fn)
+        if folding is not None:  # the other arguments are ignored
+            _all_alive(outer, stack[:base])
+            surplus = [None] * (len(stack) - base - 3 - names)
+            callable_ = (folding[0], NULL) if TABLE.callable_first else (NULL, folding[0])
+            operands = [*stack[:base], *callable_, folding[1], *surplus, *stack[len(stack) - names :]]
+            return Resumption("R", prefix.start - 1, operands, NULL, behind)
     if path is None and len(stack) == base + 3 and not keyword_names:
         collecting = collector_for(outer, inner, fn, args)
         if collecting is not None:

@@ -41,6 +41,7 @@ __all__ = [
     "attribute_name",
     "callee",
     "collector_for",
+    "fold_for",
     "holds_bound_argument",
     "makes_tuple",
     "positional_arguments",
@@ -191,6 +192,30 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
     if container_type is tuple:
         container = _frames.begun_tuple(container)
     return _frames.Collector(container, finish), source
+
+
+_ASKS, _CALLS = 1, 2  # phases of a fold
+
+
+def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any] | None:
+    """What outer has to call instead of fn (`sum`, `min`, `dict` and their like, see ``frames_folds.c``) to go on, and with
+    which iterator. None: fn is none of them, or inner is run by something else than the call's own loop."""
+    folds = outer.folds()
+    if len(folds) != 1:  # one inside of another: nobody knows what the outer one has called
+        return None
+    callable_, phase, iterator, function, _ = folds[0].state()
+    if fn is not callable_ and fn is not folds[0]:
+        return None
+    if phase == _ASKS:
+        source = repeated_source(iterator, inner)
+    elif phase == _CALLS and inner.gen is None and path_of_call(function, None, inner) == PASS:
+        source = iterator
+    else:
+        return None
+    if source is NULL:
+        return None
+    cls, state = folds[0].__reduce__()
+    return cls(*state), source
 
 
 def _separator(fn: Any, args: Sequence[Any]) -> Any:

@@ -54,7 +54,14 @@ def available() -> tuple[bool, str]:
 
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
+    _follow()
     return fn(*args)
+
+
+def _follow() -> None:
+    """Calls of `sum` and its like are found by captures from now on."""
+    if _frames.SUPPORTED:
+        _frames.follow_folds(sum, min, max, functools.reduce)
 
 
 def resume(
@@ -110,6 +117,7 @@ def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
+    _follow()
     return _frames.run(records, depth, blocked, begin)
 
 

@@ -316,6 +316,7 @@ def _suspended(frame: _frames.Frame, thread: int) -> Suspended:
         code_map(code),
         lambda n: _frames.slots(address, n, True, code, thread),
         lambda cls: _frames.held_by_c(address, thread, cls),
+        lambda: _frames.folds_of(address),
     )
 
 

@@ -47,7 +47,7 @@ Mode = Literal["L", "V", "R", "I"]
 
 class Suspended(NamedTuple):
     """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
-    read. `held_by_c(type)`: see `_frames.held_by_c`."""
+    read. `held_by_c(type)`, `folds()`: see `_frames.held_by_c`, `_frames.folds_of`."""
 
     code: types.CodeType
     func: Any
@@ -58,6 +58,7 @@ class Suspended(NamedTuple):
     map: CodeMap
     stack: Callable[[int], list[Any]]
     held_by_c: Callable[[type], list[Any]] = lambda cls: []
+    folds: Callable[[], list[_frames.Fold]] = list
 
 
 class CallPath(NamedTuple):
