@@ -59,9 +59,10 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 def _follow() -> None:
-    """Calls of `sum` and its like are found by captures from now on."""
+    """Captures find the state of `sum` and its like, and of `zip`, from now on."""
     if _frames.SUPPORTED:
         _frames.follow_folds(sum, min, max, functools.reduce)
+        _frames.follow_iterators()
 
 
 def resume(
