@@ -50,7 +50,6 @@ from ckpt.image.frames.call_operands import (
     through_replaced,
 )
 from ckpt.image.frames.call_paths import (
-    CachedCall,
     adds_items,
     path_of_call,
     path_of_iteration,
@@ -61,6 +60,7 @@ from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
     PASS,
     REDO,
+    CachedCall,
     CallPath,
     Resumption,
     Suspended,

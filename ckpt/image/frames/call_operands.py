@@ -201,7 +201,8 @@ _ASKS, _CALLS = 1, 2  # phases of a fold
 
 def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any] | None:
     """What outer has to call instead of fn (`sum`, `min`, `dict` and their like, see ``frames_folds.c``) to go on, with
-    which iterator, and the value of the `Resumption`. None: fn is none of them, or inner is run by something else than the call's own loop."""
+    which iterator, and the value of the `Resumption`. None: fn is none of them, or inner is run by something else than the
+    call's own loop."""
     folds = outer.folds()
     if len(folds) != 1:  # one inside of another: nobody knows what the outer one has called
         return None

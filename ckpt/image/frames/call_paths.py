@@ -26,13 +26,15 @@ from ckpt.compat import asyncio_objects
 from ckpt.compat.accelerators import count_elements, csv, io_base
 from ckpt.compat.referents import active_source_of_chain, parts_of_filter, parts_of_map
 from ckpt.image.frames import _frames
-from ckpt.image.frames._frames import DEAD, NULL, Pending
+from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.attribute_paths import path_of_attribute
 from ckpt.image.frames.opcodes import CO_OPTIMIZED
 from ckpt.image.frames.suspended import (
     PASS,
     REDO,
+    CachedCall,
     CallPath,
+    ContextRun,
     Suspended,
     arguments,
     first_argument,
@@ -40,11 +42,8 @@ from ckpt.image.frames.suspended import (
     instance_of,
     runs_method,
 )
-from ckpt.transport.records import NamedTuple
 
 __all__ = [
-    "CachedCall",
-    "ContextRun",
     "adds_items",
     "consumer_of_items",
     "path_of_call",
@@ -55,22 +54,6 @@ __all__ = [
 
 
 _INPLACE_ADD = 13  # argument of BINARY_OP
-
-
-class CachedCall(NamedTuple):
-    """A call of a ``functools.lru_cache`` that has missed, and runs its function: it will be made again."""
-
-    cache: Any
-    args: Sequence[Any] | None  # None: not known
-    kwargs: dict[str, Any]
-
-
-class ContextRun(NamedTuple):
-    """A call of ``Context.run`` that is under way: it will be made again, and enters the context again. task: the task of
-    asyncio that takes a step in it, in C; else None."""
-
-    context: contextvars.Context
-    task: Any
 
 
 def _finalising(inner: Suspended) -> bool:
@@ -110,7 +93,9 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     if cls is enumerate:
         return _again(parts[0], inner)
     if cls is zip:
-        return _again_zip(iterator, parts[0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
+        return (
+            _again_zip(iterator, parts[0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
+        )
     if cls is map:
         sources, function = parts_of_map(iterator)
         if inner.gen is None and path_of_call(function, None, inner) == PASS:
@@ -135,11 +120,9 @@ def repeated_source(iterator: Any, inner: Suspended) -> Any:
     path = path_of_iteration(iterator, inner)
     if path == REDO and (inner.gen is not None or _is_next_of(iterator, inner)):
         return iterator
-    if path is not None and type(path.value) is Pending:
+    if path is not None and type(path.value) is _frames.Pending:
         return iterator
-    asked = iterator
-    while type(asked) is itertools.chain:
-        asked = active_source_of_chain(asked)
+    asked = _active(iterator)
     if type(asked) is filter:
         return _repeated_filter(asked, iterator, inner)
     if path != PASS:
@@ -160,10 +143,17 @@ def _repeated_filter(filtered: Any, iterator: Any, inner: Suspended) -> Any:
     return NULL if item is NULL else itertools.chain(filter(function, [item]), iterator)
 
 
+def _active(iterator: Any) -> Any:
+    """What a chain takes items from at present; another iterator itself."""
+    while type(iterator) is itertools.chain:
+        iterator = active_source_of_chain(iterator)
+    return iterator
+
+
 def pending_of(iterator: Any, inner: Suspended) -> Any:
     """The `Pending` that makes ``next(iterator)`` go on where it is; NULL: none is needed."""
     path = path_of_iteration(iterator, inner)
-    return path.value if path is not None and type(path.value) is Pending else NULL
+    return path.value if path is not None and type(path.value) is _frames.Pending else NULL
 
 
 def _is_next_of(iterator: Any, inner: Suspended) -> bool:
@@ -172,32 +162,30 @@ def _is_next_of(iterator: Any, inner: Suspended) -> bool:
 
 
 def _again(source: Any, inner: Suspended) -> CallPath | None:
-    """The path through an iterator that makes its item of the source's: what inner returns is not that item. So the source is
-    asked again."""
+    """The path through an iterator that makes its item of the source's: what inner returns is not that item. So the source
+    is asked again."""
     path = path_of_iteration(source, inner)
     if path != PASS:
         return path
-    while type(source) is itertools.chain:
-        source = active_source_of_chain(source)
+    source = _active(source)
     sources, function = parts_of_map(source)
-    return CallPath("R", Pending([(source, (function, len(sources)))]))
+    return CallPath("R", _frames.Pending([(source, (function, len(sources)))]))
 
 
 def _again_zip(zipped: Any, sources: tuple[Any, ...], inner: Suspended) -> CallPath | None:
     """The same of a `zip`, which may have items of its first sources already."""
     try:
-        taken = _frames.zip_taken(zipped)
+        taken = _frames.zip_taken(zipped) or ()
     except LookupError:
         return None
-    at = 0 if taken is None else len(taken)
+    at = len(taken)
     if at >= len(sources) or any(_may_call(other, inner) for other in sources[:at] + sources[at + 1 :]):
         return None
     path = _again(sources[at], inner)
     if not at or path is None:
         return path
-    if path == REDO:
-        return CallPath("R", Pending([(zipped, taken)]))
-    return CallPath("R", Pending([*path.value.steps, (zipped, taken)])) if type(path.value) is Pending else None
+    deeper = path.value.steps if type(path.value) is _frames.Pending else []
+    return CallPath("R", _frames.Pending([*deeper, (zipped, taken)])) if deeper or path == REDO else None
 
 
 def _may_call(source: Any, inner: Suspended) -> bool:

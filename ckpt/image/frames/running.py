@@ -54,15 +54,10 @@ def available() -> tuple[bool, str]:
 
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
-    _follow()
-    return fn(*args)
-
-
-def _follow() -> None:
-    """Captures find the state of `sum` and its like, and of `zip`, from now on."""
-    if _frames.SUPPORTED:
+    if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
         _frames.follow_folds(sum, min, max, functools.reduce)
         _frames.follow_iterators()
+    return fn(*args)
 
 
 def resume(
@@ -118,7 +113,8 @@ def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    _follow()
+    _frames.follow_folds(sum, min, max, functools.reduce)
+    _frames.follow_iterators()
     return _frames.run(records, depth, blocked, begin)
 
 

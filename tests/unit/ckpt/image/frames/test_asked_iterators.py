@@ -39,6 +39,16 @@ def even(number):
     tick(number)
     return number % 2 == 0
 
+def rebinds(n):
+    n += 0
+    tick(n)
+    return n
+
+def shares(n):
+    read = lambda: n
+    tick(read())
+    return n
+
 def short():
     for number in range(7):
         tick(number)
@@ -122,15 +132,5 @@ WAITS = {
 
 @pytest.mark.parametrize("call", WAITS)
 def test_an_image_waits_where_something_is_known_to_c_alone(tmp_path: Path, call: str) -> None:
-    source = """
-    def rebinds(n):
-        n += 0
-        tick(n)
-        return n
-    def shares(n):
-        read = lambda: n
-        tick(read())
-        return n
-    """
     program = SOURCE.replace("EXPRESSION", WAITS[call]).replace("PLACES", "(4,)")
-    assert refusals(tmp_path, program.replace("COUNT, ticked", "\n".join(line[4:] for line in source.split("\n")) + "COUNT, ticked"))
+    assert refusals(tmp_path, program)
