@@ -1,6 +1,6 @@
 """Programs that spend their time in functions of C that take items from Python code, killed again and again: what they print
-is the same, byte for byte, as without ckpt and without kills. Without images inside of these functions, such a program has no
-checkpoint. ``THREAD_KILLS`` sets the number of kills, as for programs with threads."""
+is the same, byte for byte, as without ckpt and without kills. Without images inside of these functions, it has no
+checkpoint at all. ``THREAD_KILLS`` sets the number of kills, as for programs with threads."""
 
 from __future__ import annotations
 

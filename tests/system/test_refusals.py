@@ -74,16 +74,16 @@ def test_at_the_end_it_is_said_that_nothing_was_committed_and_why(start: Start, 
             yield time.sleep(0.001) or 1
 
     ask()
-    print(min(sum(until_refused()), 1))
+    print(min(math.fsum(until_refused()), 1))
     os._exit(0)
     """,
     )
     job = start(app, ranks=1)
     job.finish()
     [said] = [line for line in job.stderr.splitlines() if "nothing was committed" in line]
-    reason = "rank 0 cannot be captured: sum() is running until_refused ("
+    reason = "rank 0 cannot be captured: fsum() is running until_refused ("
     assert said.startswith(f"ckpt: nothing was committed, because {reason}"), job.report()
-    line = app.read_text().splitlines().index("print(min(sum(until_refused()), 1))") + 1
+    line = app.read_text().splitlines().index("print(min(math.fsum(until_refused()), 1))") + 1
     assert f"{app}:{line} <module>). What to do: write the loop out" in said, job.report()
 
 
@@ -196,7 +196,7 @@ def test_who_waits_for_a_program_that_waits_for_the_checkpoint_gives_it_up(
             print(number)
         os.write(writing, b"-")
     else:
-        print(sum(received()))
+        print(int(math.fsum(received())))
     """,
     )
     job = start(app, ranks=3, timeout=86400)
