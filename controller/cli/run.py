@@ -51,6 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "engine_command": None,
     "interface": None,
     "lease": 15.0,
+    **hosts.FAULT_DEFAULTS,
 }
 _NS = 1_000_000_000
 
@@ -337,6 +338,7 @@ def _drive(
         lines=lines.epochs,
     )
     options = _options(job, arguments, new=new)
+    options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
     if lines:
         from ckpt.controller.cli import scripts
 

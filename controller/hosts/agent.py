@@ -27,7 +27,7 @@ from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
-from ckpt.controller.hosts.routes import Door, knock
+from ckpt.controller.hosts.routes import Door, knock, twice
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
@@ -149,6 +149,8 @@ class _HostAgent:
                 self.lease.answered(int(command["number"]))
             case "knock":
                 threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
+            case "survey":
+                threading.Thread(target=self._survey, args=(command,), daemon=True).start()
             case "start":
                 specs = [
                     {
@@ -173,6 +175,10 @@ class _HostAgent:
     def _knock(self, doors: dict[str, str]) -> None:
         """In a thread: the lease is to be renewed meanwhile."""
         self._report({"e": "knocked", "failed": knock(doors)})
+
+    def _survey(self, command: dict[str, Any]) -> None:
+        failed = twice(command["doors"], float(command["limit_s"]))
+        self._report({"e": "surveyed", "number": command["number"], "failed": failed})
 
     def _report(self, event: dict[str, Any]) -> None:
         self.link.send(0, event)

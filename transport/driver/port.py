@@ -37,10 +37,10 @@ from typing import TYPE_CHECKING
 
 from ckpt.transport.driver.helper import ProgressHelper
 from ckpt.transport.driver.interrupts import InterruptGate
-from ckpt.transport.driver.refused import NEVER_NS, RefusedFrames
+from ckpt.transport.driver.refused import FIRST_WAIT_OF_RINGS_NS, NEVER_NS, RefusedFrames
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
-from ckpt.transport.protocol.events import Event, LinkStalled
+from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
 from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
@@ -84,6 +84,11 @@ def _ignore_control() -> None:
 
 class Port:
     """One rank's port. The caller of any method but `wake`, `start_helper`, `stop_helper` and `close` must hold `lock`."""
+
+    on_late: Callable[[int, int], None] | None = None
+    """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""
+    far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
+    """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
 
     def __init__(
         self,
@@ -165,6 +170,7 @@ class Port:
         self._express = make_express(self, wire.inbox, wire.writers, wire.unread)
         self._pause_ns = wire.pause_ns
         self._bulk_bytes = BULK_BYTES_OF_RINGS
+        self._refused.first_wait_ns = FIRST_WAIT_OF_RINGS_NS
         self.send = self._express.send
 
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
@@ -279,6 +285,10 @@ class Port:
         began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         spin_ns, self._glanced = 0 if self._glanced else self._spin_ns, False
+        if self._express is not None and self._refused.by_rank:
+            spin_ns = (
+                self._spin_longest_ns
+            )  # a sleep lasts a millisecond at least, in which a ring is read many times
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
@@ -387,6 +397,10 @@ class Port:
         for source, messages in delivered:
             self.on_messages(source, messages)
         for event in events:
+            if isinstance(event, LinkLate):
+                if self.on_late is not None:
+                    self.on_late(event.rank, event.silent_ns)
+                continue
             if isinstance(event, LinkStalled):
                 self.wire.renew(event.rank)
             self.on_event(event)
@@ -428,9 +442,10 @@ class Port:
             self._refused.add(rank, (frame,), self.clock())
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
-        """Look at the wire for at most `spin_ns`; the wire yields the core. True: a frame was handled."""
+        """Look at the wire for at most `spin_ns`; the wire yields the core. True: a frame was handled, or refused ones were
+        taken."""
         receive, clock, spin = self.wire.receive, self.clock, self.wire.spin
-        marks = self._marks
+        marks, refused = self._marks, self._refused
         end_ns = began_ns + spin_ns
         if self._has_sent:
             # The answer to a frame that was just sent cannot be here yet: let the peers run before the first look.
@@ -451,9 +466,15 @@ class Port:
                 self._spin_ns = 0 if self._is_bulk(frame) else self._spin_longest_ns
                 self.counts["waits_spun"] += 1
                 return True
+            if refused.retry_at_ns <= now_ns:
+                self._flush(now_ns)
+                if not refused.by_rank:
+                    return True
+                if refused.taken_ns == now_ns:
+                    end_ns = now_ns + spin_ns
             if now_ns >= end_ns or marks.flush_due:
                 return False
-            spin(end_ns)
+            spin(min(end_ns, refused.retry_at_ns))
 
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""

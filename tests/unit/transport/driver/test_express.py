@@ -246,7 +246,7 @@ def test_what_is_no_frame_is_left_to_python(frame: Any) -> None:
     assert one.express.accept(frame, 3) is None
 
 
-@pytest.mark.parametrize("message", ["text", None, bytearray(8), memoryview(b"x"), bytes(62_000)])
+@pytest.mark.parametrize("message", ["text", None, bytearray(8), memoryview(b"x"), bytes(99_000)])
 def test_what_is_no_short_message_of_bytes_is_left_to_python(message: Any) -> None:
     one, _ = pair()
     assert one.express.emit(1, message, 3) is None and one.express.append(1, message) is None
