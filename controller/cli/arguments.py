@@ -7,12 +7,12 @@ where the words of the program begin (`command`).
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ckpt.controller.cli import hosts, redundancy
+from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import USAGE
+from ckpt.controller.cli.common import at_least, nbytes, seconds
 from ckpt.controller.cli.flags import FLAGS, NAMES
 
 EXIT_CODES = """\
@@ -33,61 +33,6 @@ exit codes:
 """
 
 
-_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:ms|min|[smhd])?")
-
-
-def seconds(text: str) -> float:
-    """A duration: a number of seconds, or numbers with units: 10, 0.5, 500ms, 1s, 5m, 1h30m, 2d.
-
-    Raises argparse.ArgumentTypeError for what is none, or is not more than 0 and less than a billion seconds.
-    """
-    rest, total = text.strip(), 0.0
-    while rest and (part := _DURATION.match(rest)):
-        number = part[0].rstrip("mshdin")
-        unit = part[0][len(number) :]
-        if not unit and len(part[0]) != len(text.strip()):
-            break  # a number without a unit stands alone
-        total += float(number) * _UNITS_S[unit or "s"]
-        rest = rest[part.end() :].lstrip()
-    if rest or not 0 < total < 1e9:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration: give seconds, or a number and a unit (500ms, 1s, 5m, 1h30m, 2d)"
-        )
-    return total
-
-
-_UNITS_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
-
-
-def nbytes(text: str) -> int:
-    """A size: a number of bytes, or one with a unit, powers of 1024: 100000, 500M, 2G, 1.5GiB.
-
-    Raises argparse.ArgumentTypeError for what is none, or less than a byte.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    size = int(float(found[1]) * _UNITS_BYTES[found[2].upper()]) if found else 0
-    if size < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no size: give bytes, or a number and a unit (500M, 2G)"
-        )
-    return size
-
-
-def _at_least(least: int) -> Any:
-    def count(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
-        return value
-
-    return count
-
-
 def _add_flag(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(name, **FLAGS[name])
 
@@ -106,7 +51,13 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         help="go on with the job in DIR: the directory in which it was started has moved there",
     )
     add("--every", type=seconds, metavar="S", help="take a checkpoint every so many seconds")
-    add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
+    add("--max-restarts", type=at_least(0), metavar="K", help="restart at most K times (default 10)")
+    add(
+        "--max-starts",
+        type=at_least(1),
+        metavar="K",
+        help="end with code 14 where the last K starts have brought no new checkpoint (for scripts that start a job again)",
+    )
     add(
         "--on-failure",
         choices=("restart", "continue"),
@@ -127,7 +78,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--keep",
-        type=_at_least(2),
+        type=at_least(2),
         metavar="N",
         help="keep the N newest checkpoints only, at least 2 (default 3)",
     )
@@ -263,6 +214,16 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return make_parser().parse_args(words)
 
 
+def names_of(verb: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of a verb's options: all, and those without a value."""
+    [verbs] = [each for each in make_parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    actions = verbs.choices[verb]._actions
+    return (
+        frozenset(name for each in actions for name in each.option_strings),
+        frozenset(name for each in actions if each.nargs == 0 for name in each.option_strings),
+    )
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
     parser = argparse.ArgumentParser(
@@ -302,7 +263,7 @@ def _add_running_verbs(verb: Verb) -> None:
     """Verbs that run a program."""
     run = verb("run", "Run a program on N ranks.", f"ckpt run [options] [--] {USAGE}")
     run.add_argument(
-        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+        "-n", "-np", "--ranks", type=at_least(1), metavar="N", help="number of ranks (default 1)"
     )
     run.add_argument("--job", metavar="DIR", help="job directory (default: a new one under ./.ckpt)")
     run.add_argument(
@@ -315,6 +276,16 @@ def _add_running_verbs(verb: Verb) -> None:
     _add_service_options(run)
     hosts.add_options(run, seconds)
 
+    submit.add_options(
+        verb(
+            "submit",
+            "Write a batch script for Slurm, and submit it: it runs the program until it has ended, slot after slot.",
+            f"ckpt submit [options, also of `ckpt run` and of sbatch] [--] {USAGE}",
+        ),
+        at_least,
+        seconds,
+    )
+
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
     restart.add_argument("job", metavar="JOB[@EPOCH]")
     _add_service_options(restart)
@@ -326,13 +297,13 @@ def _add_running_verbs(verb: Verb) -> None:
         f"ckpt doctor [options] [--] {USAGE}",
     )
     doctor.add_argument(
-        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+        "-n", "-np", "--ranks", type=at_least(1), metavar="N", help="number of ranks (default 1)"
     )
     doctor.add_argument(
         "--seconds", type=seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
     )
     doctor.add_argument(
-        "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
+        "--images", type=at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
     )
     doctor.add_argument(
         "--files",
@@ -366,12 +337,12 @@ def _add_verbs_for_jobs(verb: Verb) -> None:
         "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
     )
     inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
-    inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
+    inspect.add_argument("-r", "--rank", type=at_least(0), metavar="RANK", help="of one rank only, in full")
 
     prune = verb("prune", "Remove old checkpoints.")
     prune.add_argument("job", metavar="JOB")
     prune.add_argument(
-        "--keep-last", type=_at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
+        "--keep-last", type=at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
     )
 
 
@@ -385,7 +356,7 @@ def _add_diagnose(verb: Verb) -> None:
     diagnose.add_argument(
         "--error", metavar="NAME", default="ETIMEDOUT", help="the error of the call (default ETIMEDOUT)"
     )
-    diagnose.add_argument("--port", type=_at_least(1), metavar="N", help="TCP port of the peer process")
+    diagnose.add_argument("--port", type=at_least(1), metavar="N", help="TCP port of the peer process")
     diagnose.add_argument(
         "--age", type=seconds, metavar="S", default=0.0, help="how long ago it was, at least (default 0)"
     )

@@ -67,6 +67,11 @@ class Command:
         return self.words[0] if self.words and self.words[0] not in ("-m", "-c") else None
 
     @property
+    def name(self) -> str:
+        """A name for a job that runs it."""
+        return self.words[1] if self.words[0] == "-m" else os.path.basename(self.script or "code")
+
+    @property
     def typed(self) -> list[str]:
         """The words with which the user can name the same program again."""
         return [*([self.interpreter] if self.interpreter else []), *self.options, *self.words]

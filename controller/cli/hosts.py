@@ -6,6 +6,7 @@ Not here: the work (`ckpt.controller.hosts`).
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,29 @@ from typing import TYPE_CHECKING, Any
 from ckpt.controller.errors import UsageError
 
 if TYPE_CHECKING:
+    from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.hosts.slurm import Allocation
+    from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.launch.spawning import Spawned
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.plan import Node
     from ckpt.store import JobDirectory
 
-__all__ = ["agent", "add_agent", "add_options", "are_several", "launcher", "read_options", "wait_for_leases"]
+__all__ = [
+    "add_agent",
+    "add_options",
+    "agent",
+    "announce",
+    "are_several",
+    "describe",
+    "launcher",
+    "read_options",
+    "wait_for_leases",
+]
 
 _JOIN_LIMIT_S = 60.0
+_SQUEUE_LIMIT_S = 20.0
 _LEASE_BY_DEFAULT_S = 15.0
 
 
@@ -33,8 +48,27 @@ def agent(arguments: argparse.Namespace) -> int:
 
 
 def are_several(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
-    """Does the command line, or else the job, name hosts?"""
-    return bool(arguments.hosts or arguments.hostfile or (job is not None and job.options.get("hosts")))
+    """Does the command line, or else the job, or for a new job the allocation that this is run in, name hosts?"""
+    if arguments.engine is not None:
+        return bool(arguments.engine != "local")
+    return bool(arguments.hosts or arguments.hostfile or _saved_hosts(job) or _is_slurms(arguments, job))
+
+
+def _saved_hosts(job: JobDirectory | None) -> str | None:
+    return None if job is None else job.options.get("hosts")
+
+
+def _is_slurms(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
+    """Is Slurm the engine? Without a word of the user it is that for a new job in an allocation of several nodes."""
+    if arguments.engine is not None or arguments.hosts or arguments.hostfile:
+        return bool(arguments.engine == "slurm")
+    if job is not None:
+        return bool(job.options.get("engine") == "slurm")
+    if not os.environ.get("SLURM_JOB_ID") or arguments.redundancy > 1:
+        return False
+    from ckpt.controller.hosts.slurm import node_count
+
+    return node_count(os.environ) > 1
 
 
 def read_options(
@@ -44,8 +78,37 @@ def read_options(
     it is to be saved. Raises UsageError for what cannot be used."""
     from ckpt.controller.hosts import hostlist
     from ckpt.controller.hosts.addresses import own_address
-    from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.lease import LEAST_LEASE_NS
+
+    if arguments.files is None:
+        arguments.files = "off"  # what ranks have changed on another host could not be put back from here
+    if _is_slurms(arguments, job):
+        if arguments.hosts or arguments.hostfile or arguments.engine_command:
+            raise UsageError(
+                "--engine slurm has its hosts from the allocation: leave --hosts and --engine-command out"
+            )
+        arguments.engine = "slurm"
+        nodes = _allocation().nodes
+    else:
+        nodes = _named_hosts(arguments, job)
+    options = {**defaults, **({} if job is None else job.options)}
+    options |= {name: given for name in defaults if (given := getattr(arguments, name)) is not None}
+    hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
+    if options["lease"] * 1e9 < LEAST_LEASE_NS:
+        raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
+    if options["interface"] is not None:
+        own_address(options["interface"])
+    if options["files"] != "off":
+        raise UsageError("--files is for ranks on one host; on several leave it out, or say off")
+    if options["on_failure"] == "continue":
+        raise UsageError("--on-failure continue is for ranks on one host; on several leave it out")
+    _engine(options)
+    return nodes, options
+
+
+def _named_hosts(arguments: argparse.Namespace, job: JobDirectory | None) -> list[Node]:
+    """The hosts of `--hosts` or `--hostfile`, which is put there as it is to be saved, or else of the job."""
+    from ckpt.controller.hosts import hostlist
 
     if arguments.hosts is not None:
         if arguments.hostfile is not None:
@@ -59,22 +122,43 @@ def read_options(
             raise UsageError(f"--hostfile {arguments.hostfile}: {error}") from None
         arguments.hosts = hostlist.text_of(hostlist.of_file(text, arguments.hostfile))
         arguments.hostfile = None
-    if arguments.files is None:
-        arguments.files = "off"  # what ranks have changed on another host could not be put back from here
-    options = {**defaults, **({} if job is None else job.options)}
-    options |= {name: given for name in defaults if (given := getattr(arguments, name)) is not None}
-    nodes = hostlist.of_text(options["hosts"])
-    hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
-    Engine(options["engine_command"])
-    if options["lease"] * 1e9 < LEAST_LEASE_NS:
-        raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
-    if options["interface"] is not None:
-        own_address(options["interface"])
-    if options["files"] != "off":
-        raise UsageError("--files is for ranks on one host; with --hosts leave it out, or say off")
-    if options["on_failure"] == "continue":
-        raise UsageError("--on-failure continue is for ranks on one host; with --hosts leave it out")
-    return nodes, options
+    hosts = arguments.hosts or _saved_hosts(job)
+    if hosts is None:
+        raise UsageError(f"--engine {arguments.engine}: on which hosts? --hosts or --hostfile")
+    return hostlist.of_text(hosts)
+
+
+def _allocation() -> Allocation:
+    """The allocation of Slurm that this process is in, without nodes that it has lost. Raises UsageError."""
+    import subprocess
+
+    from ckpt.controller.hosts import slurm
+
+    allocation = slurm.allocation_of(os.environ)
+    words = ["squeue", "--noheader", f"--jobs={allocation.job}", "--format=%N"]
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=_SQUEUE_LIMIT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        present = slurm.hosts_of(done.stdout.strip())
+    except (OSError, subprocess.SubprocessError, UsageError):
+        return allocation  # `srun` says what is wrong
+    return slurm.allocation_of(os.environ, present)
+
+
+def _engine(options: Mapping[str, Any]) -> Engine:
+    """The engine that these options name. Raises UsageError."""
+    from ckpt.controller.hosts import slurm
+    from ckpt.controller.hosts.engine import AGENT, Engine
+
+    if options["engine"] != "slurm":
+        return Engine.of_template(options["engine_command"])
+    return Engine(slurm.step_words(_allocation(), AGENT), name="slurm", naming=slurm.NAMING)
 
 
 def launcher(
@@ -85,19 +169,56 @@ def launcher(
     cwd: str,
 ) -> HostsLauncher:
     """The launcher for several hosts. Raises UsageError."""
-    from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.launcher import HostsLauncher
 
     nodes, options = read_options(arguments, job, defaults)
     return HostsLauncher(
         nodes,
-        engine=Engine(options["engine_command"]),
+        engine=_engine(options),
         lease_ns=round(options["lease"] * 1e9),
         interface=options["interface"],
         limit_s=_JOIN_LIMIT_S,
         cwd=cwd,
         spawned=spawned,
     )
+
+
+def announce(
+    arguments: argparse.Namespace,
+    job: JobDirectory,
+    launcher: LocalLauncher | HostsLauncher,
+    say: Callable[[str], None],
+) -> None:
+    """Say, and write down for `ckpt status`, on which hosts of which engine the job runs, and how it goes on when it is
+    stopped (`--goes-on`)."""
+    fields: dict[str, Any] = {}
+    if (fleet := getattr(launcher, "fleet", None)) is not None:
+        from ckpt.controller.hosts import hostlist
+
+        hosts = hostlist.text_of([host.node for host in fleet.hosts.values()])
+        fields |= {"engine": launcher.engine.name, "hosts": hosts}  # type: ignore[union-attr]
+    number = os.environ.get("SLURM_JOB_ID")
+    if number is not None:
+        fields |= {"slurm_job": number, "requeued": int(os.environ.get("SLURM_RESTART_COUNT") or 0)}
+    if arguments.goes_on is not None:
+        fields["goes_on"] = arguments.goes_on
+    if fields:
+        job.events.append("engine", **fields)
+        if number is not None or arguments.goes_on is not None:
+            say(describe(fields))
+
+
+def describe(fields: Mapping[str, Any]) -> str:
+    """The event `engine` in words."""
+    parts = []
+    if "slurm_job" in fields:
+        again = f", queued again {fields['requeued']} times" if fields.get("requeued") else ""
+        parts.append(f"Slurm job {fields['slurm_job']}{again}")
+    if "hosts" in fields:
+        parts.append(f"{fields['hosts']} ({fields['engine']})")
+    if "goes_on" in fields:
+        parts.append(f"stopped before its end: {fields['goes_on']}")
+    return "; ".join(parts)
 
 
 def wait_for_leases(
@@ -128,6 +249,17 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
         help="run the ranks on these hosts, up to N on each (1 without a number); more hosts than needed are spares",
     )
     add(
+        "--engine",
+        choices=("local", "ssh", "slurm"),
+        help="local: all ranks on this host; ssh: on --hosts; slurm: on the nodes of the allocation (default in one of "
+        "several nodes)",
+    )
+    add(
+        "--goes-on",
+        metavar="TEXT",
+        help="for batch scripts: how the job goes on when it is stopped before its end; `ckpt status` shows it",
+    )
+    add(
         "--hostfile",
         metavar="FILE",
         help="the same from a file: a host in each line (HOST, HOST:N or HOST slots=N)",
@@ -135,7 +267,7 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
     add(
         "--engine-command",
         metavar="COMMAND",
-        help="how a command is run on a host, with {host} and {agent} in it (default: ssh)",
+        help="how {agent} is run on a {host}, or once on each of {hosts}: mpiexec -n {hosts} -ppn 1 {agent} (default: ssh)",
     )
     add(
         "--interface",
@@ -152,10 +284,12 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """The options of the verb `agent`; only engines use them."""
-    texts = ("--job", "--job-id", "--host", "--controller", "--cwd", "--entry")
-    for name in texts:
+    for name in ("--job", "--job-id", "--controller", "--cwd", "--entry"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
-    for name in ("--index", "--hosts", "--generation", "--hash-seed"):
+    for name in ("--host", "--among", "--naming"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
+    for name in ("--hosts", "--generation", "--hash-seed"):
         parser.add_argument(name, required=True, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lease", required=True, type=float, help=argparse.SUPPRESS)
     parser.add_argument("--interface", help=argparse.SUPPRESS)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli import hosts, redundancy
+from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import Command
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
@@ -47,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
     "files": "auto",
     "files_limit": 1 << 30,
     "redundancy": 1,
+    "engine": None,
     "hosts": None,
     "engine_command": None,
     "interface": None,
@@ -94,6 +94,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
         from ckpt.controller.cli import scripts
+        from ckpt.controller.cli.common import new_directory
         from ckpt.controller.launch.whereabouts import new_location
         from ckpt.store import JobDirectory, JobExists
         from ckpt.store.job.lock import Life
@@ -103,7 +104,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         }
         try:
             job, lock_fd = JobDirectory.create_locked(
-                arguments.job or _new_directory(command),
+                arguments.job or new_directory(command.name),
                 command=command.words,
                 size=arguments.ranks or 1,
                 options={
@@ -162,15 +163,6 @@ def _matching_interpreter(job: JobDirectory, *, size: int | None, command: Comma
     return interpreter
 
 
-def _new_directory(command: Command) -> str:
-    from ckpt.controller.cli.common import DEFAULT_ROOT
-
-    name = command.words[1] if command.words[0] == "-m" else os.path.basename(command.script or "code")
-    name = name.removesuffix(".py")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
-
-
 def _continue_job(
     job: JobDirectory,
     epoch: int | None,
@@ -191,6 +183,7 @@ def _continue_job(
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
             job.events.append("result-reported", exit_code=code)
             return code
+        submit.check_starts(history, arguments.max_starts)
         reporter = _reporter(job, arguments)
         lines = _usable_lines(job, lock, epoch, reporter, or_start=or_start)
         if not lines.epochs and not or_start:
@@ -336,6 +329,7 @@ def _drive(
         generation=lock.generation,
         lines=lines.epochs,
     )
+    hosts.announce(arguments, job, launcher, reporter.say)
     options = _options(job, arguments, new=new)
     if lines:
         from ckpt.controller.cli import scripts

@@ -18,12 +18,14 @@ import os
 import platform
 import select
 import shutil
+import socket
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from ckpt.controller.errors import LaunchFailed
-from ckpt.controller.hosts.addresses import own_address
+from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
@@ -55,7 +57,27 @@ def agent(arguments: argparse.Namespace) -> int:
         raise LaunchFailed(
             f"host {os.uname().nodename} has no directory {arguments.cwd}: the program runs there on all hosts"
         )
-    return _HostAgent(job, arguments).run()
+    if arguments.among is not None:
+        names = arguments.among.split(",")
+        arguments.host = own_name(names, arguments.naming)
+        arguments.index = names.index(arguments.host) + 1
+    with _only_one(job, arguments):
+        return _HostAgent(job, arguments).run()
+
+
+@contextlib.contextmanager
+def _only_one(job: JobDirectory, arguments: argparse.Namespace) -> Iterator[None]:
+    """Raise LaunchFailed if another agent of this controller is on this host under this name. (An abstract Unix socket is
+    one host's, and goes with its process.)"""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
+        try:
+            mark.bind(f"\0ckpt-{job.job_id}-{arguments.generation}-{arguments.host}")
+        except OSError:
+            raise LaunchFailed(
+                f"host {arguments.host}: another agent of this job is here already: the engine is to start one on each host "
+                "(-ppn 1, --ntasks-per-node=1)"
+            ) from None
+        yield
 
 
 class _HostAgent:

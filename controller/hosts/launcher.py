@@ -97,31 +97,41 @@ class HostsLauncher:
         fd = self._link.fileno()
         self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
         self._epoll.register(fd, select.EPOLLIN)
-        for index, host in self.fleet.hosts.items():
-            name = host.node.name
-            towards = address if self.interface else self._address_towards(name)
-            words = [self.interpreter.executable, "-P", *self.interpreter.options, "-m", "ckpt", "agent"]
-            words += ["--job", job.path, "--job-id", job.job_id, "--host", name, "--index", str(index)]
-            words += [
-                "--hosts",
-                str(hosts),
-                "--generation",
-                str(generation),
-                "--controller",
-                f"{towards}:{port}",
-            ]
-            words += ["--lease", str(self.fleet.lease_ns / 1e9), "--cwd", self.cwd, "--entry", self.entry]
-            words += ["--hash-seed", str(self.hash_seed)]
-            words += ["--interface", self.interface] if self.interface else []
-            started = self.engine.start(name, words, os.path.join(job.path, "output", f"host-{name}.log"))
-            self._started[index] = started
-            self._pidfds[index] = os.pidfd_open(started.process.pid)
-            self._epoll.register(self._pidfds[index], select.EPOLLIN)
+        common = [
+            "--job",
+            job.path,
+            "--job-id",
+            job.job_id,
+            "--hosts",
+            str(hosts),
+            "--generation",
+            str(generation),
+        ]
+        common += ["--lease", str(self.fleet.lease_ns / 1e9), "--cwd", self.cwd, "--entry", self.entry]
+        common += ["--hash-seed", str(self.hash_seed)]
+        common += ["--interface", self.interface] if self.interface else []
+        self._start_agents(common, port, os.path.join(job.path, "output"))
         self._await_hosts(job.size)
 
-    def _address_towards(self, name: str) -> str:
-        """The address that the host dials. A name that does not resolve here is no obstacle: an engine may know it."""
-        return own_address(None, name)
+    def _start_agents(self, common: Sequence[str], port: str, directory: str) -> None:
+        """`common`: the options of all agents; `port`: of this process."""
+        names = {index: host.node.name for index, host in self.fleet.hosts.items()}
+
+        def words(index: int | None) -> list[str]:
+            # A name that does not resolve here is no obstacle: an engine may know it.
+            address = own_address(self.interface, names[min(names) if index is None else index])
+            begin = [self.interpreter.executable, "-P", *self.interpreter.options, "-m", "ckpt", "agent"]
+            if index is None:
+                place = ["--among", ",".join(names.values())]
+                place += ["--naming", self.engine.naming] if self.engine.naming else []
+            else:
+                place = ["--host", names[index], "--index", str(index)]
+            return [*begin, *common, *place, "--controller", f"{address}:{port}"]
+
+        self._started = self.engine.start(names, words, directory)
+        for index, started in self._started.items():
+            self._pidfds[index] = os.pidfd_open(started.process.pid)
+            self._epoll.register(self._pidfds[index], select.EPOLLIN)
 
     def _await_hosts(self, size: int) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -129,9 +139,13 @@ class HostsLauncher:
             if time.monotonic() > deadline:
                 for index, host in self.fleet.hosts.items():
                     if host.state == "starting":
+                        started = self._started[index]
                         reason = f"its agent did not dial in within {self.limit_s:g} s"
+                        if started.is_shared and (said := started.said()):
+                            reason += f"; the engine's command and the agents have said: {said}"
                         self._ask(self.fleet.failed, index, reason)
-                        self._started[index].stop(0)
+                        if not started.is_shared:
+                            started.stop(0)
                 break
             self._look()
             time.sleep(_POLL_S)
@@ -245,7 +259,9 @@ class HostsLauncher:
         match packet.get("e"):
             case "join":
                 problem = self._unfit(packet)
-                if problem is None:
+                if self.fleet.hosts[index].state == "failed":
+                    self._tell([index], {"a": "end", "reason": "it has dialled in too late"})
+                elif problem is None:
                     self._doors[index] = str(packet["door"])
                     self._ask(self.fleet.joined, index, now_ns())
                 else:
@@ -306,8 +322,10 @@ class HostsLauncher:
             while time.monotonic() < deadline and not self._ended.issuperset(joined):
                 self._look()
                 time.sleep(_POLL_S)
-        for index, started in self._started.items():
-            started.stop(2.0 if index in self._ended else 0.0)
+        for started in dict.fromkeys(self._started.values()):
+            its = [index for index, each in self._started.items() if each is started]
+            started.stop(0.0 if self._ended.isdisjoint(its) else 2.0)
+        for index in self._started:
             self._close_pidfd(index)
         self._started.clear()
         if link is not None:
