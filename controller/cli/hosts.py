@@ -49,8 +49,12 @@ def agent(arguments: argparse.Namespace) -> int:
 
 def are_several(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
     """Does the command line, or else the job, or for a new job the allocation that this is run in, name hosts?"""
+    if arguments.engine == "local":
+        if arguments.hosts or arguments.hostfile:
+            raise UsageError("--engine local is this host alone: leave --hosts out")
+        return False
     if arguments.engine is not None:
-        return bool(arguments.engine != "local")
+        return True
     return bool(arguments.hosts or arguments.hostfile or _saved_hosts(job) or _is_slurms(arguments, job))
 
 
@@ -64,7 +68,7 @@ def _is_slurms(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
         return bool(arguments.engine == "slurm")
     if job is not None:
         return bool(job.options.get("engine") == "slurm")
-    if not os.environ.get("SLURM_JOB_ID") or arguments.redundancy > 1:
+    if not os.environ.get("SLURM_JOB_ID") or getattr(arguments, "redundancy", 1) > 1:
         return False
     from ckpt.controller.hosts.slurm import node_count
 
@@ -92,7 +96,7 @@ def read_options(
     else:
         nodes = _named_hosts(arguments, job)
     options = {**defaults, **({} if job is None else job.options)}
-    options |= {name: given for name in defaults if (given := getattr(arguments, name)) is not None}
+    options |= {name: given for name in defaults if (given := getattr(arguments, name, None)) is not None}
     hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
     if options["lease"] * 1e9 < LEAST_LEASE_NS:
         raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")

@@ -74,6 +74,7 @@ class HostsLauncher:
         self._events: list[dict[str, Any]] = []
         self._gone: list[str] = []
         self._ended: set[int] = set()
+        self._noted: list[Started] = []
         self._doors: dict[int, str] = {}
         self._knocked: dict[int, dict[str, str]] = {}
         self._version = ""
@@ -251,9 +252,17 @@ class HostsLauncher:
         for index, started in self._started.items():
             if index in self._pidfds and (how := started.end()) is not None:
                 self._close_pidfd(index)
-                if index not in self._ended:
+                if started.is_shared and self.fleet.hosts[index].state != "starting":
+                    self._note_end(started, how)
+                elif index not in self._ended:
                     self._ask(self.fleet.engine_ended, index, how, now_ns())
         self._ask(self.fleet.tick, now_ns())
+
+    def _note_end(self, started: Started, how: str) -> None:
+        """One command for all hosts has ended: which agents that has ended, their leases say."""
+        if started not in self._noted:
+            self._noted.append(started)
+            self._do([Note("engine-ended", {"reason": how})])
 
     def _packet(self, index: int, packet: dict[str, Any]) -> None:
         match packet.get("e"):

@@ -32,6 +32,7 @@ _OUTSIDE = (
     "name the hosts (--hosts)"
 )
 _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_LIST = re.compile(r"(?:[A-Za-z0-9_.,-]|\[[0-9,-]+\])+")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -97,13 +98,13 @@ def step_words(allocation: Allocation, agent: str) -> list[str]:
 def hosts_of(text: str) -> list[str]:
     """The names that a list of Slurm stands for: `n[1-3,07],x` is n1, n2, n3, n07, x. Raises UsageError."""
     names: list[str] = []
-    for word in _words(text):
+    for word in _words(text) if _LIST.fullmatch(text) else ():
         found = [""]
         for piece in re.split(r"(\[[^\]]*\])", word):
             ends = _numbers(piece[1:-1], text) if piece.startswith("[") else [piece]
             found = [begun + end for begun in found for end in ends]
         names += found
-    if not names or not all(re.fullmatch(r"[A-Za-z0-9_.-]+", name) for name in names):
+    if not names:
         raise UsageError(f"{text!r} is no list of nodes")
     return names
 
