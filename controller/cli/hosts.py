@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ckpt.controller.launch.spawning import Spawned
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.plan import Node
-    from ckpt.store import JobDirectory
+    from ckpt.store import JobDirectory, LockHandle
 
 __all__ = [
     "add_agent",
@@ -30,6 +30,7 @@ __all__ = [
     "announce",
     "are_several",
     "describe",
+    "end_by_themselves",
     "launcher",
     "read_options",
     "wait_for_leases",
@@ -190,17 +191,21 @@ def launcher(
 def announce(
     arguments: argparse.Namespace,
     job: JobDirectory,
+    lock: LockHandle,
     launcher: LocalLauncher | HostsLauncher,
     say: Callable[[str], None],
 ) -> None:
-    """Say, and write down for `ckpt status`, on which hosts of which engine the job runs, and how it goes on when it is
-    stopped (`--goes-on`)."""
+    """Let the launcher watch the journal. Say, and write down for `ckpt status`, on which hosts of which engine the job is,
+    and how it goes on when it is stopped (`--goes-on`). Raises LockLost, StorageFailed."""
     fields: dict[str, Any] = {}
     if (fleet := getattr(launcher, "fleet", None)) is not None:
-        from ckpt.controller.hosts import hostlist
+        from ckpt.controller.hosts import hostlist, tenure
 
         hosts = hostlist.text_of([host.node for host in fleet.hosts.values()])
         fields |= {"engine": launcher.engine.name, "hosts": hosts}  # type: ignore[union-attr]
+        if lock.journal is not None:
+            launcher.keep_watch(lock.journal)  # type: ignore[union-attr]
+            fields |= {"generation": lock.generation, "tenure_s": tenure.patience_ns(fleet.lease_ns) / 1e9}
     number = os.environ.get("SLURM_JOB_ID")
     if number is not None:
         fields |= {"slurm_job": number, "requeued": int(os.environ.get("SLURM_RESTART_COUNT") or 0)}
@@ -225,22 +230,40 @@ def describe(fields: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def wait_for_leases(
-    job: JobDirectory, history: History, say: Callable[[str], None], *, is_known: bool
-) -> None:
-    """Wait until no host can have a lease from the controller before this one, which was killed. `is_known`: the event log
-    could be read; else the lease is the one that the job was started with."""
-    from ckpt.controller.hosts.lease import margin_ns
+def end_by_themselves(lock: LockHandle, history: History) -> bool:
+    """Do all ranks of the controller before this one end by themselves, wherever it is and whether or not it lives, because
+    it renews leases only while it is the job's controller? `history`: of the whole log."""
+    engine = history.engine or {}
+    return engine.get("generation") == lock.found.generation and "tenure_s" in engine and history.lease_s > 0
 
-    lease_s = history.lease_s
+
+def wait_for_leases(
+    job: JobDirectory,
+    lock: LockHandle,
+    history: History,
+    say: Callable[[str], None],
+    *,
+    is_known: bool,
+    may_live: bool,
+) -> None:
+    """Wait until no host can have a lease from the controller before this one, which did not end in good order.
+
+    `is_known`: the event log could be read; else the lease is the one that the job was started with. `may_live`: that
+    controller is on another host, and may still renew leases. Call it before this host is recorded as the job's: if this
+    process dies meanwhile, the next one has to wait for the same controller."""
+    from ckpt.controller.hosts.tenure import wait_ns
+
+    lease_s, tenure_s = history.lease_s, 0.0
     if not is_known and job.options.get("hosts"):
         lease_s = max(lease_s, float(job.options.get("lease", _LEASE_BY_DEFAULT_S)))
+    if may_live and history.engine is not None:
+        tenure_s = float(history.engine.get("tenure_s", 0.0))
     if lease_s:
-        wait_s = lease_s + margin_ns(round(lease_s * 1e9)) / 1e9
+        wait_s = wait_ns(round(lease_s * 1e9), round(tenure_s * 1e9)) / 1e9
         say(
             f"waiting {wait_s:.1f} s: by then the hosts of the controller before this one have ended their ranks"
         )
-        job.events.append("waiting-for-leases", s=wait_s)
+        job.events.append("waiting-for-leases", s=wait_s, generation=lock.generation)
         time.sleep(wait_s)
 
 

@@ -171,7 +171,7 @@ def _continue_job(
     *,
     or_start: bool,
 ) -> int:
-    from ckpt.controller.launch.whereabouts import claim, clear
+    from ckpt.controller.launch.whereabouts import claim, clear, is_away
     from ckpt.controller.supervision import past
     from ckpt.controller.supervision.history import finished_code
     from ckpt.undo.selection.patterns import is_recorded
@@ -192,7 +192,8 @@ def _continue_job(
             )
         if is_recorded(_option(job, arguments, "files")):
             lines = _lines_with_files(job, lines, reporter, required=epoch is not None)
-        ended = clear(job, lock, history, arguments.fenced)
+        leased = trouble is None and hosts.end_by_themselves(lock, history)
+        ended = clear(job, lock, history, arguments.fenced, leased=leased)
         if trouble is not None:
             reporter.say(past.begin_anew(job, history, trouble))
         if ended:
@@ -200,13 +201,16 @@ def _continue_job(
             if trouble is None:
                 # They committed nothing meanwhile (only a controller commits), but the log grew.
                 history, _ = past.known(job, lock.record)
+        if hosts.are_several(arguments, job):
+            hosts.read_options(arguments, job, DEFAULTS)  # what cannot be is refused before the wait
+        if lock.found.location is not None:  # the controller before this one did not end in good order
+            away = leased and arguments.fenced is None and is_away(job, lock)
+            hosts.wait_for_leases(job, lock, history, reporter.say, is_known=trouble is None, may_live=away)
         claim(job, lock)
         directory = _directory_of(job, arguments)
         spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
         launcher = _launcher(spawned, directory, arguments, job)
         try:
-            if lock.found.location is not None:  # the controller before this one did not end in good order
-                hosts.wait_for_leases(job, history, reporter.say, is_known=trouble is None)
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()
@@ -329,7 +333,7 @@ def _drive(
         generation=lock.generation,
         lines=lines.epochs,
     )
-    hosts.announce(arguments, job, launcher, reporter.say)
+    hosts.announce(arguments, job, lock, launcher, reporter.say)
     options = _options(job, arguments, new=new)
     if lines:
         from ckpt.controller.cli import scripts

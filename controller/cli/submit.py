@@ -113,7 +113,7 @@ def submit(arguments: argparse.Namespace) -> int:
         lead=batch.lead_s(arguments.time, arguments.lead),
         nodes=nodes,
         sbatch=sbatch,
-        run=f'{shlex.join(run)} --goes-on "$goes_on" \\\n    {shlex.join([*arguments.run, "--", *command.typed])}',
+        run=f'{shlex.join(run)} --goes-on "$goes_on" \\\n        {shlex.join([*arguments.run, "--", *command.typed])}',
     )
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:

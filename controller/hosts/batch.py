@@ -58,11 +58,14 @@ else
     goes_on="nobody starts it again but you"
 fi
 
-{run} &
-run=$!
 noticed=
 trap 'noticed=yes; kill -TERM $run' USR1 TERM
-while wait $run; code=$?; kill -0 $run 2>/dev/null; do :; done   # a trapped signal ends `wait` early
+while
+    {run} &
+    run=$!
+    while wait $run; code=$?; kill -0 $run 2>/dev/null; do :; done   # a trapped signal ends `wait` early
+    [ $code = 11 ] && [ -z "$noticed" ] && [ $SECONDS -lt 180 ]      # a node that has died may hold its lock for a while
+do sleep 10; done
 
 again=
 case $code in

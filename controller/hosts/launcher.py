@@ -4,7 +4,8 @@ Decisions about hosts are the `Fleet`'s; this module has the engine's processes,
 for the interface, and `agent.py` for the other end.
 
 Renewals of leases are answered in the helper thread of the connection: a disk that holds the controller up for longer than a
-lease must not cost the job its hosts.
+lease must not cost the job its hosts. Another thread looks into the journal whether this is the job's controller still
+(`tenure.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,10 +24,12 @@ from ckpt.controller.hosts.engine import Engine, Started
 from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellFence
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.routes import others_of
+from ckpt.controller.hosts.tenure import Tenure, patience_ns
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
 from ckpt.controller.supervision.plan import Node
-from ckpt.store import JobDirectory
+from ckpt.store import JobDirectory, LockLost, StoreError
+from ckpt.store.job.journal_files import Journal
 from ckpt.transport.errors import AddressError
 from ckpt.transport.wires.hubwire import HubWire
 from ckpt.version import VERSION
@@ -36,6 +40,8 @@ _ATTENTIVE_NS = 200_000_000
 _END_PATIENCE_S = 8.0
 _POLL_S = 0.01
 _ROUTES_LIMIT_S = 15.0
+_LOOKS = 5
+"""So many looks into the journal in the time of one lease."""
 
 
 def now_ns() -> int:
@@ -78,6 +84,10 @@ class HostsLauncher:
         self._doors: dict[int, str] = {}
         self._knocked: dict[int, dict[str, str]] = {}
         self._version = ""
+        self._tenure: Tenure | None = None
+        self._tenure_is_over = False
+        self._lost: LockLost | None = None
+        self._watch = threading.Event()  # set: the watch of the journal is to end
 
     # ---- bringing up -------------------------------------------------------------------------------------
 
@@ -186,6 +196,28 @@ class HostsLauncher:
             if host.state in ("failed", "lost", "fenced")
         )
 
+    def keep_watch(self, journal: Journal) -> None:
+        """From now on look into the journal, and renew leases only as `Tenure` allows. Raises LockLost, StorageFailed."""
+        began_ns = now_ns()
+        journal.check()
+        self._tenure = Tenure(patience_ns(self.fleet.lease_ns), began_ns)
+        threading.Thread(
+            target=self._look_on, args=(journal, self._tenure), name="ckpt-journal", daemon=True
+        ).start()
+
+    def _look_on(self, journal: Journal, tenure: Tenure) -> None:
+        while not self._watch.wait(self.fleet.lease_ns / _LOOKS / 1e9):
+            began_ns = now_ns()
+            try:
+                journal.check()
+            except LockLost as lost:
+                self._lost = lost
+                self._wake()
+                return
+            except StoreError:
+                continue  # it cannot be known now
+            tenure.looked(began_ns)
+
     def nodes(self, size: int) -> list[Node]:
         nodes = self.fleet.nodes()
         if not nodes:
@@ -230,7 +262,10 @@ class HostsLauncher:
     # ---- events ------------------------------------------------------------------------------------------
 
     def receive(self) -> list[dict[str, Any]]:
+        """Raises LockLost, too: another controller has taken the job over."""
         self._look()
+        if self._lost is not None:
+            raise self._lost
         events, self._events = self._events, []
         if events:
             if self._gone:
@@ -256,6 +291,9 @@ class HostsLauncher:
                     self._note_end(started, how)
                 elif index not in self._ended:
                     self._ask(self.fleet.engine_ended, index, how, now_ns())
+        if self._tenure_is_over:
+            self._tenure_is_over = False
+            self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
         self._ask(self.fleet.tick, now_ns())
 
     def _note_end(self, started: Started, how: str) -> None:
@@ -297,6 +335,9 @@ class HostsLauncher:
         return None
 
     def _renewal(self, index: int, number: int) -> bool:
+        if self._tenure is not None and not self._tenure.may_answer(now_ns()):
+            self._tenure_is_over = True
+            return False
         return bool(self.fleet.renewed(index, number, now_ns()))
 
     def _ask(self, method: Callable[..., list[Effect]], *arguments: Any) -> None:
@@ -323,6 +364,7 @@ class HostsLauncher:
     # ---- the end -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        self._watch.set()
         link = self._link
         if link is not None:
             joined = self._joined()

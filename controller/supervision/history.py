@@ -167,6 +167,11 @@ def _take(history: History, name: str, line: Line) -> None:
         history.starts += 1
     elif name == "engine":
         history.engine = line
+    elif name == "waiting-for-leases" and history.engine is not None and "generation" in line:
+        history.engine = {
+            **history.engine,
+            "generation": line["generation"],
+        }  # its ranks are the last ones still
     elif name == "host-joined":
         history.lease_s = max(history.lease_s, float(line["lease_s"]))
     elif name == "files-not-covered" and isinstance(epoch, int):

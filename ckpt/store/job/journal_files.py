@@ -95,6 +95,17 @@ class Journal:
                 FileExistsError(errno.EEXIST, "a record that had failed is there"),
             )
 
+    def check(self) -> None:
+        """Look whether another controller has taken over. It would have written the record behind this one's last.
+
+        A network file system remembers that a name was absent: so a file is created first. Raises LockLost: it has;
+        StorageFailed and RecordDamaged: it cannot be known.
+        """
+        PendingFile(self.fs, os.path.join(self.path, JOURNAL), "touch").drop()
+        found = read_journal(self.path, self.key, self.job_id, self.fs, self.next_number)
+        if found is not None and found[0].generation > self.position.generation:
+            raise _superseded(self, found[0])
+
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove these records of commits, of lines that are gone. Raises StorageFailed.
 
@@ -163,11 +174,7 @@ def _run(journal: Journal, append: Append) -> Position:
             case Done(position=position):
                 return position
             case Superseded(by=by):
-                raise LockLost(
-                    f"generation {by.generation} has taken the job ({by.contact or 'unknown'})",
-                    path=os.path.join(journal.path, JOURNAL, journal_name(by.number)),
-                    hint="Another controller serves the job: this one must stop.",
-                )
+                raise _superseded(journal, by)
             case Broken(number=number):
                 raise RecordDamaged(
                     "the journal does not continue here",
@@ -177,6 +184,14 @@ def _run(journal: Journal, append: Append) -> Position:
             case _:
                 step = append.handle(_answer(journal, step))
     raise RecordDamaged("the journal has no end", path=os.path.join(journal.path, JOURNAL))
+
+
+def _superseded(journal: Journal, by: JournalRecord) -> LockLost:
+    return LockLost(
+        f"generation {by.generation} has taken the job ({by.contact or 'unknown'})",
+        path=os.path.join(journal.path, JOURNAL, journal_name(by.number)),
+        hint="Another controller serves the job: this one must stop.",
+    )
 
 
 def _answer(journal: Journal, action: Action) -> Event:
