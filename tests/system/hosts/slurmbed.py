@@ -47,6 +47,7 @@ ReturnToService=2
 SlurmdTimeout=10
 KillWait=2
 MinJobAge=300
+SchedulerParameters=bf_interval=1,sched_interval=1
 JobRequeue=1
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
