@@ -29,6 +29,7 @@ from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.orphan import start_the_job_again
 from ckpt.controller.hosts.routes import Door, knock
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
@@ -62,7 +63,10 @@ def agent(arguments: argparse.Namespace) -> int:
         arguments.host = own_name(names, arguments.naming)
         arguments.index = names.index(arguments.host) + 1
     with _only_one(job, arguments):
-        return _HostAgent(job, arguments).run()
+        code = _HostAgent(job, arguments).run()
+    if code == EXIT_LEASE_OVER:
+        start_the_job_again(os.environ)
+    return code
 
 
 @contextlib.contextmanager

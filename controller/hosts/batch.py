@@ -52,8 +52,10 @@ cd {cwd} || exit 1
 next=
 if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q Requeue=1; then
     goes_on="Slurm queues it again"
+    export CKPT_ORPHANED="scontrol requeue $SLURM_JOB_ID"   # for the agents that are left when this node is lost
 elif next=$(sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" {script}); then
     goes_on="job $next starts when this one has ended"
+    export CKPT_ORPHANED="scancel $SLURM_JOB_ID"
 else
     goes_on="nobody starts it again but you"
 fi

@@ -175,7 +175,8 @@ def test_the_slurm_daemon_of_a_node_is_killed_and_the_job_does_not_notice(
 ) -> None:
     job = Submitted(slurm, tmp_path, ring)
     job.wait_event("committed", 2)
-    os.kill(slurm.hosts.named("h3", "slurmd\0-D"), signal.SIGKILL)
+    daemon = next(p for p in slurm.hosts.processes("h3") if Path(f"/proc/{p}/comm").read_text() == "slurmd\n")
+    os.kill(daemon, signal.SIGKILL)
     job.wait_event("committed", len(job.events("committed")) + 5)
     job.finish()
     assert job.output() == result_of(ring, 4, tmp_path)

@@ -6,6 +6,7 @@ import pytest
 
 from ckpt.controller.errors import UsageError
 from ckpt.controller.hosts import slurm
+from ckpt.controller.hosts.orphan import has_lost_its_script
 from ckpt.controller.supervision.plan import Node
 
 
@@ -54,3 +55,12 @@ def test_outside_of_an_allocation() -> None:
         slurm.allocation_of({})
     with pytest.raises(UsageError, match="do not fit the nodes"):
         slurm.allocation_of(environment(SLURM_TASKS_PER_NODE="4"))
+
+
+def test_a_job_that_has_lost_the_node_of_its_script() -> None:
+    shown = "JobId=1 JobName=x\n   JobState={} Reason=None\n   NodeList={}\n   BatchHost={}\n   NumNodes=2"
+    assert has_lost_its_script(shown.format("RUNNING", "n[2-3]", "n1"))
+    assert not has_lost_its_script(shown.format("RUNNING", "n[1-3]", "n1"))
+    assert not has_lost_its_script(shown.format("PENDING", "n[2-3]", "n1"))
+    assert not has_lost_its_script("JobId=1 JobState=RUNNING NodeList=n2")
+    assert not has_lost_its_script("slurm_load_jobs error: Invalid job id specified")
