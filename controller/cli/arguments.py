@@ -53,12 +53,6 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     add("--every", type=seconds, metavar="S", help="take a checkpoint every so many seconds")
     add("--max-restarts", type=at_least(0), metavar="K", help="restart at most K times (default 10)")
     add(
-        "--max-starts",
-        type=at_least(1),
-        metavar="K",
-        help="end with code 14 where the last K starts have brought no new checkpoint (for scripts that start a job again)",
-    )
-    add(
         "--on-failure",
         choices=("restart", "continue"),
         help="a rank dies: restart: all go on from the last checkpoint (default); continue: the others go on and are "

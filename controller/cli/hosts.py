@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ckpt.controller.cli.common import at_least
 from ckpt.controller.errors import UsageError
 
 if TYPE_CHECKING:
@@ -280,6 +281,12 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
         choices=("local", "ssh", "slurm"),
         help="local: all ranks on this host; ssh: on --hosts; slurm: on the nodes of the allocation (default in one of "
         "several nodes)",
+    )
+    add(
+        "--max-starts",
+        type=at_least(1),
+        metavar="K",
+        help="end with code 14 where the last K starts have brought no new checkpoint (for scripts that start a job again)",
     )
     add(
         "--goes-on",
