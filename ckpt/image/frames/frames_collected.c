@@ -37,19 +37,43 @@ static int is_unshared(PyObject *object, PyTypeObject *type)
            head.ob_refcnt == 1 && is_tracked((PyGC_Head *)object - 1) && (type != &PyTuple_Type || is_begun(object));
 }
 
-/* Is it in a variable or on the evaluation stack of a running function of any thread? (Which entries of a stack are in use is not
- * known: one that is not may hold any pointer.) */
-static int is_in_a_frame(PyObject *object)
+/* Is it in a variable or on the evaluation stack of a running function of any thread? How many entries of a stack are in use is
+ * not known while its function is inside of C, and those that are not may hold any pointer: of these, `entries` gets
+ * (code, index of the instruction, index of the entry). -1: no memory */
+static int is_in_a_frame(PyObject *object, PyObject *entries)
 {
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
     for (; ts != NULL; ts = PyThreadState_Next(ts))
         for (Frame *f = thread_current_frame(ts); f != NULL; f = frame_previous(f)) {
-            int count = frame_code(f)->co_nlocalsplus + frame_code(f)->co_stacksize;
-            for (int i = 0; i < count; i++)
-                if (frame_slots(f)[i] == object)
+            PyCodeObject *code = frame_code(f);
+            int count = code->co_nlocalsplus, known = frame_stack_size(f);
+            for (int i = 0; i < count + (known < 0 ? code->co_stacksize : known); i++) {
+                if (frame_slots(f)[i] != object)
+                    continue;
+                if (i < count || known >= 0)
                     return 1;
+                PyObject *entry = Py_BuildValue("(Oii)", code, frame_executes(f), i - count);
+                int failed = entry == NULL || PyList_Append(entries, entry) < 0;
+                Py_XDECREF(entry);
+                if (failed)
+                    return -1;
+            }
         }
     return 0;
+}
+
+/* The same; `is_operand` tells of entries that may not be in use. (No code runs before all frames have been looked at.) */
+static int is_owned_by_a_frame(PyObject *object, PyObject *is_operand)
+{
+    PyObject *entries = PyList_New(0);
+    int owned = entries == NULL ? -1 : is_in_a_frame(object, entries);
+    for (Py_ssize_t i = 0; owned == 0 && i < PyList_GET_SIZE(entries); i++) {
+        PyObject *answer = PyObject_CallObject(is_operand, PyList_GET_ITEM(entries, i));
+        owned = answer == NULL ? -1 : PyObject_IsTrue(answer);
+        Py_XDECREF(answer);
+    }
+    Py_XDECREF(entries);
+    return owned;
 }
 
 /* Is a pointer to it in this part of the C stack? */
@@ -62,17 +86,18 @@ static int is_between(uintptr_t low, uintptr_t high, PyObject *object)
 }
 
 PyDoc_STRVAR(held_by_c_doc,
-"held_by_c(address, thread, type, /) -> list\n\n"
+"held_by_c(address, thread, type, is_operand, /) -> list\n\n"
 "Objects of exactly this type to which C code that the frame has called has the only reference, and that no frame has.\n"
-"address: of a frame that walk() has just listed and that is inside of C; thread: as for walk().  The caller must make sure that\n"
+"address: of a frame that walk() has just listed and that is inside of C; thread: as for walk().  is_operand(code, at, index): may\n"
+"this entry of the evaluation stack be in use while the instruction at this index executes?  The caller must make sure that\n"
 "no other object refers to what is found, and must not touch a tuple (see begun_tuple()) or keep it: C code expects to have the\n"
 "only reference when it makes the tuple larger.");
 static PyObject *held_by_c(PyObject *module, PyObject *args)
 {
-    PyObject *address, *found;
+    PyObject *address, *found, *is_operand;
     PyTypeObject *type;
     unsigned long thread;
-    if (!PyArg_ParseTuple(args, "O!kO!:held_by_c", &PyLong_Type, &address, &thread, &PyType_Type, &type))
+    if (!PyArg_ParseTuple(args, "O!kO!O:held_by_c", &PyLong_Type, &address, &thread, &PyType_Type, &type, &is_operand))
         return NULL;
     PyThreadState *ts = thread ? thread_by_ident(thread) : PyThreadState_Get();
     Frame *f = PyLong_AsVoidPtr(address);
@@ -81,9 +106,10 @@ static PyObject *held_by_c(PyObject *module, PyObject *args)
         return found;
     for (uintptr_t at = low & ~(uintptr_t)7; at < high; at += sizeof(PyObject *)) {
         PyObject *object = *(PyObject **)at;
-        if (is_between(low, at, object) || !is_unshared(object, type) || is_in_a_frame(object))
+        if (is_between(low, at, object) || !is_unshared(object, type))
             continue;
-        if (PyList_Append(found, object) < 0) {
+        int owned = is_owned_by_a_frame(object, is_operand);
+        if (owned < 0 || (!owned && PyList_Append(found, object) < 0)) {
             Py_DECREF(found);
             return NULL;
         }

@@ -28,6 +28,7 @@ __all__ = [
     "Instruction",
     "Table",
     "code_map",
+    "may_be_operand",
     "exception_table",
 ]
 
@@ -252,3 +253,18 @@ def code_map(code: CodeType) -> CodeMap:
             _maps.clear()
         found = _maps[id(code)] = CodeMap(code)
     return found
+
+
+def may_be_operand(code: CodeType, at: int, index: int) -> bool:
+    """May this entry of the evaluation stack be in use while the instruction at ``at`` (code units) executes? Entries above
+    those before and after it hold what was there earlier."""
+    try:
+        found = code_map(code)
+    except ValueError:
+        return True
+    for start in range(at, max(-1, at - _LONGEST_INSTRUCTION), -1):
+        instruction = found.instructions.get(start)
+        if instruction is not None:
+            places = (start, instruction.next, instruction.target)
+            return start not in found.depth or index < max(found.depth.get(place, 0) for place in places)
+    return True

@@ -48,7 +48,7 @@ from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import classify, inlined
 from ckpt.image.frames.c_waits import innermost, take_off
 from ckpt.image.frames.call_paths import CachedCall, ContextRun
-from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, code_map
+from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, code_map, may_be_operand
 from ckpt.image.frames.running import BASES
 from ckpt.image.frames.suspended import Mode, Suspended, cell_contents, location
 from ckpt.image.frames.unrecordable import (
@@ -315,7 +315,7 @@ def _suspended(frame: _frames.Frame, thread: int) -> Suspended:
         locals_,
         code_map(code),
         lambda n: _frames.slots(address, n, True, code, thread),
-        lambda cls: _frames.held_by_c(address, thread, cls),
+        lambda cls: _frames.held_by_c(address, thread, cls, may_be_operand),
     )
 
 

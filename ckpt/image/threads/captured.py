@@ -41,6 +41,11 @@ _NEXT_WITHIN_S = 0.01
 one must have stopped: one that has not is in a long call in C. Time in which it is ready to run and gets no processor does
 not count."""
 _ALL_WITHIN_S = 0.2
+_STEPS = 1000
+"""So many lines may threads go on from where they cannot be captured until another one must have stopped. One whose C code
+calls Python code all the time (``sum`` of a generator) comes to no other place."""
+_STEPS_WITHIN_S = 1.0
+"""The same bound in time, for a busy machine on which each line may take a turn of the scheduler."""
 _PAUSE_S = 0.00005
 _LONG_PAUSE_S = 0.0005  # after `_NEXT_WITHIN_S`
 _THREAD_CLOCK = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, in the id of a clock (Linux, posix-timers.h)
@@ -103,8 +108,8 @@ class StoppedThreads:
             raise
 
     def _wait_until_they_stand(self) -> None:
-        since_s = latest_s = time.monotonic()
-        left = len(self._threads) + 1
+        since_s = latest_s = stopped_s = time.monotonic()
+        left, steps = len(self._threads) + 1, 0
         running = list(self._threads)
         had_s: list[float] = []
         while True:
@@ -113,8 +118,15 @@ class StoppedThreads:
             if not running and not threads.is_registry_locked():
                 return
             now_s = time.monotonic()
-            if len(running) < left or None in looks.values():
-                left, latest_s = len(running), now_s
+            stepping = [thread for thread, stands in looks.items() if stands is None]
+            if len(running) < left:
+                left, stopped_s, steps = len(running), now_s, 0
+            elif stepping:
+                steps += 1
+                if steps > _STEPS or now_s - stopped_s > _STEPS_WITHIN_S:
+                    raise _running(stepping[0])
+            if stepping or stopped_s == now_s:
+                latest_s = now_s
                 had_s = [_processor_s(thread) for thread in running]
             is_late = now_s - latest_s > _NEXT_WITHIN_S
             if is_late and (

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from ckpt.image.frames.opcodes import TABLE, TABLES, CodeMap, code_map, exception_table
+from ckpt.image.frames.opcodes import TABLE, TABLES, CodeMap, code_map, exception_table, may_be_operand
 
 
 def code_objects(code):
@@ -204,3 +204,15 @@ def test_where_a_traced_frame_goes_on():
         target = codes.instructions[at].target
         if TABLE.jumps_before_check and target - 1 not in codes.instructions:
             assert codes.after_traced_check(target - 1) == target
+
+
+def test_an_entry_above_the_operands_of_an_instruction_is_not_in_use() -> None:
+    """What an earlier instruction left there kept `sorted(map(f, x))` out of images: it may hold a pointer to anything."""
+    code = compile("f(a, b)", "", "eval")
+    found = code_map(code)
+    call, instruction = next((i, each) for i, each in found.instructions.items() if each.name == "CALL")
+    depth = found.depth[call]
+    for at in range(call, instruction.next):
+        assert may_be_operand(code, at, depth - 1)
+        assert not may_be_operand(code, at, depth)
+    assert may_be_operand(code, 1000, 1000), "an instruction that is not known"

@@ -18,6 +18,7 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Stack, capture, capture_thread
+from ckpt.image.threads import captured
 from ckpt.image.threads.captured import LeftOut, StoppedThreads, capture_threads, is_waiting
 from ckpt.image.threads.places import has_only_ended_its_wait, place_of
 
@@ -207,6 +208,26 @@ def test_a_thread_that_takes_no_rest_in_c_does_not_stop_and_nobody_stays_stopped
         before = totals[0]
         wait_until(lambda: totals[0] > before + 1000)
     assert all("thread 'other'" in reason for reason in found)
+
+
+def test_a_thread_whose_c_code_calls_python_all_the_time_is_refused_after_so_many_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each line that it went on to counted as progress: the main thread waited for minutes, its image never ended."""
+    stop, lines = threading.Event(), 0
+    step = _frames.step
+
+    def counted(ident: int) -> None:
+        nonlocal lines
+        lines += 1
+        step(ident)
+
+    monkeypatch.setattr(captured._frames, "step", counted)
+    with running(lambda: sum(i for i in iter(stop.is_set, True)), end=stop.set) as summing:
+        others = StoppedThreads(Stack(), lambda: [summing])
+        with pytest.raises(Refused, match="thread 'other'"):
+            others.stop()
+    assert lines <= captured._STEPS + 1
 
 
 def store(lock: Any, log: list[Any], stop: threading.Event) -> None:
