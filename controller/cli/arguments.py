@@ -288,7 +288,7 @@ def _add_running_verbs(verb: Verb) -> None:
     doctor = verb(
         "doctor",
         "Run a program a little, take images, bring them to life, and say what would not survive and why.",
-        f"ckpt doctor [options] [--] {USAGE}",
+        f"ckpt doctor [options] [--] {USAGE}, or --hosts HOST,… | --engine slurm [options]",
     )
     doctor.add_argument(
         "-n", "-np", "--ranks", type=at_least(1), metavar="N", help="number of ranks (default 1)"
@@ -304,6 +304,12 @@ def _add_running_verbs(verb: Verb) -> None:
         choices=("auto", "off"),
         default="auto",
         help="whether restarts put files back, as in `ckpt run` (default auto)",
+    )
+    hosts.add_engine_options(doctor)
+    doctor.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="with --hosts or --engine: a directory that all hosts see (default: the working directory)",
     )
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "describe",
     "end_by_themselves",
     "launcher",
+    "requeue_note",
     "read_options",
     "wait_for_leases",
 ]
@@ -231,6 +232,29 @@ def describe(fields: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
+def requeue_note() -> list[str]:
+    """In an allocation: may its job be queued again?"""
+    number = os.environ.get("SLURM_JOB_ID")
+    if number is None:
+        return []
+    import subprocess
+
+    try:
+        words = ["scontrol", "show", "job", number]
+        shown = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=_SQUEUE_LIMIT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return [f"whether Slurm job {number} may be queued again is not known: {error}"]
+    may = "may" if "Requeue=1" in shown else "may not"
+    return [f"Slurm job {number} {may} be queued again"]
+
+
 def end_by_themselves(lock: LockHandle, history: History) -> bool:
     """Do all ranks of the controller before this one end by themselves, wherever it is and whether or not it lives, because
     it renews leases only while it is the job's controller? `history`: of the whole log."""
@@ -270,6 +294,29 @@ def wait_for_leases(
 
 def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]) -> None:
     """The options for several hosts. `seconds`: the type of a duration."""
+    add_engine_options(parser)
+    add = parser.add_argument
+    add(
+        "--max-starts",
+        type=at_least(1),
+        metavar="K",
+        help="end with code 14 where the last K starts have brought no new checkpoint (for scripts that start a job again)",
+    )
+    add(
+        "--goes-on",
+        metavar="TEXT",
+        help="for batch scripts: how the job goes on when it is stopped before its end; `ckpt status` shows it",
+    )
+    add(
+        "--lease",
+        type=seconds,
+        metavar="S",
+        help="a host that is silent for so long is given up, and has ended its ranks by then (default 15)",
+    )
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Those that say which hosts, and how they are reached."""
     add = parser.add_argument
     add(
         "--hosts",
@@ -281,17 +328,6 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
         choices=("local", "ssh", "slurm"),
         help="local: all ranks on this host; ssh: on --hosts; slurm: on the nodes of the allocation (default in one of "
         "several nodes)",
-    )
-    add(
-        "--max-starts",
-        type=at_least(1),
-        metavar="K",
-        help="end with code 14 where the last K starts have brought no new checkpoint (for scripts that start a job again)",
-    )
-    add(
-        "--goes-on",
-        metavar="TEXT",
-        help="for batch scripts: how the job goes on when it is stopped before its end; `ckpt status` shows it",
     )
     add(
         "--hostfile",
@@ -307,12 +343,6 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
         "--interface",
         metavar="NAME|NETWORK",
         help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16)",
-    )
-    add(
-        "--lease",
-        type=seconds,
-        metavar="S",
-        help="a host that is silent for so long is given up, and has ended its ranks by then (default 15)",
     )
 
 

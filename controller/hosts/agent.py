@@ -86,7 +86,7 @@ def _only_one(job: JobDirectory, arguments: argparse.Namespace) -> Iterator[None
 
 class _HostAgent:
     def __init__(self, job: JobDirectory, arguments: argparse.Namespace) -> None:
-        self.number = arguments.index
+        self.number, self.name = arguments.index, arguments.host
         self.generation = arguments.generation
         self.listen = own_address(arguments.interface, arguments.controller.rpartition(":")[0])
         self.door = Door(self.listen)
@@ -175,6 +175,8 @@ class _HostAgent:
                 self.lease.answered(int(command["number"]))
             case "knock":
                 threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
+            case "examine":
+                threading.Thread(target=self._examine, args=(command["directory"],), daemon=True).start()
             case "start":
                 specs = [
                     {
@@ -199,6 +201,12 @@ class _HostAgent:
     def _knock(self, doors: dict[str, str]) -> None:
         """In a thread: the lease is to be renewed meanwhile."""
         self._report({"e": "knocked", "failed": knock(doors)})
+
+    def _examine(self, directory: str) -> None:
+        """In a thread, as it may take a while."""
+        from ckpt.controller.hosts.examine import facts_of_host
+
+        self._report({"e": "examined", "facts": facts_of_host(directory, self.name, self.listen)})
 
     def _report(self, event: dict[str, Any]) -> None:
         self.link.send(0, event)

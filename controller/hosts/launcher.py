@@ -84,6 +84,8 @@ class HostsLauncher:
         self._doors: dict[int, str] = {}
         self._knocked: dict[int, dict[str, str]] = {}
         self._version = ""
+        self.examined: dict[int, tuple[dict[str, Any], float]] = {}
+        """By host: its facts, and when they came (`ckpt doctor`)."""
         self._tenure: Tenure | None = None
         self._tenure_is_over = False
         self._lost: LockLost | None = None
@@ -108,18 +110,9 @@ class HostsLauncher:
         fd = self._link.fileno()
         self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
         self._epoll.register(fd, select.EPOLLIN)
-        common = [
-            "--job",
-            job.path,
-            "--job-id",
-            job.job_id,
-            "--hosts",
-            str(hosts),
-            "--generation",
-            str(generation),
-        ]
-        common += ["--lease", str(self.fleet.lease_ns / 1e9), "--cwd", self.cwd, "--entry", self.entry]
-        common += ["--hash-seed", str(self.hash_seed)]
+        common = [*("--job", job.path, "--job-id", job.job_id), *("--hosts", str(hosts))]
+        common += [*("--generation", str(generation)), *("--lease", str(self.fleet.lease_ns / 1e9))]
+        common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
         common += ["--interface", self.interface] if self.interface else []
         self._start_agents(common, port, os.path.join(job.path, "output"))
         self._await_hosts(job.size)
@@ -188,6 +181,14 @@ class HostsLauncher:
                 raise LaunchFailed(
                     f"host {name} did not say within {_ROUTES_LIMIT_S:g} s whether it reaches the others"
                 )
+
+    def examine(self, directory: str, limit_s: float) -> None:
+        """Let the hosts look what holds there (`examine.py`); fills `examined`. Waits `limit_s` at most."""
+        self._tell(self._joined(), {"a": "examine", "directory": directory})
+        deadline = time.monotonic() + limit_s
+        while not self.examined.keys() >= set(self._joined()) and time.monotonic() < deadline:
+            self._look()
+            time.sleep(_POLL_S)
 
     def _failures(self) -> str:
         return "; ".join(
@@ -314,6 +315,8 @@ class HostsLauncher:
                 else:
                     self._ask(self.fleet.failed, index, problem)
                     self._tell([index], {"a": "end", "reason": problem})
+            case "examined":
+                self.examined[index] = (dict(packet["facts"]), time.time())
             case "knocked":
                 self._knocked[index] = dict(packet["failed"])
             case "fenced":

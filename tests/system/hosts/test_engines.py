@@ -7,6 +7,7 @@ slurm       a step of a real Slurm's allocation
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -169,6 +170,36 @@ def test_the_controller_is_killed_and_a_restart_goes_on(ground: Ground, ring: Pa
     )
     assert done.returncode == 0, done.stderr
     assert job.output(0) == result_of(ring, 4, tmp_path)
+    job_is_gone(ground)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ground", ENGINES, indirect=True)
+def test_the_doctor_says_what_holds_on_the_hosts(ground: Ground, tmp_path: Path) -> None:
+    words = ["--engine", "slurm", "--interface", NETWORK]
+    if ground.slurm is None:
+        words = ["--hosts", str(ground.options["hosts"]), "--interface", NETWORK]
+        words += ["--engine-command", str(ground.options["engine_command"])]
+    done = subprocess.run(
+        (*ground.within, sys.executable, "-m", "ckpt", "doctor", "--json", *words),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, **ground.environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert {name: facts["address"] for name, facts in found["facts"].items()} == {
+        name: f"10.88.0.{name[1:]}" for name in ("h2", "h3", "h4")
+    }
+    assert {facts["node"] for facts in found["facts"].values()} == {"h2", "h3", "h4"}
+    assert sorted(facts["won"] for facts in found["facts"].values()) == [False, False, True]
+    assert {facts["lock"] for facts in found["facts"].values()} == {"held"}
+    if ground.slurm is not None:
+        assert "Slurm job 1 may be queued again" in found["notes"]
+    assert not list(tmp_path.glob("ckpt-doctor-*"))
     job_is_gone(ground)
 
 
