@@ -170,6 +170,16 @@ def test_requeued_by_hand(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
     assert job.output() == result_of(ring, 4, tmp_path)
 
 
+def test_the_controller_is_killed(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
+    """By the kernel, when memory runs out, say: the script has itself queued again."""
+    job = Submitted(slurm, tmp_path, ring)
+    job.wait_event("committed", 2)
+    os.kill(slurm.hosts.named("h2", "ckpt\0run\0"), signal.SIGKILL)
+    slurm.wait("the second start", lambda: slurm.shown(job.number, "Restarts") == "1")
+    job.finish()
+    assert job.output() == result_of(ring, 4, tmp_path)
+
+
 def test_the_slurm_daemon_of_a_node_is_killed_and_the_job_does_not_notice(
     slurm: Slurm, ring: Path, tmp_path: Path
 ) -> None:
