@@ -112,7 +112,7 @@ def open_port(
     if spec.get("listen"):  # the job has ranks on other hosts
         from ckpt.transport.wires.hostwire import HostWire
 
-        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}:*"))
+        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}:{spec.get('ports') or '*'}"))
     port = Port(config, wire, state=state, lock=lock, spin_longest_ns=spin_ns)
     if rings is not None and plan is None:
         port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by

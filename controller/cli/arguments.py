@@ -171,10 +171,17 @@ class _Version(argparse.Action):
 
 
 class _Verb(argparse.ArgumentParser):
-    """The parser of one verb. It reports an unknown option itself, with its usage and the options of a similar name."""
+    """The parser of one verb. It reports an unknown option itself, with its usage and the options of a similar name.
+
+    `names`: of its options; True: the option takes no value."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        self.names: dict[str, bool] = {}
+        super().__init__(*words, **options)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         action = super().add_argument(*names, **options)
+        self.names.update(dict.fromkeys(action.option_strings, action.nargs == 0))
         if action.nargs == 0 and self.prog.endswith((" run", " doctor")):
             assert NAMES.issuperset(action.option_strings), (
                 f"{names}: options without a value are in flags.py"
@@ -210,16 +217,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def names_of(verb: str) -> tuple[frozenset[str], frozenset[str]]:
     """The names of a verb's options: all, and those without a value."""
-    [verbs] = [each for each in make_parser()._actions if isinstance(each, argparse._SubParsersAction)]
-    actions = verbs.choices[verb]._actions
-    return (
-        frozenset(name for each in actions for name in each.option_strings),
-        frozenset(name for each in actions if each.nargs == 0 for name in each.option_strings),
-    )
+    found = _make()[1][verb].names
+    return frozenset(found), frozenset(name for name, is_flag in found.items() if is_flag)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
+    return _make()[0]
+
+
+def _make() -> tuple[argparse.ArgumentParser, dict[str, _Verb]]:
+    """The parser of the whole command, and those of its verbs."""
+    made: dict[str, _Verb] = {}
     parser = argparse.ArgumentParser(
         prog="ckpt",
         description="Runs message-passing Python programs that survive kill -9.",
@@ -230,7 +239,7 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Verb)
 
     def verb(name: str, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(
+        made[name] = sub = verbs.add_parser(
             name,
             help=help_text,
             description=help_text,
@@ -246,7 +255,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_verbs_for_jobs(verb)
     _add_diagnose(verb)
     hosts.add_agent(verb("agent", "Serve a job on this host; engines start it (`ckpt run --hosts`)."))
-    return parser
+    return parser, made
 
 
 Verb = Callable[..., argparse.ArgumentParser]

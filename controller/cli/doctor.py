@@ -164,7 +164,7 @@ def _examine_hosts(arguments: argparse.Namespace, directory: str) -> dict[str, A
     from ckpt.controller.launch.spawning import new_hash_seed, spawn_agent
     from ckpt.store import JobDirectory
 
-    options = ("hosts", "hostfile", "engine", "engine_command", "interface")
+    options = ("hosts", "hostfile", "engine", "engine_command", "interface", "ports")
     given = [
         word
         for name in options

@@ -105,6 +105,8 @@ def read_options(
         raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
     if options["interface"] is not None:
         own_address(options["interface"])
+    if options["ports"] is not None:
+        hostlist.check_ports(options["ports"], nodes)
     if options["files"] != "off":
         raise UsageError("--files is for ranks on one host; on several leave it out, or say off")
     if options["on_failure"] == "continue":
@@ -184,6 +186,7 @@ def launcher(
         engine=_engine(options),
         lease_ns=round(options["lease"] * 1e9),
         interface=options["interface"],
+        ports=options["ports"],
         limit_s=_JOIN_LIMIT_S,
         cwd=cwd,
         spawned=spawned,
@@ -344,6 +347,11 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|NETWORK",
         help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16)",
     )
+    add(
+        "--ports",
+        metavar="A-B",
+        help="the job listens at these ports only: one for each rank, one for each host, one for `ckpt run` (default: any)",
+    )
 
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
@@ -356,4 +364,5 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
     for name in ("--hosts", "--generation", "--hash-seed"):
         parser.add_argument(name, required=True, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lease", required=True, type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--interface", help=argparse.SUPPRESS)
+    for name in ("--interface", "--ports"):
+        parser.add_argument(name, help=argparse.SUPPRESS)

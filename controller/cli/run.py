@@ -50,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "hosts": None,
     "engine_command": None,
     "interface": None,
+    "ports": None,
     "lease": 15.0,
 }
 _NS = 1_000_000_000

@@ -89,7 +89,8 @@ class _HostAgent:
         self.number, self.name = arguments.index, arguments.host
         self.generation = arguments.generation
         self.listen = own_address(arguments.interface, arguments.controller.rpartition(":")[0])
-        self.door = Door(self.listen)
+        self.ports = arguments.ports
+        self.door = Door(self.listen, self.ports)
         self.runtime_dir = make_runtime_directory()
         spawned = spawn_agent(hash_seed=arguments.hash_seed, entry=arguments.entry, cwd=arguments.cwd)
         self.ranks = LocalLauncher(cwd=arguments.cwd, spawned=spawned)
@@ -183,6 +184,7 @@ class _HostAgent:
                         **spec,
                         "runtime_dir": self.runtime_dir,
                         "listen": self.listen,
+                        "ports": self.ports,
                         "host_number": self.number,
                     }
                     for spec in command["specs"]

@@ -59,6 +59,7 @@ class HostsLauncher:
         engine: Engine,
         lease_ns: int,
         interface: str | None,
+        ports: str | None = None,
         limit_s: float,
         cwd: str,
         spawned: Spawned,
@@ -66,7 +67,7 @@ class HostsLauncher:
         """`limit_s`: so long an agent has to dial in. `spawned`: names interpreter, hash seed and entry; it is not used."""
         self.fleet = Fleet(nodes, lease_ns=lease_ns)
         self.engine = engine
-        self.interface = interface
+        self.interface, self.ports = interface, ports
         self.limit_s = limit_s
         self.cwd = cwd
         self.hash_seed, self.entry = spawned.hash_seed, spawned.entry
@@ -99,7 +100,8 @@ class HostsLauncher:
         self._version = job.python
         address = own_address(self.interface)
         try:
-            wire = HubWire(f"tcp://{address if self.interface else '0.0.0.0'}:*", curve=keys_of(job.key))
+            listen = f"{address if self.interface else '0.0.0.0'}:{self.ports or '*'}"
+            wire = HubWire(f"tcp://{listen}", curve=keys_of(job.key))
         except AddressError as error:
             raise LaunchFailed(str(error)) from error
         port = wire.address.rpartition(":")[2]
@@ -114,6 +116,7 @@ class HostsLauncher:
         common += [*("--generation", str(generation)), *("--lease", str(self.fleet.lease_ns / 1e9))]
         common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
         common += ["--interface", self.interface] if self.interface else []
+        common += ["--ports", self.ports] if self.ports else []
         self._start_agents(common, port, os.path.join(job.path, "output"))
         self._await_hosts(job.size)
 
@@ -175,7 +178,7 @@ class HostsLauncher:
                 there, address = self.fleet.hosts[int(other)].node.name, doors[int(other)].rpartition(":")[0]
                 raise LaunchFailed(
                     f"host {name} cannot reach host {there} at {address}: {reason}. Ranks talk by tcp between all hosts, at "
-                    "any port: open it, or name another network (--interface)"
+                    "any port (or --ports): open it, or name another network (--interface)"
                 )
             if index not in self._knocked:
                 raise LaunchFailed(

@@ -56,7 +56,7 @@ from ckpt.transport.wires import owned
 from ckpt.transport.wires.addresses import clear_stale_socket, path_of
 from ckpt.transport.wires.bufferpool import keep_freed_memory
 from ckpt.transport.wires.wire import Frame, ProcessGuard
-from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits, sockets_of, too_many
+from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits, bind_one, sockets_of, too_many
 
 __all__ = ["CurveKeys", "ZmqLimits", "ZmqWire"]
 
@@ -180,12 +180,9 @@ class ZmqWire:
         self._senders[rank] = partial(backend.Socket.send, peer)
 
     def listen_also(self, address: str) -> str:
-        """Listen at `address`, too; return it with its port. Raises AddressError."""
+        """Listen at `address`, too (its port may be a range, A-B); return it with its port. Raises AddressError."""
         self._check_usable()
-        try:
-            self._inbox.bind(address)
-        except zmq.ZMQError as error:
-            raise AddressError(f"cannot listen at {address}: {error}") from error
+        bind_one(self._inbox.bind, address)
         return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
     def renew(self, rank: int) -> None:
