@@ -27,6 +27,7 @@ exit codes:
   13   incompatible: number of ranks, program, Python, format, owner or files; the reason is printed
   14   restarts used up
   15   --redundancy: the replicas of a rank differ, and it cannot be told which is right
+  16   all hosts of the job are lost: start me again (`ckpt restart JOB`)
   75   checkpointed and stopped: start me again (`ckpt restart JOB`)
   124  the time limit was reached and the last checkpoint failed
   128+N  stopped by signal N (`ckpt stop` counts as 15) without a last checkpoint

@@ -73,7 +73,7 @@ again=
 case $code in
     75) again=yes ;;                     # stopped after a last checkpoint
     124 | 143) again=$noticed ;;         # stopped without one: go on from the checkpoint before
-    137) again=yes ;;                    # `ckpt run` itself was killed
+    16 | 137) again=yes ;;               # all nodes, or the step on them, were lost; `ckpt run` itself was killed
 esac
 if [ -z "$again" ]; then
     [ -z "$next" ] || scancel "$next"    # the end, or an error that another start does not mend

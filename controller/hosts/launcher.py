@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ckpt.controller.errors import LaunchFailed
+from ckpt.controller.errors import LaunchFailed, NoHostLeft
 from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.engine import Engine, Started
 from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellFence
@@ -225,7 +225,7 @@ class HostsLauncher:
     def nodes(self, size: int) -> list[Node]:
         nodes = self.fleet.nodes()
         if not nodes:
-            raise LaunchFailed(f"no host is left. {self._failures()}")
+            raise NoHostLeft(f"no host is left. {self._failures()}")
         missing = size - sum(node.slots for node in nodes)
         more = -(-missing // len(nodes)) if missing > 0 else 0  # more to a host than its slots
         return [Node(node.name, node.slots + more) for node in nodes]

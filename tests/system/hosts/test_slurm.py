@@ -180,6 +180,17 @@ def test_the_controller_is_killed(slurm: Slurm, ring: Path, tmp_path: Path) -> N
     assert job.output() == result_of(ring, 4, tmp_path)
 
 
+def test_the_step_is_killed(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
+    """With its `srun` all agents end: the script has itself queued again."""
+    job = Submitted(slurm, tmp_path, ring)
+    job.wait_event("committed", 2)
+    os.kill(slurm.hosts.named("h2", "srun\0--jobid"), signal.SIGKILL)
+    slurm.wait("the second start", lambda: slurm.shown(job.number, "Restarts") == "1")
+    assert "no host is left" in job.log
+    job.finish()
+    assert job.output() == result_of(ring, 4, tmp_path)
+
+
 def test_the_slurm_daemon_of_a_node_is_killed_and_the_job_does_not_notice(
     slurm: Slurm, ring: Path, tmp_path: Path
 ) -> None:
