@@ -60,6 +60,7 @@ _HINT: Final = "hint"
 _STEPS_MAX: Final = 1_000_000
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What file systems without links answer to link(2)."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass
@@ -98,10 +99,20 @@ class Journal:
     def check(self) -> None:
         """Look whether another controller has taken over. It would have written the record behind this one's last.
 
-        A network file system remembers that a name was absent: so a file is created first. Raises LockLost: it has;
-        StorageFailed and RecordDamaged: it cannot be known.
+        A network file system remembers that a name was absent until it sees that the directory has changed: so a file is
+        created first, or on a full disk the directory's times are set. Raises LockLost: it has; StorageFailed and
+        RecordDamaged: it cannot be known.
         """
-        PendingFile(self.fs, os.path.join(self.path, JOURNAL), "touch").drop()
+        directory = os.path.join(self.path, JOURNAL)
+        try:
+            PendingFile(self.fs, directory, "touch").drop()
+        except StorageFailed as failure:
+            if not isinstance(failure.__cause__, OSError) or failure.__cause__.errno not in _FULL:
+                raise
+            try:
+                self.fs.touch_directory(directory)
+            except OSError as error:
+                raise StorageFailed("utime", directory, error) from error
         found = read_journal(self.path, self.key, self.job_id, self.fs, self.next_number)
         if found is not None and found[0].generation > self.position.generation:
             raise _superseded(self, found[0])
