@@ -3,9 +3,11 @@
        Express(port, inbox, writers, unread)
            .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message goes into the peer's ring on an idle
                                                    link, and waits on a busy one
+           .flush() -> bool                        write the frames of ordinary messages that wait; False: something else is left
            .look(end_ns, pause_ns) -> bool         look at the rings until an ordinary frame has come, whose messages are given to
                                                    port.on_messages (True), or another frame, or the time is over (False)
-           .append(dst, message), .emit(dst, message, now_ns), .accept(frame, now_ns)   its parts without rings, for tests
+           .append(dst, message), .emit(dst, message, now_ns), .transmit(now_ns), .accept(frame, now_ns)
+                                                   its parts without rings, for tests
 
    What is ordinary: express_send.c, express_receive.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
    that is not ordinary into `unread`, from where the wire's `receive` returns it next.  The state is in the objects of
@@ -100,7 +102,7 @@ static int read_config(Express *core, PyObject *endpoint)
                  number_of(config, "message_overhead_bytes", &core->overhead) || number_of(config, "large_bytes", &core->longest);
     Py_XDECREF(job);
     Py_XDECREF(config);
-    enum { LONGEST = 8 << 10 }; /* of longer messages the copies take the time, and a waiting rank does not spin for them */
+    enum { LONGEST = 96 << 10 }; /* of longer messages the copies take the time, and a waiting rank does not spin for them */
     if (core->longest > LONGEST) core->longest = LONGEST;
     core->endpoint = Py_NewRef(endpoint);
     return failed ? -1 : 0;
@@ -131,15 +133,15 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
 /* The ring to a rank, if a message may go there now: borrowed. */
-static Ring *ring_to(Hot *hot, PyObject *dst, PyObject *data)
+static Ring *ring_to(Hot *hot, PyObject *dst, uint64_t bytes)
 {
-    if (!PyBytes_CheckExact(data) || !PyDict_CheckExact(hot->refused) || PyDict_GET_SIZE(hot->refused)) return NULL;
+    if (!PyDict_CheckExact(hot->refused) || PyDict_GET_SIZE(hot->refused)) return NULL;
     PyObject *writer = PyDict_GetItemWithError(hot->writers, dst);
     if (!writer || !Py_IS_TYPE(writer, rings->writer)) {
         PyErr_Clear();
         return NULL;
     }
-    if (!rings->room((Ring *)writer, (uint64_t)PyBytes_GET_SIZE(data) + 72)) return NULL;
+    if (!rings->room((Ring *)writer, bytes)) return NULL;
     PyObject *watching = PyObject_GetAttr(hot->port, name_watching);
     if (!watching) PyErr_Clear();
     Py_XDECREF(watching);
@@ -167,7 +169,8 @@ static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t coun
     Hot *hot = (Hot *)self;
     long long waits_as = count == 2 && !names ? express_append(&hot->core, args[0], args[1]) : -1;
     if (waits_as >= 0) return PyLong_FromLongLong(waits_as);
-    Ring *ring = count == 2 && !names ? ring_to(hot, args[0], args[1]) : NULL;
+    int is_message = count == 2 && !names && PyBytes_CheckExact(args[1]);
+    Ring *ring = is_message ? ring_to(hot, args[0], (uint64_t)PyBytes_GET_SIZE(args[1]) + HEADER) : NULL;
     if (ring) {
         Py_INCREF(ring);
         PyObject *frame = express_emit(&hot->core, args[0], args[1], now_ns());
@@ -185,6 +188,28 @@ static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t coun
         Py_DECREF(ring);
     }
     return PyObject_Vectorcall(hot->slow_send, args, (size_t)count, names);
+}
+
+static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    Hot *hot = (Hot *)self;
+    PyObject *link, *dst = NULL;
+    long long bytes = 0;
+    while ((link = express_waiting(&hot->core, &bytes)) != NULL) {
+        PyObject *rank = PyTuple_GET_ITEM(GET(link, LINK__ident), 2);
+        Ring *ring = ring_to(hot, rank, (uint64_t)bytes);
+        if (!ring) Py_RETURN_FALSE;
+        Py_INCREF(ring);
+        PyObject *frame = express_transmit(&hot->core, now_ns(), &dst);
+        int failed = frame ? deliver(hot, ring, dst, frame) : 0;
+        Py_DECREF(ring);
+        if (!frame) Py_RETURN_FALSE;
+        Py_DECREF(frame);
+        Py_CLEAR(dst);
+        if (failed) return NULL;
+    }
+    PyObject *common = GET(hot->core.endpoint, ENDPOINT__common);
+    return PyBool_FromLong(IS(common, COMMON) && empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------------- */
@@ -247,6 +272,16 @@ static PyObject *hot_append(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *hot_transmit(PyObject *self, PyObject *args)
+{
+    PyObject *dst;
+    long long at_ns;
+    if (!PyArg_ParseTuple(args, "L", &at_ns)) return NULL;
+    PyObject *frame = express_transmit(&((Hot *)self)->core, at_ns, &dst);
+    if (frame) return Py_BuildValue("(NN)", dst, frame);
+    Py_RETURN_NONE;
+}
+
 static PyObject *hot_accept(PyObject *self, PyObject *args)
 {
     PyObject *frame, *source = NULL;
@@ -295,10 +330,14 @@ static int learn_classes(void)
 static PyMethodDef methods[] = {
     {"send", (PyCFunction)(void (*)(void))hot_send, METH_FASTCALL | METH_KEYWORDS,
      "send(dst, data, payload=None) -> int\n\nAs Endpoint.send."},
+    {"flush", hot_flush, METH_NOARGS,
+     "flush() -> bool\n\nWrite the frames of ordinary messages that wait; False: something else is left to be sent."},
     {"look", (PyCFunction)(void (*)(void))hot_look, METH_FASTCALL,
      "look(end_ns, pause_ns, /) -> bool\n\nWhether an ordinary frame has come by `end_ns`; its messages have been handed over."},
     {"emit", hot_emit, METH_VARARGS, "emit(dst, message, now_ns, /) -> bytes | None\n\nThe frame; None: nothing is done."},
     {"append", hot_append, METH_VARARGS, "append(dst, message, /) -> int | None\n\nSequence number; None: nothing is done."},
+    {"transmit", hot_transmit, METH_VARARGS,
+     "transmit(now_ns, /) -> tuple | None\n\nThe rank and the frame of what waits on one link; None: nothing is done."},
     {"accept", hot_accept, METH_VARARGS,
      "accept(frame, now_ns, /) -> tuple | None\n\nSource and messages; None: nothing is done."},
     {NULL, NULL, 0, NULL},

@@ -42,7 +42,14 @@ typedef struct {
    ordinary (or there is no memory), and nothing has changed. */
 PyObject *express_emit(const Express *express, PyObject *dst, PyObject *message, long long now_ns);
 
-/* The sequence number of a short message that waits on a busy link, in the batch that is open there.  -1 without an exception: the
+/* The frame with all messages that wait on the first link that has something to send, which counts as sent: a new reference.  `dst`:
+   that rank, a new reference.  NULL as above. */
+PyObject *express_transmit(const Express *express, long long now_ns, PyObject **dst);
+
+/* The first link that has something to send, and the greatest length of its frame; NULL: express_transmit() would return NULL. */
+PyObject *express_waiting(const Express *express, long long *bytes);
+
+/* The sequence number of a short message that waits on a busy link, to share a frame with others.  -1 without an exception: the
    case is not ordinary, and nothing has changed. */
 long long express_append(const Express *express, PyObject *dst, PyObject *message);
 

@@ -44,7 +44,7 @@ static inline long long value(Reading *reading, PyObject *number)
 #define NUMBER(object, slot) value(&reading, GET(object, slot))
 
 /* New values of slots, made before the first is stored. */
-enum { MOST_CHANGES = 24 };
+enum { MOST_CHANGES = 32 };
 typedef struct {
     int count, failed;
     struct {
@@ -107,6 +107,9 @@ static inline PyObject *link_of(const Express *express, PyObject *rank)
 }
 
 uint32_t express_crc32(const unsigned char *at, size_t size);
+
+/* Timeout.rto_ns() where nothing has expired in a row.  `srtt`, `var`: the estimate of round trips, as it is or is about to be. */
+long long express_rto_ns(Reading *state, PyObject *timeout, long long srtt, long long var);
 
 /* Prepare one half: 0, or -1 with an exception. */
 int express_prepare_send(void);

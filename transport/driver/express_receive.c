@@ -3,7 +3,7 @@
 
    It looks at everything first, and leaves all that is not ordinary to Python, having changed nothing: other kinds of frames and
    flags, later epochs, other incarnations, gaps, duplicates, early messages, a paused or silent peer, acknowledgements of anything
-   but the only batch in flight, an acknowledgement that is due at once.  Otherwise as express_send.c. */
+   but the oldest few batches, an acknowledgement that is due at once.  Otherwise as express_send.c. */
 
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
@@ -60,54 +60,98 @@ static PyObject *messages_of(PyObject *frame, const Header *header)
     return list;
 }
 
-/* The only batch in flight, if `ack` acknowledges it and nothing else: borrowed. */
-static PyObject *acked_batch(PyObject *window, long long ack)
+/* The oldest batches, which an acknowledgement frees, and the oldest order that is in flight after it (NEVER: none is). */
+enum { MOST_ACKED = 4 };
+typedef struct {
+    int count;
+    long long next;
+    PyObject *each[MOST_ACKED]; /* borrowed: the window has them */
+} Acked;
+
+/* Is nothing of the window lost, reported by hints, or long and under way? */
+static int is_plain(PyObject *window)
+{
+    PyObject *unacked = GET(window, WINDOW_unacked), *flight = GET(window, WINDOW_flight), *queue = GET(window, WINDOW_queue);
+    return unacked && flight && PyDict_CheckExact(flight) && PyObject_Size(unacked) == PyDict_GET_SIZE(flight) && queue &&
+           PyList_CheckExact(queue) && empty_deque(GET(window, WINDOW_sealed)) && empty_deque(GET(window, WINDOW_resend)) &&
+           GET(window, WINDOW_current) == Py_None;
+}
+
+/* Find what `ack` frees: whole batches that are in flight.  0: it is another case. */
+static int find_acked(PyObject *window, long long ack, Acked *acked)
 {
     Reading reading = {0};
-    PyObject *unacked = GET(window, WINDOW_unacked), *flight = GET(window, WINDOW_flight);
-    if (!unacked || PyObject_Size(unacked) != 1 || !flight || !PyDict_CheckExact(flight)) return NULL;
-    if (!empty_list(GET(window, WINDOW_queue)) || !empty_deque(GET(window, WINDOW_sealed))) return NULL;
-    if (GET(window, WINDOW_current) != Py_None || PyDict_GET_SIZE(flight) != 1) return NULL;
-    PyObject *batch = PySequence_GetItem(unacked, 0);
-    Py_XDECREF(batch); /* the deque has it */
-    if (!IS(batch, BATCH)) return NULL;
-    int right = NUMBER(batch, BATCH_end) == ack && NUMBER(batch, BATCH_state) == FLIGHT && NUMBER(window, WINDOW_tx) >= ack;
-    return right && !reading.bad && PyDict_GetItemWithError(flight, GET(batch, BATCH_order)) == batch ? batch : NULL;
+    PyObject *unacked = GET(window, WINDOW_unacked), *flight = GET(window, WINDOW_flight), *order, *unit;
+    if (!is_plain(window) || NUMBER(window, WINDOW_tx) < ack) return 0;
+    long long end = -1, top = NUMBER(window, WINDOW_top_order);
+    while (end != ack) {
+        PyObject *batch = acked->count < MOST_ACKED && acked->count < PyDict_GET_SIZE(flight)
+                              ? PySequence_GetItem(unacked, acked->count)
+                              : NULL;
+        Py_XDECREF(batch); /* the deque has it */
+        if (!IS(batch, BATCH) || NUMBER(batch, BATCH_state) != FLIGHT) return 0;
+        if (PyDict_GetItemWithError(flight, GET(batch, BATCH_order)) != batch) return 0;
+        if ((end = NUMBER(batch, BATCH_end)) > ack || reading.bad) return 0;
+        if (NUMBER(batch, BATCH_order) > top) top = NUMBER(batch, BATCH_order);
+        acked->each[acked->count++] = batch;
+    }
+    Py_ssize_t at = 0, number = 0;
+    while (PyDict_Next(flight, &at, &order, &unit) && number < acked->count && unit == acked->each[number]) number++;
+    if (number < acked->count) return 0; /* they were not sent in this order */
+    acked->next = PyDict_GET_SIZE(flight) == acked->count ? NEVER : value(&reading, order);
+    return !reading.bad && acked->next >= top; /* else a later one has arrived before it: is it lost? */
 }
 
 /* Timeout.sample. */
-static void take_sample(Reading *state, PyObject *timeout, long long rtt, Changes *changes)
+static void take_sample(long long *srtt, long long *var, long long rtt)
 {
-    Reading reading = {0};
-    long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns);
     if (rtt < 1) rtt = 1;
-    long long apart = srtt > rtt ? srtt - rtt : rtt - srtt;
-    change(changes, timeout, TIMEOUT_srtt_ns, srtt ? srtt + ((rtt - srtt) >> 3) : rtt);
-    change(changes, timeout, TIMEOUT__var_ns, srtt ? var + ((apart - var) >> 2) : rtt >> 1);
-    state->bad |= reading.bad;
+    long long apart = *srtt > rtt ? *srtt - rtt : rtt - *srtt;
+    *var = *srtt ? *var + ((apart - *var) >> 2) : rtt >> 1;
+    *srtt = *srtt ? *srtt + ((rtt - *srtt) >> 3) : rtt;
 }
 
-/* Link.on_control for the acknowledgement and the credit.  `acked`: the batch that is acknowledged, or NULL. */
-static void take_control(Reading *state, PyObject *link, const Header *header, PyObject *acked, long long now_ns, Changes *changes)
+/* Link._on_ack.  `deadline`: the time of the next timer of the port, which may become earlier.  Returns the charge that is freed. */
+static long long take_ack(Reading *state, PyObject *link, long long ack, const Acked *acked, long long now_ns, long long *deadline,
+                          Changes *changes)
 {
     Reading reading = {0};
     PyObject *window = GET(link, LINK_window), *timeout = GET(link, LINK_timeout);
-    long long acked_charge = NUMBER(window, WINDOW_acked_charge);
-    if (acked) {
-        long long charge = NUMBER(acked, BATCH_charge), order = NUMBER(acked, BATCH_order);
-        acked_charge += charge;
-        change(changes, window, WINDOW_acked_charge, acked_charge);
-        change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) - charge);
-        change(changes, window, WINDOW_base, (long long)header->ack);
-        change(changes, acked, BATCH_state, DONE);
-        if (order > NUMBER(window, WINDOW_top_order)) change(changes, window, WINDOW_top_order, order);
-        if (NUMBER(acked, BATCH_sends) == 1) {
-            long long sample = now_ns - NUMBER(acked, BATCH_sent_ns);
-            if (sample) take_sample(&reading, timeout, sample, changes);
-        }
-        change(changes, timeout, TIMEOUT_backoff, 0);
-        change(changes, link, LINK__rto_at, NEVER);
+    long long freed = 0, top = NUMBER(window, WINDOW_top_order), sample = 0;
+    long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns);
+    for (int i = 0; i < acked->count; i++) {
+        PyObject *batch = acked->each[i];
+        long long order = NUMBER(batch, BATCH_order);
+        freed += NUMBER(batch, BATCH_charge);
+        if (order > top) top = order;
+        if (NUMBER(batch, BATCH_sends) == 1) sample = now_ns - NUMBER(batch, BATCH_sent_ns);
+        change(changes, batch, BATCH_state, DONE);
     }
+    change(changes, window, WINDOW_acked_charge, NUMBER(window, WINDOW_acked_charge) + freed);
+    change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) - freed);
+    change(changes, window, WINDOW_base, ack);
+    change(changes, window, WINDOW_top_order, top);
+    if (sample) take_sample(&srtt, &var, sample);
+    change(changes, timeout, TIMEOUT_srtt_ns, srtt);
+    change(changes, timeout, TIMEOUT__var_ns, var);
+    change(changes, timeout, TIMEOUT_backoff, 0);
+    long long rto_at = acked->next == NEVER ? NEVER : now_ns + express_rto_ns(&reading, timeout, srtt, var);
+    if (rto_at != NEVER && NUMBER(link, LINK__rto_at) == NEVER) change(changes, link, LINK__waiting_since_ns, now_ns);
+    change(changes, link, LINK__rto_at, rto_at);
+    if (rto_at < *deadline) *deadline = rto_at;
+    if (PyList_GET_SIZE(GET(window, WINDOW_queue)) && GET(window, WINDOW_clean) != Py_False) reading.bad = 1;
+    state->bad |= reading.bad;
+    return freed;
+}
+
+/* Link.on_control for the acknowledgement and the credit.  `acked`: what is freed, perhaps nothing. */
+static void take_control(Reading *state, PyObject *link, const Header *header, const Acked *acked, long long now_ns,
+                         long long *deadline, Changes *changes)
+{
+    Reading reading = {0};
+    PyObject *window = GET(link, LINK_window);
+    long long acked_charge = NUMBER(window, WINDOW_acked_charge);
+    if (acked->count) acked_charge += take_ack(&reading, link, (long long)header->ack, acked, now_ns, deadline, changes);
     long long edge = acked_charge + (long long)header->room;
     if (edge > NUMBER(window, WINDOW_edge)) {
         change(changes, window, WINDOW_edge, edge);
@@ -121,7 +165,7 @@ static void take_control(Reading *state, PyObject *link, const Header *header, P
 
 /* Ledger.accept, and Link.take. */
 static void take_messages(Reading *state, const Express *express, PyObject *link, const Header *header, Py_ssize_t size,
-                          long long now_ns, Changes *changes)
+                          long long now_ns, long long *deadline, Changes *changes)
 {
     Reading reading = {0};
     PyObject *ledger = GET(link, LINK_ledger), *common = GET(express->endpoint, ENDPOINT__common);
@@ -138,7 +182,7 @@ static void take_messages(Reading *state, const Express *express, PyObject *link
         long long at = now_ns + (NUMBER(common, COMMON_ack_delay_ns) >> (owed >= BULK_CHARGE ? 3 : 0));
         if (at < ack_at) {
             change(changes, link, LINK__ack_at, at);
-            if (at < NUMBER(common, COMMON_deadline_ns)) change(changes, common, COMMON_deadline_ns, at);
+            if (at < *deadline) *deadline = at;
         }
     }
     change(changes, express->endpoint, ENDPOINT__clock_ns, now_ns);
@@ -160,30 +204,44 @@ static int is_next(const Express *express, PyObject *link, const Header *header)
            GET(self_window, WINDOW_clean) == Py_True && !reading.bad;
 }
 
+/* Window.acknowledge: what is freed leaves the window.  -1 with an exception. */
+static int leave(PyObject *window, const Acked *acked)
+{
+    for (int i = 0; i < acked->count; i++) {
+        PyObject *done = PyObject_CallMethodNoArgs(GET(window, WINDOW_unacked), name_popleft);
+        if (!done) return -1;
+        int failed = PyDict_DelItem(GET(window, WINDOW_flight), GET(done, BATCH_order));
+        Py_DECREF(done);
+        if (failed) return -1;
+    }
+    return 0;
+}
+
 static PyObject *accepted(const Express *express, PyObject *link, PyObject *frame, const Header *header, long long now_ns)
 {
     Reading reading = {0};
-    PyObject *window = GET(link, LINK_window), *acked = NULL;
+    PyObject *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common);
+    Acked acked = {0};
     if (!is_next(express, link, header)) return NULL;
-    if ((long long)header->ack != NUMBER(window, WINDOW_base) && !(acked = acked_batch(window, (long long)header->ack))) return NULL;
+    if ((long long)header->ack != NUMBER(window, WINDOW_base) && !find_acked(window, (long long)header->ack, &acked)) return NULL;
     Changes changes = {0};
-    take_control(&reading, link, header, acked, now_ns, &changes);
-    take_messages(&reading, express, link, header, PyBytes_GET_SIZE(frame), now_ns, &changes);
+    long long before = NUMBER(common, COMMON_deadline_ns), deadline = before;
+    take_control(&reading, link, header, &acked, now_ns, &deadline, &changes);
+    take_messages(&reading, express, link, header, PyBytes_GET_SIZE(frame), now_ns, &deadline, &changes);
+    if (deadline < before) change(&changes, common, COMMON_deadline_ns, deadline);
     PyObject *count = counted(GET(link, LINK_counts), frames_received);
     PyObject *messages = reading.bad || changes.failed || !count ? NULL : messages_of(frame, header);
-    Py_XINCREF(acked);
-    if (messages && acked) {
-        PyObject *done = PyObject_CallMethodNoArgs(GET(window, WINDOW_unacked), name_popleft);
-        if (!done || PyDict_DelItem(GET(window, WINDOW_flight), GET(acked, BATCH_order))) Py_CLEAR(messages);
-        Py_XDECREF(done);
-    }
+    for (int i = 0; i < acked.count; i++) Py_INCREF(acked.each[i]); /* their numbers are stored last */
+    if (messages && leave(window, &acked)) Py_CLEAR(messages);
     if (messages) {
         PyDict_SetItem(GET(link, LINK_counts), frames_received, count); /* replaces a value: needs no memory */
         store(&changes);
+        if (acked.count && acked.next == NEVER && PyList_GET_SIZE(GET(window, WINDOW_queue)))
+            Py_XSETREF(GET(common, COMMON_flush_due), Py_NewRef(Py_True)); /* Link.request_transmit: nothing is in flight */
     } else {
         undo(&changes);
     }
-    Py_XDECREF(acked);
+    for (int i = 0; i < acked.count; i++) Py_DECREF(acked.each[i]);
     Py_XDECREF(count);
     return messages;
 }

@@ -32,12 +32,12 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ckpt.transport.driver.helper import ProgressHelper
 from ckpt.transport.driver.interrupts import InterruptGate
-from ckpt.transport.driver.refused import NEVER_NS, RefusedFrames
+from ckpt.transport.driver.refused import FIRST_WAIT_OF_RINGS_NS, NEVER_NS, RefusedFrames
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
 from ckpt.transport.protocol.events import Event, LinkStalled
@@ -60,6 +60,8 @@ SPIN_LONGEST_NS = 150_000
 """Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
 BULK_BYTES = 16 << 10
 """A frame above this size shows that bandwidth counts, not latency: the core is better left to ZeroMQ's threads."""
+BULK_BYTES_OF_RINGS = 512 << 10
+"""The same where rings carry the frames: there is no other thread, and only the copies take long."""
 SLEEP_LONGEST_NS = 50_000_000
 """wait() returns at least this often, so that calls queued for the main thread are noticed."""
 CONTROL_EVERY_NS = 2_000_000
@@ -126,8 +128,9 @@ class Port:
         self.helper_parked = False
         """The helper leaves all progress to the application's wait, which has to wake it when the wait ends."""
         self._failure: BaseException | None = None
+        self._bulk_bytes = BULK_BYTES
         self._bulk = False
-        """A frame above BULK_BYTES, or of two parts, was sent or received in the present wait."""
+        """A frame above `_bulk_bytes` was sent or received in the present wait."""
         self._has_sent = False
         """A frame was sent since the last wait."""
         self._has_pending = False
@@ -161,6 +164,8 @@ class Port:
         self._ring_wire = wire
         self._express = make_express(self, wire.inbox, wire.writers, wire.unread)
         self._pause_ns = wire.pause_ns
+        self._bulk_bytes = BULK_BYTES_OF_RINGS
+        self._refused.first_wait_ns = FIRST_WAIT_OF_RINGS_NS
         self.send = self._express.send
 
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
@@ -259,6 +264,8 @@ class Port:
         if express.look(now_ns + spin_ns, self._pause_ns):
             self._spin_ns = self._spin_longest_ns
             self.counts["waits_spun"] += 1
+            if marks.flush_due:
+                self._flush(self.clock())
             return True
         self._glanced = True
         return False
@@ -273,6 +280,10 @@ class Port:
         began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         spin_ns, self._glanced = 0 if self._glanced else self._spin_ns, False
+        if self._express is not None and self._refused.by_rank:
+            spin_ns = (
+                self._spin_longest_ns
+            )  # a sleep lasts a millisecond at least, in which a ring is read many times
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
@@ -339,7 +350,7 @@ class Port:
                 break
             take(frame, now_ns)
             changed = True
-            if len(frame) > 1 or len(frame[0]) > BULK_BYTES:
+            if self._is_bulk(frame):
                 self._bulk = True
         if changed:
             self._deliver()
@@ -386,6 +397,10 @@ class Port:
             self.on_event(event)
         return bool(delivered or events)
 
+    def _is_bulk(self, parts: Sequence[Buffer]) -> bool:
+        """Is this frame long enough that no wait spins for what comes after it?"""
+        return max(map(len, parts)) > self._bulk_bytes
+
     def _on_flush_due(self) -> None:
         if self.helper_watching:
             self._wake_helper()
@@ -396,9 +411,11 @@ class Port:
         waiting = refused.by_rank
         if waiting:
             refused.retry(now_ns)
+        elif self._express is not None and self._express.flush():
+            return
         send = self.wire.send
         for rank, parts in self.endpoint.transmit(now_ns, waiting):
-            if len(parts) > 1 or len(parts[0]) > BULK_BYTES:
+            if self._is_bulk(parts):
                 self._spin_ns = 0
                 self._bulk = True
             if rank not in waiting and send(rank, parts):
@@ -416,9 +433,10 @@ class Port:
             self._refused.add(rank, (frame,), self.clock())
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
-        """Look at the wire for at most `spin_ns`; the wire yields the core. True: a frame was handled."""
+        """Look at the wire for at most `spin_ns`; the wire yields the core. True: a frame was handled, or refused ones were
+        taken."""
         receive, clock, spin = self.wire.receive, self.clock, self.wire.spin
-        marks = self._marks
+        marks, refused = self._marks, self._refused
         end_ns = began_ns + spin_ns
         if self._has_sent:
             # The answer to a frame that was just sent cannot be here yet: let the peers run before the first look.
@@ -436,13 +454,18 @@ class Port:
                     self._deliver()
                 if marks.flush_due:
                     self._flush(now_ns)
-                bulk = len(frame) > 1 or len(frame[0]) > BULK_BYTES
-                self._spin_ns = 0 if bulk else self._spin_longest_ns
+                self._spin_ns = 0 if self._is_bulk(frame) else self._spin_longest_ns
                 self.counts["waits_spun"] += 1
                 return True
+            if refused.retry_at_ns <= now_ns:
+                self._flush(now_ns)
+                if not refused.by_rank:
+                    return True
+                if refused.taken_ns == now_ns:
+                    end_ns = now_ns + spin_ns
             if now_ns >= end_ns or marks.flush_due:
                 return False
-            spin(end_ns)
+            spin(min(end_ns, refused.retry_at_ns))
 
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""

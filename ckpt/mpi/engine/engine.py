@@ -385,6 +385,8 @@ class Engine:
         for.
 
         Raises what a handler of active messages has raised, before it waits."""
+        if self.look is not None and glance(self):
+            return
         self.pay_all()
         self.attend()
         self.progress.block(hungry or self.matcher.posted > 0 or self.windows.awaited > 0)
@@ -402,8 +404,6 @@ class Engine:
             self.advance_collectives()
             if operation.poll():
                 return
-            if self.look is not None and glance(self):
-                continue
             if self.failed_ranks.known:
                 self.failed_ranks.check(operation)
             self.block()
