@@ -108,9 +108,13 @@ def read_options(
     if options["ports"] is not None:
         hostlist.check_ports(options["ports"], nodes)
     if options["files"] != "off":
-        raise UsageError("--files is for ranks on one host; on several leave it out, or say off")
+        raise UsageError(
+            "--files is for ranks on one host (--engine local); on several leave it out, or say off"
+        )
     if options["on_failure"] == "continue":
-        raise UsageError("--on-failure continue is for ranks on one host; on several leave it out")
+        raise UsageError(
+            "--on-failure continue is for ranks on one host (--engine local); on several leave it out"
+        )
     _engine(options)
     return nodes, options
 
