@@ -51,7 +51,7 @@ NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startsw
     ),
 }
 EXEMPT = {
-    "ckpt/abft/": ({"numpy", "scipy"}, "matrices are arrays; LAPACK"),
+    "ckpt/abft/": ({"numpy", "scipy", "torch"}, "matrices are arrays or tensors; LAPACK"),
     "ckpt/mpi/": ({"numpy"}, "buffers of messages are arrays"),
     "ckpt/rank/": ({"mpi4py"}, "`import mpi4py` gives this toolkit's modules"),
     "controller/cli/": ({"mpi4py"}, "the option --no-mpi4py"),

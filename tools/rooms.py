@@ -32,6 +32,7 @@ FLOOR = frozenset(
         *("ckpt.transport", "ckpt.transport.errors", "ckpt.transport.namedtuples", "ckpt.transport.records"),
         "ckpt.transport.jsontext",
         *("ckpt.controller", "ckpt.controller.errors", "ckpt.diagnosis.errors"),
+        "ckpt.abft.errors",
     ]
 )
 FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.layer", "ckpt.libraries", "ckpt.ready"})
@@ -77,13 +78,14 @@ ORDER = (
     *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
     "ckpt.reduction",
     *("ckpt.diagnosis.handlers", "ckpt.diagnosis"),
-    "ckpt.abft",
+    *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft.operations", "ckpt.abft"),
     "ckpt.redundancy",
     *(
         "ckpt.controller.supervision",
         "ckpt.controller.launch",
         "ckpt.controller.replicas",
         "ckpt.controller.hosts",
+        "ckpt.controller.faults",
         "ckpt.controller.service",
         "ckpt.controller.doctor",
     ),

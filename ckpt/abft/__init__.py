@@ -7,13 +7,10 @@
 
 Under ``ckpt run -n 6 --on-failure continue``. Needs numpy.
 
-    grid.py        who holds what            encoding.py    weights of the checksums, replaced columns
-    broadcast.py   the ways of a panel       steps.py       the operations of a step
-    plan.py        what is decided after a death
-    dense.py       kernels                   local.py       one process's numbers
-    verify.py      wrong numbers             matrix.py      the grid and the matrix as the program gives them
-    link.py        communication, meetings   member.py      one rank's part
-    lu.py, backward.py   the solve           report.py      what happened in it
+    decisions/   who holds what, the operations of a step, what all decide after a death; pure
+    numbers/     what one process computes; wrong numbers
+    operations/  products, iterations, factors
+    solver/      what a rank does in a factorisation: communication, meetings, solution, report
 """
 
 from __future__ import annotations
@@ -23,26 +20,50 @@ from ckpt.abft.errors import (
     GridError,
     Inaccurate,
     InputError,
+    NotConverged,
+    NotLinear,
+    NotPositive,
     RankFailed,
     Singular,
     TooManyLost,
+    WrongProduct,
 )
-from ckpt.abft.lu import solve
-from ckpt.abft.matrix import Grid, Matrix
-from ckpt.abft.report import Loss, Report, Solution
+from ckpt.abft.numbers.checked import Finding
+from ckpt.abft.operations.cg import cg
+from ckpt.abft.operations.encoded import Encoded
+from ckpt.abft.operations.factors import LU, QR, cholesky, lu, qr
+from ckpt.abft.operations.matmul import matmul
+from ckpt.abft.operations.product import checked_matmul
+from ckpt.abft.solver.matrix import Grid, Matrix
+from ckpt.abft.solver.report import Loss, Report, Solution
+from ckpt.abft.solver.solve import solve
 
 __all__ = [
     "AbftError",
+    "Encoded",
+    "Finding",
     "Grid",
     "GridError",
     "Inaccurate",
     "InputError",
+    "LU",
     "Loss",
     "Matrix",
+    "NotConverged",
+    "NotLinear",
+    "NotPositive",
+    "QR",
     "RankFailed",
     "Report",
     "Singular",
     "Solution",
     "TooManyLost",
+    "WrongProduct",
+    "cg",
+    "checked_matmul",
+    "cholesky",
+    "lu",
+    "matmul",
+    "qr",
     "solve",
 ]

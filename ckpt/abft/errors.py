@@ -9,6 +9,10 @@
         ├── Singular        a pivot is exactly zero
         ├── TooManyLost     more process columns are gone than the checksums replace
         ├── Inaccurate      the solution does not solve the system: the residual is too large
+        ├── WrongProduct    a product is wrong each time it is computed
+        ├── NotLinear       an operation is not linear, or not its own adjoint
+        ├── NotPositive     a matrix is not positive definite
+        ├── NotConverged    an iteration has ended without a solution
         └── RankFailed      another rank raised an exception in the solve; says which one and its text
 """
 
@@ -16,7 +20,19 @@ from __future__ import annotations
 
 from ckpt.errors import CkptError
 
-__all__ = ["AbftError", "GridError", "Inaccurate", "InputError", "RankFailed", "Singular", "TooManyLost"]
+__all__ = [
+    "AbftError",
+    "GridError",
+    "Inaccurate",
+    "InputError",
+    "NotConverged",
+    "NotLinear",
+    "NotPositive",
+    "RankFailed",
+    "Singular",
+    "TooManyLost",
+    "WrongProduct",
+]
 
 
 class AbftError(CkptError):
@@ -45,3 +61,19 @@ class Inaccurate(AbftError, ArithmeticError):
 
 class RankFailed(AbftError):
     """A rank raised an exception in the middle of a solve; all others raise this one, which has its text."""
+
+
+class WrongProduct(AbftError, ArithmeticError):
+    """A product has wrong numbers each time it is computed: the hardware must not be trusted."""
+
+
+class NotLinear(AbftError, ValueError):
+    """The program's operation is not linear, or not its own adjoint where it must be."""
+
+
+class NotPositive(AbftError, ArithmeticError):
+    """The matrix is not positive definite."""
+
+
+class NotConverged(AbftError, ArithmeticError):
+    """An iteration has ended without a solution."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     Socket = socket.socket
 
+    count_elements: Any
     csv: Any
     io_base: type
     json: Any
@@ -56,6 +57,7 @@ __all__ = [
     "blake2b",
     "clear_exit_functions",
     "compare_digest",
+    "count_elements",
     "csv",
     "io_base",
     "json",
@@ -71,6 +73,7 @@ __all__ = [
 _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "blake2b": (("_blake2", "blake2b"), ("hashlib", "blake2b")),
     "compare_digest": (("_operator", "_compare_digest"), ("hmac", "compare_digest")),
+    "count_elements": (("_collections", "_count_elements"),),  # by which collections.Counter counts
     "csv": (("_csv", ""),),  # Reader, Writer: csv offers only the functions that make such objects
     "io_base": (
         ("_io", "_IOBase"),

@@ -22,6 +22,7 @@ __all__ = [
     "function_of_thunk",
     "lru_parts",
     "mapping_of",
+    "parts_of_filter",
     "parts_of_map",
     "pairwise_parts",
     "previous_context",
@@ -40,6 +41,12 @@ def parts_of_map(mapped: map[Any]) -> tuple[tuple[Any, ...], Any]:
     """The iterators and the function of a ``map`` (``Python/bltinmodule.c``)."""
     iterators, function = gc.get_referents(mapped)
     return iterators, function
+
+
+def parts_of_filter(filtered: filter[Any]) -> tuple[Any, Any]:
+    """The iterator and the function of a ``filter`` (``Python/bltinmodule.c``)."""
+    iterator, function = gc.get_referents(filtered)
+    return iterator, function
 
 
 def active_source_of_chain(chain: itertools.chain[Any]) -> Any:

@@ -81,7 +81,13 @@ def sentence(candidate: Candidate) -> str:
 
 def as_text(found: Mapping[str, Any]) -> str:
     """For people, of the fields."""
-    out = [f"{found['here']} lost {found['there']} ({found['error']})"]
+    out = [f"{found['here']} lost {found['there']} ({found['error']})", *_parts(found)]
+    out.append(f"in {found['seconds']:.1f} s")
+    return "\n".join(out)
+
+
+def _parts(found: Mapping[str, Any]) -> list[str]:
+    out: list[str] = []
     for each in found["faults"]:
         out.append(f"fault        {each['text']}{_value(each)}")
         if each["perhaps"]:
@@ -95,8 +101,8 @@ def as_text(found: Mapping[str, Any]) -> str:
         f"consequence  {each['text']}{_value(each)}, because of {_listed(each['causes'])}"
         for each in found["consequences"]
     ]
-    out += [f"noted        {each['text']}{_value(each)}" for each in found["noted"]]
-    if not found["found"]:
+    out += [f"noted        {each['text']}{_value(each)}" for each in found.get("noted", ())]
+    if not found.get("found", True):
         out.append("unknown fault: nothing that could be asked is faulty")
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for each in found["unknown"]:
@@ -106,7 +112,28 @@ def as_text(found: Mapping[str, Any]) -> str:
         out.append(f"unknown      {_listed(names)}: {reason}{hidden}")
     if found["clear"]:
         out.append(f"clear        {_listed(found['clear'])}")
-    out.append(f"in {found['seconds']:.1f} s")
+    return out
+
+
+def located_as_text(found: Mapping[str, Any]) -> str:
+    """For people, of what a job has found (`jobs`, the event `fault-located`)."""
+    out = [f"{found.get('t', '')}  {found['text']}".strip()]
+    out += [
+        f"lost         {each['here']} lost {each['there']} ({each['error']})"
+        for each in found.get("lost", ())
+    ]
+    out += [f"lost         host {host}" for host in found.get("missing", ())]
+    if found.get("hosts"):
+        out.append(f"at fault     host {_listed(found['hosts'])}")
+    possible = (found.get("witnesses") or {}).get("possible") or []
+    if possible:
+        ways = " or ".join(" and ".join(each) for each in possible)
+        out.append(f"witnesses    {ways}")
+    out += _parts(found)
+    if found.get("reason"):
+        out.append(f"not asked    {found['reason']}")
+    if "seconds" in found:
+        out.append(f"in {found['seconds']:.1f} s")
     return "\n".join(out)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.transport.driver.port import SPIN_LONGEST_NS, Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
+from ckpt.transport.protocol.watch import GIVE_UP_NS
 from ckpt.transport.wires.directwire import DirectWire
 from ckpt.transport.wires.ringwire import RingWire, ring_bytes
 from ckpt.transport.wires.wire import Wire
@@ -109,11 +110,18 @@ def open_port(
 
         wire = FaultyWire(wire, plan, spec["rank"])
     wire = DirectWire(wire, spec["rank"])
+    watcher = None
     if spec.get("listen"):  # the job has ranks on other hosts
+        from ckpt.transport.driver.linkwatcher import LinkWatcher
         from ckpt.transport.wires.hostwire import HostWire
 
-        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}:{spec.get('ports') or '*'}"))
+        watcher = LinkWatcher(zmq_wire.descriptor, give_up_ns=options.get("link_timeout_ns", GIVE_UP_NS))
+        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}"), watcher)
     port = Port(config, wire, state=state, lock=lock, spin_longest_ns=spin_ns)
+    if watcher is not None:
+        port.on_late = watcher.late
+        port.far_counts = watcher.counts
+        watcher.on_event = lambda event: port.on_event(event)  # the runtime sets it later
     if rings is not None and plan is None:
         port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by
     return port

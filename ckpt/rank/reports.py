@@ -9,12 +9,14 @@ Not here: when packets are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`c
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpt.capture.imager import Imager
-from ckpt.transport.protocol.events import Event, PeerHeard, PeerRestarted, PeerSilent
+from ckpt.transport.protocol.events import Event, LinkDown, LinkUp, PeerHeard, PeerRestarted, PeerSilent
+from ckpt.transport.records import asdict
 
-__all__ = ["about_output", "about_peer", "event", "hello", "status"]
+__all__ = ["about_output", "about_peer", "event", "hello", "links", "status"]
 
 _PAUSES_KEPT = 64
 
@@ -29,9 +31,18 @@ def hello(rank: int, incarnation: int, address: str) -> dict[str, Any]:
     return {"m": "hello", "rank": rank, "incarnation": incarnation, "pid": os.getpid(), "address": address}
 
 
-def about_peer(seen: Event) -> dict[str, Any] | None:
-    """The packet about an event of the transport that concerns another rank; ``None``: the controller need not know it."""
+def about_peer(seen: Event, now_ns: int) -> dict[str, Any] | None:
+    """The packet about an event of the transport that concerns another rank; ``None``: the controller need not know it.
+    ``now_ns``: of the port's clock."""
     match seen:
+        case LinkDown():
+            tcp = None if seen.tcp is None else asdict(seen.tcp)
+            silent_ns = now_ns - seen.since_ns
+            return event(
+                "link-down", peer=seen.rank, kind=seen.kind, errno=seen.errno, silent_ns=silent_ns, tcp=tcp
+            )
+        case LinkUp():
+            return event("link-up", peer=seen.rank)
         case PeerSilent():
             return event("peer-silent", peer=seen.rank, silent_ns=seen.silent_ns)
         case PeerHeard():
@@ -39,6 +50,12 @@ def about_peer(seen: Event) -> dict[str, Any] | None:
         case PeerRestarted():
             return event("peer-restarted", peer=seen.rank, incarnation=seen.incarnation)
     return None
+
+
+def links(epoch: int, counts: Mapping[int, Sequence[int]]) -> dict[str, Any]:
+    """What the kernel has counted of the connections to other hosts by the commit of ``epoch``: by rank, round trip in ns,
+    segments sent again, segments sent."""
+    return {"m": "links", "epoch": epoch, "peers": {str(peer): list(each) for peer, each in counts.items()}}
 
 
 def about_output(change: str, stream: str, detail: str) -> dict[str, Any]:

@@ -224,7 +224,7 @@ class Runtime:
             self.imager.want(event.epoch)
         elif isinstance(event, Zombie):
             self.leave(_EXIT_FENCED, f"rank {self.rank}: a newer incarnation of this rank exists; stopping")
-        elif (report := reports.about_peer(event)) is not None:
+        elif (report := reports.about_peer(event, time.monotonic_ns())) is not None:
             self.control.send(report)
 
     def report(self, name: str, **fields: object) -> None:
@@ -257,6 +257,8 @@ class Runtime:
                 self.imager.abort(packet["epoch"])
             case "committed":
                 self.commits.committed(packet["epoch"])
+                if self.port.far_counts is not None:
+                    self.control.send(reports.links(packet["epoch"], self.port.far_counts()))
             case "release":
                 self.released, self.is_final = True, packet.get("final", True)
             case "alone":

@@ -360,9 +360,11 @@ def _add_diagnose(verb: Verb) -> None:
     diagnose = verb(
         "diagnose",
         "Say which cable, port, fan, host or process is behind an error between two hosts.",
-        "ckpt diagnose [options] HOST HOST | --check [HOST] | --list | --explain FAULT",
+        "ckpt diagnose [options] HOST HOST | JOB | --check [HOST] | --list | --explain FAULT",
     )
-    diagnose.add_argument("hosts", metavar="HOST", nargs="*", help="who got the error, and its peer")
+    diagnose.add_argument(
+        "hosts", metavar="HOST", nargs="*", help="who got the error, and its peer; or a job"
+    )
     diagnose.add_argument(
         "--error", metavar="NAME", default="ETIMEDOUT", help="the error of the call (default ETIMEDOUT)"
     )

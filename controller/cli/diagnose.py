@@ -6,6 +6,7 @@ The diagnosis is in `ckpt.diagnosis`. Here are the verb, where its files are loo
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from ckpt.diagnosis.models import Model
 
 def diagnose(arguments: argparse.Namespace) -> int:
     """Exit code 0: a fault is named or suspected, or, with --check, everything answers; 1: not so; 2: cannot be asked."""
+    if len(arguments.hosts) == 1 and not (arguments.check or arguments.list or arguments.explain):
+        return _of_job(arguments.hosts[0], as_json=arguments.json)
     try:
         models = library.load([Path(arguments.models)] if arguments.models else [])
         if arguments.list:
@@ -30,6 +33,30 @@ def diagnose(arguments: argparse.Namespace) -> int:
         return _check(models, arguments) if arguments.check else _diagnose(models, arguments)
     except DiagnosisError as error:
         raise UsageError(str(error)) from None
+
+
+def _of_job(path: str, *, as_json: bool) -> int:
+    """What was found when the job lost a rank or a host for the last time. Raises NoSuchJob."""
+    from ckpt.controller.supervision import past
+    from ckpt.store import JobDirectory
+
+    if not os.path.isdir(path):
+        raise UsageError(f"{path} is no job directory; between two hosts: ckpt diagnose n1 n7")
+    job = JobDirectory.open(path)
+    history, trouble = past.known(job, job.record())
+    if trouble is not None:
+        raise trouble
+    found = history.fault
+    if found is None:
+        text = f"{job.path}: no rank of this job was lost to the network, and no host"
+        show({"found": False, "exit_code": EXIT_FAILURE, "text": text}, text, as_json=as_json)
+        return EXIT_FAILURE
+    is_found = bool(
+        found.get("hosts") or found.get("between") or found.get("faults") or found.get("suspects")
+    )
+    code = EXIT_OK if is_found else EXIT_FAILURE
+    show({**found, "found": is_found, "exit_code": code}, report.located_as_text(found), as_json=as_json)
+    return code
 
 
 def _list(models: Sequence[Model], as_json: bool) -> int:

@@ -1,6 +1,8 @@
 """Ranks on several hosts: the options of `ckpt run` and `restart` for that, and the verb `agent`, which engines run.
 
 Not here: the work (`ckpt.controller.hosts`).
+
+This module is long because the options of jobs on several hosts are defined, read and checked in one place.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.cli.common import at_least
 from ckpt.controller.errors import UsageError
+from ckpt.transport.records import replace
 
 if TYPE_CHECKING:
     from ckpt.controller.hosts.engine import Engine
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from ckpt.controller.hosts.slurm import Allocation
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.launch.spawning import Spawned
+    from ckpt.controller.service.service import ServiceOptions
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.plan import Node
     from ckpt.store import JobDirectory, LockHandle
@@ -38,6 +42,7 @@ __all__ = [
     "wait_for_leases",
 ]
 
+FAULT_DEFAULTS: dict[str, Any] = {"link_timeout": 2.0, "topology": None, "avoid_faulty": "on"}
 _JOIN_LIMIT_S = 60.0
 _SQUEUE_LIMIT_S = 20.0
 _LEASE_BY_DEFAULT_S = 15.0
@@ -103,6 +108,10 @@ def read_options(
     hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
     if options["lease"] * 1e9 < LEAST_LEASE_NS:
         raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
+    if arguments.topology is not None:
+        arguments.topology = options["topology"] = os.path.abspath(arguments.topology)
+        if not os.path.isfile(arguments.topology):
+            raise UsageError(f"--topology {arguments.topology}: no such file")
     if options["interface"] is not None:
         own_address(options["interface"])
     if options["ports"] is not None:
@@ -195,6 +204,26 @@ def launcher(
         cwd=cwd,
         spawned=spawned,
     )
+
+
+def with_faults(
+    options: ServiceOptions,
+    job: JobDirectory,
+    launcher: LocalLauncher | HostsLauncher,
+    option: Callable[[str], Any],
+) -> ServiceOptions:
+    """The options with what a job on several hosts needs to locate its faults."""
+    from ckpt.controller.launch.local import LocalLauncher
+
+    if isinstance(launcher, LocalLauncher):
+        return options
+    from ckpt.controller.faults.locator import FaultOptions
+
+    log_path = os.path.join(job.path, "output", "diagnosis.log")
+    is_avoided, patience_ns = option("avoid_faulty") == "on", int(option("lease") * 1e9)
+    faults = FaultOptions(launcher, option("topology"), is_avoided, log_path, patience_ns)
+    link = {"link_timeout_ns": int(option("link_timeout") * 1e9)}
+    return replace(options, faults=faults, rank_options={**options.rank_options, **link})
 
 
 def announce(
@@ -319,6 +348,22 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
         type=seconds,
         metavar="S",
         help="a host that is silent for so long is given up, and has ended its ranks by then (default 15)",
+    )
+    add(
+        "--link-timeout",
+        type=seconds,
+        metavar="S",
+        help="when nothing that was sent to another host is acknowledged for so long, it is asked why (default 2)",
+    )
+    add(
+        "--topology",
+        metavar="FILE",
+        help="where cables end, to say which one is at fault (default ~/.config/ckpt/topology.toml, if there is one)",
+    )
+    add(
+        "--avoid-faulty",
+        choices=("on", "off"),
+        help="on: a host that is found at fault gets no ranks any more (default); off: it is only said",
     )
 
 

@@ -149,6 +149,7 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
         "engine": history.engine,
         "files": _files(job, history, live),
         "redundancy": _redundancy(job),
+        "fault": history.fault,
         "live": live,
     }
 
@@ -234,6 +235,11 @@ def render(fields: dict[str, Any]) -> str:
         out.append(f"engine     {hosts.describe(fields['engine'])}")
     if "log" in fields:
         out.append(f"log        {fields['log']}")
+    if fields["fault"] is not None:
+        fault = fields["fault"]
+        out.append(
+            f"fault      {fault.get('text')} ({fault.get('t')}; all of it: ckpt diagnose {fields['job']})"
+        )
     out += _render_files(fields["files"])
     out += _render_longest_wait(fields["ranks"])
     out += redundancy.render(fields["redundancy"])

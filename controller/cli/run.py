@@ -52,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "interface": None,
     "ports": None,
     "lease": 15.0,
+    **hosts.FAULT_DEFAULTS,
 }
 _NS = 1_000_000_000
 
@@ -336,6 +337,7 @@ def _drive(
     )
     hosts.announce(arguments, job, lock, launcher, reporter.say)
     options = _options(job, arguments, new=new)
+    options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
     if lines:
         from ckpt.controller.cli import scripts
 

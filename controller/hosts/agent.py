@@ -30,7 +30,7 @@ from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.orphan import start_the_job_again
-from ckpt.controller.hosts.routes import Door, knock
+from ckpt.controller.hosts.routes import Door, knock, twice
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
@@ -178,13 +178,14 @@ class _HostAgent:
                 threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
             case "examine":
                 threading.Thread(target=self._examine, args=(command["directory"],), daemon=True).start()
+            case "survey":
+                threading.Thread(target=self._survey, args=(command,), daemon=True).start()
             case "start":
                 specs = [
                     {
                         **spec,
                         "runtime_dir": self.runtime_dir,
-                        "listen": self.listen,
-                        "ports": self.ports,
+                        "listen": f"{self.listen}:{self.ports or '*'}",
                         "host_number": self.number,
                     }
                     for spec in command["specs"]
@@ -209,6 +210,10 @@ class _HostAgent:
         from ckpt.controller.hosts.examine import facts_of_host
 
         self._report({"e": "examined", "facts": facts_of_host(directory, self.name, self.listen)})
+
+    def _survey(self, command: dict[str, Any]) -> None:
+        failed = twice(command["doors"], float(command["limit_s"]))
+        self._report({"e": "surveyed", "number": command["number"], "failed": failed})
 
     def _report(self, event: dict[str, Any]) -> None:
         self.link.send(0, event)

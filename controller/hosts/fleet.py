@@ -2,7 +2,8 @@
 
     starting ──join──▶ joined ──silent for lease and margin──────────────▶ fenced (proof: lease)
         │                 │ ──engine's command ended ──▶ lost ──the same──▶ fenced (proof: lease)
-        │                 └──says that all its processes have ended───────▶ fenced (proof: reaped)
+        │                 ├──says that all its processes have ended───────▶ fenced (proof: reaped)
+        │                 └──left out: at fault ─────▶ lost ──the same─────▶ fenced (either proof)
         └──engine's command ended · time limit · refused──▶ failed
 
 Rules
@@ -23,7 +24,7 @@ from ckpt.controller.hosts.lease import over_ns
 from ckpt.controller.supervision.plan import Node
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["AllFenced", "Answer", "Fleet", "Gone", "Note", "TellFence"]
+__all__ = ["AllFenced", "Answer", "Fleet", "Gone", "Note", "TellEnd", "TellFence"]
 
 State = Literal["starting", "joined", "lost", "fenced", "failed"]
 
@@ -42,6 +43,14 @@ class TellFence:
 
     host: int
     incarnation: int
+
+
+@dataclass(frozen=True)
+class TellEnd:
+    """Let this host end all its ranks, and its agent."""
+
+    host: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ class Note:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-Effect = Answer | TellFence | Gone | AllFenced | Note
+Effect = Answer | TellFence | TellEnd | Gone | AllFenced | Note
 
 
 @dataclass
@@ -128,6 +137,14 @@ class Fleet:
         if host.state == "starting":
             return self.failed(index, reason)
         return self._lose(index, reason, now_ns) if host.state == "joined" else []
+
+    def leave_out(self, name: str, reason: str, now_ns: int) -> list[Effect]:
+        """The host is at fault: it gets no ranks any more, and those that it has are started elsewhere."""
+        index = self.index_of(name)
+        if self.hosts[index].state != "joined":
+            return []
+        note = Note("host-left-out", {"host": name, "reason": reason})
+        return [note, TellEnd(index, reason), *self._lose(index, reason, now_ns)]
 
     def ended(self, index: int, reason: str, now_ns: int) -> list[Effect]:
         """The host's agent says that it has ended all its processes, and ends itself."""

@@ -6,6 +6,8 @@ for the interface, and `agent.py` for the other end.
 Renewals of leases are answered in the helper thread of the connection: a disk that holds the controller up for longer than a
 lease must not cost the job its hosts. Another thread looks into the journal whether this is the job's controller still
 (`tenure.py`).
+
+This module is long because it joins engine, connection, clock and journal to what the service sees as one launcher.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from ckpt.controller.errors import LaunchFailed, NoHostLeft
 from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.engine import Engine, Started
-from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellFence
+from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellEnd, TellFence
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
@@ -255,6 +257,28 @@ class HostsLauncher:
         self._ask(self.fleet.fence, incarnation)
         self._wake()
 
+    def survey(self, number: int, limit_s: float, lost: Collection[str]) -> dict[str, list[str]]:
+        """Let every host try to reach the others, and the `lost` ones; events `surveyed` say whom it did not reach. Returns
+        whom each will try."""
+        names = {index: host.node.name for index, host in self.fleet.hosts.items()}
+        joined = self._joined()
+        known = {i: door for i, door in self._doors.items() if i in joined or names[i] in lost}
+        asked = {}
+        for index in joined:
+            doors = others_of(index, known)
+            self._tell([index], {"a": "survey", "number": number, "doors": doors, "limit_s": limit_s})
+            asked[names[index]] = [names[int(other)] for other in doors]
+        return asked
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """This host gets no ranks any more; those that it has are started elsewhere. Nothing, if it is lost already."""
+        self._ask(self.fleet.leave_out, name, reason, now_ns())
+        self._wake()
+
+    def slots_without(self, name: str) -> int:
+        """How many slots there are without this host."""
+        return sum(node.slots for node in self.fleet.nodes() if node.name != name)
+
     def _joined(self) -> list[int]:
         return [index for index, host in self.fleet.hosts.items() if host.state == "joined"]
 
@@ -322,6 +346,12 @@ class HostsLauncher:
                 self.examined[index] = (dict(packet["facts"]), time.time())
             case "knocked":
                 self._knocked[index] = dict(packet["failed"])
+            case "surveyed":
+                name = self.fleet.hosts[index].node.name
+                failed = {self.fleet.hosts[int(i)].node.name: code for i, code in packet["failed"].items()}
+                self._events.append(
+                    {"e": "surveyed", "host": name, "number": packet["number"], "failed": failed}
+                )
             case "fenced":
                 self._ask(self.fleet.fenced, index, int(packet["incarnation"]))
             case "lost":
@@ -360,6 +390,8 @@ class HostsLauncher:
                     self._tell([index], {"a": "renewed", "number": number})
                 case TellFence(host=index, incarnation=incarnation):
                     self._tell([index], {"a": "fence", "incarnation": incarnation})
+                case TellEnd(host=index, reason=reason):
+                    self._tell([index], {"a": "end", "reason": reason})
                 case Gone(reason=reason):
                     self._gone.append(reason)
                 case AllFenced(incarnation=incarnation):

@@ -2,6 +2,7 @@
 
 Every agent has a *door*, a socket that accepts connections and closes them. Told of the others' doors, it knocks at all of
 them at once, and reports those that did not answer. With many hosts each knocks at the `MOST` that follow it only.
+When a link is down, all hosts are asked to knock once more: what they say together tells which host it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from ckpt.controller.errors import LaunchFailed
 from ckpt.transport.wires.zmqsettings import ports_of
 
-__all__ = ["MOST", "Door", "knock", "others_of"]
+__all__ = ["MOST", "Door", "errors_of", "knock", "others_of", "twice"]
 
 MOST = 64
 KNOCK_LIMIT_S = 5.0
@@ -62,7 +63,22 @@ def others_of(index: int, doors: Mapping[int, str]) -> dict[str, str]:
 
 def knock(doors: Mapping[str, str], limit_s: float = KNOCK_LIMIT_S) -> dict[str, str]:
     """Connect to all doors at once; return the reason for each that could not be reached. Waits `limit_s` at most."""
-    failed: dict[str, str] = {}
+    return {
+        name: f"no answer within {limit_s:g} s" if code is None else os.strerror(code)
+        for name, code in errors_of(doors, limit_s).items()
+    }
+
+
+def twice(doors: Mapping[str, str], limit_s: float) -> dict[str, int | None]:
+    """As `errors_of`, and at those that did not answer once more: a network that loses packets may lose one at the first."""
+    first = errors_of(doors, limit_s)
+    again = errors_of({name: doors[name] for name, code in first.items() if code is None}, limit_s)
+    return {name: code for name, code in first.items() if code is not None} | again
+
+
+def errors_of(doors: Mapping[str, str], limit_s: float) -> dict[str, int | None]:
+    """As `knock`, with the error numbers; None: no answer."""
+    failed: dict[str, int | None] = {}
     waiting: dict[int, tuple[str, socket.socket]] = {}
     poller = select.poll()
     for name, door in doors.items():
@@ -74,7 +90,7 @@ def knock(doors: Mapping[str, str], limit_s: float = KNOCK_LIMIT_S) -> dict[str,
             waiting[knocking.fileno()] = name, knocking
             poller.register(knocking, select.POLLOUT)
         else:
-            failed[name] = os.strerror(code)
+            failed[name] = code
             knocking.close()
     deadline = time.monotonic() + limit_s
     while waiting and (left_s := deadline - time.monotonic()) > 0:
@@ -83,9 +99,9 @@ def knock(doors: Mapping[str, str], limit_s: float = KNOCK_LIMIT_S) -> dict[str,
             poller.unregister(fd)
             code = knocking.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
-                failed[name] = os.strerror(code)
+                failed[name] = code
             knocking.close()
     for name, knocking in waiting.values():
-        failed[name] = f"no answer within {limit_s:g} s"
+        failed[name] = None
         knocking.close()
     return failed

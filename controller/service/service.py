@@ -6,6 +6,7 @@ returns are carried out in order (`_perform`), and their completions go back to 
     agent       packets of the ranks, deaths                            (`launch`)
     clients     ckpt checkpoint, stop, status                           (`clients`)
     signals     signals that stop the job, or are passed to ranks       (`signals`)
+    faults      links between hosts that are down, and the diagnosis    (`ckpt.controller.faults`)
     clock       deadlines of the supervisor; the ranks' output files    (`passthrough`)
 
 The control file is written synchronously: nothing may happen between the last vote and the commit. It takes milliseconds.
@@ -68,6 +69,7 @@ from ckpt.store import JobDirectory, LockHandle, list_epochs
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
+    from ckpt.controller.faults.locator import FaultLocator, FaultOptions
     from ckpt.controller.replicas.driver import ReplicaPart
     from ckpt.controller.replicas.output import ReplicaOutput
 
@@ -77,7 +79,7 @@ class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
 
     `replicas`: how many processes compute each rank. `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
-    `checkpoint_on_signal`: take a last checkpoint before a signal stops the job.
+    `checkpoint_on_signal`: take a last checkpoint before a signal stops the job. `faults`: of a job on several hosts.
     """
 
     rounds: RoundOptions = field(default_factory=RoundOptions)
@@ -89,6 +91,7 @@ class ServiceOptions:
     checkpoint_on_signal: bool = False
     replicas: int = 1
     rank_options: dict[str, Any] = field(default_factory=dict)
+    faults: FaultOptions | None = None
 
 
 class Service:
@@ -137,6 +140,7 @@ class Service:
         self.passthrough = self._output_of_ranks(history)
         self.signals = SignalSource()
         self.placer = Placer(self.processes, launcher, self._log)
+        self.locator = self._fault_locator()
         self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
         self.pids: dict[int, int] = {}
         self.questions: list[LiveStatus] = []
@@ -154,6 +158,14 @@ class Service:
 
         reporter = self.reporter
         return ReplicaPart(self.job, self.options.replicas, reporter.output, reporter.say, self._feed)
+
+    def _fault_locator(self) -> FaultLocator | None:
+        """What only a job on several hosts has."""
+        if self.options.faults is None:
+            return None
+        from ckpt.controller.faults.locator import FaultLocator
+
+        return FaultLocator(self.options.faults, self.selector, self._log, self.reporter.say)
 
     def _output_of_ranks(self, history: History) -> Passthrough | ReplicaOutput:
         if self.replicas is not None:
@@ -179,6 +191,8 @@ class Service:
                 self._run_once()
             self.files.ranks_ended(end.exit_code)
         finally:
+            if self.locator is not None:
+                self.locator.close()
             self.launcher.close()
             self.clients.close()
             self.passthrough.finish()
@@ -199,6 +213,8 @@ class Service:
             due.append(supervisor_ns)
         if self.limit_ns is not None:
             due.append(self.limit_ns)
+        if self.locator is not None and (fault_ns := self.locator.deadline_ns()) is not None:
+            due.append(fault_ns)
         for key, _ in self.selector.select(max(0, min(due) - now_ns) / 1e9):
             key.data()
         if self.launcher.fileno() < 0:
@@ -211,6 +227,8 @@ class Service:
             self.limit_ns = None
             reason = "the time limit is reached"
             self._feed(StopRequested(EXIT_TIMEOUT, reason, checkpoint=True, signal=signal.SIGTERM))
+        if self.locator is not None:
+            self.locator.tick(now_ns)
         for question in self.questions:
             question.tick(now_ns=now_ns)
         self.questions = [question for question in self.questions if not question.finished]
@@ -337,6 +355,8 @@ class Service:
 
     def _agent_event(self, event: dict[str, Any]) -> None:
         event_name = event["e"]
+        if self.locator is not None:
+            self.locator.agent_event(event, time.monotonic_ns())
         if event_name == "packet":
             self._packet(event["rank"], event["incarnation"], event["packet"])
         elif event_name == "started":
@@ -366,6 +386,8 @@ class Service:
         line = packet_events.log_line(rank, incarnation, packet)
         if line is not None:
             self._log(*line)
+        if self.locator is not None and packet["m"] in ("event", "links"):
+            self.locator.packet(rank, incarnation, packet, time.monotonic_ns())
         text = packet_events.message(rank, packet)
         if text is not None:
             self.reporter.say(text)

@@ -76,6 +76,7 @@ class History:
     agent: Process | None = None
     processes: list[Process] = field(default_factory=list)  # ranks of the newest incarnation
     ranks: dict[int, RankHistory] = field(default_factory=dict)
+    fault: Line | None = None  # the last fault-located
     lease_s: float = 0.0  # of the hosts of the last controller; 0: it had none
     engine: Line | None = None  # the event `engine` of the last controller
     starts: int = 0  # of controllers since the last commit
@@ -178,6 +179,8 @@ def _take(history: History, name: str, line: Line) -> None:
         history.uncovered[epoch] = history.uncovered.get(epoch, 0) + 1
     elif name in ("files-put-back", "files-given-up"):
         history.uncovered.clear()
+    elif name == "fault-located":
+        history.fault = line
     elif name == "rank-died":
         _rank(history, line).deaths += 1
     elif name == "continuing":

@@ -17,6 +17,7 @@ helper thread and an image child can all write, and packets do not mix. Between 
         request    what="checkpoint", wait                    ckpt.checkpoint(wait)
         status     counters, where, epoch                     answer to `status`
         changes    directory                                  the program changes files in it; told once
+        links      epoch, peers                               on several hosts: counts of connections, after a commit
         layer      …                                          of the layer under the engine (ckpt.mpi.base.layer)
         event      event, …                                   free form, for the event log
 
@@ -77,6 +78,7 @@ _RANK_FIELDS: Final[dict[str, dict[str, Shape]]] = {
     "request": {"what": _STR},
     "status": {},
     "changes": {"directory": _STR},
+    "links": {"epoch": _INT},
     "layer": {},
     "event": {"event": _STR},
 }

@@ -12,7 +12,8 @@ from random import Random
 
 import pytest
 
-from ckpt.transport.protocol.simulation import Faults, Simulation
+from ckpt.transport.protocol.events import LinkDown, LinkUp
+from ckpt.transport.protocol.simulation import MS, Faults, Simulation
 from tests.simulation.scripted import Scripted, run_seed, scripts, undisturbed
 
 BLOCK = 25
@@ -55,6 +56,22 @@ def test_without_faults_nothing_is_sent_twice() -> None:
         counters = process.endpoint.counters()
         assert counters["retransmitted"] == counters["timeouts"] == counters["duplicates"] == 0
         assert not any(count for name, count in counters.items() if name.startswith("dropped"))
+
+
+def test_links_are_said_to_be_down_while_a_partition_lasts_and_up_afterwards() -> None:
+    """That nobody is taken for dead whose kernel answers, the simulation itself checks in every run."""
+    work = scripts(4, 2000, seed=3)
+    faults = Faults(partition_every_ns=25 * MS, partition_ns=60 * MS, frozen=1.0, round_every_ns=10 * MS)
+    simulation = Simulation(4, lambda rank: Scripted(rank, work[rank]), seed=3, faults=faults)
+    simulation.run(1_000 * MS)
+    simulation.finish()
+    told = simulation.links_down
+    downs = [(rank, event.rank) for rank, event in told if isinstance(event, LinkDown)]
+    ups = [(rank, event.rank) for rank, event in told if isinstance(event, LinkUp)]
+    assert downs and ups
+    assert {event.kind for _, event in told if isinstance(event, LinkDown)} == {"silent"}
+    for pair in set(ups):
+        assert ups.count(pair) <= downs.count(pair)
 
 
 def test_faults_are_met() -> None:

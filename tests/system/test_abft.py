@@ -6,59 +6,23 @@ import contextlib
 import json
 import random
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.seeds import seed_of_the_commit
+from tests.system.abft_jobs import PROGRAMS, Death, solve_with_deaths, solve_with_flips
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(4)]
 
-PROGRAMS = Path(__file__).with_name("abft")
-Death = tuple[int, int]  # place, call
-
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     yield from jobs_fixture(tmp_path)
-
-
-def lines(job: Job, ranks: int) -> dict[str, list[str]]:
-    """What ranks have printed, behind the first word."""
-    found = defaultdict(list)
-    for rank in range(ranks):
-        for line in job.output(rank).splitlines():
-            first, _, rest = line.partition(" ")
-            found[first].append(rest)
-    return found
-
-
-def solve_with_deaths(
-    start: Callable[..., Job],
-    rounds: list[list[Death]],
-    *,
-    spares: int = 0,
-    name: str = "job",
-    **more: object,
-) -> list[list[str]]:
-    """What the ranks say of each round: "right …" or "lost …". Asserts that nobody is wrong, and nobody hangs."""
-    options = {"P": 2, "Q": 2, "n": 64, "nb": 8, "spares": spares, "rounds": rounds, **more}
-    one = int(options["P"]) * (int(options["Q"]) + 1) + spares  # type: ignore[call-overload]
-    ranks = one + sum(map(len, rounds))
-    job = start(PROGRAMS / "deaths.py", json.dumps(options), ranks=ranks, on_failure="continue", name=name)
-    assert job.finish(200) == 0, job.report()
-    said = lines(job, ranks)
-    found = [said[str(number)] for number in range(len(rounds))]
-    for number, (deaths, outcomes) in enumerate(zip(rounds, found, strict=True)):
-        where = f"round {number}, deaths {deaths}: {outcomes}\n"
-        words = {outcome.split()[0] for outcome in outcomes}
-        assert words in ({"right"}, {"lost"}), where + job.report()
-        assert len(outcomes) >= one - len(deaths), where + job.report()
-    return found
 
 
 # ---- inputs ------------------------------------------------------------------------------------------------
@@ -97,7 +61,8 @@ REFUSED = {
     "no matrix": r"InputError: A must be made by grid.matrix\(\)",
     "too few ranks": r"GridError: a grid of 3 × 3 .* needs 12 ranks, and there are 6: start with `ckpt run -n 12",
     "no rows": r"GridError: P must be a positive number",
-    "two columns of checksums": r"GridError: redundant must be 0 or 1",
+    "two columns of checksums": r"GridError: a factorisation has one column of checksums, and the grid has redundant=2",
+    "too many columns of checksums": r"GridError: redundant must be 0 to Q=2 columns",
 }
 
 
@@ -255,30 +220,6 @@ def test_a_solve_goes_on_from_a_checkpoint_as_any_program(start: Callable[..., J
 
 
 # ---- wrong numbers -----------------------------------------------------------------------------------------
-
-
-def solve_with_flips(start: Callable[..., Job], seed: int, many: int, bits: int, verify: int) -> Counter[str]:
-    """How many solves ended how: "put right", "replaced", "told" (an error), "nothing"."""
-    job = start(
-        PROGRAMS / "flips.py",
-        seed,
-        many,
-        bits,
-        verify,
-        ranks=6,
-        on_failure="continue",
-        name=f"job-{bits}-{verify}",
-    )
-    assert job.finish(200) == 0, job.report()
-    said = lines(job, 6)
-    found: Counter[str] = Counter()
-    for number in range(many):
-        assert len(said[str(number)]) == 6 and len(set(said[str(number)])) == 1, job.report()
-        outcome, corrected, losses = said[str(number)][0].split()
-        assert outcome != "wrong", f"seed {seed}, solve {number}\n{job.report()}"
-        kinds = [("told", outcome != "right"), ("replaced", losses != "0"), ("put right", corrected != "0")]
-        found[next((name for name, true in kinds if true), "nothing")] += 1
-    return found
 
 
 @pytest.mark.parametrize(("bits", "wanted"), [(1, "put right"), (6, "replaced")])

@@ -40,7 +40,7 @@ from ckpt.transport.driver.interrupts import InterruptGate
 from ckpt.transport.driver.refused import FIRST_WAIT_OF_RINGS_NS, NEVER_NS, RefusedFrames
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
-from ckpt.transport.protocol.events import Event, LinkStalled
+from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
 from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
@@ -84,6 +84,11 @@ def _ignore_control() -> None:
 
 class Port:
     """One rank's port. The caller of any method but `wake`, `start_helper`, `stop_helper` and `close` must hold `lock`."""
+
+    on_late: Callable[[int, int], None] | None = None
+    """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""
+    far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
+    """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
 
     def __init__(
         self,
@@ -392,6 +397,10 @@ class Port:
         for source, messages in delivered:
             self.on_messages(source, messages)
         for event in events:
+            if isinstance(event, LinkLate):
+                if self.on_late is not None:
+                    self.on_late(event.rank, event.silent_ns)
+                continue
             if isinstance(event, LinkStalled):
                 self.wire.renew(event.rank)
             self.on_event(event)

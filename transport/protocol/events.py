@@ -6,7 +6,16 @@ event. After ImageDue it does not go on, though: the frames that wait for the im
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from ckpt.transport.records import dataclass
+
+if TYPE_CHECKING:
+    from ckpt.transport.protocol.watch import TcpState
+
+DownKind = Literal["refused", "reset", "unreachable", "silent", "local"]
+"""Why a link is down: the peer's host refuses connections; it resets them; nobody knows a way; nothing is answered; the own
+device is down, or the own host has no route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +78,37 @@ class LinkStalled(Event):
 @dataclass(frozen=True, slots=True)
 class PeerHeard(Event):
     """A frame came from `rank`, which had been reported as silent (PeerSilent)."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLate(Event):
+    """The second or a later timeout, or probe, in a row passed on the link to `rank`: nothing came for `silent_ns`.
+
+    The peer may compute, be stopped or write its image: a wire between hosts looks at its connection (`watch.py`).
+    """
+
+    rank: int
+    silent_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown(Event):
+    """Another host cannot be reached: nothing that was sent to `rank` since `since_ns` was acknowledged by the kernel
+    there, and a new connection fails with `errno`. Reported once, until LinkUp. `tcp`: what the kernel says of the
+    connection, if there is one.
+    """
+
+    rank: int
+    kind: DownKind
+    errno: int
+    since_ns: int
+    tcp: TcpState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp(Event):
+    """The connection to `rank`, which had been reported as down (LinkDown), carries again."""
 
     rank: int

@@ -32,7 +32,7 @@ their own are window.py (sender), ledger.py (receiver) and timeout.py.
 from __future__ import annotations
 
 from ckpt.transport.protocol import frames
-from ckpt.transport.protocol.events import Event, LinkStalled, PeerHeard, PeerSilent
+from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled, PeerHeard, PeerSilent
 from ckpt.transport.protocol.frames import ANSWER, CHECKED, MAX_HINTS, Buffer, Ident, Stamp
 from ckpt.transport.protocol.ledger import DUPLICATE, NEW, PIECE, REFUSED, Ledger
 from ckpt.transport.protocol.timeout import Timeout
@@ -44,6 +44,8 @@ NEVER = 1 << 62
 
 STALLED_TIMEOUTS = 6
 """After so many timeouts in a row (some seconds) without an ack, LinkStalled is reported."""
+LATE_TIMEOUTS = 2
+"""From so many timeouts or probes in a row on, each without an answer is reported (LinkLate)."""
 UNPROVEN_TIMEOUTS = 3
 """After so many timeouts in a row the peer's hints are ignored and all hinted units are sent again."""
 
@@ -434,7 +436,7 @@ class Link:
                 self._probe_due = True
                 self._probe_wait_ns = min(2 * self._probe_wait_ns, self._common.probe_max_ns)
                 self._set_probe(now_ns)
-                self._check_silence(now_ns)
+                self._check_silence(now_ns, self._probe_wait_ns > self._common.probe_ns << LATE_TIMEOUTS)
                 self.request_transmit(now=True)
         return self.deadline_ns()
 
@@ -456,11 +458,13 @@ class Link:
         self._waiting_since_ns = asked_ns
         if self.timeout.backoff % STALLED_TIMEOUTS == 0:
             self._common.events.append(LinkStalled(self.peer, self.timeout.backoff))
-        self._check_silence(now_ns)
+        self._check_silence(now_ns, self.timeouts >= LATE_TIMEOUTS)
         self.request_transmit(now=True)
 
-    def _check_silence(self, now_ns: int) -> None:
+    def _check_silence(self, now_ns: int, is_late: bool) -> None:
         silent_ns = now_ns - max(self.heard_ns, self._waiting_since_ns)
+        if is_late:
+            self._common.events.append(LinkLate(self.peer, silent_ns))
         if silent_ns >= self._common.silent_ns and not self._silence_reported:
             self._silence_reported = True
             self._common.events.append(PeerSilent(self.peer, silent_ns, self.timeouts))

@@ -10,6 +10,8 @@ the network, time, the coordinator of checkpoints and the death of processes are
                   commits a line once every rank has voted, checks every link's vectors, keeps the last line
     crashes       a rank dies; some time later all ranks restart from the last line as the next incarnation.
                   Processes of the old incarnation may go on for some time as zombies
+    kernels       acknowledge what comes to their host, whatever its processes do; a `LinkWatch` of each process looks at
+                  them, and must not say that a link is down whose kernel has answered within `give_up_ns`
 
 A *line* is a recovery line: one image of every rank. The number of an aborted round is *burnt*: never used again. A
 program is a `Program`: it runs as far as it can without waiting. A simulation is done when every program is
@@ -24,6 +26,7 @@ This module is long because it is one simulated network with all its faults, for
 
 from __future__ import annotations
 
+import errno
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -31,12 +34,14 @@ from random import Random
 from typing import Protocol, Self
 
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
-from ckpt.transport.protocol.events import ImageDue, Zombie
+from ckpt.transport.protocol.events import Event, ImageDue, LinkDown, LinkLate, Zombie
 from ckpt.transport.protocol.state import Buffer, PortState, link_error
+from ckpt.transport.protocol.watch import LinkWatch, TcpState
 from ckpt.transport.records import dataclass, field, replace
 
 MS = 1_000_000
 JOB = 0x5EED
+GIVE_UP_NS = 20 * MS
 MOST_EVENTS = 500_000
 
 
@@ -135,6 +140,7 @@ class Process:
 
     endpoint: Endpoint
     program: Program
+    watch: LinkWatch
     alive: bool = True
     inputs: list[tuple[Buffer, ...]] = field(default_factory=list)
     wake_ns: int = -1
@@ -199,6 +205,9 @@ class Simulation:
         self._votes: dict[int, Image] = {}
         self._burnt = -1
         self._partitioned: set[int] = set()
+        self._partitioned_ns = 0
+        self.links_down: list[tuple[int, Event]] = []
+        """Who has said so, and what (LinkDown, LinkUp)."""
         self._faults_off = False
         self._restarting = False
         self.processes: list[Process] = []
@@ -283,13 +292,14 @@ class Simulation:
             )
             port = None if image is None else replace_links(image.port)
             program = self._make_program(rank) if image is None else image.program.copy()
-            self.processes.append(Process(self._endpoint_class(config, port), program))
+            self.processes.append(Process(self._endpoint_class(config, port), program, LinkWatch(GIVE_UP_NS)))
         for process in self.processes:
             for peer in range(self.size):
                 self._later(self._about(MS // 2), self._meet, process, peer, self._incarnation)
             self._wake(process, 0)
 
     def _meet(self, process: Process, peer: int, incarnation: int) -> None:
+        process.watch.forget(peer)
         process.endpoint.set_peer(peer, incarnation, self.now_ns)
         self._wake(process, 0)
 
@@ -323,13 +333,45 @@ class Simulation:
             elif isinstance(event, Zombie):
                 self._note(f"rank {endpoint.config.rank}.{endpoint.config.incarnation} knows it is a zombie")
                 process.alive = False
+            elif isinstance(event, LinkLate):
+                process.watch.late(event.rank, event.silent_ns, now_ns)
+        self._look(process)
         for target, parts in endpoint.transmit(now_ns):
             self._carry(endpoint.config.rank, target, parts)
         if endpoint.flush_due:
             self._wake(process, 0)
-        deadline_ns = endpoint.deadline_ns()
-        if deadline_ns is not None:
-            self._wake(process, max(deadline_ns - now_ns, 0))
+        for deadline_ns in (endpoint.deadline_ns(), process.watch.deadline_ns()):
+            if deadline_ns is not None:
+                self._wake(process, max(deadline_ns - now_ns, 0))
+
+    # ---- kernels
+
+    def _look(self, process: Process) -> None:
+        """What the kernels say of the connections of which a process wants to know."""
+        watch, now_ns = process.watch, self.now_ns
+        for peer in watch.due(now_ns):
+            silent_ns = self._silent_ns(process, peer)
+            host_answers, has_peer = silent_ns == 0, self.processes[peer].alive
+            tcp = TcpState(0 if host_answers else 1, 0, silent_ns) if has_peer else None
+            told = watch.looked(peer, tcp, now_ns)
+            if told is True:
+                number = (
+                    None
+                    if has_peer and host_answers
+                    else errno.ECONNREFUSED
+                    if host_answers
+                    else errno.ETIMEDOUT
+                )
+                told = watch.probed(peer, number, now_ns) or False
+            if isinstance(told, Event):
+                if isinstance(told, LinkDown) and has_peer and silent_ns < GIVE_UP_NS:
+                    self.fail(f"{told}, whose kernel answered {silent_ns} ns ago")
+                self.links_down.append((process.endpoint.config.rank, told))
+
+    def _silent_ns(self, process: Process, peer: int) -> int:
+        """For how long the kernel of `peer` has not answered this process."""
+        is_cut = (process.endpoint.config.rank in self._partitioned) != (peer in self._partitioned)
+        return self.now_ns - self._partitioned_ns if is_cut else 0
 
     # ---- network
 
@@ -367,6 +409,7 @@ class Simulation:
         if self._faults_off:
             return
         self._partitioned = {rank for rank in range(self.size) if self._random.random() < 0.5}
+        self._partitioned_ns = self.now_ns
         self._note(f"partition {sorted(self._partitioned)}")
         self._later(self._about(self.faults.partition_ns), self._partitioned.clear)
         self._later(self._about(self.faults.partition_every_ns), self._partition)

@@ -2,17 +2,34 @@
 
 The address names the host, the far address and the near one. A host is here what shares Unix sockets and memory: one boot of
 one kernel, and one network namespace. Everything else is the wire's below, whose methods this wire hands out unchanged.
+
+A `LinkCare` looks after the far links. It does its work where this wire is asked for its deadline: before each sleep.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 from ckpt.transport.errors import AddressError
 from ckpt.transport.wires.wire import Frame, Wire
 
-__all__ = ["HostWire", "this_host"]
+__all__ = ["HostWire", "LinkCare", "this_host"]
+
+
+class LinkCare(Protocol):
+    """Finds out which far links are down."""
+
+    def forget(self, rank: int, address: str | None) -> None:
+        """`rank` has this far address from now on; None: it is near."""
+        ...
+
+    def attend(self) -> int | None:
+        """Do what is due; returns when to come again, or None."""
+        ...
+
+    def close(self) -> None: ...
 
 
 def this_host() -> str:
@@ -25,18 +42,19 @@ def this_host() -> str:
 class HostWire:
     """`inner`: the wire, whose address is the near one; `far`: the tcp address at which it is reached too."""
 
-    def __init__(self, inner: Wire, far: str) -> None:
+    def __init__(self, inner: Wire, far: str, care: LinkCare | None = None) -> None:
         self._inner = inner
         self._host = this_host()
         self._far = far
+        self._care = care
         self.send: Callable[[int, Frame], bool] = inner.send
         self.receive: Callable[[], Frame | None] = inner.receive
         self.renew: Callable[[int], None] = inner.renew
         self.fileno: Callable[[], int] = inner.fileno
-        self.deadline_ns: Callable[[], int | None] = inner.deadline_ns
+        self.deadline_ns: Callable[[], int | None] = inner.deadline_ns if care is None else self._deadline_ns
         self.spin: Callable[[int], None] = inner.spin
         self.counters: Callable[[], dict[str, int]] = inner.counters
-        self.close: Callable[[], None] = inner.close
+        self.close: Callable[[], None] = inner.close if care is None else self._close
 
     @property
     def address(self) -> str:
@@ -49,4 +67,19 @@ class HostWire:
         if len(parts) != 3:
             raise AddressError(f"{address!r} is no address of a rank on several hosts")
         host, far, near = parts
-        self._inner.connect(rank, near if host == self._host else far)
+        is_near = host == self._host
+        if self._care is not None:
+            self._care.forget(rank, None if is_near else far)
+        self._inner.connect(rank, near if is_near else far)
+
+    def _deadline_ns(self) -> int | None:
+        assert self._care is not None
+        due_ns, below_ns = self._care.attend(), self._inner.deadline_ns()
+        if due_ns is None or below_ns is None:
+            return below_ns if due_ns is None else due_ns
+        return min(due_ns, below_ns)
+
+    def _close(self) -> None:
+        assert self._care is not None
+        self._care.close()
+        self._inner.close()

@@ -1,4 +1,7 @@
-"""What a wire over ZeroMQ is made with: the job's CURVE keys, bounds, its port, and how many peers fit. (driver)
+"""What a wire over ZeroMQ is made with: the job's CURVE keys, bounds, ports, how many peers fit, and monitors. (driver)
+
+A monitor says what becomes of the connections of a socket. Its events carry no error number. CONNECTED has the descriptor of
+the connection; after DISCONNECTED and CLOSED there is none.
 
 Not here: the sockets (`zmqwire.py`).
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import struct
 from collections.abc import Callable, Iterator
 
 import zmq
@@ -17,8 +21,26 @@ from ckpt.compat.accelerators import blake2b
 from ckpt.transport.errors import AddressError, TooManyConnections
 from ckpt.transport.records import dataclass
 
-__all__ = ["CurveKeys", "ZmqLimits", "bind_one", "ports_of", "sockets_of", "too_many"]
+__all__ = [
+    "CONNECTION",
+    "HANDSHAKE_FAILED",
+    "CurveKeys",
+    "ZmqLimits",
+    "bind_one",
+    "ports_of",
+    "read",
+    "sockets_of",
+    "too_many",
+    "watch",
+]
 
+HANDSHAKE_FAILED = (
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+)
+CONNECTION = zmq.Event.CONNECTED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
+_HEAD = struct.Struct("=HI")
 _SOCKETS_BY_DEFAULT = 1023
 _SOCKETS_OF_A_PEER = 3
 """Over tcp: the peer's own, and both ends of its monitor."""
@@ -107,3 +129,25 @@ def bind_one(bind: Callable[[str], object], address: str) -> None:
         else:
             return
     raise AddressError(f"cannot listen at {host}: none of the ports {ports} is free")
+
+
+def watch(
+    context: zmq.Context[zmq.Socket[bytes]], watched: zmq.Socket[bytes], events: int, number: int
+) -> zmq.Socket[bytes]:
+    """A monitor socket that reports these events of `watched`; `number`: another one for each. Raises zmq.ZMQError."""
+    monitor = context.socket(zmq.PAIR)
+    monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
+    address = f"inproc://monitor-{number}"
+    try:
+        watched.monitor(address, events)
+        monitor.connect(address)
+    except zmq.ZMQError:
+        monitor.close(linger=0)
+        raise
+    return monitor
+
+
+def read(monitor: zmq.Socket[bytes]) -> Iterator[tuple[int, int]]:
+    """The events that have come, with their values."""
+    while monitor.poll(0):
+        yield _HEAD.unpack(monitor.recv_multipart()[0])

@@ -56,7 +56,17 @@ from ckpt.transport.wires import owned
 from ckpt.transport.wires.addresses import clear_stale_socket, path_of
 from ckpt.transport.wires.bufferpool import keep_freed_memory
 from ckpt.transport.wires.wire import Frame, ProcessGuard
-from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits, bind_one, sockets_of, too_many
+from ckpt.transport.wires.zmqsettings import (
+    CONNECTION,
+    HANDSHAKE_FAILED,
+    CurveKeys,
+    ZmqLimits,
+    bind_one,
+    read,
+    sockets_of,
+    too_many,
+    watch,
+)
 
 __all__ = ["CurveKeys", "ZmqLimits", "ZmqWire"]
 
@@ -67,11 +77,6 @@ _TRACKED_FROM_BYTES = 4 << 10
 """A last part shorter than this is copied: that costs less than keeping the caller's buffer alive."""
 _POLLS_PER_AUDIT = 16
 """The monitor is read after so many polls of the socket that found no frame."""
-_HANDSHAKE_FAILED = (
-    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
-    | zmq.Event.HANDSHAKE_FAILED_AUTH
-)
 
 
 class ZmqWire:
@@ -104,6 +109,7 @@ class ZmqWire:
         self._addresses: dict[int, str] = {}
         self._connected_ns: dict[int, int] = {}
         self._monitors: dict[int, zmq.Socket[bytes]] = {}
+        self._descriptors: dict[int, int] = {}
         self._armed = False
         self._keeper_started = False
         self._closed = False
@@ -163,7 +169,7 @@ class ZmqWire:
         if address.startswith("tcp:"):
             try:
                 with owned.making():
-                    self._monitors[rank] = self._watch(peer)
+                    self._monitors[rank] = self._watch(peer, HANDSHAKE_FAILED | CONNECTION)
             except (zmq.ZMQError, OSError) as error:
                 self._close(peer, self._monitors.pop(rank, None))
                 raise too_many(rank, len(self._sockets), error) from error
@@ -184,6 +190,13 @@ class ZmqWire:
         self._check_usable()
         bind_one(self._inbox.bind, address)
         return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+
+    def descriptor(self, rank: int) -> int | None:
+        """The descriptor of the tcp connection over which frames to `rank` leave; None: there is none now. It is ZeroMQ's,
+        whose thread may close it at any moment: who reads of it has to see whose it is."""
+        if rank in self._monitors:
+            self._read_monitor(rank)
+        return self._descriptors.get(rank)
 
     def renew(self, rank: int) -> None:
         """Close the connection and open it again, unless it was opened within the last `renew_after_ms`: its handshake may
@@ -295,20 +308,10 @@ class ZmqWire:
     # -- inside
     # ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, watched: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-        """Return a monitor socket that reports every failed handshake of `watched`."""
-        monitor = self._context.socket(zmq.PAIR)
-        monitor.rcvhwm = 0  # a full queue would stop ZeroMQ's thread
+    def _watch(self, watched: zmq.Socket[bytes], events: int = HANDSHAKE_FAILED) -> zmq.Socket[bytes]:
         # A new name each time: ZeroMQ's own thread frees the name of a closed socket only some time later.
         self._monitors_made += 1
-        address = f"inproc://monitor-{self._monitors_made}"
-        try:
-            watched.monitor(address, _HANDSHAKE_FAILED)
-            monitor.connect(address)
-        except zmq.ZMQError:
-            monitor.close(linger=0)
-            raise
-        return monitor
+        return watch(self._context, watched, events, self._monitors_made)
 
     def _reconnect(self, rank: int) -> None:
         self._renewed += 1
@@ -317,6 +320,7 @@ class ZmqWire:
 
     def _disconnect(self, rank: int) -> None:
         self._senders.pop(rank, None)
+        self._descriptors.pop(rank, None)
         peer, monitor = self._sockets.pop(rank, None), self._monitors.pop(rank, None)
         if peer is not None:
             self._close(peer, monitor)
@@ -338,12 +342,22 @@ class ZmqWire:
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
             self._handshakes_refused += 1
-        for rank in [rank for rank, monitor in self._monitors.items() if monitor.poll(0)]:
-            self._reconnect(rank)
+        for rank in list(self._monitors):
+            self._read_monitor(rank)
         if self._handshakes_refused >= self._refusals_to_report:
             self._refusals_to_report = 2 * self._handshakes_refused
             if self._on_refused is not None:
                 self._on_refused(self._handshakes_refused)
+
+    def _read_monitor(self, rank: int) -> None:
+        for event, value in read(self._monitors[rank]):
+            if event == zmq.Event.CONNECTED:
+                self._descriptors[rank] = value
+            elif event & CONNECTION:
+                self._descriptors.pop(rank, None)
+            else:
+                self._reconnect(rank)
+                return
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -51,9 +51,10 @@ def _face(
 
 HANDLERS: Final[Mapping[str, HandlerFace]] = {
     "command": _face("command", "run", "pattern within_s", local=True),
+    "filters": _face("filters", "peer device", local=True),
     "ipmi": _face("ipmi", "address", "sensor", secret="ipmi"),
     "kernel-log": _face("kernel_log", "pattern", "seconds", local=True),
-    "netlink": _face("netlink", "device", "address peer mtu", local=True),
+    "netlink": _face("netlink", "device", "address peer mtu speed", local=True),
     "redfish": _face("redfish", "address", secret="redfish"),
     "snmp": _face("snmp", "address", "port oid", secret="snmp", alone=True, cached=True),
     "sockets": _face("sockets", "port", local=True),

@@ -6,20 +6,24 @@ Not /sys/class/net: in a network namespace that shows the devices of whoever mou
     address    an address that it should have
     peer       an address that should be reached through it
     mtu        the size of the largest packet that it should take, in bytes
+    speed      the speed at which it should run, in Mbit/s
 
     values     alive: "yes" (the machine answers); present: "yes" or "no"; if it is there:
                admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes);
                rx_errors, tx_errors, carrier_changes (numbers)
                mtu_is: "right" or "wrong"
+               speed (Mbit/s), duplex: "full" or "half", speed_is: "right" or "wrong" (of a device that has a link and tells)
                address: "present" or "gone"; route: "present", "gone", "prohibited" or "other" (another device)
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import struct
+from array import array
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -35,6 +39,7 @@ _IFNAME, _MTU, _STATS64, _CARRIER, _CARRIER_CHANGES = 3, 4, 23, 33, 35
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF = 1, 4
 _RTN_UNICAST, _RTN_LOCAL = 1, 2
+_SIOCETHTOOL, _GSET, _UNKNOWN_SPEED = 0x8946, 1, 0xFFFFFFFF
 _NO_ROUTE: Final = {
     errno.ENETUNREACH: "gone",
     errno.EHOSTUNREACH: "gone",
@@ -55,7 +60,26 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
         raise NoAnswer(f"the kernel does not tell about {device}: {error.strerror or error}") from None
     if "mtu" in arguments and "mtu" in values:
         values["mtu_is"] = "right" if values["mtu"] == float(arguments["mtu"]) else "wrong"
+    if values.get("carrier") == "up":
+        values |= _speed(device)
+    if "speed" in arguments and "speed" in values:
+        values["speed_is"] = "right" if values["speed"] == float(arguments["speed"]) else "wrong"
     return values
+
+
+def _speed(device: str) -> dict[str, float | str]:
+    """What ethtool tells (ETHTOOL_GSET); empty for a device that does not know it."""
+    command = array("B", struct.pack("=I40x", _GSET))
+    request = struct.pack("16sP", device.encode(), command.buffer_info()[0])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as kernel:
+            fcntl.ioctl(kernel.fileno(), _SIOCETHTOOL, request)
+    except OSError:
+        return {}
+    low, duplex = struct.unpack_from("=HB", command, 12)
+    speed = struct.unpack_from("=H", command, 28)[0] << 16 | low
+    found: dict[str, float | str] = {"speed": float(speed)} if 0 < speed < _UNKNOWN_SPEED else {}
+    return found | ({"duplex": "full" if duplex else "half"} if found and duplex in (0, 1) else {})
 
 
 def _look(

@@ -42,6 +42,7 @@ from ckpt.image.frames.call_operands import (
     attribute_name,
     callee,
     collector_for,
+    fold_for,
     holds_bound_argument,
     makes_tuple,
     positional_arguments,
@@ -49,16 +50,17 @@ from ckpt.image.frames.call_operands import (
     through_replaced,
 )
 from ckpt.image.frames.call_paths import (
-    CachedCall,
     adds_items,
     path_of_call,
     path_of_iteration,
+    pending_of,
     repeated_source,
 )
 from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
     PASS,
     REDO,
+    CachedCall,
     CallPath,
     Resumption,
     Suspended,
@@ -128,6 +130,8 @@ _OPERANDS: dict[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
     "JUMP_IF_TRUE_OR_POP": ((1, _TRUTH),),
 }
 _ATTRIBUTES = {"LOAD_ATTR": "get", "LOAD_METHOD": "get", "STORE_ATTR": "set", "DELETE_ATTR": "delete"}
+_TAKING = ("LIST_EXTEND", "SET_UPDATE", "CONTAINS_OP")
+"""Instructions that take items from an iterator, and keep none of them to themselves."""
 _NAMED = {
     "IMPORT_NAME": "an import is in progress",
     "IMPORT_FROM": "an import is in progress",
@@ -181,12 +185,21 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     path = path_of_call(fn, None if any(arg is DEAD for arg in args) else args, inner)
     if path is None and not names:
         path = through_replaced(outer, inner, prefix, base, stack)
+    if path is None:
+        folding = fold_for(outer, inner, fn)
+        if folding is not None:  # the other arguments are ignored
+            _all_alive(outer, stack[:base])
+            surplus = [None] * (len(stack) - base - 3 - names)
+            callable_ = (folding[0], NULL) if TABLE.callable_first else (NULL, folding[0])
+            operands = [*stack[:base], *callable_, folding[1], *surplus, *stack[len(stack) - names :]]
+            return Resumption("R", prefix.start - 1, operands, folding[2], behind)
     if path is None and len(stack) == base + 3 and not keyword_names:
         collecting = collector_for(outer, inner, fn, args)
         if collecting is not None:
             _all_alive(outer, stack)
             callable_ = (collecting[0], NULL) if TABLE.callable_first else (NULL, collecting[0])
-            return Resumption("R", prefix.start - 1, [*stack[:base], *callable_, collecting[1]], NULL, behind)
+            operands = [*stack[:base], *callable_, collecting[1]]
+            return Resumption("R", prefix.start - 1, operands, pending_of(args[-1], inner), behind)
     if path is None:
         raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
     if path.mode != "R":
@@ -296,6 +309,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     kept: list[Any] | None = None
     if name == "FOR_ITER":
         path = path_of_iteration(stack[-1], inner)
+        source = repeated_source(stack[-1], inner) if path is None else NULL
+        path, stack = (path, stack) if source is NULL else (REDO, [*stack[:-1], source])
     elif name == "SEND":
         receiver = stack[-2]
         is_sent_into = inner.gen is not None and sends_into(receiver) is inner.gen
@@ -306,12 +321,15 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     elif name == "WITH_EXCEPT_START":
         path = path_of_call(stack[-4], None, inner)
         path = path if path == PASS else None
-    elif name in ("LIST_EXTEND", "SET_UPDATE"):  # what has been produced is in the list already
-        is_known = inner.gen is None or stack[-1] is inner.gen
-        source = repeated_source(stack[-1], inner) if is_known else NULL
+    elif name in _TAKING and not runs_method(stack[-1], ("__contains__",), inner):
+        # What has been produced is in the list already; or was not equal to what is looked for.
+        source = repeated_source(stack[-1], inner)
+        pending = pending_of(stack[-1], inner)
         # An `__iter__` in Python would be called again.
-        is_lost = source is NULL or (inner.gen is None and source is stack[-1])
-        path, stack = (None, stack) if is_lost else (REDO, [*stack[:-1], source])
+        is_lost = source is NULL or (inner.gen is None and source is stack[-1] and pending is NULL)
+        path, stack = (None, stack) if is_lost else (CallPath("R", pending), [*stack[:-1], source])
+        if path is None and name == "CONTAINS_OP" and runs_method(stack[-2], ("__hash__",), inner):
+            path = REDO
     elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
         path = REDO
     elif name == "BINARY_SUBSCR" and runs_method(stack[-2], ("__getitem__", "__missing__"), inner):
@@ -339,5 +357,5 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     if path is None:
         raise _refused(outer, _NAMED.get(name) or f"{name} is running {inner.code.co_qualname}")
     if path.mode == "R":
-        return Resumption("R", at.start - 1, stack, NULL, at.next)
+        return Resumption("R", at.start - 1, stack, path.value, at.next)
     return Resumption(path.mode, at.next - 1, stack, path.value, 0, kept)

@@ -15,6 +15,7 @@ Nothing here runs code of the program. Not here: where the call goes on (`c_call
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import types
@@ -23,7 +24,7 @@ from typing import Any
 
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
-from ckpt.image.frames.call_paths import consumer_of_items, path_of_call, repeated_source
+from ckpt.image.frames.call_paths import consumer_of_items, path_of_call, pending_of, repeated_source
 from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
     PASS,
@@ -41,6 +42,7 @@ __all__ = [
     "attribute_name",
     "callee",
     "collector_for",
+    "fold_for",
     "holds_bound_argument",
     "makes_tuple",
     "positional_arguments",
@@ -160,6 +162,7 @@ _COLLECTING: dict[int, tuple[type, Any]] = {
     id(set): (set, None),
     id(tuple): (tuple, tuple),
     id(sorted): (list, sorted),
+    id(collections.deque): (collections.deque, None),
 }
 """Id of a callable → the type of the container that it fills, and what it makes of the container at the end."""
 _JOINING = (str, bytes)
@@ -191,6 +194,32 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
     if container_type is tuple:
         container = _frames.begun_tuple(container)
     return _frames.Collector(container, finish), source
+
+
+_ASKS, _CALLS = 1, 2  # phases of a fold
+
+
+def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any] | None:
+    """What outer has to call instead of fn (`sum`, `min`, `dict` and their like, see ``frames_folds.c``) to go on, with
+    which iterator, and the value of the `Resumption`. None: fn is none of them, or inner is run by something else than the
+    call's own loop."""
+    folds = outer.folds()
+    if len(folds) != 1:  # one inside of another: nobody knows what the outer one has called
+        return None
+    callable_, phase, iterator, function, _ = folds[0].state()
+    if fn is not callable_ and fn is not folds[0]:
+        return None
+    pending: Any = NULL
+    if phase == _ASKS:
+        source, pending = repeated_source(iterator, inner), pending_of(iterator, inner)
+    elif phase == _CALLS and inner.gen is None and path_of_call(function, None, inner) == PASS:
+        source = iterator
+    else:
+        return None
+    if source is NULL:
+        return None
+    cls, state = folds[0].__reduce__()
+    return cls(*state), source, pending
 
 
 def _separator(fn: Any, args: Sequence[Any]) -> Any:

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpt.compat import asyncio_objects
-from ckpt.compat.accelerators import csv, io_base
-from ckpt.compat.referents import active_source_of_chain, parts_of_map
+from ckpt.compat.accelerators import count_elements, csv, io_base
+from ckpt.compat.referents import active_source_of_chain, parts_of_filter, parts_of_map
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.attribute_paths import path_of_attribute
@@ -32,43 +32,28 @@ from ckpt.image.frames.opcodes import CO_OPTIMIZED
 from ckpt.image.frames.suspended import (
     PASS,
     REDO,
+    CachedCall,
     CallPath,
+    ContextRun,
     Suspended,
+    arguments,
     first_argument,
     function_of,
     instance_of,
     runs_method,
 )
-from ckpt.transport.records import NamedTuple
 
 __all__ = [
-    "CachedCall",
-    "ContextRun",
     "adds_items",
     "consumer_of_items",
     "path_of_call",
     "path_of_iteration",
+    "pending_of",
     "repeated_source",
 ]
 
 
 _INPLACE_ADD = 13  # argument of BINARY_OP
-
-
-class CachedCall(NamedTuple):
-    """A call of a ``functools.lru_cache`` that has missed, and runs its function: it will be made again."""
-
-    cache: Any
-    args: Sequence[Any] | None  # None: not known
-    kwargs: dict[str, Any]
-
-
-class ContextRun(NamedTuple):
-    """A call of ``Context.run`` that is under way: it will be made again, and enters the context again. task: the task of
-    asyncio that takes a step in it, in C; else None."""
-
-    context: contextvars.Context
-    task: Any
 
 
 def _finalising(inner: Suspended) -> bool:
@@ -108,7 +93,9 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     if cls is enumerate:
         return _again(parts[0], inner)
     if cls is zip:
-        return _again(parts[0][0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
+        return (
+            _again_zip(iterator, parts[0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
+        )
     if cls is map:
         sources, function = parts_of_map(iterator)
         if inner.gen is None and path_of_call(function, None, inner) == PASS:
@@ -133,13 +120,40 @@ def repeated_source(iterator: Any, inner: Suspended) -> Any:
     path = path_of_iteration(iterator, inner)
     if path == REDO and (inner.gen is not None or _is_next_of(iterator, inner)):
         return iterator
+    if path is not None and type(path.value) is _frames.Pending:
+        return iterator
+    asked = _active(iterator)
+    if type(asked) is filter:
+        return _repeated_filter(asked, iterator, inner)
     if path != PASS:
         return NULL
-    mapped = iterator
-    while type(mapped) is itertools.chain:
-        mapped = active_source_of_chain(mapped)
-    sources, function = parts_of_map(mapped)
+    sources, function = parts_of_map(asked)
     return itertools.chain(map(function, *[(None,)] * len(sources)), iterator)
+
+
+def _repeated_filter(filtered: Any, iterator: Any, inner: Suspended) -> Any:
+    """An iterator that asks the function of a `filter` for the same item once more, which inner has as its argument."""
+    source, function = parts_of_filter(filtered)
+    if inner.gen is not None or path_of_call(function, None, inner) != PASS or _may_call(source, inner):
+        return NULL
+    place = {types.FunctionType: 0, types.MethodType: 1}.get(type(function), -1)
+    if place < 0 or place >= inner.code.co_argcount or type(inner.locals[place]) is types.CellType:
+        return NULL
+    item = arguments(inner)[place]
+    return NULL if item is NULL else itertools.chain(filter(function, [item]), iterator)
+
+
+def _active(iterator: Any) -> Any:
+    """What a chain takes items from at present; another iterator itself."""
+    while type(iterator) is itertools.chain:
+        iterator = active_source_of_chain(iterator)
+    return iterator
+
+
+def pending_of(iterator: Any, inner: Suspended) -> Any:
+    """The `Pending` that makes ``next(iterator)`` go on where it is; NULL: none is needed."""
+    path = path_of_iteration(iterator, inner)
+    return path.value if path is not None and type(path.value) is _frames.Pending else NULL
 
 
 def _is_next_of(iterator: Any, inner: Suspended) -> bool:
@@ -148,9 +162,30 @@ def _is_next_of(iterator: Any, inner: Suspended) -> bool:
 
 
 def _again(source: Any, inner: Suspended) -> CallPath | None:
-    """The path through an iterator that makes its item of the source's: what inner returns is not that item."""
+    """The path through an iterator that makes its item of the source's: what inner returns is not that item. So the source
+    is asked again."""
     path = path_of_iteration(source, inner)
-    return None if path == PASS else path
+    if path != PASS:
+        return path
+    source = _active(source)
+    sources, function = parts_of_map(source)
+    return CallPath("R", _frames.Pending([(source, (function, len(sources)))]))
+
+
+def _again_zip(zipped: Any, sources: tuple[Any, ...], inner: Suspended) -> CallPath | None:
+    """The same of a `zip`, which may have items of its first sources already."""
+    try:
+        taken = _frames.zip_taken(zipped) or ()
+    except LookupError:
+        return None
+    at = len(taken)
+    if at >= len(sources) or any(_may_call(other, inner) for other in sources[:at] + sources[at + 1 :]):
+        return None
+    path = _again(sources[at], inner)
+    if not at or path is None:
+        return path
+    deeper = path.value.steps if type(path.value) is _frames.Pending else []
+    return CallPath("R", _frames.Pending([*deeper, (zipped, taken)])) if deeper or path == REDO else None
 
 
 def _may_call(source: Any, inner: Suspended) -> bool:
@@ -266,7 +301,8 @@ def consumer_of_items(fn: Any, args: Sequence[Any]) -> Any:
 def _consumer(fn: Any, args: Sequence[Any], inner: Suspended) -> CallPath | None:
     """How such a method, called with the iterator alone, leads to inner. The items taken so far are in the container, so the
     call can be repeated with the same iterator."""
-    if inner.gen is None or consumer_of_items(fn, args) is None:
+    counts = fn is count_elements and len(args) == 2
+    if inner.gen is None or not (counts or consumer_of_items(fn, args) is not None):
         return None
     path = path_of_iteration(args[-1], inner)
     return path if path == REDO else None

@@ -8,6 +8,9 @@
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
  *   frames_moment.c    what a forked child does not find as it was
  *   frames_collected.c containers that C code is filling
+ *   frames_folds.c     sum, min and their like, whose state can be read
+ *   frames_followed.c  … put into the place of the interpreter's functions
+ *   frames_iterators.c  map and zip, which are asked again for an item
  *   frames_contents.c  what waits in pipes and pairs of sockets
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
@@ -62,8 +65,11 @@ extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[];
-extern PyTypeObject CollectorType;
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[];
+extern PyTypeObject CollectorType, FoldType, PendingType;
+
+/* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */
+extern int pending_announce(PyObject *value);
 
 /* frames_read.c: of memory that may not be there. 0: it is not. */
 extern int read_memory(const void *address, void *buffer, size_t size);

@@ -78,6 +78,8 @@ enum { DEPTH_OF_C_CALL = 0 }; /* levels that a call of a C function of this exte
 /* calls that are queued while a queued call runs are not lost */
 static inline void thread_recheck_queue(PyThreadState *ts) {}
 
+enum { SUM_IS_COMPENSATED = 1 }; /* sum() of floats keeps what it has lost by rounding */
+
 static inline int interpreter_has_jit(PyInterpreterState *interp) { return 0; }
 
 static inline int frame_is_shim(Frame *f) { return f->owner == FRAME_OWNED_BY_CSTACK; }

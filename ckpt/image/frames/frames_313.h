@@ -93,6 +93,8 @@ enum { DEPTH_OF_C_CALL = 0 }; /* levels that a call of a C function of this exte
 static inline void thread_recheck_queue(PyThreadState *ts) { _Py_set_eval_breaker_bit(ts, _PY_CALLS_TO_DO_BIT); }
 
 /* whether the interpreter was built to compile what it runs: its frames are then not always where they seem to be */
+enum { SUM_IS_COMPENSATED = 1 }; /* sum() of floats keeps what it has lost by rounding */
+
 static inline int interpreter_has_jit(PyInterpreterState *interp) { return interp->optimizer != NULL; }
 
 static inline int frame_is_shim(Frame *f) { return f->owner == FRAME_OWNED_BY_CSTACK; }

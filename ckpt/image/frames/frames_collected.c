@@ -142,7 +142,7 @@ typedef struct {
 } Collector;
 
 static PyMemberDef collector_members[] = {
-    {"container", T_OBJECT, offsetof(Collector, container), READONLY, "a list or set"},
+    {"container", T_OBJECT, offsetof(Collector, container), READONLY, "a list, set or deque"},
     {"finish", T_OBJECT, offsetof(Collector, finish), READONLY, "what the container is given to at the end; None: it is the result"},
     {NULL, 0, 0, 0, NULL},
 };
@@ -181,6 +181,17 @@ static PyObject *collector_new(PyTypeObject *type, PyObject *args, PyObject *key
     return (PyObject *)self;
 }
 
+static int add_item(PyObject *container, PyObject *item)
+{
+    if (PyList_Check(container))
+        return PyList_Append(container, item);
+    if (PyAnySet_Check(container))
+        return PySet_Add(container, item);
+    PyObject *none = PyObject_CallMethod(container, "append", "O", item); /* a deque, which may have a greatest length */
+    Py_XDECREF(none);
+    return none == NULL ? -1 : 0;
+}
+
 static PyObject *collector_call(PyObject *object, PyObject *args, PyObject *keywords)
 {
     Collector *self = (Collector *)object;
@@ -192,7 +203,7 @@ static PyObject *collector_call(PyObject *object, PyObject *args, PyObject *keyw
     Py_INCREF(iterator);
     /* Not extend() or update(): these call __iter__ of the iterator, which may be a function in Python. */
     while ((item = PyIter_Next(iterator)) != NULL) {
-        int failed = PyList_Check(self->container) ? PyList_Append(self->container, item) : PySet_Add(self->container, item);
+        int failed = add_item(self->container, item);
         Py_DECREF(item);
         if (failed)
             break;

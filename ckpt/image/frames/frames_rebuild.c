@@ -273,7 +273,12 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
         return evaluate(ts, f, 0);
     }
     if (mode == 'R') {
+        int failed = pending_announce(value);
         Py_DECREF(value);
+        if (failed) {
+            rebuild_fail(r, "no memory", record_name(r->records[r->next]));
+            return frame_abandon(ts, f);
+        }
         r->parent = f;
         r->redo_first = lasti + 1;
         r->redo_until = until;

@@ -54,6 +54,9 @@ def available() -> tuple[bool, str]:
 
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
+    if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
+        _frames.follow_folds(sum, min, max, functools.reduce)
+        _frames.follow_iterators()
     return fn(*args)
 
 
@@ -110,6 +113,8 @@ def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
+    _frames.follow_folds(sum, min, max, functools.reduce)
+    _frames.follow_iterators()
     return _frames.run(records, depth, blocked, begin)
 
 

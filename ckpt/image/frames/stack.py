@@ -47,10 +47,9 @@ from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.c_calls import classify, inlined
 from ckpt.image.frames.c_waits import innermost, take_off
-from ckpt.image.frames.call_paths import CachedCall, ContextRun
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS, code_map, may_be_operand
 from ckpt.image.frames.running import BASES
-from ckpt.image.frames.suspended import Mode, Suspended, cell_contents, location
+from ckpt.image.frames.suspended import CachedCall, ContextRun, Mode, Suspended, cell_contents, location
 from ckpt.image.frames.unrecordable import (
     CODE_REPLACED,
     ENTRY,
@@ -316,6 +315,7 @@ def _suspended(frame: _frames.Frame, thread: int) -> Suspended:
         code_map(code),
         lambda n: _frames.slots(address, n, True, code, thread),
         lambda cls: _frames.held_by_c(address, thread, cls, may_be_operand),
+        lambda: _frames.folds_of(address),
     )
 
 

@@ -9,6 +9,7 @@ Not here: any decision.
 
 from __future__ import annotations
 
+import contextvars
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -21,7 +22,9 @@ from ckpt.transport.records import NamedTuple
 __all__ = [
     "PASS",
     "REDO",
+    "CachedCall",
     "CallPath",
+    "ContextRun",
     "Mode",
     "Resumption",
     "Suspended",
@@ -47,7 +50,7 @@ Mode = Literal["L", "V", "R", "I"]
 
 class Suspended(NamedTuple):
     """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
-    read. `held_by_c(type)`: see `_frames.held_by_c`."""
+    read. `held_by_c(type)`, `folds()`: see `_frames.held_by_c`, `_frames.folds_of`."""
 
     code: types.CodeType
     func: Any
@@ -58,6 +61,7 @@ class Suspended(NamedTuple):
     map: CodeMap
     stack: Callable[[int], list[Any]]
     held_by_c: Callable[[type], list[Any]] = lambda cls: []
+    folds: Callable[[], list[_frames.Fold]] = list
 
 
 class CallPath(NamedTuple):
@@ -70,6 +74,22 @@ class CallPath(NamedTuple):
 
 PASS = CallPath("V")
 REDO = CallPath("R")
+
+
+class CachedCall(NamedTuple):
+    """A call of a ``functools.lru_cache`` that has missed, and runs its function: it will be made again."""
+
+    cache: Any
+    args: Sequence[Any] | None  # None: not known
+    kwargs: dict[str, Any]
+
+
+class ContextRun(NamedTuple):
+    """A call of ``Context.run`` that is under way: it will be made again, and enters the context again. task: the task of
+    asyncio that takes a step in it, in C; else None."""
+
+    context: contextvars.Context
+    task: Any
 
 
 class Resumption(NamedTuple):

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from ckpt.image.frames import _frames
-from ckpt.image.frames.call_paths import CachedCall
+from ckpt.image.frames.suspended import CachedCall
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _deep

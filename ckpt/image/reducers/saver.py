@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ckpt.image.frames.call_paths import CachedCall
+    from ckpt.image.frames.suspended import CachedCall
     from ckpt.image.modules.definitions import Definitions
     from ckpt.image.modules.references import References
 

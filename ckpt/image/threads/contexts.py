@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from ckpt.compat.memory import enter_context, leave_context
 from ckpt.compat.referents import previous_context
 from ckpt.image.errors import Refused
-from ckpt.image.frames.call_paths import ContextRun
+from ckpt.image.frames.suspended import ContextRun
 
 __all__ = ["base_context", "outside_of"]
 

@@ -11,7 +11,15 @@ import pytest
 from ckpt.transport.errors import EpochError, StateMismatch, UnknownRank
 from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
-from ckpt.transport.protocol.events import ImageDue, LinkStalled, PeerHeard, PeerRestarted, PeerSilent, Zombie
+from ckpt.transport.protocol.events import (
+    ImageDue,
+    LinkLate,
+    LinkStalled,
+    PeerHeard,
+    PeerRestarted,
+    PeerSilent,
+    Zombie,
+)
 from ckpt.transport.protocol.state import Buffer, PortState, link_error
 
 MS = 1_000_000
@@ -724,13 +732,33 @@ def test_a_silent_peer_is_told_once_and_when_it_speaks_again() -> None:
         now_ns = a.deadline_ns() or 0
         out = later(a, now_ns)
         told += a.events()
-    told = [event for event in told if not isinstance(event, LinkStalled)]
+    told = [event for event in told if not isinstance(event, LinkLate | LinkStalled)]
     assert [type(event) for event in told] == [PeerSilent]
     assert told[0].rank == 1 and told[0].silent_ns >= 1000 * MS  # type: ignore[attr-defined]
     carry(b, out, now_ns)
     take(b)
     carry(a, later(b, now_ns + 50 * MS), now_ns + 50 * MS)
     assert a.events() == [PeerHeard(1)]
+
+
+def test_a_link_is_late_from_the_second_timeout_in_a_row_on() -> None:
+    a, b = pair()
+    a.send(1, b"m")
+    a.transmit(0)
+    told = []
+    for _ in range(3):
+        now_ns = a.deadline_ns() or 0
+        out = later(a, now_ns)
+        told.append([event.silent_ns for event in a.events() if isinstance(event, LinkLate)])
+    assert told[0] == []
+    assert 0 < told[1][0] < told[2][0] <= now_ns
+    carry(b, out, now_ns)
+    take(b)
+    carry(a, later(b, now_ns + 50 * MS), now_ns + 50 * MS)
+    a.send(1, b"n")
+    a.transmit(now_ns + 60 * MS)
+    later(a, a.deadline_ns() or 0)
+    assert a.events() == [], "one timeout says nothing"
 
 
 def test_unknown_ranks_raise() -> None:

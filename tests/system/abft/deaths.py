@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -23,14 +24,99 @@ from ckpt import MPI, abft
 
 options = json.loads(sys.argv[1])
 P, Q, n, nb = (options[name] for name in ("P", "Q", "n", "nb"))
-wanted = P * (Q + 1) + options["spares"]
+wanted = P * (Q + options.get("redundant", 1)) + options["spares"]
 world = MPI.COMM_WORLD
 random = np.random.default_rng(options.get("seed", 1))
 matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, (n, 2))
 if options.get("dtype", "float64") != "float64":
     matrix, right = matrix.astype(options["dtype"]), right.astype(options["dtype"])
-truth = np.linalg.solve(matrix, right)
-close = 1e4 * np.finfo(matrix.dtype).eps * np.linalg.cond(matrix) * np.abs(truth).max()
+stack = random.normal(size=(P, Q, n, 2))
+
+
+def iterated(grid):
+    """Some steps of a linear iteration on two arrays, all of whose calls may see a death."""
+    x, y = abft.Encoded(lambda p, q: stack[p, q], grid=grid), abft.Encoded(stack[:, :, ::-1], grid=grid)
+    for step in range(6):
+        x = x.apply(multiplied) + 0.5 * y
+        x.replace()
+        if step == 3:
+            x.recover(y)
+    x.verify()
+    found = x.parts().view(Found)
+    found.report = SimpleNamespace(residual=0.0, losses=x.losses)
+    return found
+
+
+def lu(grid):
+    factors = abft.lu(grid.matrix(n, nb=nb, fill=matrix))
+    found = np.empty_like(matrix).view(Found)
+    found[factors.p] = factors.L @ factors.U
+    found.report = factors.report
+    return found
+
+
+def cholesky(grid):
+    factor = abft.cholesky(grid.matrix(n, nb=nb, fill=positive))
+    found = np.asarray(factor @ factor.conj().T).view(Found)
+    found.report = factor.report
+    return found
+
+
+def qr(grid):
+    factors = abft.qr(grid.matrix(n, nb=nb, fill=matrix))
+    found = np.asarray(factors.Q @ factors.R).view(Found)
+    found.report = factors.report
+    return found
+
+
+class Found(np.ndarray):
+    report = None
+
+
+def multiplied(part):
+    return matrix @ part
+
+
+def expected():
+    x = stack
+    for _ in range(6):
+        x = matrix @ x + 0.5 * stack[:, :, ::-1]
+    return x
+
+
+positive = matrix @ matrix.conj().T / n + np.eye(n, dtype=matrix.dtype)
+
+OPERATIONS = {
+    "solve": lambda grid: abft.solve(
+        grid.matrix(n, nb=nb, fill=matrix), right, on_loss=options.get("on_loss", "hot")
+    ),
+    "matmul": lambda grid: abft.matmul(
+        grid.matrix(n, nb=nb, fill=matrix), grid.matrix(n, nb=nb, fill=matrix.T.copy())
+    ),
+    "cg": lambda grid: abft.cg(grid.matrix(n, nb=nb, fill=positive), right[:, 0]),
+    "cg of a function": lambda grid: abft.cg(lambda x, rows: positive[rows] @ x, right[:, 0], grid=grid),
+    "encoded": iterated,
+    "lu": lu,
+    "cholesky": cholesky,
+    "qr": qr,
+}
+TRUTH = {
+    "encoded": lambda: expected(),
+    "lu": lambda: matrix,
+    "cholesky": lambda: positive,
+    "qr": lambda: matrix,
+    "solve": lambda: np.linalg.solve(matrix, right),
+    "matmul": lambda: matrix @ matrix.T,
+    "cg": lambda: np.linalg.solve(positive, right[:, 0]),
+    "cg of a function": lambda: np.linalg.solve(positive, right[:, 0]),
+}
+truth = TRUTH[options.get("operation", "solve")]()
+close = (
+    (1e6 if "cg" in options.get("operation", "") else 1e4)
+    * np.finfo(matrix.dtype).eps
+    * np.linalg.cond(matrix)
+    * np.abs(truth).max()
+)
 
 for number, deaths in enumerate(options["rounds"]):
     world = world.Shrink()
@@ -52,9 +138,9 @@ for number, deaths in enumerate(options["rounds"]):
         if count in mine:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    grid = abft.Grid(P, Q, comm=part, hook=hook)
+    grid = abft.Grid(P, Q, redundant=options.get("redundant", 1), comm=part, hook=hook)
     try:
-        x = abft.solve(grid.matrix(n, nb=nb, fill=matrix), right, on_loss=options.get("on_loss", "hot"))
+        x = OPERATIONS[options.get("operation", "solve")](grid)
     except abft.TooManyLost as error:
         print(number, "lost", error, flush=True)
         continue

@@ -82,11 +82,12 @@ solved("complex b", given(good), right * 1j)
 solved("different matrices", lambda of: of.matrix(40, fill=good * (1 + (world.rank == 2)), nb=8))
 solved("different blocks", lambda of: of.matrix(40, fill=good, nb=8 + (world.rank == 5)))
 solved("on_loss", given(good), on_loss="weep")
+solved("two columns of checksums", given(good), of=abft.Grid(1, 3, redundant=2))
 solved("no matrix", lambda of: good)
 for name, arguments in {
     "too few ranks": (3, 3, 1),
     "no rows": (0, 2, 1),
-    "two columns of checksums": (1, 2, 2),
+    "too many columns of checksums": (1, 2, 3),
 }.items():
     try:
         abft.Grid(*arguments[:2], redundant=arguments[2])

@@ -21,6 +21,8 @@ while True:
     s.accept()[0].close()
 """
 PORT = 7000
+SPEED = "10000"
+"""What a veth says, in Mbit/s."""
 
 
 def ip(*words: str) -> None:
@@ -39,6 +41,8 @@ class Cluster:
         self.hosts, self.trunks = hosts, trunks
         self.switches = sorted(set(hosts.values()))
         self.tag = uuid.uuid4().hex[:6]
+        self.speeds: dict[str, str] = {}
+        """Those that the topology names, where they are not the true ones."""
         self.servers: dict[str, subprocess.Popen[str]] = {}
 
     def namespace(self, name: str) -> str:
@@ -133,6 +137,23 @@ class Cluster:
         self.on(owner, "link", "set", device, "down")
         ip("-n", self.namespace("cables"), "link", "set", f"{cable}{far_side}", "down")
 
+    def filter(self, host: str, source: str) -> None:
+        """Drop what comes to `host` from `source`, one way."""
+        rules = (
+            "add table ip t; add chain ip t c { type filter hook input priority 0; }; "
+            f"add rule ip t c ip saddr {self.address(source)} drop"
+        )
+        subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
+
+    def lose(self, host: str, percent: int, source: str | None = None) -> None:
+        """Drop so much of what comes to `host`, from everybody or from `source`."""
+        of = f"ip saddr {self.address(source)} " if source else ""
+        rules = (
+            "add table ip l; add chain ip l c { type filter hook input priority 0; }; "
+            f"add rule ip l c {of}numgen random mod 100 < {percent} drop"
+        )
+        subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
+
     def serve(self, host: str) -> None:
         words = [*shell(self.namespace(host)), sys.executable, "-c", SERVER, str(PORT)]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -155,7 +176,7 @@ class Cluster:
                 f"[host.{host}]",
                 f'address = "{self.address(host)}"',
                 'interface = "eth0"',
-                'names = { mtu = "1500" }',
+                f'names = {{ mtu = "1500", speed = "{self.speeds.get(host, SPEED)}" }}',
             ]
             lines += [
                 f'switch = "{switch}"',

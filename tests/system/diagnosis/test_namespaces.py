@@ -39,8 +39,9 @@ def no_models_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    if shutil.which("ip") is None or shutil.which("nsenter") is None:
-        pytest.skip("needs ip (iproute2) and nsenter (util-linux)")
+    for tool in ("ip", "nsenter", "nft"):
+        if shutil.which(tool) is None:
+            pytest.skip("needs ip (iproute2), nsenter (util-linux) and nft (nftables)")
     found = Cluster(HOSTS, [("sw1", "sw2")])
     try:
         found.lay()
@@ -76,6 +77,9 @@ CASES: dict[str, tuple[str, Fault, set[str]]] = {
     "trunk pulled": ("n3", lambda c: c.pull("t0"), {"trunk@sw1:up0-sw2:down0"}),
     "own port shut": ("n2", lambda c: c.shut("sw1", "port1", "c1", "a"), {"port@sw1:port1"}),
     "peer's port shut": ("n2", lambda c: c.shut("sw1", "port2", "c2", "a"), {"port@sw1:port2"}),
+    "peer runs at another speed": ("n2", lambda c: c.speeds.update(n2="2500"), {"speed@n2:eth0"}),
+    "filter at the peer": ("n2", lambda c: c.filter("n2", "n1"), {"filter@n2"}),
+    "own filter": ("n2", lambda c: c.filter("n1", "n2"), {"filter@n1"}),
     "process killed": ("n2", lambda c: c.kill("n2"), {"process@n2"}),
     "cable of another host pulled": ("n2", lambda c: c.pull("c3"), set()),
     "nothing": ("n3", lambda c: None, set()),

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ckpt.abft import plan, steps
-from ckpt.abft.grid import Place, Shape
-from ckpt.abft.plan import Course, Decision, State, Transfer
-from ckpt.abft.steps import Op, Share
+from ckpt.abft.decisions import copies, plan, steps
+from ckpt.abft.decisions.grid import Place, Shape
+from ckpt.abft.decisions.plan import Course, Decision, State, Transfer
+from ckpt.abft.decisions.steps import Op, Share
 
 LOCAL = ("factorise", "solve", "apply", "combine")
 
@@ -41,6 +41,7 @@ class Process:
         self.step = -1
         self.update: tuple[int, int] | None = None  # step, width
         self.panels: dict[int, Any] = {}
+        self.kept: dict[int, Any] = {}
         self.applied: tuple[Any, ...] = ()
         self.blocks: dict[int, Any] = {}
         self.updated: dict[
@@ -52,14 +53,15 @@ class Process:
 
     def copy(self) -> Process:
         other = copy.copy(self)
-        other.panels, other.blocks = dict(self.panels), dict(self.blocks)
+        other.panels, other.blocks, other.kept = dict(self.panels), dict(self.blocks), dict(self.kept)
         other.updated = dict(self.updated)
         other.backups, other.given = list(self.backups), dict(self.given)
         return other
 
     def state(self) -> State:
         low, high = (min(self.panels), max(self.panels) + 1) if self.panels else (0, 0)
-        return State(self.rank, self.step, -1 if self.update is None else self.update[0], low, high)
+        update = -1 if self.update is None else self.update[0]
+        return State(self.rank, self.step, update, low, high, kept=tuple(sorted(self.kept)))
 
 
 class Run:
@@ -84,11 +86,14 @@ class Run:
                 process.blocks[group] = block
             process.backups.clear()
         process.panels = {k: panel for k, panel in process.panels.items() if k < course.base}
+        process.kept = {k: panel for k, panel in process.kept.items() if k < course.base}
         process.place = course.roles.place(process.rank)
         joins = any(t.kind == "right" and t.target == process.rank for t in decision.transfers)
         if process.place is None or joins:
             process.step, process.update, process.panels, process.applied = -1, None, {}, ()
-            process.blocks, process.right = {}, False
+            process.blocks, process.right, process.kept = {}, False, {}
+        for k in process.panels:
+            self._keep(process, k)
         program: list[Any] = [t for t in decision.transfers if process.rank in (t.source, t.target)]
         if process.place is not None:
             first = course.base if joins else process.step
@@ -174,6 +179,15 @@ class Run:
         queue = self.messages.get((source, target, kind, k))
         return queue.popleft() if queue else None
 
+    def _keep(self, process: Process, k: int) -> None:
+        assert process.place is not None or not process.panels
+        if (
+            self.course.keep
+            and process.place is not None
+            and process.place.v in copies.holders(self.shape.Q, k)
+        ):
+            process.kept[k] = process.panels[k]
+
     # -- operations of a step
 
     def _width(self, process: Process, k: int) -> int:
@@ -209,6 +223,7 @@ class Run:
             expect(content == mine, "a panel of parts that differ", op, content, mine)
         elif what in ("piece", "panel"):
             process.panels[op.k] = content
+            self._keep(process, op.k)
         elif what == "rows":
             mine = self._width(process, op.k), process.panels[op.k], process.blocks, process.applied
             expect(content == mine, "rows of another width or state", op)
@@ -223,6 +238,7 @@ class Run:
         if op.kind == "factorise":
             expect(process.updated[k // self.shape.Q] == k, "a block that missed an update", process.place, k)
             process.panels[k] = (k, process.blocks[k // self.shape.Q], process.applied)
+            self._keep(process, k)
         elif op.kind == "solve":
             process.update = k, self._width(process, k)
         elif op.kind == "apply":
@@ -271,8 +287,8 @@ class Run:
     # -- transfers
 
     def _transferred(self, process: Process, item: Transfer) -> Any:
-        if item.kind == "panel":
-            return process.panels[item.k]
+        if item.kind in ("panel", "kept"):
+            return process.panels[item.k] if item.k in process.panels else process.kept[item.k]
         if item.kind == "update":
             expect(
                 process.update is not None and process.update[0] == item.k, "no update", item, process.update
@@ -284,6 +300,9 @@ class Run:
     def _receive_transfer(self, process: Process, item: Transfer, content: Any) -> None:
         if item.kind == "panel":
             process.panels[item.k] = content
+            self._keep(process, item.k)
+        elif item.kind == "kept":
+            process.kept[item.k] = content
         elif item.kind == "update":
             expect(content[1] == self._width(process, item.k), "an update of another width", item)
             process.update = content
@@ -318,10 +337,19 @@ class Run:
             self.processes[rank].applied for _, column in course.roles.columns() for rank in column.ranks
         }
         expect(len(applied) == 1, "columns have applied different panels")
+        self._check_copies(next(iter(applied)))
+
+    def _check_copies(self, applied: tuple[Any, ...]) -> None:
+        for v, column in self.course.roles.columns() if self.course.keep else ():
+            for k in range(self.shape.blocks):
+                if v in copies.holders(self.shape.Q, k):
+                    for rank in column.ranks:
+                        found = self.processes[rank].kept.get(k)
+                        expect(found == applied[k], f"the copy of panel {k} at rank {rank} is", found)
 
 
-def begin(shape: Shape, ranks: int, on_loss: str = "hot") -> Run:
-    course = plan.first_course(shape, tuple(range(ranks)), True, on_loss)
+def begin(shape: Shape, ranks: int, on_loss: str = "hot", keep: bool = False) -> Run:
+    course = plan.first_course(shape, tuple(range(ranks)), True, on_loss, keep)
     return Run(shape, {rank: Process(rank) for rank in range(ranks)}, Decision("start", course))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt.abft.broadcast import STAR_COLUMNS, resend, ways
+from ckpt.abft.decisions.broadcast import STAR_COLUMNS, resend, ways
 
 COLUMNS = range(1, 11)
 

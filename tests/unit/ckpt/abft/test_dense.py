@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt.abft import dense
+from ckpt.abft.numbers import dense
 
 KINDS = ("float32", "float64", "complex64", "complex128")
 

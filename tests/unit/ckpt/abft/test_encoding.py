@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ckpt.abft.encoding import Replacement, sign, signs, solution
+from ckpt.abft.decisions.encoding import Replacement, sign, signs, solution
 
 
 def test_signs_are_plus_and_minus_and_differ_between_encodings() -> None:

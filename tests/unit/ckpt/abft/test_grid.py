@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from ckpt.abft.grid import Column, Place, Roles, Shape, assign
+from ckpt.abft.decisions.grid import Column, Place, Roles, Shape, assign
 
 
 @pytest.mark.parametrize(

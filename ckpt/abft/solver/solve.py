@@ -21,17 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from ckpt.abft import errors
-from ckpt.abft.backward import residual, residual_share, substitute
-from ckpt.abft.errors import AbftError, Inaccurate, InputError, RankFailed
-from ckpt.abft.link import Interrupted, Link
-from ckpt.abft.matrix import Matrix, right_hand_sides
-from ckpt.abft.member import Member
-from ckpt.abft.plan import Decision, State, decide, first_course, transformations
-from ckpt.abft.report import Loss, Report, Solution
-from ckpt.abft.verify import Corrupt
+from ckpt.abft.decisions.plan import Decision, State, decide, first_course, transformations
+from ckpt.abft.errors import GridError, Inaccurate, InputError, RankFailed
+from ckpt.abft.numbers.local import Array
+from ckpt.abft.numbers.verify import Corrupt
+from ckpt.abft.solver.backward import residual, residual_share, substitute
+from ckpt.abft.solver.link import Interrupted, Link
+from ckpt.abft.solver.matrix import Matrix, right_hand_sides
+from ckpt.abft.solver.member import Member, Method
+from ckpt.abft.solver.protected import log_corrected, log_loss, raise_problems, told
+from ckpt.abft.solver.report import Loss, Report, Solution
 
-__all__ = ["RESIDUAL_BOUND", "solve"]
+__all__ = ["RESIDUAL_BOUND", "Task", "factorised", "solve"]
 
 RESIDUAL_BOUND = 16.0
 """Linpack's bound: a solution with a larger residual is wrong."""
@@ -58,15 +59,54 @@ def solve(
     """
     if not isinstance(A, Matrix):
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
+    if A.grid.redundant > 1:
+        raise GridError(
+            f"a factorisation has one column of checksums, and the grid has redundant={A.grid.redundant}: take 1 or 0"
+        )
     if on_loss not in _ON_LOSS:
         raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
     if not isinstance(verify, (int, np.integer)) or verify < 0:
         raise InputError(f"verify must be a number of steps, not {verify!r}")
-    return _Solve(A, b, on_loss, restore, check, int(verify)).run()
+    return _Solve(A, b, on_loss, restore, check, int(verify), Task()).run()
+
+
+def factorised(A: Matrix, task: Task, check: bool, verify: int) -> Solution:
+    """The factors of A, as `task` makes them of what the steps leave behind. Lost columns are computed back at once."""
+    if not isinstance(A, Matrix):
+        raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
+    if A.grid.redundant > 1:
+        raise GridError(
+            f"a factorisation has one column of checksums, and the grid has redundant={A.grid.redundant}: take 1 or 0"
+        )
+    if not isinstance(verify, (int, np.integer)) or verify < 0:
+        raise InputError(f"verify must be a number of steps, not {verify!r}")
+    return _Solve(A, np.zeros((A.n, 0)), "recover", True, check, int(verify), task).run()
+
+
+class Task:
+    """What the steps are for. This one: the solution of a system."""
+
+    name = "solve"
+
+    @property
+    def method(self) -> Method:
+        return Method()
+
+    def finish(self, member: Member) -> Array:
+        """The result, of what the steps leave behind. May be interrupted, and begun again."""
+        return substitute(member)
+
+    def probe(self, member: Member) -> tuple[Array, Array]:
+        """x and b (n × r): A·x should be b."""
+        assert member.solution is not None
+        return member.solution, member.right
 
 
 class _Solve:
-    def __init__(self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool, verify: int) -> None:
+    def __init__(
+        self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool, verify: int, task: Task
+    ) -> None:
+        self.task = task
         self.began = time.perf_counter()
         self.matrix, self.on_loss, self.restore, self.check = matrix, on_loss, restore, check
         self.problem: str | None = None
@@ -74,11 +114,11 @@ class _Solve:
         try:
             right = right_hand_sides(matrix, b)
         except InputError as error:
-            right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), _told(error)
-        given = f"b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
+            right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), told(error)
+        given = f"{task.name} b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
         self.signature = f"{matrix.signature()} {given}"
         self.link = Link(matrix.grid.comm, matrix.grid.hook)
-        self.member = Member(self.link, matrix, right, verify)
+        self.member = Member(self.link, matrix, right, verify, task.method)
         self.losses: list[Loss] = []
         self.states: dict[int, State] = {}
         self.checked = 0
@@ -105,13 +145,13 @@ class _Solve:
                 self.seen_ns = self.seen_ns or time.perf_counter_ns()
                 self.member.give_up_data()
             except Exception as error:
-                original, self.problem = error, _told(error)
+                original, self.problem = error, told(error)
             if self.problem is not None or self.seen_ns:
                 self.link.end()
             try:
                 decision = self._meet()
-            except RankFailed as told:
-                raise (original if original is not None else told) from None
+            except RankFailed as failed:
+                raise (original if original is not None else failed) from None
         return True
 
     def _go(self, decision: Decision) -> None:
@@ -121,10 +161,10 @@ class _Solve:
         self._note(decision, before)
         if decision.what != "finish" and member.solution is None and self.matrix.n > 0:
             member.run_steps()
-            member.solution = np.ascontiguousarray(substitute(member))
+            member.solution = np.ascontiguousarray(self.task.finish(member))
         elif self.matrix.n == 0:
-            member.solution = member.right
-        self.shares = residual_share(member) if self.check and self.matrix.n else ()
+            member.solution = np.zeros(member.method.shape(0, member.right.shape[1]), dtype=self.matrix.dtype)
+        self.shares = residual_share(member, *self.task.probe(member)) if self.check and self.matrix.n else ()
         self.checked = decision.course.meetings
 
     def _meet(self) -> Decision:
@@ -135,27 +175,16 @@ class _Solve:
                 checked=self.checked, problem=self.problem, signature=self.signature, remarks=self.shares
             )
         )
-        self._raise_problems()
+        raise_problems(self.states, self.task.name)
         if first:
             grid = self.matrix.grid
-            course = first_course(member.shape, tuple(sorted(states)), bool(grid.redundant), self.on_loss)
+            keep = member.method.keep
+            course = first_course(
+                member.shape, tuple(sorted(states)), bool(grid.redundant), self.on_loss, keep
+            )
             return Decision("start", course)
         assert member.course is not None
         return decide(member.course, states, self.restore)
-
-    def _raise_problems(self) -> None:
-        """Raise what a rank has told, at all ranks; the lowest one's, if there are several."""
-        for rank, state in sorted(self.states.items()):
-            if state.problem is not None:
-                name, _, text = state.problem.partition(": ")
-                kind = getattr(errors, name, None)
-                if kind is None:
-                    raise RankFailed(f"rank {rank} raised {state.problem}")
-                raise kind(f"rank {rank}: {text}")
-        told = {state.signature: rank for rank, state in sorted(self.states.items(), reverse=True)}
-        if len(told) > 1:
-            (one, at), (other, there) = sorted(told.items(), key=lambda item: item[1])[:2]
-            raise InputError(f"ranks {at} and {there} called solve with different arguments: {one}; {other}")
 
     def _note(self, decision: Decision, before: int) -> None:
         course = decision.course
@@ -166,9 +195,10 @@ class _Solve:
             now = time.perf_counter_ns()
             took_ms = (now - (self.seen_ns or now)) / 1e6
             behind = max(0, course.base - before) if self.member.place is not None and before >= 0 else 0
-            self.losses.append(
-                Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
-            )
+            loss = Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
+            self.losses.append(loss)
+            if self.link.rank == min(self.states):
+                log_loss(self.task.name, loss, recovered=self.on_loss == "recover")
         self.seen_ns = 0
 
     def _result(self) -> Solution:
@@ -182,6 +212,8 @@ class _Solve:
                 f"be used. Either fill gives other numbers each time, or a number was wrong in memory"
             )
         course = member.course
+        if self.link.rank == min(self.states):
+            log_corrected(self.task.name, sum(state.corrected for state in self.states.values()))
         x = member.solution[:, 0] if self.flat else member.solution
         report = Report(
             order=matrix.n,
@@ -196,14 +228,6 @@ class _Solve:
             remarks=_remarks(shares, matrix),
         )
         return Solution.of(x, report)
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, AbftError):
-        text = str(error)
-    else:
-        text = " ".join(str(error).split()) or "(no text)"
-    return f"{type(error).__name__}: {text}"
 
 
 def _remarks(shares: list[tuple[float, ...]], matrix: Matrix) -> tuple[str, ...]:

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.dense import factorise, solve_lower
-from ckpt.abft.encoding import signs
+from ckpt.abft.decisions.encoding import signs
+from ckpt.abft.decisions.grid import Shape
+from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import Singular
-from ckpt.abft.grid import Shape
-from ckpt.abft.steps import Share
-from ckpt.abft.verify import Sums
+from ckpt.abft.numbers.dense import factorise, solve_lower
+from ckpt.abft.numbers.verify import Sums
 
-__all__ = ["Local", "Panel", "Update", "bytes_of", "moves"]
+__all__ = ["Array", "Local", "Panel", "Update", "bytes_of", "moves"]
 
 Array = npt.NDArray[Any]
 
@@ -113,20 +113,30 @@ class Local:
         """The panel of every process row, at the root. `parts`: of all rows. Raises Singular."""
         shape = self.shape
         nb, first = shape.nb, k * shape.nb
-        whole = np.empty((shape.order - first, nb), dtype=self.dtype)
-        places = {p: shape.row_numbers(p)[shape.rows_before(p, k) :] - first for p in range(shape.P)}
-        for p, rows in places.items():
-            whole[rows] = parts[p]
+        whole, places = self.gathered(k, parts)
         pivots, good = factorise(whole)
         if good < nb:
             raise Singular(
                 f"the matrix is singular: column {first + good} of {shape.n} depends on those before it "
                 f"(no pivot but zero)"
             )
+        return self.panels(k, whole, places, pivots + first)
+
+    def gathered(self, k: int, parts: dict[int, Array]) -> tuple[Array, dict[int, Array]]:
+        """The rows from block row k on of a block column, of parts of all process rows; and where those of each row are."""
+        shape, first = self.shape, k * self.shape.nb
+        whole = np.empty((shape.order - first, shape.nb), dtype=self.dtype)
+        places = {p: shape.row_numbers(p)[shape.rows_before(p, k) :] - first for p in range(shape.P)}
+        for p, rows in places.items():
+            whole[rows] = parts[p]
+        return whole, places
+
+    def panels(self, k: int, whole: Array, places: dict[int, Array], pivots: Array) -> list[Panel]:
+        """A factorised block column as the panel of each process row."""
         found = []
         for p, rows in places.items():
-            panel = Panel(shape, p, k, self.dtype)
-            panel.pivots[...] = pivots + first
+            panel = Panel(self.shape, p, k, self.dtype)
+            panel.pivots[...] = pivots
             panel.lower[...] = whole[rows]
             found.append(panel)
         return found
@@ -186,11 +196,15 @@ class Local:
             if self.sums is not None:
                 self.sums.subtracted(slice(below, len(self.numbers)), start, lower, update.upper)
         if owner:
-            block = shape.group_slice(k // shape.Q)
-            self._set(slice(below, len(self.numbers)), block, 0)
-            if below > first:
-                self._set(slice(first, below), block, np.triu(panel.lower[: shape.nb]))
+            self.finish_block(k, panel, first, below)
         self._backups.clear()
+
+    def finish_block(self, k: int, panel: Panel, first: int, below: int) -> None:
+        """Block column k, which is here, becomes upper triangular; its block row is at `first` … `below`, if it is here."""
+        block = self.shape.group_slice(k // self.shape.Q)
+        self._set(slice(below, len(self.numbers)), block, 0)
+        if below > first:
+            self._set(slice(first, below), block, np.triu(panel.lower[: self.shape.nb]))
 
     def _set(self, rows: Any, columns: slice, values: Any) -> None:
         if self.sums is not None:

@@ -5,7 +5,7 @@ link.py. Between two steps a member is consistent: `step` says which panels it h
 or others may need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix,
 and no communication is in it. So an `Interrupted` may come out of any call.
 
-Not here: what is done around the steps (lu.py), the triangular solve at the end (backward.py).
+Not here: what is done around the steps (solve.py), the triangular solve at the end (backward.py).
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.grid import Place
-from ckpt.abft.link import Link
-from ckpt.abft.local import Local, Panel, Update
-from ckpt.abft.matrix import Matrix
-from ckpt.abft.plan import Course, Decision, State, Transfer
-from ckpt.abft.steps import WINDOW, Op, operations, share_operations, trailing_group
+from ckpt.abft.decisions.copies import holders
+from ckpt.abft.decisions.grid import Place, Shape
+from ckpt.abft.decisions.plan import Course, Decision, State, Transfer
+from ckpt.abft.decisions.steps import WINDOW, Op, operations, share_operations, trailing_group
+from ckpt.abft.numbers.local import Local, Panel, Update
+from ckpt.abft.solver.link import Link
+from ckpt.abft.solver.matrix import Matrix
 
-__all__ = ["Member", "tag"]
+__all__ = ["Member", "Method", "tag"]
 
 Array = npt.NDArray[Any]
 
-_KINDS = "part piece panel rows update token block solution right unknown partial".split()  # noqa: SIM905
+_KINDS = "part piece panel rows update token block solution right unknown partial kept factor".split()  # noqa: SIM905
 
 
 def tag(kind: str, k: int) -> int:
@@ -34,11 +35,31 @@ def tag(kind: str, k: int) -> int:
     return k * 16 + _KINDS.index(kind)
 
 
+class Method:
+    """What a factorisation is made for: its local part and panels, and whether copies of panels are kept. `shape`: of the
+    result, an array. This one: the solution of a system."""
+
+    keep = False
+
+    def local(self, shape: Shape, p: int, dtype: np.dtype[Any], right: int) -> Local:
+        return Local(shape, p, dtype, right)
+
+    def panel(self, shape: Shape, p: int, k: int, dtype: np.dtype[Any]) -> Panel:
+        return Panel(shape, p, k, dtype)
+
+    def shape(self, n: int, right: int) -> tuple[int, ...]:
+        return n, right
+
+
 class Member:
     """This rank in a solve. `right`: the right-hand sides (n × r). `verify`: look for wrong numbers (verify.py) every so
     many steps; 0: never."""
 
-    def __init__(self, link: Link, matrix: Matrix, right: Array, verify: int = 0) -> None:
+    def __init__(
+        self, link: Link, matrix: Matrix, right: Array, verify: int = 0, method: Method | None = None
+    ) -> None:
+        self.method = method or Method()
+        self.kept: dict[int, Panel] = {}
         self.verify = verify
         self.corrupt = False
         self._corrected = 0
@@ -66,6 +87,7 @@ class Member:
             solved=self.solution is not None,
             corrupt=self.corrupt,
             corrected=self._corrected + self._corrected_here(),
+            kept=tuple(sorted(self.kept)),
             **more,
         )
 
@@ -94,12 +116,14 @@ class Member:
         if self.local is not None and self.step >= course.counted:
             self.local.undo_shares()
         self.panels = {k: panel for k, panel in self.panels.items() if k < course.base}
+        self.kept = {k: panel for k, panel in self.kept.items() if k < course.base}
         place = course.roles.place(self.link.rank)
         joins = any(each.kind == "right" and each.target == self.link.rank for each in decision.transfers)
         if place is None or joins:  # what it holds is of no use to its new column
             self._corrected += self._corrected_here()
-            self.local, self.step, self.update, self.panels = None, -1, None, {}
+            self.local, self.step, self.update, self.panels, self.kept = None, -1, None, {}, {}
         self.place = place
+        self._keep_all()
         for transfer in decision.transfers:
             if self.link.rank == transfer.source:
                 self._give(transfer)
@@ -120,7 +144,19 @@ class Member:
         self.step = 0
 
     def _empty(self, place: Place) -> Local:
-        return Local(self.shape, place.p, self.matrix.dtype, self.right.shape[1])
+        return self.method.local(self.shape, place.p, self.matrix.dtype, self.right.shape[1])
+
+    def _panel(self, p: int, k: int) -> Panel:
+        return self.method.panel(self.shape, p, k, self.matrix.dtype)
+
+    def _keep(self, k: int, panel: Panel) -> None:
+        """Keep a copy, if this column is one that does."""
+        if self.method.keep and self.place is not None and self.place.v in holders(self.shape.Q, k):
+            self.kept[k] = panel
+
+    def _keep_all(self) -> None:
+        for k, panel in self.panels.items():
+            self._keep(k, panel)
 
     def _watch(self, local: Local) -> None:
         if self.verify:
@@ -133,8 +169,9 @@ class Member:
             self.link.send(target, self.solution, tag(kind, 0))
             return
         assert self.local is not None and self.course is not None
-        if kind == "panel":
-            self.link.send(target, self.panels[k].packed, tag(kind, k))
+        if kind in ("panel", "kept"):
+            panel = self.panels[k] if k in self.panels else self.kept[k]
+            self.link.send(target, panel.packed, tag(kind, k))
         elif kind == "right":
             assert self.step == k
             self.link.send(target, np.ascontiguousarray(self.local.right_hand_sides), tag(kind, k))
@@ -150,14 +187,16 @@ class Member:
     def _take(self, transfer: Transfer) -> None:
         kind, k, source = transfer.kind, transfer.k, transfer.source
         if kind == "solution":
-            shape = self.shape.n, self.right.shape[1]
+            shape = self.method.shape(self.shape.n, self.right.shape[1])
             self.solution = self.link.receive(source, shape, self.matrix.dtype, tag(kind, 0))
             return
         assert self.place is not None
-        if kind == "panel":
-            panel = Panel(self.shape, self.place.p, k, self.matrix.dtype)
+        if kind in ("panel", "kept"):
+            panel = self._panel(self.place.p, k)
             self.link.receive_into(source, panel.packed, tag(kind, k))
-            self.panels[k] = panel
+            if kind == "panel":
+                self.panels[k] = panel
+            self._keep(k, panel)
         elif kind == "right":
             local = self._empty(self.place)
             shape = local.right_hand_sides.shape
@@ -229,6 +268,7 @@ class Member:
         parts = {**self._given.get("part", {}), place.p: local.part(k)}
         self._made = dict(enumerate(local.factorise(k, parts)))
         self.panels[k] = self._made[place.p]
+        self._keep(k, self.panels[k])
 
     def _op_give_piece(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
@@ -241,9 +281,10 @@ class Member:
         self._get_panel(k, rank, "panel")
 
     def _get_panel(self, k: int, rank: int, kind: str) -> None:
-        panel = Panel(self.shape, self._here()[1].p, k, self.matrix.dtype)
+        panel = self._panel(self._here()[1].p, k)
         self.link.receive_into(rank, panel.packed, tag(kind, k))
         self.panels[k] = panel
+        self._keep(k, panel)
 
     def _op_give_panel(self, op: Op, k: int, rank: int) -> None:
         request = self.link.start_send(rank, self.panels[k].packed, tag("panel", k))

@@ -26,9 +26,9 @@ class Loss:
     """What all ranks agreed on after a death.
 
     `ranks`: of the grid, who had died since the last meeting. `corrupt`: who had wrong numbers. `step`, `steps`: the
-    panel from which all went on, and how many there are. `happened`: "replaced", "checksums lost", "encoding", "idle
-    lost", "again", each with the column. `handling_ms`: from when this rank met the failure until it computed again.
-    `caught_up`: steps that this rank had to catch up.
+    panel from which all went on, and how many there are (0: there are no steps). `happened`: "replaced", "checksums
+    lost", "encoding", "idle lost", "again", each with the column. `handling_ms`: from when this rank met the failure until
+    it computed again. `caught_up`: steps that this rank had to catch up.
     """
 
     ranks: tuple[int, ...]
@@ -46,6 +46,8 @@ class Loss:
             "; ".join(_WORDS[name].format(column=column) for name, column in self.happened)
             or "nothing changed"
         )
+        if not self.steps:
+            return f"{who}: {what}"
         return f"{who}, seen at step {self.step} of {self.steps}: {what} ({self.handling_ms:.1f} ms)"
 
 

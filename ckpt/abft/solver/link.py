@@ -19,18 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ckpt import MPI
-from ckpt.abft.local import bytes_of
-from ckpt.abft.plan import State
+from ckpt.abft.numbers.local import bytes_of
 from ckpt.mpi import MpiException
 
 __all__ = ["Hook", "Interrupted", "Link"]
 
+
+class _State(Protocol):
+    @property
+    def rank(self) -> int: ...
+
+
+S = TypeVar("S", bound=_State)
 Hook = Callable[[str, str], None]
 Array = npt.NDArray[Any]
 
@@ -46,6 +52,7 @@ class Link:
         self.rank: int = comm.rank
         self._comm = comm
         self._own = False
+        self._intact = True  # nothing on the communicator was interrupted
         self._index: dict[int, int] = {}
         self._hook = hook
         self._pending: list[Any] = []
@@ -58,6 +65,7 @@ class Link:
             yield
         except MpiException as error:
             if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED):
+                self._intact = False
                 raise Interrupted(str(error)) from None
             raise
         if self._hook is not None:
@@ -90,17 +98,21 @@ class Link:
 
     def end(self) -> None:
         """End all communication, at every rank."""
+        self._intact = False
         if self._own:
             with self._call("revoke"):
                 self._comm.Revoke()
 
-    def meet(self, state: State) -> dict[int, State]:
+    def meet(self, state: S) -> dict[int, S]:
         """Everybody's state, the same at every rank that returns; only of living ranks. Ends what is under way."""
+        former = []
         while True:
+            if self._own and self._intact:  # nothing is under way on it
+                former.append(self._comm)
             with self._call("shrink"):
                 comm = self._comm.Shrink()
-            self._comm, self._own = comm, True
-            states: list[State] = []
+            self._comm, self._own, self._intact = comm, True, True
+            states: list[S] = []
             try:
                 with self._call("allgather"):
                     states = comm.allgather(state)
@@ -113,8 +125,22 @@ class Link:
             except Interrupted:  # a death that not all have acknowledged: raised at all alike
                 continue
             if agreed:
+                for each in former:  # all have come out of its Shrink
+                    each.Free()
                 self._index = {state.rank: place for place, state in enumerate(states)}
                 return {state.rank: state for state in states}
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Who was at the last meeting."""
+        return tuple(sorted(self._index))
+
+    def agree(self, value: int) -> int:
+        """The bitwise and of all ranks' values. Raises Interrupted: before the first meeting, or somebody has died."""
+        if not self._own:
+            raise Interrupted("nobody has met yet")
+        with self._call("agree"):
+            return int(self._comm.Agree(value))
 
     def close(self) -> None:
         """Let go of the communicator."""

@@ -13,17 +13,18 @@ living rank looks at a share of the block rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.dense import solve_upper
-from ckpt.abft.encoding import solution
-from ckpt.abft.member import Member, tag
-from ckpt.abft.plan import transformations
+from ckpt.abft.decisions.encoding import solution
+from ckpt.abft.decisions.plan import transformations
+from ckpt.abft.numbers.dense import solve_upper
+from ckpt.abft.solver.member import Member, tag
 
-__all__ = ["Shares", "residual", "residual_share", "substitute"]
+__all__ = ["Shares", "digest", "finite", "residual", "residual_share", "spread", "substitute"]
 
 Array = npt.NDArray[Any]
 Shares = tuple[float, ...]
@@ -81,10 +82,11 @@ def _unknowns(member: Member) -> Array:
     return found
 
 
-def residual_share(member: Member) -> Shares:
-    """(largest |b - A·x|, largest sum of a row of |A|, largest and smallest |A_ij| that is not 0) of this rank's rows."""
-    matrix, course, x = member.matrix, member.course, member.solution
-    assert course is not None and x is not None
+def residual_share(member: Member, x: Array, right: Array) -> Shares:
+    """(largest |b - A·x|, largest sum of a row of |A|, largest and smallest |A_ij| that is not 0) of this rank's rows; the
+    size of x and of b, the digest of x, and that of b."""
+    matrix, course = member.matrix, member.course
+    assert course is not None
     ranks = course.roles.ranks()
     worst, norm, largest, smallest = 0.0, 0.0, 0.0, np.inf
     for i in range(ranks.index(member.link.rank), -(-matrix.n // matrix.nb), len(ranks)):
@@ -92,19 +94,44 @@ def residual_share(member: Member) -> Shares:
         numbers = matrix.numbers(rows, slice(0, matrix.n))
         sizes = np.abs(numbers)
         wide = np.complex128 if numbers.dtype.kind == "c" else np.float64
-        difference = np.abs(member.right[rows] - numbers.astype(wide) @ x.astype(wide))
+        difference = np.abs(right[rows] - numbers.astype(wide) @ x.astype(wide))
         worst = max(worst, float(difference.max(initial=0.0)) if np.isfinite(difference).all() else np.inf)
         norm = max(norm, float(sizes.sum(axis=1, dtype=np.float64).max()))
         largest = max(largest, float(sizes.max()))
         smallest = min(smallest, float(sizes.min(initial=np.inf, where=sizes > 0)))
-    return worst, norm, largest, smallest
+    of_x, of_b = (finite(float(np.abs(array).max(initial=0.0))) for array in (x, right))
+    return worst, norm, largest, smallest, of_x, of_b, *digest(x), *digest(right)
+
+
+def finite(value: float) -> float:
+    """Infinity for what is no number, which no comparison finds."""
+    return value if np.isfinite(value) else np.inf
+
+
+def digest(array: Array) -> tuple[float, float]:
+    """Real and imaginary part of the sum of all numbers with random signs: nearly equal at two ranks if the arrays are."""
+    signs = np.random.default_rng(array.size).choice([-1.0, 1.0], size=array.size)
+    with np.errstate(all="ignore"):
+        found = complex(signs @ array.reshape(-1).astype(np.complex128))
+    return finite(found.real), finite(found.imag)
+
+
+def spread(shares: Sequence[Sequence[float]], first: int) -> float:
+    """By how much the digests of ranks differ that stand at this place of their shares."""
+    found = [[share[place] for share in shares] for place in (first, first + 1)]
+    if not np.isfinite(found).all():
+        return np.inf
+    return max(max(each) - min(each) for each in found)
 
 
 def residual(member: Member, shares: list[Shares]) -> float:
-    """max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n), of all ranks' shares; ε: half the distance of 1 to the next number."""
-    assert member.solution is not None
-    worst, norm = (max(share[place] for share in shares) for place in (0, 1))
-    x, b = (float(np.abs(array).max(initial=0.0)) for array in (member.solution, member.right))
+    """max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n), of all ranks' shares; ε: half the distance of 1 to the next number.
+
+    Every rank has looked at some rows with what it has as x and b. That these are the same at all ranks follows from the
+    digests: how far they differ counts as a residual. The same at all ranks, since it is made of shares alone.
+    """
+    worst, norm, x, b = (max(share[place] for share in shares) for place in (0, 1, 4, 5))
+    worst = max(worst, norm * spread(shares, 6) if norm > 0 else 0.0, spread(shares, 8))
     scale = float(np.finfo(member.matrix.dtype).eps) / 2 * (norm * x + b) * member.shape.n
     if worst == 0:
         return 0.0

@@ -35,11 +35,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ckpt.abft.broadcast import resend
-from ckpt.abft.encoding import Replacement
+from ckpt.abft.decisions.broadcast import resend
+from ckpt.abft.decisions.copies import missing
+from ckpt.abft.decisions.encoding import Replacement
+from ckpt.abft.decisions.grid import Column, Roles, Shape, assign
+from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import TooManyLost
-from ckpt.abft.grid import Column, Roles, Shape, assign
-from ckpt.abft.steps import Share
 
 __all__ = ["Course", "Decision", "State", "Transfer", "decide", "first_course", "transformations"]
 
@@ -50,8 +51,9 @@ class State(NamedTuple):
     `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step of
     which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`. `solved`: it
     has the whole solution. `checked`: the number of meetings before it looked at its share of the residual. `corrupt`:
-    its numbers were wrong, and it has dropped them; `corrected`: how many it has put right. `problem`: an error of this
-    rank that ends the solve for all. `signature`: of its arguments. `remarks`: numbers for the report.
+    its numbers were wrong, and it has dropped them; `corrected`: how many it has put right. `kept`: the panels of which
+    it keeps a copy, if the course is one of those. `problem`: an error of this rank that ends the solve for all.
+    `signature`: of its arguments. `remarks`: numbers for the report.
     """
 
     rank: int
@@ -63,14 +65,15 @@ class State(NamedTuple):
     checked: int = 0
     corrupt: bool = False
     corrected: int = 0
+    kept: tuple[int, ...] = ()
     problem: str | None = None
     signature: str = ""
     remarks: tuple[float, ...] = ()
 
 
 class Transfer(NamedTuple):
-    """`source` gives `target` something. kind "update", "panel" (of step k), "right" (right-hand sides at step k) or
-    "solution"."""
+    """`source` gives `target` something. kind "update", "panel" (of step k), "kept" (a copy of panel k), "right" (right-hand
+    sides at step k) or "solution"."""
 
     kind: str
     source: int
@@ -96,6 +99,8 @@ class Course:
     shares: Mapping[int, tuple[Share, ...]] = field(default_factory=dict)
     open_groups: frozenset[int] = frozenset()
     """Groups of the last replaced column in which it holds checksums of a block column that is factorised."""
+    keep: bool = False
+    """Copies of panels are kept (copies.py)."""
     meetings: int = 0
     lost: tuple[int, ...] = ()
     """All ranks that have died so far, in the order in which it was agreed."""
@@ -124,14 +129,16 @@ class Decision(NamedTuple):
     """("replaced" | "checksums lost" | "encoding" | "idle lost" | "again", column), for the report."""
 
 
-def first_course(shape: Shape, living: tuple[int, ...], protected: bool, on_loss: str = "hot") -> Course:
+def first_course(
+    shape: Shape, living: tuple[int, ...], protected: bool, on_loss: str = "hot", keep: bool = False
+) -> Course:
     """The course of a solve that begins with these ranks. Raises TooManyLost: not enough of them."""
     roles = assign(living, shape.P, shape.Q, protected)
     if roles is None:
         raise TooManyLost(
             f"{len(living)} ranks are left of the {shape.P} × {shape.Q} that the grid needs at the least"
         )
-    return Course(shape, roles, protected, on_loss, meetings=1)
+    return Course(shape, roles, protected, on_loss, keep=keep, meetings=1)
 
 
 def decide(course: Course, states: Mapping[int, State], restore: bool = True) -> Decision:
@@ -177,6 +184,8 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
         course = _new_check(course)
         transfers += _right_hand_sides(course, whole, steps, base)
         happened.append(("encoding", shape.Q))
+    if course.keep:
+        transfers += _copies(course, states, forming)
     shares = _spread(course, forming, restore)
     if forming:
         course = replace(course, ready=max(shares) + 1)
@@ -218,6 +227,7 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
     course = Course(
         *(shape, roles, course.protected, course.on_loss),
         encoding=course.encoding,
+        keep=course.keep,
         meetings=course.meetings,
         lost=course.lost,
     )
@@ -269,6 +279,14 @@ def _panels(
                 raise AssertionError(f"nobody in process row {p} has panel {k}")
             found += [Transfer("panel", source, target, k) for source, target in pairs]
     return found
+
+
+def _copies(course: Course, states: Mapping[int, State], forming: bool) -> list[Transfer]:
+    """`forming`: the column of checksums begins with nothing."""
+    held = {rank: {*state.kept, *range(state.low, state.high)} for rank, state in states.items()}
+    if forming and course.roles.check is not None:
+        held |= {rank: set() for rank in course.roles.check.ranks}
+    return [Transfer("kept", *each) for each in missing(course.shape, course.roles, held, course.base)]
 
 
 def _settle(course: Course, steps: Mapping[int, int], base: int) -> Course:

@@ -1,0 +1,111 @@
+"""Arrays of numpy and tensors of torch behind the few names that the checks of a product need.
+
+A `Kind` says what a type of numbers is good for: the roundings of the products (`accumulated`) and of the result
+(`stored`), as half the distance of 1 to the next number, and the type in which checksums are computed. torch is not
+imported here: whoever has a tensor has imported it.
+
+Pure. Not here: what is checked (checked.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ckpt.abft.errors import InputError
+
+__all__ = ["Kind", "is_tensor", "kind_of", "operand", "places"]
+
+
+class Kind(NamedTuple):
+    """`xp`: the module whose functions take the arrays. `wide`: the type of the checksums, whose rounding is `checks`.
+    `smallest`: the smallest number that has all digits; `factor`: of the variance, 2 for complex numbers."""
+
+    xp: Any
+    wide: Any
+    accumulated: float
+    stored: float
+    checks: float
+    smallest: float
+    largest: float
+    factor: float
+
+
+_NUMPY = {"float32": "float64", "float64": "float64", "complex64": "complex128", "complex128": "complex128"}
+_TORCH = {**_NUMPY, "bfloat16": "float64", "float16": "float64"}
+_TENSOR_CORES = 2.0**-11
+"""Rounding of the factors where float32 products are computed by tensor cores (TF32)."""
+
+
+def is_tensor(x: Any) -> bool:
+    return any(each.__module__ == "torch" and each.__name__ == "Tensor" for each in type(x).__mro__)
+
+
+def operand(x: Any, name: str) -> Any:
+    """`x` as an array or a tensor. Raises InputError: of a type that cannot be checked; `name` is in the message."""
+    if is_tensor(x):
+        if str(x.layout) != "torch.strided":
+            raise InputError(
+                f"{name} is a tensor of layout {x.layout}: only dense ones are multiplied and checked"
+            )
+        kinds, kind = _TORCH, str(x.dtype).removeprefix("torch.")
+    else:
+        if isinstance(x, np.ma.MaskedArray):
+            raise InputError(f"{name} is a masked array: give its numbers, {name}.filled(0) for example")
+        try:
+            x = np.asarray(x)
+        except ValueError as error:
+            raise InputError(f"{name} is no array: {error}") from None
+        kinds, kind = _NUMPY, x.dtype.name
+    if kind not in kinds:
+        raise InputError(
+            f"{name} is of {kind}: products of {', '.join(kinds)} are checked; the sums of others overflow, or have too "
+            f"few digits. Convert it, {name}.astype(numpy.float64) for example"
+        )
+    return x
+
+
+def kind_of(product: Any) -> Kind:
+    """What the numbers of this product are good for."""
+    if is_tensor(product):
+        return _kind_of_tensor(product)
+    info = np.finfo(product.dtype)
+    wide = np.dtype(_NUMPY[product.dtype.name])
+    own, checks = float(info.eps) / 2, float(np.finfo(wide).eps) / 2
+    limits = float(info.smallest_normal), float(info.max)
+    return Kind(np, wide, own, own, checks, *limits, 2.0 if product.dtype.kind == "c" else 1.0)
+
+
+def _kind_of_tensor(product: Any) -> Kind:
+    import torch
+
+    info, name = torch.finfo(product.dtype), str(product.dtype).removeprefix("torch.")
+    wide = getattr(torch, _TORCH[name])
+    own = accumulated = float(info.eps) / 2
+    if name in ("bfloat16", "float16"):
+        accumulated = 2.0**-24
+        if product.device.type != "cpu" or name == "float16":  # partial sums may be rounded
+            accumulated = own
+    elif (
+        product.device.type == "cuda"
+        and name in ("float32", "complex64")
+        and torch.backends.cuda.matmul.allow_tf32
+    ):
+        accumulated = _TENSOR_CORES
+    limits = float(info.smallest_normal), float(info.max)
+    return Kind(
+        torch,
+        wide,
+        accumulated,
+        own,
+        float(torch.finfo(wide).eps) / 2,
+        *limits,
+        2.0 if product.is_complex() else 1.0,
+    )
+
+
+def places(mask: Any) -> list[tuple[int, ...]]:
+    """Where a mask (array or tensor) is true."""
+    found = mask.cpu().numpy() if is_tensor(mask) else mask
+    return [tuple(int(index) for index in place) for place in np.argwhere(found)]

@@ -1,0 +1,154 @@
+"""The parts of one process in factorisations other than that of a solve; the steps are the same (decisions/steps.py).
+
+    Cholesky    as LU without pivoting of the whole Hermitian matrix: U = D·L^H, so L is D^(-1/2)·U, transposed. That is
+                twice the arithmetic of half a matrix, and the checksums of whole columns hold (Huang and Abraham 1984)
+    QR          Householder's reflections, a block of them I - V·T·V^H at a step (Schreiber and Van Loan 1989). What "rows"
+                carries is V^H·A of each process row, what "update" carries is T^H·V^H·A, summed by the root
+
+Both are applied from the left, so sums of columns stay what they are.
+
+Pure: numbers in, numbers out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ckpt.abft.decisions.grid import Shape
+from ckpt.abft.errors import NotPositive
+from ckpt.abft.numbers.local import Array, Local, Panel, Update
+
+__all__ = ["LocalCholesky", "LocalQR", "ReflectionPanel", "reflections", "unit_lower"]
+
+
+class LocalCholesky(Local):
+    """The numbers of one process in a Cholesky factorisation."""
+
+    def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
+        """As in LU, without exchanges. Raises NotPositive."""
+        shape = self.shape
+        nb, first = shape.nb, k * shape.nb
+        whole, places = self.gathered(k, parts)
+        top = whole[:nb]
+        try:
+            lower = np.linalg.cholesky(top)
+        except np.linalg.LinAlgError:
+            raise NotPositive(
+                f"the matrix is not positive definite: the leading minor of order {first + _good(top) + 1} of {shape.n} "
+                f"is not positive"
+            ) from None
+        diagonal = np.diagonal(lower)
+        upper = diagonal[:, None] * lower.conj().T
+        whole[:nb] = np.tril(lower / diagonal, -1) + np.triu(upper)
+        whole[nb:] = np.linalg.solve(upper.T, whole[nb:].T).T
+        return self.panels(k, whole, places, np.arange(first, first + nb))
+
+
+def _good(top: Array) -> int:
+    """The order of the largest leading block that is positive definite."""
+    for order in range(1, len(top) + 1):
+        try:
+            np.linalg.cholesky(top[:order, :order])
+        except np.linalg.LinAlgError:
+            return order - 1
+    return len(top)
+
+
+class ReflectionPanel(Panel):
+    """`lower`: the rows of V; in the root's, R is in the upper triangle of the first block. `factor`: T (nb × nb)."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self, shape: Shape, p: int, k: int, dtype: np.dtype[Any]) -> None:
+        rows = shape.local_rows(p) - shape.rows_before(p, k)
+        self.packed = np.empty((rows + shape.nb) * shape.nb * dtype.itemsize, dtype=np.uint8)
+        numbers = self.packed.view(dtype).reshape(rows + shape.nb, shape.nb)
+        self.lower, self.factor = numbers[:rows], numbers[rows:]
+        self.pivots = np.zeros(0, dtype=np.int64)
+
+
+class LocalQR(Local):
+    """The numbers of one process in a QR factorisation."""
+
+    def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
+        whole, places = self.gathered(k, parts)
+        factor = reflections(whole)
+        found: list[Panel] = []
+        for p, rows in places.items():
+            panel = ReflectionPanel(self.shape, p, k, self.dtype)
+            panel.lower[...] = whole[rows]
+            panel.factor[...] = factor
+            found.append(panel)
+        return found
+
+    def _reflectors(self, k: int, panel: Panel) -> Array:
+        """The rows of V of this process."""
+        return unit_lower(panel.lower, self.shape.nb) if self.p == self.shape.root(k) else panel.lower
+
+    def rows_for(self, k: int, panel: Panel, start: int) -> Array:
+        first = self.shape.rows_before(self.p, k)
+        if self.sums is not None:
+            self.sums.verify_rows(slice(first, len(self.numbers)))
+        return np.ascontiguousarray(self._reflectors(k, panel).conj().T @ self.numbers[first:, start:])
+
+    def count_rows(self, k: int, panel: Panel, p: int) -> tuple[int, int]:
+        return self.shape.nb, 0
+
+    def solve(self, k: int, panel: Panel, start: int, given: dict[int, Array]) -> Update:
+        assert isinstance(panel, ReflectionPanel)
+        total = self.rows_for(k, panel, start)
+        for _, other in sorted(given.items()):
+            total = total + other
+        nothing = np.empty((0, total.shape[1]), dtype=self.dtype)
+        return Update(
+            k,
+            np.ascontiguousarray(panel.factor.conj().T @ total),
+            dict.fromkeys(range(self.shape.P), nothing),
+        )
+
+    def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
+        shape = self.shape
+        first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
+        if first < len(self.numbers):
+            lower = self._reflectors(k, panel)
+            self.numbers[first:, start:] -= lower @ update.upper
+            if self.sums is not None:
+                self.sums.subtracted(slice(first, len(self.numbers)), start, lower, update.upper)
+        if owner:
+            self.finish_block(k, panel, first, below)
+        self._backups.clear()
+
+
+def unit_lower(panel: Array, nb: int) -> Array:
+    """A panel with the identity's diagonal, and zeros above, in its first block."""
+    found = panel.copy()
+    found[:nb] = np.tril(panel[:nb], -1)
+    found[range(nb), range(nb)] = 1
+    return found
+
+
+def reflections(panel: Array) -> Array:
+    """QR of `panel` (m × nb, m ≥ nb) in place: R in its upper triangle, V below, with a diagonal of ones that is not stored.
+    Returns T: Q = I - V·T·V^H."""
+    count = panel.shape[1]
+    factor = np.zeros((count, count), dtype=panel.dtype)
+    for j in range(count):
+        x = panel[j:, j].copy()
+        size = float(np.abs(x).max())
+        if size == 0:
+            continue
+        x /= size
+        alpha = -(x[0] / abs(x[0]) if x[0] != 0 else 1) * np.linalg.norm(x)
+        head = x[0] - alpha
+        v = x / head
+        v[0] = 1
+        tau = 2 / float(np.vdot(v, v).real)
+        panel[j:, j + 1 :] -= tau * np.outer(v, v.conj() @ panel[j:, j + 1 :])
+        before = unit_lower(panel[:, :j], j)[j:] if j else panel[j:, :0]
+        factor[:j, j] = -tau * (factor[:j, :j] @ (before.conj().T @ v))
+        factor[j, j] = tau
+        panel[j, j] = alpha * size
+        panel[j + 1 :, j] = v[1:]
+    return factor

@@ -1,0 +1,352 @@
+"""`matmul`: C = A·B on the grid by SUMMA (van de Geijn and Watts 1997), C encoded by columns of checksums.
+
+Step k adds A's block column k times B's block row k to C: its owners send them along the process rows, and along the process
+columns. A column of checksums holds checksums of B, so what it adds up is those of C, after every step. A and B are
+what `fill` gives, so only C can be lost.
+
+A rank is between two steps when it is interrupted: `step` says how many it has added. After a death a lost column is
+replaced by checksums as it is (decisions/columns.py), with the checksums of B that they have; A's blocks of the lost column
+are filled again. Ranks that are behind get the panels of their steps from the owners. Idle ranks form new checksums, which
+are encoded when all have come to the step of the foremost.
+
+At the end all columns of data go to everybody, and the true parts are computed from what is held. The result is compared
+with A·(B·x) for a vector x of random signs (Freivalds 1977), computed from `fill`, by everybody in part.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ckpt.abft.decisions.columns import Layout, first_layout
+from ckpt.abft.decisions.grid import Place
+from ckpt.abft.errors import Inaccurate, InputError
+from ckpt.abft.numbers.checked import checked_product
+from ckpt.abft.operations import product
+from ckpt.abft.solver.backward import digest, spread
+from ckpt.abft.solver.matrix import Matrix
+from ckpt.abft.solver.protected import Progress, Protected, log_corrected
+from ckpt.abft.solver.report import Report, Solution
+
+__all__ = ["matmul"]
+
+Array = npt.NDArray[Any]
+
+RESIDUAL_BOUND = 16.0
+
+
+def matmul(A: Matrix, B: Matrix, *, check: bool = True, verify: bool = False) -> Solution:
+    """The product A·B (n × n), at every living rank of the grid; `.report` tells what happened.
+
+    `A`, `B`: matrices of one grid, of the same order, block size and kind. Collective over the ranks of the grid, spares
+    included: every living one calls it with equal arguments. As many columns may lose ranks at once as the grid has columns
+    of checksums, and one after the other as spares can form new ones.
+
+    `check`: compare with A·(B·x), and raise Inaccurate if they differ by more than rounding explains. `verify`: every local
+    product is checked as `checked_matmul` does.
+
+    Raises at all living ranks alike: InputError, TooManyLost, Inaccurate, WrongProduct, RankFailed.
+    """
+    for name, matrix in (("A", A), ("B", B)):
+        if not isinstance(matrix, Matrix):
+            raise InputError(f"{name} must be made by grid.matrix(), not {type(matrix).__name__}")
+    if A.grid is not B.grid:
+        raise InputError("A and B must be matrices of the same grid")
+    mine, other = ((each.n, each.nb, each.dtype.name) for each in (A, B))
+    if mine != other:
+        raise InputError(f"A and B must have the same order, block size and kind: {mine} and {other}")
+    operation = _Product(A, B, check, verify)
+    operation.run()
+    return operation.outcome()
+
+
+class _Product(Protected):
+    operation = "matmul"
+
+    def __init__(self, A: Matrix, B: Matrix, check: bool, verify: bool) -> None:
+        signature = f"{A.signature()} {B.signature()} {check} {verify}"
+        super().__init__(A.grid.comm, A.grid.hook, signature)
+        self.A, self.B, self.check, self.verify = A, B, check, verify
+        self.shape = A.shape
+        self.layout: Layout | None = None
+        self.place: Place | None = None
+        self.a: Array | None = None
+        self.b: Array | None = None
+        self.c: Array | None = None
+        self.step = -1
+        self.steps: dict[int, int] = {}
+        self.joining: tuple[int, ...] = ()
+        self.top = 0
+        self.corrected = 0
+        self.result: Array | None = None
+        self.remarks: tuple[float, ...] = ()
+
+    def progress(self) -> Progress:
+        return Progress(self.link.rank, self.step, self.result is not None, remarks=self.remarks)
+
+    # -- what all decide alike -----------------------------------------------------------------------
+
+    def follow(self, states: Mapping[int, Progress]) -> bool:
+        living, grid, before = tuple(sorted(states)), self.A.grid, self.layout
+        died = () if before is None else tuple(rank for rank in before.ranks if rank not in states)
+        if before is not None and self.all_checked(died):
+            return True
+        happened: tuple[tuple[str, int], ...]
+        self.joining, self.steps = (), {rank: state.step for rank, state in states.items()}
+        self.top = max(self.steps.values())
+        if before is None or (self.top <= 0 and not any(state.done for state in states.values())):
+            self.layout = first_layout(living, grid.P, grid.Q, grid.redundant, before)
+            happened = (("again", -1),) if died else ()
+            self.step = -1
+            self.steps = {rank: 0 for column in self.layout.columns for rank in column}
+        elif any(state.done for state in states.values()):
+            idle = tuple(rank for rank in before.idle if rank in states)
+            columns = [tuple(r for r in column if r in states) for column in before.columns]
+            everybody = sorted((*idle, *(rank for column in columns for rank in column)))
+            self.layout = _over(before, tuple(everybody), died)
+            happened = (("idle lost", -1),) if died else ()
+        else:
+            complete = {
+                v
+                for v, column in enumerate(before.columns)
+                if all(self.steps.get(r, -1) >= 0 for r in column)
+            }
+            self.layout, happened = before.after(living, complete)
+            formed = self.layout.formed() if self.top < self.shape.blocks else self.layout
+            self.joining = tuple(range(len(self.layout.columns), len(formed.columns)))
+            happened = (*happened, *(("encoding", v) for v in self.joining))
+            self.layout = formed
+        self.note(died, max(0, self.top), self.shape.blocks, happened)
+        return False
+
+    # -- computing -----------------------------------------------------------------------------------
+
+    def go(self) -> None:
+        assert self.layout is not None
+        if any(state.done for state in self.states.values()):
+            self._give_result()
+        elif self.shape.n == 0:
+            self.result = np.zeros((0, 0), dtype=self.A.dtype)
+        else:
+            self._fill()
+            old = self.layout.columns[: self.layout.Q + len(self.layout.checks) - len(self.joining)]
+            if self.joining:
+                self._run(self.top, old)
+                for v in self.joining:
+                    self._encode(v)
+                self.steps = {rank: max(step, self.top) for rank, step in self.steps.items()}
+            self._run(self.shape.blocks, self.layout.columns)
+            self.result = self._gathered()
+        self.remarks = self._shares() if self.check and self.shape.n else (0.0, 0.0, float(self.corrected))
+
+    def _fill(self) -> None:
+        layout, place = self.layout, self.layout.place(self.link.rank) if self.layout is not None else None
+        assert layout is not None
+        fresh = place is not None and (self.step < 0 and place.v not in self.joining)
+        if place is None or fresh or place.v in self.joining:
+            self.a = self.b = self.c = None
+            self.step = -1
+        if place is not None:
+            if self.b is None:
+                self.b = _filled(self.B, place.p, layout.weights[place.v])
+            if place.v < layout.Q and (self.a is None or self.place != place):
+                self.a = _filled(self.A, place.p, tuple(float(q == place.v) for q in range(layout.Q)))
+            if fresh:
+                self.c, self.step = np.zeros_like(self.b), 0
+        self.place = place
+
+    def _run(self, end: int, columns: tuple[tuple[int, ...], ...]) -> None:
+        """Steps up to before `end`, of these columns, from that of the hindmost rank on."""
+        place, sends = self.place, dict[int, list[Any]]()
+        if place is None or place.v >= len(columns):
+            return
+        first = min(self.steps[rank] for column in columns for rank in column)
+        for k in range(first, end):
+            self._step(k, place, columns, sends.setdefault(k, []))
+            for request in sends.pop(k - 2, ()):
+                self.link.finish(request)
+        for requests in sends.values():
+            for request in requests:
+                self.link.finish(request)
+
+    def _step(self, k: int, place: Place, columns: tuple[tuple[int, ...], ...], sends: list[Any]) -> None:
+        shape, dtype = self.shape, self.A.dtype
+        assert self.b is not None and self.c is not None
+        owner, root, mine = shape.owner(k), shape.root(k), self.step <= k
+        left = right = None
+        if place.v == owner:
+            assert self.a is not None
+            left = np.ascontiguousarray(self.a[:, shape.group_slice(k // shape.Q)])
+            sends += self._sent([column[place.p] for column in columns], left, k, 0)
+        if place.p == root:
+            first = shape.rows_before(root, k)
+            right = np.ascontiguousarray(self.b[first : first + shape.nb])
+            sends += self._sent(columns[place.v], right, k, 1)
+        if not mine:
+            return
+        if left is None:
+            left = self.link.receive(columns[owner][place.p], (len(self.c), shape.nb), dtype, 4 * k)
+        if right is None:
+            size = shape.nb, self.c.shape[1]
+            right = self.link.receive(columns[place.v][root], size, dtype, 4 * k + 1)
+        added = self._multiplied(left, right)
+        self.c += added
+        self.step = k + 1
+
+    def _sent(self, ranks: Any, array: Array, k: int, kind: int) -> list[Any]:
+        """Start to send to those of `ranks` that have not added step k."""
+        return [
+            self.link.start_send(rank, array, 4 * k + kind)
+            for rank in ranks
+            if rank != self.link.rank and self.steps[rank] <= k
+        ]
+
+    def _multiplied(self, left: Array, right: Array) -> Array:
+        if not self.verify:
+            return np.asarray(product.multiply(left, right))
+        found, findings = checked_product(left, right, product.multiply)
+        self.corrected += len(findings)
+        return np.asarray(found)
+
+    def _encode(self, v: int) -> None:
+        """Column v gets the checksums of what the others hold, all at the same step."""
+        layout, place = self.layout, self.place
+        assert layout is not None
+        if place is None:
+            return
+        if place.v < layout.Q:
+            assert self.c is not None
+            self.link.send(layout.columns[v][place.p], self.c, 4 * v + 2)
+        elif place.v == v:
+            assert self.b is not None
+            found = np.zeros_like(self.b)
+            for u, much in enumerate(layout.mixture(v)):
+                given = self.link.receive(layout.data[u][place.p], found.shape, found.dtype, 4 * v + 2)
+                found += found.dtype.type(much) * given
+            self.c, self.step = found, self.top
+
+    # -- the result ----------------------------------------------------------------------------------
+
+    def _gathered(self) -> Array:
+        layout, shape, place = self.layout, self.shape, self.place
+        assert layout is not None
+        requests = []
+        if place is not None and place.v < layout.Q:
+            requests = [
+                self.link.start_send(rank, self._held(), 3) for rank in layout.ranks if rank != self.link.rank
+            ]
+        width = shape.groups * shape.nb
+        held = np.empty((layout.Q, shape.order, width), dtype=self.A.dtype)
+        for v, column in enumerate(layout.data):
+            for p, rank in enumerate(column):
+                size = shape.local_rows(p), width
+                mine = rank == self.link.rank
+                held[v, shape.row_numbers(p)] = (
+                    self._held() if mine else self.link.receive(rank, size, self.A.dtype, 3)
+                )
+        for request in requests:
+            self.link.finish(request)
+        whole = layout.parts(held).reshape(shape.Q, shape.order, shape.groups, shape.nb)
+        found = whole.transpose(1, 2, 0, 3).reshape(shape.order, shape.order)
+        return np.ascontiguousarray(found[: shape.n, : shape.n])
+
+    def _held(self) -> Array:
+        assert self.c is not None
+        return self.c
+
+    def _give_result(self) -> None:
+        having = min(rank for rank, state in self.states.items() if state.done)
+        for rank, state in sorted(self.states.items()):
+            if not state.done and self.link.rank == having:
+                assert self.result is not None
+                self.link.send(rank, self.result, 7)
+            elif not state.done and self.link.rank == rank:
+                self.result = self.link.receive(having, (self.shape.n,) * 2, self.A.dtype, 7)
+
+    def _shares(self) -> tuple[float, ...]:
+        """(largest |C·x - A·(B·x)|, largest |A|·(|B|·e)) of this rank's rows, what it has put right, and a digest of C·x,
+        which is that of all rows that this rank has."""
+        n, ranks = self.shape.n, sorted(self.states)
+        wide = np.complex128 if self.A.dtype.kind == "c" else np.float64
+        x = np.random.default_rng(n).choice([-1.0, 1.0], size=n)
+        mine = np.zeros((2, n), dtype=wide)
+        for rows in self._rows(self.link.rank, ranks):
+            numbers = self.B.numbers(rows, slice(0, n))
+            mine[:, rows] = numbers.astype(wide) @ x, np.abs(numbers).sum(axis=1, dtype=np.float64)
+        shapes = dict.fromkeys(ranks, mine.shape)
+        y, size = sum(self.exchange(ranks, mine, shapes, 11).values())
+        worst = largest = 0.0
+        assert self.result is not None
+        for rows in self._rows(self.link.rank, ranks):
+            numbers = self.A.numbers(rows, slice(0, n))
+            with np.errstate(all="ignore"):
+                off = np.abs(self.result[rows].astype(wide) @ x - numbers.astype(wide) @ y)
+            worst = max(worst, float(off.max(initial=0.0)) if np.isfinite(off).all() else math.inf)
+            largest = max(largest, float((np.abs(numbers) @ size.real).max(initial=0.0)))
+        with np.errstate(all="ignore"):
+            whole = digest(self.result.astype(wide) @ x)
+        return worst, largest, float(self.corrected), *whole
+
+    def _rows(self, rank: int, ranks: list[int]) -> Iterator[slice]:
+        n, nb = self.shape.n, self.shape.nb
+        for i in range(ranks.index(rank), -(-n // nb), len(ranks)):
+            yield slice(i * nb, min((i + 1) * nb, n))
+
+    def outcome(self) -> Solution:
+        assert self.layout is not None and self.result is not None
+        shares = [state.remarks for state in self.states.values()]
+        worst, size, _ = (max(share[place] for share in shares) for place in range(3))
+        n, eps = self.shape.n, float(np.finfo(self.A.dtype).eps) / 2
+        residual = math.nan
+        if self.check and n:
+            worst = max(worst, spread(shares, 3))
+            residual = worst / (eps * math.sqrt(n) * size) if size > 0 else worst
+            if not residual <= RESIDUAL_BOUND * max(1.0, self.layout.condition):
+                raise Inaccurate(
+                    f"the product differs from A·(B·x) by {residual:.3g} times what rounding may do, and no more than "
+                    f"{RESIDUAL_BOUND:.0f} can be rounding: it must not be used. Either fill gives other numbers each "
+                    f"time, a product overflows, or a number was wrong in memory"
+                )
+        corrected = int(sum(share[2] for share in shares))
+        if self.link.rank == min(self.states):
+            log_corrected(self.operation, corrected)
+        condition = self.layout.condition
+        report = Report(
+            order=n,
+            grid=(self.shape.P, self.shape.Q),
+            losses=tuple(self.losses),
+            living=tuple(sorted(self.states)),
+            residual=residual,
+            protected=bool(self.layout.checks),
+            replaced=self.layout.replaced,
+            corrected=corrected,
+            seconds=time.perf_counter() - self.began,
+            remarks=(f"condition number of the weights: {condition:.3g}",) if condition > 1 else (),
+        )
+        return Solution.of(self.result, report)
+
+
+def _over(before: Layout, living: tuple[int, ...], died: tuple[int, ...]) -> Layout:
+    """The layout when somebody has the result: nobody holds anything that is needed any more."""
+    data = tuple(() for _ in before.data)
+    return replace(before, data=data, checks=(), idle=living, lost=(*before.lost, *died))
+
+
+def _filled(matrix: Matrix, p: int, weights: tuple[float, ...]) -> Array:
+    """The blocks of process row p, each a sum of those of its group with these weights."""
+    shape = matrix.shape
+    found = np.zeros((shape.local_rows(p), shape.groups * shape.nb), dtype=matrix.dtype)
+    for at, i in enumerate(shape.block_rows(p)):
+        rows = slice(at * shape.nb, (at + 1) * shape.nb)
+        for group in range(shape.groups):
+            for q, weight in enumerate(weights):
+                if weight:
+                    block = matrix.block(i, group * shape.Q + q, 0.0)
+                    found[rows, shape.group_slice(group)] += matrix.dtype.type(weight) * block
+    return found

@@ -1,0 +1,43 @@
+/* What frames_folds.c, which has the loops, and frames_followed.c, which puts them into place, share. */
+#ifndef CKPT_FOLDS_H
+#define CKPT_FOLDS_H
+
+#include "frames.h"
+
+#if FRAMES_SUPPORTED
+
+enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, KINDS };
+enum { BUSY, NEXT, CALLS };
+enum { WHOLE, REAL, ANY }; /* how a sum is kept: in `whole`, in `real` and `lost`, in `result` */
+
+typedef struct Fold {
+    PyObject ob_base;
+    int kind, phase, mode;
+    long whole;            /* SUM; DICT: the number of items taken */
+    double real, lost;     /* SUM */
+    PyObject *iterator;    /* NULL: it does not run */
+    PyObject *function;    /* MIN, MAX: of the key, or NULL; REDUCE */
+    PyObject *otherwise;   /* MIN, MAX: the result if there are no items, or NULL */
+    PyObject *result;      /* so far */
+    PyObject *value;       /* MIN, MAX: the key of the result */
+    PyObject *item;        /* CALLS: the one with which the function is called */
+    PyObject *first, *second; /* REDUCE: arguments of the last call, which are released after the next item has come */
+    Frame *frame;          /* that has made the call */
+    struct Fold *below, *above; /* others that run, in any thread */
+} Fold;
+
+/* Does the number fit? */
+static inline int as_long(PyObject *item, long *value)
+{
+    int overflow;
+    *value = PyLong_AsLongAndOverflow(item, &overflow);
+    return !overflow;
+}
+
+extern PyObject *followed[KINDS]; /* the callables in whose place the loops are, or NULL */
+extern Fold *fold_make(int kind);
+/* Run the loop of one that has just been made, over an iterator. Takes both references. */
+extern PyObject *fold_run_once(Fold *self, PyObject *iterator);
+
+#endif
+#endif

@@ -1,0 +1,383 @@
+/* Functions of the interpreter that take items from an iterator and keep what they have so far in variables of C: sum, min, max,
+ * functools.reduce, and the types dict, bytes and bytearray called with an iterator.
+ *
+ * Loops of ours are put into their place (frames_followed.c), in the very objects that the program calls. Such a loop does what the
+ * interpreter's does, with the same results and errors, and keeps its state in a Fold, which a capture finds by the frame that has
+ * made the call. In another process the call is repeated with a copy of the Fold in the place of the callable: it goes on with the
+ * state. Calls that run no Python code from inside (a list without a key) go to the interpreter's own function.
+ *
+ * States of a Fold: NEXT, it asks its iterator; CALLS, it calls its function; BUSY, it compares, adds, releases: what Python code
+ * does then is not known, and no image is taken.
+ *
+ * A Fold is no item of the collector of garbage, as variables of C are none, and none is made that the program could see.
+ */
+#include "folds.h"
+
+#if FRAMES_SUPPORTED
+
+#include <math.h>
+#include <structmember.h>
+
+PyTypeObject FoldType;
+static Fold *running;
+PyObject *followed[KINDS];
+
+/* ------------------------------------------------------------------ the loops */
+
+static PyObject *next_item(Fold *self)
+{
+    self->phase = NEXT;
+    PyObject *item = PyIter_Next(self->iterator);
+    self->phase = BUSY;
+    return item;
+}
+
+/* Takes the reference to item. */
+static int add_object(Fold *self, PyObject *item)
+{
+    PyObject *sum = PyNumber_Add(self->result, item);
+    Py_DECREF(self->result);
+    Py_DECREF(item);
+    self->result = sum;
+    return sum == NULL ? -1 : 0;
+}
+
+static void add_double(Fold *self, double x)
+{
+    double sum = self->real + x;
+    if (SUM_IS_COMPENSATED) /* Neumaier's algorithm, as in builtin_sum_impl() */
+        self->lost += fabs(self->real) >= fabs(x) ? (self->real - sum) + x : (x - sum) + self->real;
+    self->real = sum;
+}
+
+static PyObject *total(Fold *self)
+{
+    if (self->mode == WHOLE)
+        return PyLong_FromLong(self->whole);
+    if (self->mode == REAL)
+        return PyFloat_FromDouble(self->lost && isfinite(self->lost) ? self->real + self->lost : self->real);
+    return Py_NewRef(self->result);
+}
+
+static PyObject *run_sum(Fold *self)
+{
+    PyObject *item;
+    long value;
+    while ((item = next_item(self)) != NULL) {
+        if (self->mode == WHOLE && (PyLong_CheckExact(item) || PyBool_Check(item)) && as_long(item, &value)
+            && (self->whole >= 0 ? value <= LONG_MAX - self->whole : value >= LONG_MIN - self->whole)) {
+            self->whole += value;
+            Py_DECREF(item);
+            continue;
+        }
+        if (self->mode == REAL && PyFloat_CheckExact(item)) {
+            add_double(self, PyFloat_AS_DOUBLE(item));
+            Py_DECREF(item);
+            continue;
+        }
+        if (self->mode == REAL && PyLong_Check(item) && as_long(item, &value)) {
+            self->real += (double)value;
+            Py_DECREF(item);
+            continue;
+        }
+        if (self->mode != ANY && (self->result = total(self)) == NULL) {
+            Py_DECREF(item);
+            return NULL;
+        }
+        int was = self->mode;
+        self->mode = ANY;
+        if (add_object(self, item) < 0)
+            return NULL;
+        if (was == WHOLE && PyFloat_CheckExact(self->result)) {
+            self->mode = REAL;
+            self->real = PyFloat_AS_DOUBLE(self->result);
+            self->lost = 0.0;
+            Py_CLEAR(self->result);
+        }
+    }
+    return PyErr_Occurred() ? NULL : total(self);
+}
+
+/* The next item: the one whose call is made again, or one from the iterator. */
+static PyObject *item_to_call_with(Fold *self)
+{
+    PyObject *item = self->item;
+    self->item = NULL;
+    return item != NULL ? item : next_item(self);
+}
+
+static PyObject *run_extreme(Fold *self)
+{
+    PyObject *item;
+    while ((item = item_to_call_with(self)) != NULL) {
+        PyObject *value;
+        if (self->function != NULL) {
+            self->item = Py_NewRef(item);
+            self->phase = CALLS;
+            value = PyObject_CallOneArg(self->function, item);
+            self->phase = BUSY;
+            Py_CLEAR(self->item);
+            if (value == NULL) {
+                Py_DECREF(item);
+                return NULL;
+            }
+        } else
+            value = Py_NewRef(item);
+        int replaces = self->value == NULL ? 1 : PyObject_RichCompareBool(value, self->value, self->kind == MAX ? Py_GT : Py_LT);
+        if (replaces > 0) {
+            Py_XSETREF(self->value, value);
+            Py_XSETREF(self->result, item);
+        } else {
+            Py_DECREF(item);
+            Py_DECREF(value);
+        }
+        if (replaces < 0)
+            return NULL;
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    if (self->result != NULL)
+        return Py_NewRef(self->result);
+    if (self->otherwise != NULL)
+        return Py_NewRef(self->otherwise);
+    PyObject *empty = PyTuple_New(0); /* for the message of the interpreter */
+    PyObject *nothing = empty ? PyObject_CallOneArg(followed[self->kind], empty) : NULL;
+    Py_XDECREF(empty);
+    return nothing;
+}
+
+static PyObject *run_reduce(Fold *self)
+{
+    PyObject *item;
+    while ((item = item_to_call_with(self)) != NULL) {
+        if (self->result == NULL) {
+            self->result = item;
+            continue;
+        }
+        Py_CLEAR(self->first);
+        Py_CLEAR(self->second);
+        self->item = item;
+        self->phase = CALLS;
+        PyObject *args[] = {self->result, item};
+        PyObject *result = PyObject_Vectorcall(self->function, args, 2, NULL);
+        self->phase = BUSY;
+        self->item = NULL;
+        self->first = self->result;
+        self->second = item;
+        self->result = result;
+        if (result == NULL)
+            return NULL;
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    if (self->result != NULL)
+        return Py_NewRef(self->result);
+    PyErr_SetString(PyExc_TypeError, "reduce() of empty iterable with no initial value");
+    return NULL;
+}
+
+/* As PyDict_MergeFromSeq2() of one item. */
+static int add_pair(Fold *self, PyObject *item)
+{
+    PyObject *pair = PySequence_Fast(item, "");
+    if (pair == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "cannot convert dictionary update sequence element #%zd to a sequence", (Py_ssize_t)self->whole);
+        return -1;
+    }
+    int failed = -1;
+    if (PySequence_Fast_GET_SIZE(pair) != 2)
+        PyErr_Format(PyExc_ValueError, "dictionary update sequence element #%zd has length %zd; 2 is required",
+                     (Py_ssize_t)self->whole, PySequence_Fast_GET_SIZE(pair));
+    else {
+        PyObject *key = Py_NewRef(PySequence_Fast_GET_ITEM(pair, 0)), *value = Py_NewRef(PySequence_Fast_GET_ITEM(pair, 1));
+        failed = PyDict_SetItem(self->result, key, value);
+        Py_DECREF(key);
+        Py_DECREF(value);
+    }
+    Py_DECREF(pair);
+    return failed;
+}
+
+static int add_byte(Fold *self, PyObject *item)
+{
+    Py_ssize_t value = PyNumber_AsSsize_t(item, NULL);
+    if (value == -1 && PyErr_Occurred())
+        return -1;
+    if (value < 0 || value > 255) {
+        PyErr_SetString(PyExc_ValueError, self->kind == BYTES ? "bytes must be in range(0, 256)" : "byte must be in range(0, 256)");
+        return -1;
+    }
+    Py_ssize_t size = PyByteArray_GET_SIZE(self->result);
+    if (PyByteArray_Resize(self->result, size + 1) < 0)
+        return -1;
+    PyByteArray_AS_STRING(self->result)[size] = (char)value;
+    return 0;
+}
+
+static PyObject *run_container(Fold *self)
+{
+    PyObject *item;
+    for (; (item = next_item(self)) != NULL; self->whole++) {
+        int failed = self->kind == DICT ? add_pair(self, item) : add_byte(self, item);
+        Py_DECREF(item);
+        if (failed)
+            return NULL;
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    if (self->kind == BYTES)
+        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(self->result), PyByteArray_GET_SIZE(self->result));
+    return Py_NewRef(self->result);
+}
+
+/* ------------------------------------------------------------------ the object */
+
+static PyObject **fields(Fold *self, int i)
+{
+    PyObject **all[] = {&self->function, &self->otherwise, &self->result, &self->value, &self->item, &self->first, &self->second};
+    return all[i];
+}
+enum { FIELDS = 7 };
+
+Fold *fold_make(int kind)
+{
+    Fold *self = PyObject_New(Fold, &FoldType);
+    if (self != NULL)
+        memset((char *)self + sizeof(PyObject), 0, sizeof(Fold) - sizeof(PyObject));
+    if (self != NULL)
+        self->kind = kind;
+    return self;
+}
+
+static void fold_dealloc(PyObject *object)
+{
+    Fold *self = (Fold *)object;
+    for (int i = 0; i < FIELDS; i++)
+        Py_CLEAR(*fields(self, i));
+    Py_CLEAR(self->iterator);
+    PyObject_Free(self);
+}
+
+/* Run the loop over an iterator, to which it takes the reference. */
+static PyObject *fold_run(Fold *self, PyObject *iterator)
+{
+    PyObject *result;
+    self->iterator = iterator;
+    self->frame = thread_current_frame(PyThreadState_Get());
+    self->below = running;
+    self->above = NULL;
+    if (running != NULL)
+        running->above = self;
+    running = self;
+    switch (self->kind) {
+    case SUM: result = run_sum(self); break;
+    case REDUCE: result = run_reduce(self); break;
+    case MIN: case MAX: result = run_extreme(self); break;
+    default: result = run_container(self);
+    }
+    if (self->above != NULL)
+        self->above->below = self->below;
+    else
+        running = self->below;
+    if (self->below != NULL)
+        self->below->above = self->above;
+    self->phase = BUSY;
+    return result;
+}
+
+/* The same of one that has just been made. What it holds is released as the interpreter's function does: the iterator first. */
+PyObject *fold_run_once(Fold *self, PyObject *iterator)
+{
+    PyObject *result = fold_run(self, iterator);
+    Py_CLEAR(self->iterator);
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *fold_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    int kind, mode;
+    long whole;
+    double real, lost;
+    PyObject *given[FIELDS];
+    if (!PyArg_ParseTuple(args, "iilddOOOOOOO:Fold", &kind, &mode, &whole, &real, &lost, &given[0], &given[1], &given[2], &given[3],
+                          &given[4], &given[5], &given[6]))
+        return NULL;
+    if (kind < 0 || kind >= KINDS || mode < 0 || mode > ANY)
+        return PyErr_Format(PyExc_ValueError, "no such fold: %d, %d", kind, mode);
+    Fold *self = fold_make(kind);
+    if (self == NULL)
+        return NULL;
+    self->mode = mode;
+    self->whole = whole;
+    self->real = real;
+    self->lost = lost;
+    for (int i = 0; i < FIELDS; i++)
+        if (given[i] != null_object)
+            *fields(self, i) = Py_NewRef(given[i]);
+    return (PyObject *)self;
+}
+
+static PyObject *fold_reduce(PyObject *object, PyObject *unused)
+{
+    Fold *self = (Fold *)object;
+    PyObject *given[FIELDS];
+    for (int i = 0; i < FIELDS; i++)
+        given[i] = *fields(self, i) ? *fields(self, i) : null_object;
+    return Py_BuildValue("O(iilddOOOOOOO)", Py_TYPE(self), self->kind, self->mode, self->whole, self->real, self->lost, given[0],
+                         given[1], given[2], given[3], given[4], given[5], given[6]);
+}
+
+static PyObject *fold_state(PyObject *object, PyObject *unused)
+{
+    Fold *self = (Fold *)object;
+    PyObject *null = null_object;
+    return Py_BuildValue("OiOOO", followed[self->kind] ? followed[self->kind] : null, self->phase, self->iterator ? self->iterator : null,
+                         self->function ? self->function : null, self->item ? self->item : null);
+}
+
+static PyObject *fold_call(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    Fold *self = (Fold *)object;
+    if (PyTuple_GET_SIZE(args) < 1 || !PyIter_Check(PyTuple_GET_ITEM(args, 0)) || self->iterator != NULL)
+        return PyErr_Format(PyExc_TypeError, "a fold is called once, with an iterator");
+    return fold_run(self, Py_NewRef(PyTuple_GET_ITEM(args, 0)));
+}
+
+static PyMethodDef fold_methods[] = {
+    {"__reduce__", fold_reduce, METH_NOARGS, "its class and state"},
+    {"state", fold_state, METH_NOARGS, "(callable, phase, iterator, function, item); phase: 1, it asks the iterator; 2, it calls the function"},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject FoldType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.frames._frames.Fold",
+    .tp_basicsize = sizeof(Fold),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "A call of sum and its like that has taken some of its items. Called with the iterator, and with any other arguments, it\n"
+              "goes on.",
+    .tp_new = fold_new,
+    .tp_dealloc = fold_dealloc,
+    .tp_call = fold_call,
+    .tp_methods = fold_methods,
+};
+
+PyDoc_STRVAR(folds_of_doc,
+"folds_of(address, /) -> list\n\nThe Folds that C code runs which this frame, listed by walk(), has called; innermost first.");
+static PyObject *folds_of(PyObject *module, PyObject *address)
+{
+    Frame *f = PyLong_AsVoidPtr(address);
+    PyObject *found = PyErr_Occurred() ? NULL : PyList_New(0);
+    for (Fold *fold = running; found != NULL && fold != NULL; fold = fold->below)
+        if (fold->frame == f && PyList_Append(found, (PyObject *)fold) < 0)
+            Py_CLEAR(found);
+    return found;
+}
+
+PyMethodDef fold_functions[] = {
+    {"folds_of", folds_of, METH_O, folds_of_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+#endif /* FRAMES_SUPPORTED */

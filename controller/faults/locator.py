@@ -1,0 +1,267 @@
+"""Carries out a diagnosis for a job: asks the hosts, runs the diagnosis in a process of its own, logs the answer. (driver)
+
+Decisions are those of `losses`; the diagnosis is `python -m ckpt.diagnosis`, which is started when the first loss is
+known and gets the facts when all hosts have answered. Its process reads the user's credentials; this one never has them,
+nor has a rank.
+
+    fault-located   the record (`ckpt.diagnosis.jobs`), with `lost`: the errors that were diagnosed
+
+A host at fault is left out (`avoid`), which ends its ranks and starts them elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import IO, Any, Protocol
+
+from ckpt.controller.faults.losses import (
+    SURVEY_LIMIT_S,
+    Action,
+    Ask,
+    Drop,
+    LeaveOut,
+    Losses,
+    Survey,
+    which_goes,
+)
+from ckpt.controller.faults.slowness import Counts, Slowness
+from ckpt.store.disk.privacy import open_regular
+from ckpt.transport.records import asdict, dataclass
+
+__all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
+
+_LIMIT_NS = 9_000_000_000
+"""A diagnosis ends in five seconds; its process needs some time to start on a busy machine."""
+_LOST_SHOWN = 20
+
+
+class HostsControl(Protocol):
+    """What a launcher for several hosts can do beside starting ranks."""
+
+    def survey(self, number: int, limit_s: float, lost: Collection[str]) -> Mapping[str, Sequence[str]]: ...
+
+    def leave_out(self, name: str, reason: str) -> None: ...
+
+    def slots_without(self, name: str) -> int: ...
+
+
+@dataclass(frozen=True)
+class FaultOptions:
+    """`topology`: a file, or None: the user's, if there is one. `avoid`: leave hosts at fault out, when their links have
+    been down for `patience_ns`. `log_path`: for what the diagnosis says on its standard error."""
+
+    hosts: HostsControl
+    topology: str | None
+    avoid: bool
+    log_path: str
+    patience_ns: int = 0
+
+
+class FaultLocator:
+    """`log(event, fields)` writes the event log, `say` tells the user."""
+
+    def __init__(
+        self,
+        options: FaultOptions,
+        selector: selectors.BaseSelector,
+        log: Callable[[str, dict[str, Any]], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._selector = selector
+        self._log = log
+        self._say = say
+        self.losses = Losses(patience_ns=options.patience_ns)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._facts: dict[str, Any] = {}
+        self._is_told = False
+        self._slowness = Slowness()
+        self._counted_incarnation = -1
+        self._said = b""
+        self._until_ns: int | None = None
+
+    # ---- what happens ------------------------------------------------------------------------------------
+
+    def agent_event(self, event: Mapping[str, Any], now_ns: int) -> None:
+        """An event of an agent (`Launcher.receive`)."""
+        losses = self.losses
+        match event["e"]:
+            case "started" if "host" in event:
+                self._do(losses.started(event["rank"], event["incarnation"], event["host"]), now_ns)
+            case "died":
+                self._do(losses.died(event["rank"], event["incarnation"]), now_ns)
+            case "surveyed":
+                self._do(losses.surveyed(event["host"], event["number"], event["failed"], now_ns), now_ns)
+            case "note" if event["event"] == "host-lost":
+                self._do(losses.host_lost(event["fields"]["host"], now_ns), now_ns)
+
+    def packet(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
+        """An event of a rank, or what it has counted; events of other names are ignored."""
+        if packet["m"] == "links":
+            self._links(rank, incarnation, packet, now_ns)
+            return
+        peer = packet.get("peer")
+        if not isinstance(peer, int):
+            return
+        if packet.get("event") == "link-up":
+            self._do(self.losses.up(rank, incarnation, peer), now_ns)
+        elif packet.get("event") == "link-down":
+            kind, silent_ns = packet.get("kind"), packet.get("silent_ns")
+            if isinstance(kind, str) and isinstance(silent_ns, int):
+                self._do(self.losses.down(rank, incarnation, peer, kind, silent_ns, now_ns), now_ns)
+
+    def _links(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
+        if incarnation != self.losses.incarnation:
+            return
+        if incarnation != self._counted_incarnation:
+            self._counted_incarnation = incarnation
+            self._slowness.begin_again()
+        try:
+            peers = {int(peer): Counts(*map(int, each)) for peer, each in packet["peers"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return  # no counts: nothing is said of these connections
+        slow = self._slowness.counted(rank, packet["epoch"], peers, self.losses.hosts)
+        for each in slow:
+            fields = asdict(each)
+            self._log(
+                "link-slow",
+                {**fields, "loss": round(each.loss, 5), "others_loss": round(each.others_loss, 5)},
+            )
+        if slow:
+            self._do(self.losses.slow(self._slowness.facts()), now_ns)
+
+    def deadline_ns(self) -> int | None:
+        """When `tick` is due."""
+        times = [when for when in (self.losses.deadline_ns(), self._until_ns) if when is not None]
+        return min(times, default=None)
+
+    def tick(self, now_ns: int) -> None:
+        """Time has passed."""
+        self._do(self.losses.tick(now_ns), now_ns)
+        if self._until_ns is not None and now_ns >= self._until_ns:
+            self._end_child()
+            self._conclude({"text": f"unknown fault: no diagnosis within {_LIMIT_NS / 1e9:g} s"}, now_ns)
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._end_child()
+
+    # ---- the process -------------------------------------------------------------------------------------
+
+    def _do(self, actions: Iterable[Action], now_ns: int) -> None:
+        for action in actions:
+            match action:
+                case Survey(number=number, lost=lost):
+                    self._start_child()
+                    self.losses.surveying(self._options.hosts.survey(number, SURVEY_LIMIT_S, lost))
+                case Ask(facts=facts):
+                    if self._child is None:
+                        self._start_child()
+                    self._facts = {**facts, "topology": self._options.topology, "wanted": True}
+                    self._until_ns = now_ns + _LIMIT_NS
+                    self._tell_child(now_ns)
+                case Drop():
+                    self._end_child()
+                case LeaveOut():
+                    self._leave_out(action)
+
+    def _leave_out(self, action: LeaveOut) -> None:
+        if not self._options.avoid:
+            return
+        if action.is_lost:
+            self._log("host-left-out", {"host": action.hosts[0], "reason": action.reason})
+            return
+        host = which_goes(action.hosts, self.losses, self._options.hosts.slots_without)
+        if host is None:
+            return
+        reason = action.reason + ("; one of them is left out" if len(action.hosts) > 1 else "")
+        self._say(f"host {host} is left out: {reason}")
+        self.losses.gone.add(host)
+        self._options.hosts.leave_out(host, reason)
+
+    def _start_child(self) -> None:
+        self._end_child()
+        self._said, self._is_told = b"", False
+        words = [sys.executable, "-P", "-m", "ckpt.diagnosis"]
+        log = open_regular(self._options.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            self._child = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            self._say(f"the diagnosis could not be started: {error}")
+        finally:
+            os.close(log)
+
+    def _tell_child(self, now_ns: int) -> None:
+        child = self._child
+        if child is None:
+            self._conclude({"text": "unknown fault: the diagnosis could not be started"}, now_ns)
+            return
+        assert child.stdin is not None and child.stdout is not None
+        self._is_told = True
+        data = json.dumps(self._facts).encode()
+        # in a thread: of a thousand hosts they are more than a pipe takes, and the process may be starting still
+        threading.Thread(target=_write, args=(child.stdin, data), daemon=True).start()
+        os.set_blocking(child.stdout.fileno(), False)
+        self._selector.register(child.stdout, selectors.EVENT_READ, self._on_answer)
+
+    def _on_answer(self) -> None:
+        assert self._child is not None and self._child.stdout is not None
+        data = self._child.stdout.read(1 << 16)
+        if data is None:
+            return
+        self._said += data
+        if data:
+            return
+        until_ns = self._until_ns or 0
+        self._end_child()
+        try:
+            record = json.loads(self._said)
+        except ValueError:
+            record = {"text": f"unknown fault: the diagnosis failed, see {self._options.log_path}"}
+        self._conclude(record, until_ns - _LIMIT_NS)
+
+    def _end_child(self) -> None:
+        child, self._child, self._until_ns = self._child, None, None
+        if child is None:
+            return
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(child.stdout)  # type: ignore[arg-type]
+        with contextlib.suppress(ProcessLookupError):  # it may have started others, to ask
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+        if child.stdin is not None and not self._is_told:
+            child.stdin.close()
+
+    # ---- the answer --------------------------------------------------------------------------------------
+
+    def _conclude(self, record: Mapping[str, Any], now_ns: int) -> None:
+        empty = dict.fromkeys(
+            ("hosts", "between", "faults", "suspects", "consequences", "unknown", "clear"), ()
+        )
+        record = {**empty, "witnesses": {}, "reason": None, **record}
+        lost = self._facts.get("lost", [])[:_LOST_SHOWN]
+        missing, is_slow = self._facts.get("missing", []), bool(self._facts.get("slow"))
+        self._log("fault-located", {**record, "lost": lost, "missing": missing, "slow": is_slow})
+        self._say(f"fault located: {record['text']}")
+        if self._facts.get("slow"):
+            self._do(self.losses.answered(now_ns), now_ns)
+            return
+        self.losses.located(record)
+        self._do(self.losses.answered(now_ns), now_ns)
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), pipe:  # broken: the process has ended, and its answer is empty
+        pipe.write(data)

@@ -1,0 +1,120 @@
+"""What a job's hosts say of each other names a host, or nobody; and which ways are asked about."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from ckpt.diagnosis.jobs import locate, pairs_to_ask
+from ckpt.diagnosis.report import located_as_text
+
+
+@pytest.fixture(autouse=True)
+def no_files_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def facts(hosts: str, broken: set[tuple[str, str]], mute: str = "", **more: Any) -> dict[str, Any]:
+    """Every host but the mute ones has tried to reach every other one; `broken`: pairs that do not reach each other."""
+    said = [
+        [one, other, (one, other) not in broken and (other, one) not in broken]
+        for one, other in permutations(hosts, 2)
+        if one not in mute
+    ]
+    return {"said": said, "lost": [], "missing": [], "topology": None, "wanted": True, **more}
+
+
+def test_a_host_that_nobody_reaches_is_named_by_three() -> None:
+    found = locate(facts("abc", {("a", "b"), ("b", "c")}, mute="b"))
+    assert found["hosts"] == ["b"]
+    assert found["text"] == "host b is not reached by a, c, which reach each other"
+    assert "there is no topology" in found["reason"]
+    text = located_as_text({**found, "lost": [{"here": "a", "there": "b", "error": "silent"}], "missing": []})
+    assert "a lost b (silent)" in text and "at fault     host b" in text
+
+
+def test_with_two_hosts_nobody_is_named() -> None:
+    found = locate(facts("ab", {("a", "b")}, mute="b"))
+    assert found["hosts"] == found["between"] == []
+    assert found["text"] == "unknown fault: a does not reach b"
+
+
+def test_one_pair_is_neither_host() -> None:
+    found = locate(facts("abcd", {("a", "b")}))
+    assert found["hosts"] == []
+    assert found["between"] == ["a", "b"]
+    assert found["text"] == "hosts a and b do not reach each other, and both reach others"
+
+
+def test_who_is_alone_with_its_word_names_nobody() -> None:
+    """Only a is heard, and reaches nobody: a may be cut off, or b and c are."""
+    found = locate(facts("abc", {("a", "b"), ("a", "c")}, mute="bc"))
+    assert found["hosts"] == []
+
+
+def test_two_halves_name_nobody() -> None:
+    broken = {(one, other) for one in "ab" for other in "cd"}
+    found = locate(facts("abcd", broken, mute="cd"))
+    assert found["hosts"] == []
+
+
+def test_it_is_over() -> None:
+    lost = [{"here": "a", "there": "b", "error": "silent"}]
+    found = locate(facts("abc", set(), lost=lost))
+    assert found["hosts"] == []
+    assert "it is over" in found["text"]
+
+
+def test_a_host_whose_network_answers_and_whose_processes_are_gone() -> None:
+    found = locate(facts("abc", set(), mute="b", lost=[{"here": "a", "there": "b", "error": "refused"}]))
+    assert found["text"] == "host b answers, and nothing listens there: processes are gone"
+    gone = locate(facts("abc", set(), mute="b", missing=["b"]))
+    assert gone["text"] == "unknown fault: host b is gone, its network answers"
+
+
+def test_no_host_that_is_well_is_ever_named() -> None:
+    """One to three true faults (a host cut off, a pair cut), any hosts mute: whoever is named was cut off."""
+    named = 0
+    for seed in range(2000):
+        random = Random(seed)
+        hosts = "abcdef"[: random.randint(2, 6)]
+        cut = set(random.sample(hosts, random.randint(0, min(2, len(hosts) - 1))))
+        pairs = {tuple(random.sample(hosts, 2))} if random.random() < 0.3 else set()
+        broken = {pair for pair in permutations(hosts, 2) if {*pair} & cut} | pairs
+        mute = "".join(
+            host for host in hosts if random.random() < 0.2 or (host in cut and random.random() < 0.7)
+        )
+        found = locate(facts(hosts, broken, mute))  # type: ignore[arg-type]
+        named += len(found["hosts"])
+        assert {*found["hosts"]} <= cut, (hosts, cut, pairs, mute, found)
+    assert named > 50
+
+
+def test_a_few_pairs_are_asked_about_and_the_witnessed_host_first() -> None:
+    lost = [{"here": one, "there": other, "error": "silent"} for one, other in permutations("abcd", 2)]
+    chosen = pairs_to_ask(facts("abcd", set(), lost=lost), "c")
+    assert chosen[0]["there"] == "c"
+    assert len(chosen) == 4
+    assert len({frozenset((each["here"], each["there"])) for each in chosen}) == 4
+
+
+def test_of_a_host_that_is_missing_its_processes_are_asked_about() -> None:
+    assert pairs_to_ask(facts("abc", set(), mute="b", missing=["b"]), None) == [
+        {"here": "a", "there": "b", "error": "reset"}
+    ]
+
+
+def test_files_of_the_user_that_are_wrong_are_the_reason(tmp_path: Path) -> None:
+    bad = tmp_path / "topology.toml"
+    bad.write_text("[host")
+    found = locate(facts("abc", {("a", "b"), ("b", "c")}, mute="b", topology=str(bad)))
+    assert found["hosts"] == ["b"]
+    assert "this is no TOML" in found["reason"]
+    bad.write_text('[host.x]\naddress = "10.0.0.1"\ninterface = "eth0"\n')
+    found = locate(facts("abc", {("a", "b"), ("b", "c")}, mute="b", topology=str(bad)))
+    assert found["hosts"] == ["b"]
+    assert "no host" in found["reason"]

@@ -1,0 +1,136 @@
+"""Loops over iterators in C that ask Python code for their items: the image is taken there, and the loop goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ckpt.image.support import refusals, resumed_output
+
+SOURCE = """
+import collections, functools, itertools
+
+def tick(number):
+    if number in PLACES and number not in ticked:
+        ticked.append(number)
+        driver_tick()
+
+def produce(make=int):
+    for number in range(COUNT):
+        tick(number)
+        yield make(number)
+
+def f(number):
+    held = [number]
+    calls.append(number)
+    tick(number)
+    return held[0] * 3 % 5
+
+def g(x):
+    return [x]
+
+class Even:
+    def is_even(self, number):
+        tick(number)
+        return number % 2 == 0
+
+def even(number):
+    tick(number)
+    return number % 2 == 0
+
+def rebinds(n):
+    n += 0
+    tick(n)
+    return n
+
+def shares(n):
+    read = lambda: n
+    tick(read())
+    return n
+
+def short():
+    for number in range(7):
+        tick(number)
+        yield number
+
+COUNT, ticked, calls = 12, [], []
+xs = range(COUNT)
+
+def loop(iterator):
+    kept = iterator
+    out = []
+    for item in iterator:
+        out.append(item)
+    return out, list(kept)
+
+print(EXPRESSION)
+print(ticked, calls)
+"""
+
+CALLS = {
+    "enumerate of map": "loop(enumerate(map(f, xs), 5))",
+    "list of enumerate of map": "list(enumerate(map(f, xs)))",
+    "map of map": "loop(map(g, map(f, xs)))",
+    "sum of map of map": "sum(map(abs, map(f, xs)))",
+    "zip of map": "loop(zip(map(f, xs), 'abcdefghijkl'))",
+    "zip with a generator": "loop(zip(xs, produce()))",
+    "list of zip with a generator": "list(zip(xs, 'abcdefghijkl', produce(), itertools.count()))",
+    "dict of zip with a map": "dict(zip('abcdefghijkl', map(f, xs)))",
+    "zip of two generators": "loop(zip(produce(str), produce(float)))",
+    "zip of one generator": "(g := produce(), loop(zip(g, g)))[1]",
+    "a source that ends first": "(i := iter(xs), loop(zip(i, short())), list(i))[1:]",
+    "zip in zip": "loop(zip(xs, zip('abcdefghijkl', map(f, xs))))",
+    "enumerate of zip": "loop(enumerate(zip(itertools.count(), produce())))",
+    "islice of enumerate": "[x for x in itertools.chain('ab', enumerate(map(f, xs)))]",
+    "next of enumerate": "(e := enumerate(map(f, xs)), [next(e) for _ in xs])[1]",
+    "filter": "loop(filter(even, xs))",
+    "list of filter": "list(filter(even, xs))",
+    "filter with a method": "sorted(filter(Even().is_even, xs))",
+    "filter with a lambda": "set(filter(lambda n: even(n) and n > 2, xs))",
+    "sum of filter": "sum(filter(even, xs))",
+    "filter of a generator": "list(filter(None, produce()))",
+    "any of filter": "any(filter(lambda n: tick(n) or n > 9, xs))",
+    "contains": "(c := produce(), 8 in c, list(c))[1:]",
+    "not in": "99 not in produce()",
+    "contains in map": "(m := map(f, xs), 4 in m, list(m))[1:]",
+    "contains in enumerate of map": "(m := enumerate(map(f, xs)), (9, 2) in m, list(m))[1:]",
+    "Counter": "collections.Counter(produce(lambda n: n % 5))",
+    "update of a Counter": "(c := collections.Counter('aab'), c.update(produce(str)), c)[2]",
+    "deque": "collections.deque(produce(g))",
+    "deque of map": "collections.deque(map(f, xs))",
+    "a display": "[0, *enumerate(produce()), 1]",
+    "a display of enumerate of map": "{*enumerate(map(f, xs))} == set(enumerate(map(f, xs)))",
+    "keyword arguments of a call": "sorted(*[list(zip(xs, produce()))], reverse=True)",
+}
+
+
+@pytest.mark.rotate(6)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_loop_goes_on(tmp_path: Path, call: str) -> None:
+    resumed_output(tmp_path, SOURCE.replace("EXPRESSION", CALLS[call]).replace("PLACES", "(4,)"))
+
+
+@pytest.mark.rotate(6)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_image_of_a_loop_that_was_resumed(tmp_path: Path, call: str) -> None:
+    source = SOURCE.replace("EXPRESSION", CALLS[call])
+    resumed_output(tmp_path, source.replace("PLACES", "(0, 3, 6)"), places=[3])
+
+
+WAITS = {
+    "a source of a strict zip": "list(zip(xs, produce(), strict=True))",
+    "an argument that is assigned": "list(filter(rebinds, xs))",
+    "an argument of an inner function": "list(filter(shares, xs))",
+    "starmap": "list(itertools.starmap(f, zip(xs)))",
+    "accumulate": "list(itertools.accumulate(xs, lambda a, b: f(b)))",
+    "unpacking": "(lambda: [a for a, b, *c in [produce()]])()",
+    "frozenset": "frozenset(produce())",
+    "sorted with a key": "sorted(xs, key=f)",
+}
+
+
+@pytest.mark.parametrize("call", WAITS)
+def test_an_image_waits_where_something_is_known_to_c_alone(tmp_path: Path, call: str) -> None:
+    program = SOURCE.replace("EXPRESSION", WAITS[call]).replace("PLACES", "(4,)")
+    assert refusals(tmp_path, program)
