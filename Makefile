@@ -9,10 +9,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test nightly others conformance programs lint format bench soak clean
+.PHONY: help setup packages demo test nightly others conformance programs lint format bench soak clean
 
 help:
 	@echo 'make setup   virtual environment with everything (done by itself when needed)'
+	@echo 'make packages  what the tests need of the system (Debian, root): Slurm, hydra, file systems'
 	@echo 'make demo    the tsunami demo: two kills, the same bytes, what it cost'
 	@echo 'make test    the tests of every commit (ARGS="-k name" calls pytest with these options instead)'
 	@echo 'make nightly all of every test but the long sweeps, also on the other versions of Python'
@@ -25,6 +26,9 @@ help:
 	@echo 'make clean   what the targets above have made'
 
 setup: $(READY)
+
+packages:
+	.ci/run packages
 
 # Made again when what is installed may have changed: the dependencies or the C module.
 $(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/*/*.c ckpt/*/*.h ckpt/*/*/*.c ckpt/*/*/*.h ckpt/*/*/*/*.c transport/*/*.c transport/*/*.h)

@@ -9,6 +9,7 @@
     ├── NotCompatible        (13)   the image does not fit this program, size or interpreter; says why
     ├── FilesNotPutBack (1, 3, 13)  the program's files are not what they were at the checkpoint; says what to do
     └── LaunchFailed          (1)   processes could not be started
+        └── NoHostLeft       (16)   all hosts of the job are lost: start me again
 
 Every class has the exit code with which the command ends. Only the command line (`ckpt.controller.cli`) translates errors
 of the store (`ckpt.store`) into these classes.
@@ -27,6 +28,8 @@ EXIT_INCOMPATIBLE = 13
 EXIT_RESTARTS_USED_UP = 14
 EXIT_REPLICAS_DIFFER = 15
 """`--redundancy`: the replicas of a rank differ, and nobody can tell which is right."""
+EXIT_NO_HOST_LEFT = 16
+"""All hosts of the job are lost; nothing is, but what was computed since the last checkpoint."""
 EXIT_CHECKPOINTED = 75
 EXIT_NOT_WRITTEN = 120
 """Standard output could not be written; the same code as Python's."""
@@ -66,6 +69,10 @@ class NotCompatible(ControllerError):
 
 class LaunchFailed(ControllerError):
     exit_code = EXIT_FAILURE
+
+
+class NoHostLeft(LaunchFailed):
+    exit_code = EXIT_NO_HOST_LEFT
 
 
 class FilesNotPutBack(ControllerError):

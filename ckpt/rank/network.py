@@ -116,7 +116,7 @@ def open_port(
         from ckpt.transport.wires.hostwire import HostWire
 
         watcher = LinkWatcher(zmq_wire.descriptor, give_up_ns=options.get("link_timeout_ns", GIVE_UP_NS))
-        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}:*"), watcher)
+        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}"), watcher)
     port = Port(config, wire, state=state, lock=lock, spin_longest_ns=spin_ns)
     if watcher is not None:
         port.on_late = watcher.late

@@ -7,12 +7,12 @@ where the words of the program begin (`command`).
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ckpt.controller.cli import hosts, redundancy
+from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import USAGE
+from ckpt.controller.cli.common import at_least, nbytes, seconds
 from ckpt.controller.cli.flags import FLAGS, NAMES
 
 EXIT_CODES = """\
@@ -27,65 +27,11 @@ exit codes:
   13   incompatible: number of ranks, program, Python, format, owner or files; the reason is printed
   14   restarts used up
   15   --redundancy: the replicas of a rank differ, and it cannot be told which is right
+  16   all hosts of the job are lost: start me again (`ckpt restart JOB`)
   75   checkpointed and stopped: start me again (`ckpt restart JOB`)
   124  the time limit was reached and the last checkpoint failed
   128+N  stopped by signal N (`ckpt stop` counts as 15) without a last checkpoint
 """
-
-
-_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:ms|min|[smhd])?")
-
-
-def seconds(text: str) -> float:
-    """A duration: a number of seconds, or numbers with units: 10, 0.5, 500ms, 1s, 5m, 1h30m, 2d.
-
-    Raises argparse.ArgumentTypeError for what is none, or is not more than 0 and less than a billion seconds.
-    """
-    rest, total = text.strip(), 0.0
-    while rest and (part := _DURATION.match(rest)):
-        number = part[0].rstrip("mshdin")
-        unit = part[0][len(number) :]
-        if not unit and len(part[0]) != len(text.strip()):
-            break  # a number without a unit stands alone
-        total += float(number) * _UNITS_S[unit or "s"]
-        rest = rest[part.end() :].lstrip()
-    if rest or not 0 < total < 1e9:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration: give seconds, or a number and a unit (500ms, 1s, 5m, 1h30m, 2d)"
-        )
-    return total
-
-
-_UNITS_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
-
-
-def nbytes(text: str) -> int:
-    """A size: a number of bytes, or one with a unit, powers of 1024: 100000, 500M, 2G, 1.5GiB.
-
-    Raises argparse.ArgumentTypeError for what is none, or less than a byte.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    size = int(float(found[1]) * _UNITS_BYTES[found[2].upper()]) if found else 0
-    if size < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no size: give bytes, or a number and a unit (500M, 2G)"
-        )
-    return size
-
-
-def _at_least(least: int) -> Any:
-    def count(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
-        return value
-
-    return count
 
 
 def _add_flag(parser: argparse.ArgumentParser, name: str) -> None:
@@ -106,7 +52,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         help="go on with the job in DIR: the directory in which it was started has moved there",
     )
     add("--every", type=seconds, metavar="S", help="take a checkpoint every so many seconds")
-    add("--max-restarts", type=_at_least(0), metavar="K", help="restart at most K times (default 10)")
+    add("--max-restarts", type=at_least(0), metavar="K", help="restart at most K times (default 10)")
     add(
         "--on-failure",
         choices=("restart", "continue"),
@@ -127,7 +73,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--keep",
-        type=_at_least(2),
+        type=at_least(2),
         metavar="N",
         help="keep the N newest checkpoints only, at least 2 (default 3)",
     )
@@ -226,10 +172,17 @@ class _Version(argparse.Action):
 
 
 class _Verb(argparse.ArgumentParser):
-    """The parser of one verb. It reports an unknown option itself, with its usage and the options of a similar name."""
+    """The parser of one verb. It reports an unknown option itself, with its usage and the options of a similar name.
+
+    `names`: of its options; True: the option takes no value."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        self.names: dict[str, bool] = {}
+        super().__init__(*words, **options)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         action = super().add_argument(*names, **options)
+        self.names.update(dict.fromkeys(action.option_strings, action.nargs == 0))
         if action.nargs == 0 and self.prog.endswith((" run", " doctor")):
             assert NAMES.issuperset(action.option_strings), (
                 f"{names}: options without a value are in flags.py"
@@ -263,8 +216,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return make_parser().parse_args(words)
 
 
+def names_of(verb: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of a verb's options: all, and those without a value."""
+    found = _make()[1][verb].names
+    return frozenset(found), frozenset(name for name, is_flag in found.items() if is_flag)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
+    return _make()[0]
+
+
+def _make() -> tuple[argparse.ArgumentParser, dict[str, _Verb]]:
+    """The parser of the whole command, and those of its verbs."""
+    made: dict[str, _Verb] = {}
     parser = argparse.ArgumentParser(
         prog="ckpt",
         description="Runs message-passing Python programs that survive kill -9.",
@@ -275,7 +240,7 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Verb)
 
     def verb(name: str, help_text: str, usage: str | None = None) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(
+        made[name] = sub = verbs.add_parser(
             name,
             help=help_text,
             description=help_text,
@@ -291,7 +256,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_verbs_for_jobs(verb)
     _add_diagnose(verb)
     hosts.add_agent(verb("agent", "Serve a job on this host; engines start it (`ckpt run --hosts`)."))
-    return parser
+    return parser, made
 
 
 Verb = Callable[..., argparse.ArgumentParser]
@@ -302,7 +267,7 @@ def _add_running_verbs(verb: Verb) -> None:
     """Verbs that run a program."""
     run = verb("run", "Run a program on N ranks.", f"ckpt run [options] [--] {USAGE}")
     run.add_argument(
-        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+        "-n", "-np", "--ranks", type=at_least(1), metavar="N", help="number of ranks (default 1)"
     )
     run.add_argument("--job", metavar="DIR", help="job directory (default: a new one under ./.ckpt)")
     run.add_argument(
@@ -315,6 +280,16 @@ def _add_running_verbs(verb: Verb) -> None:
     _add_service_options(run)
     hosts.add_options(run, seconds)
 
+    submit.add_options(
+        verb(
+            "submit",
+            "Write a batch script for Slurm, and submit it: it runs the program until it has ended, slot after slot.",
+            f"ckpt submit [options, also of `ckpt run` and of sbatch] [--] {USAGE}",
+        ),
+        at_least,
+        seconds,
+    )
+
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
     restart.add_argument("job", metavar="JOB[@EPOCH]")
     _add_service_options(restart)
@@ -323,22 +298,28 @@ def _add_running_verbs(verb: Verb) -> None:
     doctor = verb(
         "doctor",
         "Run a program a little, take images, bring them to life, and say what would not survive and why.",
-        f"ckpt doctor [options] [--] {USAGE}",
+        f"ckpt doctor [options] [--] {USAGE}, or --hosts HOST,… | --engine slurm [options]",
     )
     doctor.add_argument(
-        "-n", "-np", "--ranks", type=_at_least(1), metavar="N", help="number of ranks (default 1)"
+        "-n", "-np", "--ranks", type=at_least(1), metavar="N", help="number of ranks (default 1)"
     )
     doctor.add_argument(
         "--seconds", type=seconds, metavar="S", default=3.0, help="how long to run it (default 3)"
     )
     doctor.add_argument(
-        "--images", type=_at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
+        "--images", type=at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
     )
     doctor.add_argument(
         "--files",
         choices=("auto", "off"),
         default="auto",
         help="whether restarts put files back, as in `ckpt run` (default auto)",
+    )
+    hosts.add_engine_options(doctor)
+    doctor.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="with --hosts or --engine: a directory that all hosts see (default: the working directory)",
     )
 
 
@@ -366,12 +347,12 @@ def _add_verbs_for_jobs(verb: Verb) -> None:
         "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
     )
     inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
-    inspect.add_argument("-r", "--rank", type=_at_least(0), metavar="RANK", help="of one rank only, in full")
+    inspect.add_argument("-r", "--rank", type=at_least(0), metavar="RANK", help="of one rank only, in full")
 
     prune = verb("prune", "Remove old checkpoints.")
     prune.add_argument("job", metavar="JOB")
     prune.add_argument(
-        "--keep-last", type=_at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
+        "--keep-last", type=at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
     )
 
 
@@ -387,7 +368,7 @@ def _add_diagnose(verb: Verb) -> None:
     diagnose.add_argument(
         "--error", metavar="NAME", default="ETIMEDOUT", help="the error of the call (default ETIMEDOUT)"
     )
-    diagnose.add_argument("--port", type=_at_least(1), metavar="N", help="TCP port of the peer process")
+    diagnose.add_argument("--port", type=at_least(1), metavar="N", help="TCP port of the peer process")
     diagnose.add_argument(
         "--age", type=seconds, metavar="S", default=0.0, help="how long ago it was, at least (default 0)"
     )

@@ -67,6 +67,11 @@ class Command:
         return self.words[0] if self.words and self.words[0] not in ("-m", "-c") else None
 
     @property
+    def name(self) -> str:
+        """A name for a job that runs it."""
+        return self.words[1] if self.words[0] == "-m" else os.path.basename(self.script or "code")
+
+    @property
     def typed(self) -> list[str]:
         """The words with which the user can name the same program again."""
         return [*([self.interpreter] if self.interpreter else []), *self.options, *self.words]
@@ -123,7 +128,7 @@ class Command:
 
 
 def split_program(arguments: Sequence[str], flags: frozenset[str]) -> tuple[list[str], list[str]]:
-    """Cut the arguments of `run` and `doctor` into (options, program with its arguments).
+    """Cut the arguments of `run`, `submit` and `doctor` into (options, program with its arguments).
 
     The program begins at the first word that is no option, after ``--``, or with ``-m`` or ``-c``. `flags`: the
     options that take no value.
@@ -135,7 +140,7 @@ def split_program(arguments: Sequence[str], flags: frozenset[str]) -> tuple[list
             return list(arguments[:position]), list(arguments[position + 1 :])
         if word in ("-m", "-c") or not word.startswith("-"):
             break
-        glued = "=" in word or (word.startswith("-n") and word not in ("-n", "-np"))
+        glued = "=" in word or (word[1] != "-" and len(word) > 2 and word != "-np")  # -n4
         position += 1 if word in flags or glued else 2
     return list(arguments[:position]), list(arguments[position:])
 

@@ -1,13 +1,16 @@
-"""Functions that several verbs use: they find the job that the user means, and print.
+"""Functions that several verbs use: they find the job that the user means, read values of options, and print.
 
 JOB is a directory; if none is given, the newest job under ./.ckpt is meant. ``JOB@EPOCH`` names one of its checkpoints.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import sys
+import time
 from typing import Any
 
 from ckpt.controller.errors import NoSuchJob
@@ -37,6 +40,12 @@ def find_job(text: str | None) -> str:
     return max(jobs, key=lambda path: os.stat(os.path.join(path, "job.json")).st_mtime_ns)
 
 
+def new_directory(name: str) -> str:
+    """A job directory for a job that the user has not named. `name`: of its program."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return os.path.join(DEFAULT_ROOT, f"{name.removesuffix('.py')}-{stamp}-{os.getpid()}")
+
+
 def show(fields: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Print `fields` as one JSON object if `as_json`, otherwise print `text`."""
     print(json.dumps(fields, default=str) if as_json else text)
@@ -50,3 +59,60 @@ def size_text(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} TB"
+
+
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:ms|min|[smhd])?")
+
+
+def seconds(text: str) -> float:
+    """A duration: a number of seconds, or numbers with units: 10, 0.5, 500ms, 1s, 5m, 1h30m, 2d.
+
+    Raises argparse.ArgumentTypeError for what is none, or is not more than 0 and less than a billion seconds.
+    """
+    rest, total = text.strip(), 0.0
+    while rest and (part := _DURATION.match(rest)):
+        number = part[0].rstrip("mshdin")
+        unit = part[0][len(number) :]
+        if not unit and len(part[0]) != len(text.strip()):
+            break  # a number without a unit stands alone
+        total += float(number) * _UNITS_S[unit or "s"]
+        rest = rest[part.end() :].lstrip()
+    if rest or not 0 < total < 1e9:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no duration: give seconds, or a number and a unit (500ms, 1s, 5m, 1h30m, 2d)"
+        )
+    return total
+
+
+_UNITS_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def nbytes(text: str) -> int:
+    """A size: a number of bytes, or one with a unit, powers of 1024: 100000, 500M, 2G, 1.5GiB.
+
+    Raises argparse.ArgumentTypeError for what is none, or less than a byte.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = int(float(found[1]) * _UNITS_BYTES[found[2].upper()]) if found else 0
+    if size < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size: give bytes, or a number and a unit (500M, 2G)"
+        )
+    return size
+
+
+def at_least(least: int) -> Any:
+    """The type of a whole number that is not less."""
+
+    def count(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return count

@@ -1,12 +1,13 @@
-"""`ckpt doctor`: what of a program would not survive a restart, and what to do about it.
+"""`ckpt doctor`: what of a program would not survive a restart, and what to do about it; or what holds on some hosts.
 
-The trial is in `ckpt.controller.doctor.trial`, what is made of it in `ckpt.controller.doctor.report`. Here are the verb and
-the text for people.
+The trial is in `ckpt.controller.doctor.trial`, what is made of it in `ckpt.controller.doctor.report`. For hosts, agents are
+started on them as for a job (`ckpt.controller.hosts`: `examine`, `health`). Here are the verb and the text for people.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from ckpt.controller.cli.command import Command
 from ckpt.controller.cli.common import show, size_text
 from ckpt.controller.doctor.report import report
-from ckpt.controller.errors import EXIT_FAILURE, EXIT_INCOMPATIBLE, EXIT_OK
+from ckpt.controller.errors import EXIT_FAILURE, EXIT_INCOMPATIBLE, EXIT_OK, LaunchFailed, UsageError
 
 _WIDTH = 110
 _REFUSALS_SHOWN = 5
@@ -26,6 +27,8 @@ _WARNING = (
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Exit code 0: healthy; 1: problems; 2: no such program; 13: this interpreter cannot be imaged."""
+    if arguments.hosts or arguments.hostfile or arguments.engine not in (None, "local"):
+        return _doctor_of_hosts(arguments)
     from ckpt.controller.doctor.trial import Options, try_program
 
     command = Command.parse(arguments.program).complete()
@@ -115,3 +118,99 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
 def _refusal_text(row: Mapping[str, Any]) -> str:
     where = f" at {row['where']}" if row["where"] else ""
     return f"{row['share']:.1%} not, for {row['longest_s']:.2f} s at most: {row['reason']}{where}"
+
+
+_EXAMINE_LIMIT_S = 120.0
+_LOST = {
+    "ssh": "a host that is lost costs nothing but its ranks",
+    "command": "what a lost host costs is the engine's: `mpiexec` of MPICH ends all, a command for each host nothing else",
+    "slurm": "with --no-kill (`ckpt submit` gives it) a lost node costs nothing but its ranks; else Slurm ends the job",
+}
+
+
+def _doctor_of_hosts(arguments: argparse.Namespace) -> int:
+    """Start an agent on each host, and say what holds there. Exit code 0: all hosts can be used; 1: problems."""
+    import shutil
+    import tempfile
+
+    if arguments.program:
+        raise UsageError("a program is tried on this host: leave the program out, or --hosts and --engine")
+    directory = tempfile.mkdtemp(prefix="ckpt-doctor-", dir=arguments.directory or ".")
+    try:
+        found = _examine_hosts(arguments, os.path.realpath(directory))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    text = [*found["hosts"].values(), *(f"problem: {each}" for each in found["problems"])]
+    text += [f"note: {each}" for each in found["notes"]]
+    code = EXIT_FAILURE if found["problems"] else EXIT_OK
+    count = len(found["problems"])
+    ok = "all hosts can be used" if not count else "1 problem" if count == 1 else f"{count} problems"
+    show(
+        {**found, "ok": not found["problems"], "exit_code": code},
+        "\n".join([*text, ok]),
+        as_json=arguments.json,
+    )
+    return code
+
+
+def _examine_hosts(arguments: argparse.Namespace, directory: str) -> dict[str, Any]:
+    import fcntl
+
+    from ckpt.controller.cli import hosts
+    from ckpt.controller.cli.arguments import parse
+    from ckpt.controller.cli.run import DEFAULTS
+    from ckpt.controller.hosts import health
+    from ckpt.controller.hosts.examine import LOCK, MARKER, SEEN, facts_of_host
+    from ckpt.controller.launch.spawning import new_hash_seed, spawn_agent
+    from ckpt.store import JobDirectory
+
+    options = ("hosts", "hostfile", "engine", "engine_command", "interface", "ports")
+    given = [
+        word
+        for name in options
+        if getattr(arguments, name) is not None
+        for word in ("--" + name.replace("_", "-"), getattr(arguments, name))
+    ]
+    launcher = hosts.launcher(
+        parse(["run", *given]), None, DEFAULTS, spawn_agent(hash_seed=new_hash_seed()), os.getcwd()
+    )
+    marker, problems = os.urandom(8).hex(), []
+    job = JobDirectory.create(os.path.join(directory, "job"), command=["doctor"], size=1)
+    with open(os.path.join(directory, LOCK), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            try:
+                launcher.serve(job_dir=job.path, runtime_dir=directory, generation=1)
+            except LaunchFailed as failure:
+                problems.append(str(failure))
+            with open(os.path.join(directory, MARKER), "w", encoding="utf-8") as file:
+                file.write(marker)
+            launcher.examine(directory, _EXAMINE_LIMIT_S)
+        finally:
+            launcher.close()
+    here = facts_of_host(directory, ".here", "")
+    known = {index: host.node.name for index, host in launcher.fleet.hosts.items()}
+    facts = {
+        known[index]: {**each, "offset_s": each["time"] - came_s, "offset_error_s": 0.5}
+        for index, (each, came_s) in launcher.examined.items()
+    }
+    seen = {name: os.path.exists(os.path.join(directory, SEEN + name)) for name in facts}
+    judged = health.judge(facts, marker=marker, seen=seen, here=here)
+    silent = [host for index, host in launcher.fleet.hosts.items() if index not in launcher.examined]
+    if not problems:
+        problems += [f"host {host.node.name}: {host.reason or 'it has not answered'}" for host in silent]
+    return {
+        "engine": launcher.engine.name,
+        "hosts": {name: _host_line(name, each) for name, each in facts.items()},
+        "facts": facts,
+        "problems": [*problems, *judged.problems],
+        "notes": [*judged.notes, _LOST[launcher.engine.name], *hosts.requeue_note()],
+    }
+
+
+def _host_line(name: str, facts: Mapping[str, Any]) -> str:
+    files = "/".join("unlimited" if limit < 0 else str(limit) for limit in facts["open_files"])
+    return (
+        f"host {name}: reached (it calls itself {facts['node']}) at {facts['address']}; Python {facts['python']}, ckpt "
+        f"{facts['ckpt']}; clock {facts['offset_s']:+.2f} s; open files {files}; /dev/shm {size_text(facts['shm_bytes'])}"
+    )

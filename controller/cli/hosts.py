@@ -1,6 +1,8 @@
 """Ranks on several hosts: the options of `ckpt run` and `restart` for that, and the verb `agent`, which engines run.
 
 Not here: the work (`ckpt.controller.hosts`).
+
+This module is long because the options of jobs on several hosts are defined, read and checked in one place.
 """
 
 from __future__ import annotations
@@ -11,22 +13,38 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ckpt.controller.cli.common import at_least
 from ckpt.controller.errors import UsageError
 from ckpt.transport.records import replace
 
 if TYPE_CHECKING:
+    from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.hosts.slurm import Allocation
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.launch.spawning import Spawned
     from ckpt.controller.service.service import ServiceOptions
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.plan import Node
-    from ckpt.store import JobDirectory
+    from ckpt.store import JobDirectory, LockHandle
 
-__all__ = ["agent", "add_agent", "add_options", "are_several", "launcher", "read_options", "wait_for_leases"]
+__all__ = [
+    "add_agent",
+    "add_options",
+    "agent",
+    "announce",
+    "are_several",
+    "describe",
+    "end_by_themselves",
+    "launcher",
+    "requeue_note",
+    "read_options",
+    "wait_for_leases",
+]
 
 FAULT_DEFAULTS: dict[str, Any] = {"link_timeout": 2.0, "topology": None, "avoid_faulty": "on"}
 _JOIN_LIMIT_S = 60.0
+_SQUEUE_LIMIT_S = 20.0
 _LEASE_BY_DEFAULT_S = 15.0
 
 
@@ -38,8 +56,31 @@ def agent(arguments: argparse.Namespace) -> int:
 
 
 def are_several(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
-    """Does the command line, or else the job, name hosts?"""
-    return bool(arguments.hosts or arguments.hostfile or (job is not None and job.options.get("hosts")))
+    """Does the command line, or else the job, or for a new job the allocation that this is run in, name hosts?"""
+    if arguments.engine == "local":
+        if arguments.hosts or arguments.hostfile:
+            raise UsageError("--engine local is this host alone: leave --hosts out")
+        return False
+    if arguments.engine is not None:
+        return True
+    return bool(arguments.hosts or arguments.hostfile or _saved_hosts(job) or _is_slurms(arguments, job))
+
+
+def _saved_hosts(job: JobDirectory | None) -> str | None:
+    return None if job is None else job.options.get("hosts")
+
+
+def _is_slurms(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
+    """Is Slurm the engine? Without a word of the user it is that for a new job in an allocation of several nodes."""
+    if arguments.engine is not None or arguments.hosts or arguments.hostfile:
+        return bool(arguments.engine == "slurm")
+    if job is not None:
+        return bool(job.options.get("engine") == "slurm")
+    if not os.environ.get("SLURM_JOB_ID") or getattr(arguments, "redundancy", 1) > 1:
+        return False
+    from ckpt.controller.hosts.slurm import node_count
+
+    return node_count(os.environ) > 1
 
 
 def read_options(
@@ -49,8 +90,47 @@ def read_options(
     it is to be saved. Raises UsageError for what cannot be used."""
     from ckpt.controller.hosts import hostlist
     from ckpt.controller.hosts.addresses import own_address
-    from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.lease import LEAST_LEASE_NS
+
+    if arguments.files is None:
+        arguments.files = "off"  # what ranks have changed on another host could not be put back from here
+    if _is_slurms(arguments, job):
+        if arguments.hosts or arguments.hostfile or arguments.engine_command:
+            raise UsageError(
+                "--engine slurm has its hosts from the allocation: leave --hosts and --engine-command out"
+            )
+        arguments.engine = "slurm"
+        nodes = _allocation().nodes
+    else:
+        nodes = _named_hosts(arguments, job)
+    options = {**defaults, **({} if job is None else job.options)}
+    options |= {name: given for name in defaults if (given := getattr(arguments, name, None)) is not None}
+    hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
+    if options["lease"] * 1e9 < LEAST_LEASE_NS:
+        raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
+    if arguments.topology is not None:
+        arguments.topology = options["topology"] = os.path.abspath(arguments.topology)
+        if not os.path.isfile(arguments.topology):
+            raise UsageError(f"--topology {arguments.topology}: no such file")
+    if options["interface"] is not None:
+        own_address(options["interface"])
+    if options["ports"] is not None:
+        hostlist.check_ports(options["ports"], nodes)
+    if options["files"] != "off":
+        raise UsageError(
+            "--files is for ranks on one host (--engine local); on several leave it out, or say off"
+        )
+    if options["on_failure"] == "continue":
+        raise UsageError(
+            "--on-failure continue is for ranks on one host (--engine local); on several leave it out"
+        )
+    _engine(options)
+    return nodes, options
+
+
+def _named_hosts(arguments: argparse.Namespace, job: JobDirectory | None) -> list[Node]:
+    """The hosts of `--hosts` or `--hostfile`, which is put there as it is to be saved, or else of the job."""
+    from ckpt.controller.hosts import hostlist
 
     if arguments.hosts is not None:
         if arguments.hostfile is not None:
@@ -64,26 +144,43 @@ def read_options(
             raise UsageError(f"--hostfile {arguments.hostfile}: {error}") from None
         arguments.hosts = hostlist.text_of(hostlist.of_file(text, arguments.hostfile))
         arguments.hostfile = None
-    if arguments.files is None:
-        arguments.files = "off"  # what ranks have changed on another host could not be put back from here
-    options = {**defaults, **({} if job is None else job.options)}
-    options |= {name: given for name in defaults if (given := getattr(arguments, name)) is not None}
-    nodes = hostlist.of_text(options["hosts"])
-    hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
-    Engine(options["engine_command"])
-    if options["lease"] * 1e9 < LEAST_LEASE_NS:
-        raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
-    if arguments.topology is not None:
-        arguments.topology = options["topology"] = os.path.abspath(arguments.topology)
-        if not os.path.isfile(arguments.topology):
-            raise UsageError(f"--topology {arguments.topology}: no such file")
-    if options["interface"] is not None:
-        own_address(options["interface"])
-    if options["files"] != "off":
-        raise UsageError("--files is for ranks on one host; with --hosts leave it out, or say off")
-    if options["on_failure"] == "continue":
-        raise UsageError("--on-failure continue is for ranks on one host; with --hosts leave it out")
-    return nodes, options
+    hosts = arguments.hosts or _saved_hosts(job)
+    if hosts is None:
+        raise UsageError(f"--engine {arguments.engine}: on which hosts? --hosts or --hostfile")
+    return hostlist.of_text(hosts)
+
+
+def _allocation() -> Allocation:
+    """The allocation of Slurm that this process is in, without nodes that it has lost. Raises UsageError."""
+    import subprocess
+
+    from ckpt.controller.hosts import slurm
+
+    allocation = slurm.allocation_of(os.environ)
+    words = ["squeue", "--noheader", f"--jobs={allocation.job}", "--format=%N"]
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=_SQUEUE_LIMIT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        present = slurm.hosts_of(done.stdout.strip())
+    except (OSError, subprocess.SubprocessError, UsageError):
+        return allocation  # `srun` says what is wrong
+    return slurm.allocation_of(os.environ, present)
+
+
+def _engine(options: Mapping[str, Any]) -> Engine:
+    """The engine that these options name. Raises UsageError."""
+    from ckpt.controller.hosts import slurm
+    from ckpt.controller.hosts.engine import AGENT, Engine
+
+    if options["engine"] != "slurm":
+        return Engine.of_template(options["engine_command"])
+    return Engine(slurm.step_words(_allocation(), AGENT), name="slurm", naming=slurm.NAMING)
 
 
 def launcher(
@@ -94,15 +191,15 @@ def launcher(
     cwd: str,
 ) -> HostsLauncher:
     """The launcher for several hosts. Raises UsageError."""
-    from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.launcher import HostsLauncher
 
     nodes, options = read_options(arguments, job, defaults)
     return HostsLauncher(
         nodes,
-        engine=Engine(options["engine_command"]),
+        engine=_engine(options),
         lease_ns=round(options["lease"] * 1e9),
         interface=options["interface"],
+        ports=options["ports"],
         limit_s=_JOIN_LIMIT_S,
         cwd=cwd,
         spawned=spawned,
@@ -129,47 +226,122 @@ def with_faults(
     return replace(options, faults=faults, rank_options={**options.rank_options, **link})
 
 
-def wait_for_leases(
-    job: JobDirectory, history: History, say: Callable[[str], None], *, is_known: bool
+def announce(
+    arguments: argparse.Namespace,
+    job: JobDirectory,
+    lock: LockHandle,
+    launcher: LocalLauncher | HostsLauncher,
+    say: Callable[[str], None],
 ) -> None:
-    """Wait until no host can have a lease from the controller before this one, which was killed. `is_known`: the event log
-    could be read; else the lease is the one that the job was started with."""
-    from ckpt.controller.hosts.lease import margin_ns
+    """Let the launcher watch the journal. Say, and write down for `ckpt status`, on which hosts of which engine the job is,
+    and how it goes on when it is stopped (`--goes-on`). Raises LockLost, StorageFailed."""
+    fields: dict[str, Any] = {}
+    if (fleet := getattr(launcher, "fleet", None)) is not None:
+        from ckpt.controller.hosts import hostlist, tenure
 
-    lease_s = history.lease_s
+        hosts = hostlist.text_of([host.node for host in fleet.hosts.values()])
+        fields |= {"engine": launcher.engine.name, "hosts": hosts}  # type: ignore[union-attr]
+        if lock.journal is not None:
+            launcher.keep_watch(lock.journal)  # type: ignore[union-attr]
+            fields |= {"generation": lock.generation, "tenure_s": tenure.patience_ns(fleet.lease_ns) / 1e9}
+    number = os.environ.get("SLURM_JOB_ID")
+    if number is not None:
+        fields |= {"slurm_job": number, "requeued": int(os.environ.get("SLURM_RESTART_COUNT") or 0)}
+    if arguments.goes_on is not None:
+        fields["goes_on"] = arguments.goes_on
+    if fields:
+        job.events.append("engine", **fields)
+        if number is not None or arguments.goes_on is not None:
+            say(describe(fields))
+
+
+def describe(fields: Mapping[str, Any]) -> str:
+    """The event `engine` in words."""
+    parts = []
+    if "slurm_job" in fields:
+        again = f", queued again {fields['requeued']} times" if fields.get("requeued") else ""
+        parts.append(f"Slurm job {fields['slurm_job']}{again}")
+    if "hosts" in fields:
+        parts.append(f"{fields['hosts']} ({fields['engine']})")
+    if "goes_on" in fields:
+        parts.append(f"stopped before its end: {fields['goes_on']}")
+    return "; ".join(parts)
+
+
+def requeue_note() -> list[str]:
+    """In an allocation: may its job be queued again?"""
+    number = os.environ.get("SLURM_JOB_ID")
+    if number is None:
+        return []
+    import subprocess
+
+    try:
+        words = ["scontrol", "show", "job", number]
+        shown = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=_SQUEUE_LIMIT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return [f"whether Slurm job {number} may be queued again is not known: {error}"]
+    may = "may" if "Requeue=1" in shown else "may not"
+    return [f"Slurm job {number} {may} be queued again"]
+
+
+def end_by_themselves(lock: LockHandle, history: History) -> bool:
+    """Do all ranks of the controller before this one end by themselves, wherever it is and whether or not it lives, because
+    it renews leases only while it is the job's controller? `history`: of the whole log."""
+    engine = history.engine or {}
+    return engine.get("generation") == lock.found.generation and "tenure_s" in engine and history.lease_s > 0
+
+
+def wait_for_leases(
+    job: JobDirectory,
+    lock: LockHandle,
+    history: History,
+    say: Callable[[str], None],
+    *,
+    is_known: bool,
+    may_live: bool,
+) -> None:
+    """Wait until no host can have a lease from the controller before this one, which did not end in good order.
+
+    `is_known`: the event log could be read; else the lease is the one that the job was started with. `may_live`: that
+    controller is on another host, and may still renew leases. Call it before this host is recorded as the job's: if this
+    process dies meanwhile, the next one has to wait for the same controller."""
+    from ckpt.controller.hosts.tenure import wait_ns
+
+    lease_s, tenure_s = history.lease_s, 0.0
     if not is_known and job.options.get("hosts"):
         lease_s = max(lease_s, float(job.options.get("lease", _LEASE_BY_DEFAULT_S)))
+    if may_live and history.engine is not None:
+        tenure_s = float(history.engine.get("tenure_s", 0.0))
     if lease_s:
-        wait_s = lease_s + margin_ns(round(lease_s * 1e9)) / 1e9
+        wait_s = wait_ns(round(lease_s * 1e9), round(tenure_s * 1e9)) / 1e9
         say(
             f"waiting {wait_s:.1f} s: by then the hosts of the controller before this one have ended their ranks"
         )
-        job.events.append("waiting-for-leases", s=wait_s)
+        job.events.append("waiting-for-leases", s=wait_s, generation=lock.generation)
         time.sleep(wait_s)
 
 
 def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]) -> None:
     """The options for several hosts. `seconds`: the type of a duration."""
+    add_engine_options(parser)
     add = parser.add_argument
     add(
-        "--hosts",
-        metavar="HOST:N,…",
-        help="run the ranks on these hosts, up to N on each (1 without a number); more hosts than needed are spares",
+        "--max-starts",
+        type=at_least(1),
+        metavar="K",
+        help="end with code 14 where the last K starts have brought no new checkpoint (for scripts that start a job again)",
     )
     add(
-        "--hostfile",
-        metavar="FILE",
-        help="the same from a file: a host in each line (HOST, HOST:N or HOST slots=N)",
-    )
-    add(
-        "--engine-command",
-        metavar="COMMAND",
-        help="how a command is run on a host, with {host} and {agent} in it (default: ssh)",
-    )
-    add(
-        "--interface",
-        metavar="NAME|NETWORK",
-        help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16)",
+        "--goes-on",
+        metavar="TEXT",
+        help="for batch scripts: how the job goes on when it is stopped before its end; `ckpt status` shows it",
     )
     add(
         "--lease",
@@ -195,12 +367,51 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
     )
 
 
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Those that say which hosts, and how they are reached."""
+    add = parser.add_argument
+    add(
+        "--hosts",
+        metavar="HOST:N,…",
+        help="run the ranks on these hosts, up to N on each (1 without a number); more hosts than needed are spares",
+    )
+    add(
+        "--engine",
+        choices=("local", "ssh", "slurm"),
+        help="local: all ranks on this host; ssh: on --hosts; slurm: on the nodes of the allocation (default in one of "
+        "several nodes)",
+    )
+    add(
+        "--hostfile",
+        metavar="FILE",
+        help="the same from a file: a host in each line (HOST, HOST:N or HOST slots=N)",
+    )
+    add(
+        "--engine-command",
+        metavar="COMMAND",
+        help="how {agent} is run on a {host}, or once on each of {hosts}: mpiexec -n {hosts} -ppn 1 {agent} (default: ssh)",
+    )
+    add(
+        "--interface",
+        metavar="NAME|NETWORK",
+        help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16)",
+    )
+    add(
+        "--ports",
+        metavar="A-B",
+        help="the job listens at these ports only: one for each rank, one for each host, one for `ckpt run` (default: any)",
+    )
+
+
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """The options of the verb `agent`; only engines use them."""
-    texts = ("--job", "--job-id", "--host", "--controller", "--cwd", "--entry")
-    for name in texts:
+    for name in ("--job", "--job-id", "--controller", "--cwd", "--entry"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
-    for name in ("--index", "--hosts", "--generation", "--hash-seed"):
+    for name in ("--host", "--among", "--naming"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
+    for name in ("--hosts", "--generation", "--hash-seed"):
         parser.add_argument(name, required=True, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lease", required=True, type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--interface", help=argparse.SUPPRESS)
+    for name in ("--interface", "--ports"):
+        parser.add_argument(name, help=argparse.SUPPRESS)

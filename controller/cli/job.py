@@ -10,7 +10,7 @@ import os
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli import redundancy
+from ckpt.controller.cli import hosts, redundancy
 from ckpt.controller.cli.common import find_job, show, size_text
 from ckpt.controller.errors import EXIT_DAMAGED, EXIT_FAILURE, EXIT_NO_SUCH_JOB, EXIT_OK, NoSuchJob
 from ckpt.controller.launch.whereabouts import agent_lives, clear, location_of, runtime_of
@@ -146,6 +146,7 @@ def describe(job: JobDirectory, history: History, live: dict[str, Any] | None) -
             }
             for rank, record in sorted(history.ranks.items())
         ],
+        "engine": history.engine,
         "files": _files(job, history, live),
         "redundancy": _redundancy(job),
         "fault": history.fault,
@@ -230,6 +231,8 @@ def render(fields: dict[str, Any]) -> str:
         epoch, reason = list(fields["burnt"].items())[-1]
         out.append(f"burnt      {fields['burnt_rounds']}, the last: epoch {epoch}: {reason}")
     out.append(f"restarts   {fields['restarts']} (incarnation {fields['incarnation']})")
+    if fields["engine"] is not None:
+        out.append(f"engine     {hosts.describe(fields['engine'])}")
     if "log" in fields:
         out.append(f"log        {fields['log']}")
     if fields["fault"] is not None:

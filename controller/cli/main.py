@@ -23,10 +23,12 @@ TYPE_CHECKING = False  # what typing has, without importing it
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from typing import Any
 
 _VERBS = {
     "run": ("run", "run"),
     "restart": ("run", "restart"),
+    "submit": ("submit", "submit"),
     "checkpoint": ("job", "checkpoint"),
     "stop": ("job", "stop"),
     "status": ("job", "status"),
@@ -57,10 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[0] == "run":
             early_agent = _spawn_early(options, program)
         words = [words[0], *options]
+    rest: dict[str, Any] = {}
     try:
         from ckpt.controller.cli.arguments import parse
 
+        if words[:1] == ["submit"]:
+            try:
+                words, program, rest = _words_of_submit(words[1:])
+            except ControllerError as error:
+                return _report(error, error.exit_code, "--json" in words)
         parsed = parse(words)
+        vars(parsed).update(rest)
         parsed.program, parsed.early_agent = program, early_agent
         code = _run_verb(parsed)
     finally:
@@ -69,6 +78,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and parsed.verb in ("run", "restart"):
         _exit_process(code)
     return code
+
+
+def _words_of_submit(words: list[str]) -> tuple[list[str], list[str], dict[str, Any]]:
+    """The words of the verb itself, those of the program, and the options for `ckpt run` and for sbatch."""
+    from ckpt.controller.cli.submit import divided
+    from ckpt.controller.hosts.batch import FLAGS
+
+    options, program = split_program(words, flags.NAMES | FLAGS | {"--dry-run"})
+    own, run, sbatch = divided(options)
+    return ["submit", *own], program, {"run": run, "sbatch": sbatch}
 
 
 def _fill_streams() -> None:

@@ -74,6 +74,7 @@ def check(arguments: argparse.Namespace) -> None:
         ),
         "--files": (arguments.files is not None, "a program with replicas may not write files"),
         "--hosts": (arguments.hosts is not None, "replicas are processes of one host yet"),
+        "--engine": (arguments.engine not in (None, "local"), "replicas are processes of one host yet"),
         "--hostfile": (arguments.hostfile is not None, "replicas are processes of one host yet"),
     }
     for name, (given, why) in refused.items():

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli import hosts, redundancy
+from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import Command
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
@@ -47,9 +46,11 @@ DEFAULTS: dict[str, Any] = {
     "files": "auto",
     "files_limit": 1 << 30,
     "redundancy": 1,
+    "engine": None,
     "hosts": None,
     "engine_command": None,
     "interface": None,
+    "ports": None,
     "lease": 15.0,
     **hosts.FAULT_DEFAULTS,
 }
@@ -95,6 +96,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         raise UsageError("the working directory has been removed: change to one that is there") from None
     try:
         from ckpt.controller.cli import scripts
+        from ckpt.controller.cli.common import new_directory
         from ckpt.controller.launch.whereabouts import new_location
         from ckpt.store import JobDirectory, JobExists
         from ckpt.store.job.lock import Life
@@ -104,7 +106,7 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
         }
         try:
             job, lock_fd = JobDirectory.create_locked(
-                arguments.job or _new_directory(command),
+                arguments.job or new_directory(command.name),
                 command=command.words,
                 size=arguments.ranks or 1,
                 options={
@@ -163,15 +165,6 @@ def _matching_interpreter(job: JobDirectory, *, size: int | None, command: Comma
     return interpreter
 
 
-def _new_directory(command: Command) -> str:
-    from ckpt.controller.cli.common import DEFAULT_ROOT
-
-    name = command.words[1] if command.words[0] == "-m" else os.path.basename(command.script or "code")
-    name = name.removesuffix(".py")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return os.path.join(DEFAULT_ROOT, f"{name}-{stamp}-{os.getpid()}")
-
-
 def _continue_job(
     job: JobDirectory,
     epoch: int | None,
@@ -180,7 +173,7 @@ def _continue_job(
     *,
     or_start: bool,
 ) -> int:
-    from ckpt.controller.launch.whereabouts import claim, clear
+    from ckpt.controller.launch.whereabouts import claim, clear, is_away
     from ckpt.controller.supervision import past
     from ckpt.controller.supervision.history import finished_code
     from ckpt.undo.selection.patterns import is_recorded
@@ -192,6 +185,7 @@ def _continue_job(
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
             job.events.append("result-reported", exit_code=code)
             return code
+        submit.check_starts(history, arguments.max_starts)
         reporter = _reporter(job, arguments)
         lines = _usable_lines(job, lock, epoch, reporter, or_start=or_start)
         if not lines.epochs and not or_start:
@@ -200,7 +194,8 @@ def _continue_job(
             )
         if is_recorded(_option(job, arguments, "files")):
             lines = _lines_with_files(job, lines, reporter, required=epoch is not None)
-        ended = clear(job, lock, history, arguments.fenced)
+        leased = trouble is None and hosts.end_by_themselves(lock, history)
+        ended = clear(job, lock, history, arguments.fenced, leased=leased)
         if trouble is not None:
             reporter.say(past.begin_anew(job, history, trouble))
         if ended:
@@ -208,13 +203,16 @@ def _continue_job(
             if trouble is None:
                 # They committed nothing meanwhile (only a controller commits), but the log grew.
                 history, _ = past.known(job, lock.record)
+        if hosts.are_several(arguments, job):
+            hosts.read_options(arguments, job, DEFAULTS)  # what cannot be is refused before the wait
+        if lock.found.location is not None:  # the controller before this one did not end in good order
+            away = leased and arguments.fenced is None and is_away(job, lock)
+            hosts.wait_for_leases(job, lock, history, reporter.say, is_known=trouble is None, may_live=away)
         claim(job, lock)
         directory = _directory_of(job, arguments)
         spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
         launcher = _launcher(spawned, directory, arguments, job)
         try:
-            if lock.found.location is not None:  # the controller before this one did not end in good order
-                hosts.wait_for_leases(job, history, reporter.say, is_known=trouble is None)
             return _drive(job, lock, launcher, arguments, history, lines, new=False)
         finally:
             launcher.close()
@@ -337,6 +335,7 @@ def _drive(
         generation=lock.generation,
         lines=lines.epochs,
     )
+    hosts.announce(arguments, job, lock, launcher, reporter.say)
     options = _options(job, arguments, new=new)
     options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
     if lines:

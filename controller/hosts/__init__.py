@@ -1,1 +1,1 @@
-"""Ranks on several hosts: an agent on each, started by an engine (ssh, or any command), that dials in to the controller."""
+"""Ranks on several hosts: an agent on each, started by an engine (ssh, Slurm, …), that dials in to the controller."""

@@ -18,15 +18,18 @@ import os
 import platform
 import select
 import shutil
+import socket
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from ckpt.controller.errors import LaunchFailed
-from ckpt.controller.hosts.addresses import own_address
+from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.orphan import start_the_job_again
 from ckpt.controller.hosts.routes import Door, knock, twice
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
@@ -55,15 +58,39 @@ def agent(arguments: argparse.Namespace) -> int:
         raise LaunchFailed(
             f"host {os.uname().nodename} has no directory {arguments.cwd}: the program runs there on all hosts"
         )
-    return _HostAgent(job, arguments).run()
+    if arguments.among is not None:
+        names = arguments.among.split(",")
+        arguments.host = own_name(names, arguments.naming)
+        arguments.index = names.index(arguments.host) + 1
+    with _only_one(job, arguments):
+        code = _HostAgent(job, arguments).run()
+    if code == EXIT_LEASE_OVER:
+        start_the_job_again(os.environ)
+    return code
+
+
+@contextlib.contextmanager
+def _only_one(job: JobDirectory, arguments: argparse.Namespace) -> Iterator[None]:
+    """Raise LaunchFailed if another agent of this controller is on this host under this name. (An abstract Unix socket is
+    one host's, and goes with its process.)"""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
+        try:
+            mark.bind(f"\0ckpt-{job.job_id}-{arguments.generation}-{arguments.host}")
+        except OSError:
+            raise LaunchFailed(
+                f"host {arguments.host}: another agent of this job is here already: the engine is to start one on each host "
+                "(-ppn 1, --ntasks-per-node=1)"
+            ) from None
+        yield
 
 
 class _HostAgent:
     def __init__(self, job: JobDirectory, arguments: argparse.Namespace) -> None:
-        self.number = arguments.index
+        self.number, self.name = arguments.index, arguments.host
         self.generation = arguments.generation
         self.listen = own_address(arguments.interface, arguments.controller.rpartition(":")[0])
-        self.door = Door(self.listen)
+        self.ports = arguments.ports
+        self.door = Door(self.listen, self.ports)
         self.runtime_dir = make_runtime_directory()
         spawned = spawn_agent(hash_seed=arguments.hash_seed, entry=arguments.entry, cwd=arguments.cwd)
         self.ranks = LocalLauncher(cwd=arguments.cwd, spawned=spawned)
@@ -149,6 +176,8 @@ class _HostAgent:
                 self.lease.answered(int(command["number"]))
             case "knock":
                 threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
+            case "examine":
+                threading.Thread(target=self._examine, args=(command["directory"],), daemon=True).start()
             case "survey":
                 threading.Thread(target=self._survey, args=(command,), daemon=True).start()
             case "start":
@@ -156,7 +185,7 @@ class _HostAgent:
                     {
                         **spec,
                         "runtime_dir": self.runtime_dir,
-                        "listen": self.listen,
+                        "listen": f"{self.listen}:{self.ports or '*'}",
                         "host_number": self.number,
                     }
                     for spec in command["specs"]
@@ -175,6 +204,12 @@ class _HostAgent:
     def _knock(self, doors: dict[str, str]) -> None:
         """In a thread: the lease is to be renewed meanwhile."""
         self._report({"e": "knocked", "failed": knock(doors)})
+
+    def _examine(self, directory: str) -> None:
+        """In a thread, as it may take a while."""
+        from ckpt.controller.hosts.examine import facts_of_host
+
+        self._report({"e": "examined", "facts": facts_of_host(directory, self.name, self.listen)})
 
     def _survey(self, command: dict[str, Any]) -> None:
         failed = twice(command["doors"], float(command["limit_s"]))

@@ -1,11 +1,14 @@
-"""Engines start one command on a host. (driver)
+"""Engines start the agents of a job on its hosts: one command for each host, or one command for all of them. (driver)
 
     ssh        `ssh -o BatchMode=yes HOST COMMAND`: the system's ssh, with the user's configuration, agents and jump hosts
     command    --engine-command 'rsh {host} {agent}': any command that runs another one on a named host and ends with it.
                What is called ssh or rsh gives its words to a shell: so they are quoted for it
+               --engine-command 'mpiexec -n {hosts} -ppn 1 {agent}': one command that runs another one once on each host.
+               An agent that it starts finds out by itself which of the hosts it is on (`addresses.own_name`)
+    slurm      one step of the allocation with a task for each node (`slurm.py`)
 
 A command runs in a session of its own, so that Ctrl-C in the terminal of `ckpt run` does not end it. Its standard input is
-empty; what it prints goes to `JOB/output/host-NAME.log`.
+empty; what it prints goes to `JOB/output/host-NAME.log`, or `JOB/output/hosts.log`.
 
 What becomes of an engine's command proves nothing about the host: a killed ssh client leaves the remote command running.
 """
@@ -17,24 +20,27 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ckpt.controller.errors import LaunchFailed, UsageError
 from ckpt.store.disk.privacy import open_regular
 
-__all__ = ["Engine", "Started"]
+__all__ = ["AGENT", "Engine", "Started"]
 
+AGENT = "{agent}"
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 {host} {agent}"
 _SHELLS = ("ssh", "rsh")
 _TAIL_BYTES = 1500
+_TERM_PATIENCE_S = 3.0
 
 
 class Started:
-    """The command that was started for one host."""
+    """A command that was started for one host, or (`is_shared`) for all hosts."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log_path: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log_path: str, *, is_shared: bool = False) -> None:
         self.process = process
         self.log_path = log_path
+        self.is_shared = is_shared
 
     def end(self) -> str | None:
         """How the command has ended, with the end of what it printed; None: it runs."""
@@ -42,18 +48,29 @@ class Started:
         if status is None:
             return None
         how = f"exit code {status}" if status >= 0 else f"signal {-status}"
+        said = self.said()
+        return f"the engine's command ended with {how}" + (f": {said}" if said else "")
+
+    def said(self) -> str:
+        """The end of what the command, and the agents that it has started, have printed."""
         try:
             with open(self.log_path, "rb") as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
-                said = log.read().decode(errors="replace").strip()
+                return log.read().decode(errors="replace").strip()
         except OSError:
-            said = ""
-        return f"the engine's command ended with {how}" + (f": {said}" if said else "")
+            return ""
 
     def stop(self, patience_s: float) -> None:
-        """Wait for the command's end, at most so long; then kill it and its process group."""
+        """Wait for the command's end, at most so long; then kill it and its process group.
+
+        A command for all hosts is asked to end first (SIGTERM): so it ends what is left of its agents. Idempotent.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience_s)
+        if self.is_shared and self.process.poll() is None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                self.process.terminate()
+                self.process.wait(_TERM_PATIENCE_S)
         if self.process.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -61,32 +78,62 @@ class Started:
 
 
 class Engine:
-    """`template`: the command, with {host} and {agent}; None: ssh. Raises UsageError for one that lacks them."""
+    """`words`: the command, with {agent} and {host} or {hosts} in it. `name`: for people and the event log.
 
-    def __init__(self, template: str | None) -> None:
+    `naming`: the environment variable with the host's name in the agents that one command for all hosts starts; None: they
+    find out by themselves.
+    """
+
+    def __init__(self, words: Sequence[str], *, name: str, naming: str | None = None) -> None:
+        self.words = list(words)
+        self.name = name
+        self.naming = naming
+        self.is_ssh = bool(self.words) and os.path.basename(self.words[0]) in _SHELLS
+        self.is_shared = not any("{host}" in word for word in self.words)
+
+    @classmethod
+    def of_template(cls, template: str | None) -> Engine:
+        """The engine of `--engine-command`; None: ssh. Raises UsageError for one that lacks a word it needs."""
         try:
-            self.words = shlex.split(_SSH if template is None else template)
+            words = shlex.split(_SSH if template is None else template)
         except ValueError as error:
             raise UsageError(f"--engine-command {template!r}: {error}") from None
-        self.is_ssh = bool(self.words) and os.path.basename(self.words[0]) in _SHELLS
-        text = " ".join(self.words)
-        if "{hosts}" in text:
+        text = " ".join(words)
+        if ("{host}" in text) == ("{hosts}" in text) or AGENT not in words:
             raise UsageError(
-                "--engine-command with {hosts}, one command for all hosts, is not there yet: use one with {host}, for each"
+                "--engine-command: it has to have {agent} as a word of its own, and {host}, as in 'rsh {host} {agent}', or "
+                "{hosts}, as in 'mpiexec -n {hosts} -ppn 1 {agent}'"
             )
-        if "{host}" not in text or "{agent}" not in self.words:
-            raise UsageError(
-                "--engine-command: it has to have {host}, and {agent} as a word of its own, as in 'rsh {host} {agent}'"
-            )
+        return cls(words, name="ssh" if template is None else "command")
 
-    def start(self, host: str, agent: Sequence[str], log_path: str) -> Started:
-        """Start `agent` on `host`. Raises LaunchFailed."""
+    def start(
+        self, hosts: Mapping[int, str], agent: Callable[[int | None], Sequence[str]], directory: str
+    ) -> dict[int, Started]:
+        """Start the agents of all hosts, given by index. Raises LaunchFailed.
+
+        `agent`: returns the words of the agent of one host, or (None) of whatever host it is started on. `directory`: for
+        what is printed.
+        """
+        if self.is_shared:
+            log = os.path.join(directory, "hosts.log")
+            started = self._start({"{hosts}": str(len(hosts))}, agent(None), log, "the hosts")
+            return dict.fromkeys(hosts, started)
+        return {
+            index: self._start(
+                {"{host}": name}, agent(index), os.path.join(directory, f"host-{name}.log"), f"host {name}"
+            )
+            for index, name in hosts.items()
+        }
+
+    def _start(self, values: Mapping[str, str], agent: Sequence[str], log_path: str, whose: str) -> Started:
         words: list[str] = []
         for word in self.words:
-            if word == "{agent}":
+            if word == AGENT:
                 words += [shlex.join(agent)] if self.is_ssh else agent
             else:
-                words.append(word.replace("{host}", host))
+                for name, value in values.items():
+                    word = word.replace(name, value)
+                words.append(word)
         try:
             log = open_regular(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
@@ -96,5 +143,5 @@ class Engine:
             finally:
                 os.close(log)
         except OSError as error:
-            raise LaunchFailed(f"host {host}: the engine's command cannot be started: {error}") from error
-        return Started(process, log_path)
+            raise LaunchFailed(f"{whose}: the engine's command cannot be started: {error}") from error
+        return Started(process, log_path, is_shared=self.is_shared)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ckpt.controller.errors import UsageError
 from ckpt.controller.supervision.plan import Node
 
-__all__ = ["MOST_HOSTS", "check_size", "of_file", "of_text", "text_of"]
+__all__ = ["MOST_HOSTS", "check_ports", "check_size", "of_file", "of_text", "text_of"]
 
 MOST_HOSTS = 1000
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.@-]*[A-Za-z0-9_])?)(?::(?P<slots>[0-9]+))?")
@@ -50,6 +50,18 @@ def check_size(size: int, nodes: Sequence[Node]) -> None:
     if size > slots:
         raise UsageError(
             f"{size} ranks do not fit into the {slots} slots of {text_of(nodes)}: name more hosts, or more slots (host:N)"
+        )
+
+
+def check_ports(text: str, nodes: Sequence[Node]) -> None:
+    """Raise UsageError unless `text` is a range of ports, A-B, with enough of them for a host, and `ckpt run` on it."""
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]) <= 65535:
+        raise UsageError(f"--ports {text}: give the first and the last one, as in 50000-50100")
+    count, needed = int(found[2]) - int(found[1]) + 1, max(node.slots for node in nodes) + 2
+    if count < needed:
+        raise UsageError(
+            f"--ports {text}: {count} ports; a host needs {needed}: one for each rank, one for its agent, one for `ckpt run`"
         )
 
 

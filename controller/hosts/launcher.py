@@ -4,7 +4,10 @@ Decisions about hosts are the `Fleet`'s; this module has the engine's processes,
 for the interface, and `agent.py` for the other end.
 
 Renewals of leases are answered in the helper thread of the connection: a disk that holds the controller up for longer than a
-lease must not cost the job its hosts.
+lease must not cost the job its hosts. Another thread looks into the journal whether this is the job's controller still
+(`tenure.py`).
+
+This module is long because it joins engine, connection, clock and journal to what the service sees as one launcher.
 """
 
 from __future__ import annotations
@@ -12,20 +15,23 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from ckpt.controller.errors import LaunchFailed
+from ckpt.controller.errors import LaunchFailed, NoHostLeft
 from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.engine import Engine, Started
 from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellEnd, TellFence
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.routes import others_of
+from ckpt.controller.hosts.tenure import Tenure, patience_ns
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
 from ckpt.controller.supervision.plan import Node
-from ckpt.store import JobDirectory
+from ckpt.store import JobDirectory, LockLost, StoreError
+from ckpt.store.job.journal_files import Journal
 from ckpt.transport.errors import AddressError
 from ckpt.transport.wires.hubwire import HubWire
 from ckpt.version import VERSION
@@ -36,6 +42,8 @@ _ATTENTIVE_NS = 200_000_000
 _END_PATIENCE_S = 8.0
 _POLL_S = 0.01
 _ROUTES_LIMIT_S = 15.0
+_LOOKS = 5
+"""So many looks into the journal in the time of one lease."""
 
 
 def now_ns() -> int:
@@ -53,6 +61,7 @@ class HostsLauncher:
         engine: Engine,
         lease_ns: int,
         interface: str | None,
+        ports: str | None = None,
         limit_s: float,
         cwd: str,
         spawned: Spawned,
@@ -60,7 +69,7 @@ class HostsLauncher:
         """`limit_s`: so long an agent has to dial in. `spawned`: names interpreter, hash seed and entry; it is not used."""
         self.fleet = Fleet(nodes, lease_ns=lease_ns)
         self.engine = engine
-        self.interface = interface
+        self.interface, self.ports = interface, ports
         self.limit_s = limit_s
         self.cwd = cwd
         self.hash_seed, self.entry = spawned.hash_seed, spawned.entry
@@ -74,9 +83,16 @@ class HostsLauncher:
         self._events: list[dict[str, Any]] = []
         self._gone: list[str] = []
         self._ended: set[int] = set()
+        self._noted: list[Started] = []
         self._doors: dict[int, str] = {}
         self._knocked: dict[int, dict[str, str]] = {}
         self._version = ""
+        self.examined: dict[int, tuple[dict[str, Any], float]] = {}
+        """By host: its facts, and when they came (`ckpt doctor`)."""
+        self._tenure: Tenure | None = None
+        self._tenure_is_over = False
+        self._lost: LockLost | None = None
+        self._watch = threading.Event()  # set: the watch of the journal is to end
 
     # ---- bringing up -------------------------------------------------------------------------------------
 
@@ -86,7 +102,8 @@ class HostsLauncher:
         self._version = job.python
         address = own_address(self.interface)
         try:
-            wire = HubWire(f"tcp://{address if self.interface else '0.0.0.0'}:*", curve=keys_of(job.key))
+            listen = f"{address if self.interface else '0.0.0.0'}:{self.ports or '*'}"
+            wire = HubWire(f"tcp://{listen}", curve=keys_of(job.key))
         except AddressError as error:
             raise LaunchFailed(str(error)) from error
         port = wire.address.rpartition(":")[2]
@@ -97,31 +114,33 @@ class HostsLauncher:
         fd = self._link.fileno()
         self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
         self._epoll.register(fd, select.EPOLLIN)
-        for index, host in self.fleet.hosts.items():
-            name = host.node.name
-            towards = address if self.interface else self._address_towards(name)
-            words = [self.interpreter.executable, "-P", *self.interpreter.options, "-m", "ckpt", "agent"]
-            words += ["--job", job.path, "--job-id", job.job_id, "--host", name, "--index", str(index)]
-            words += [
-                "--hosts",
-                str(hosts),
-                "--generation",
-                str(generation),
-                "--controller",
-                f"{towards}:{port}",
-            ]
-            words += ["--lease", str(self.fleet.lease_ns / 1e9), "--cwd", self.cwd, "--entry", self.entry]
-            words += ["--hash-seed", str(self.hash_seed)]
-            words += ["--interface", self.interface] if self.interface else []
-            started = self.engine.start(name, words, os.path.join(job.path, "output", f"host-{name}.log"))
-            self._started[index] = started
-            self._pidfds[index] = os.pidfd_open(started.process.pid)
-            self._epoll.register(self._pidfds[index], select.EPOLLIN)
+        common = [*("--job", job.path, "--job-id", job.job_id), *("--hosts", str(hosts))]
+        common += [*("--generation", str(generation)), *("--lease", str(self.fleet.lease_ns / 1e9))]
+        common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
+        common += ["--interface", self.interface] if self.interface else []
+        common += ["--ports", self.ports] if self.ports else []
+        self._start_agents(common, port, os.path.join(job.path, "output"))
         self._await_hosts(job.size)
 
-    def _address_towards(self, name: str) -> str:
-        """The address that the host dials. A name that does not resolve here is no obstacle: an engine may know it."""
-        return own_address(None, name)
+    def _start_agents(self, common: Sequence[str], port: str, directory: str) -> None:
+        """`common`: the options of all agents; `port`: of this process."""
+        names = {index: host.node.name for index, host in self.fleet.hosts.items()}
+
+        def words(index: int | None) -> list[str]:
+            # A name that does not resolve here is no obstacle: an engine may know it.
+            address = own_address(self.interface, names[min(names) if index is None else index])
+            begin = [self.interpreter.executable, "-P", *self.interpreter.options, "-m", "ckpt", "agent"]
+            if index is None:
+                place = ["--among", ",".join(names.values())]
+                place += ["--naming", self.engine.naming] if self.engine.naming else []
+            else:
+                place = ["--host", names[index], "--index", str(index)]
+            return [*begin, *common, *place, "--controller", f"{address}:{port}"]
+
+        self._started = self.engine.start(names, words, directory)
+        for index, started in self._started.items():
+            self._pidfds[index] = os.pidfd_open(started.process.pid)
+            self._epoll.register(self._pidfds[index], select.EPOLLIN)
 
     def _await_hosts(self, size: int) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -129,9 +148,13 @@ class HostsLauncher:
             if time.monotonic() > deadline:
                 for index, host in self.fleet.hosts.items():
                     if host.state == "starting":
+                        started = self._started[index]
                         reason = f"its agent did not dial in within {self.limit_s:g} s"
+                        if started.is_shared and (said := started.said()):
+                            reason += f"; the engine's command and the agents have said: {said}"
                         self._ask(self.fleet.failed, index, reason)
-                        self._started[index].stop(0)
+                        if not started.is_shared:
+                            started.stop(0)
                 break
             self._look()
             time.sleep(_POLL_S)
@@ -157,12 +180,20 @@ class HostsLauncher:
                 there, address = self.fleet.hosts[int(other)].node.name, doors[int(other)].rpartition(":")[0]
                 raise LaunchFailed(
                     f"host {name} cannot reach host {there} at {address}: {reason}. Ranks talk by tcp between all hosts, at "
-                    "any port: open it, or name another network (--interface)"
+                    "any port (or --ports): open it, or name another network (--interface)"
                 )
             if index not in self._knocked:
                 raise LaunchFailed(
                     f"host {name} did not say within {_ROUTES_LIMIT_S:g} s whether it reaches the others"
                 )
+
+    def examine(self, directory: str, limit_s: float) -> None:
+        """Let the hosts look what holds there (`examine.py`); fills `examined`. Waits `limit_s` at most."""
+        self._tell(self._joined(), {"a": "examine", "directory": directory})
+        deadline = time.monotonic() + limit_s
+        while not self.examined.keys() >= set(self._joined()) and time.monotonic() < deadline:
+            self._look()
+            time.sleep(_POLL_S)
 
     def _failures(self) -> str:
         return "; ".join(
@@ -171,10 +202,32 @@ class HostsLauncher:
             if host.state in ("failed", "lost", "fenced")
         )
 
+    def keep_watch(self, journal: Journal) -> None:
+        """From now on look into the journal, and renew leases only as `Tenure` allows. Raises LockLost, StorageFailed."""
+        began_ns = now_ns()
+        journal.check()
+        self._tenure = Tenure(patience_ns(self.fleet.lease_ns), began_ns)
+        threading.Thread(
+            target=self._look_on, args=(journal, self._tenure), name="ckpt-journal", daemon=True
+        ).start()
+
+    def _look_on(self, journal: Journal, tenure: Tenure) -> None:
+        while not self._watch.wait(self.fleet.lease_ns / _LOOKS / 1e9):
+            began_ns = now_ns()
+            try:
+                journal.check()
+            except LockLost as lost:
+                self._lost = lost
+                self._wake()
+                return
+            except StoreError:
+                continue  # it cannot be known now
+            tenure.looked(began_ns)
+
     def nodes(self, size: int) -> list[Node]:
         nodes = self.fleet.nodes()
         if not nodes:
-            raise LaunchFailed(f"no host is left. {self._failures()}")
+            raise NoHostLeft(f"no host is left. {self._failures()}")
         missing = size - sum(node.slots for node in nodes)
         more = -(-missing // len(nodes)) if missing > 0 else 0  # more to a host than its slots
         return [Node(node.name, node.slots + more) for node in nodes]
@@ -237,7 +290,10 @@ class HostsLauncher:
     # ---- events ------------------------------------------------------------------------------------------
 
     def receive(self) -> list[dict[str, Any]]:
+        """Raises LockLost, too: another controller has taken the job over."""
         self._look()
+        if self._lost is not None:
+            raise self._lost
         events, self._events = self._events, []
         if events:
             if self._gone:
@@ -259,20 +315,35 @@ class HostsLauncher:
         for index, started in self._started.items():
             if index in self._pidfds and (how := started.end()) is not None:
                 self._close_pidfd(index)
-                if index not in self._ended:
+                if started.is_shared and self.fleet.hosts[index].state != "starting":
+                    self._note_end(started, how)
+                elif index not in self._ended:
                     self._ask(self.fleet.engine_ended, index, how, now_ns())
+        if self._tenure_is_over:
+            self._tenure_is_over = False
+            self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
         self._ask(self.fleet.tick, now_ns())
+
+    def _note_end(self, started: Started, how: str) -> None:
+        """One command for all hosts has ended: which agents that has ended, their leases say."""
+        if started not in self._noted:
+            self._noted.append(started)
+            self._do([Note("engine-ended", {"reason": how})])
 
     def _packet(self, index: int, packet: dict[str, Any]) -> None:
         match packet.get("e"):
             case "join":
                 problem = self._unfit(packet)
-                if problem is None:
+                if self.fleet.hosts[index].state == "failed":
+                    self._tell([index], {"a": "end", "reason": "it has dialled in too late"})
+                elif problem is None:
                     self._doors[index] = str(packet["door"])
                     self._ask(self.fleet.joined, index, now_ns())
                 else:
                     self._ask(self.fleet.failed, index, problem)
                     self._tell([index], {"a": "end", "reason": problem})
+            case "examined":
+                self.examined[index] = (dict(packet["facts"]), time.time())
             case "knocked":
                 self._knocked[index] = dict(packet["failed"])
             case "surveyed":
@@ -300,6 +371,9 @@ class HostsLauncher:
         return None
 
     def _renewal(self, index: int, number: int) -> bool:
+        if self._tenure is not None and not self._tenure.may_answer(now_ns()):
+            self._tenure_is_over = True
+            return False
         return bool(self.fleet.renewed(index, number, now_ns()))
 
     def _ask(self, method: Callable[..., list[Effect]], *arguments: Any) -> None:
@@ -328,6 +402,7 @@ class HostsLauncher:
     # ---- the end -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        self._watch.set()
         link = self._link
         if link is not None:
             joined = self._joined()
@@ -336,8 +411,10 @@ class HostsLauncher:
             while time.monotonic() < deadline and not self._ended.issuperset(joined):
                 self._look()
                 time.sleep(_POLL_S)
-        for index, started in self._started.items():
-            started.stop(2.0 if index in self._ended else 0.0)
+        for started in dict.fromkeys(self._started.values()):
+            its = [index for index, each in self._started.items() if each is started]
+            started.stop(0.0 if self._ended.isdisjoint(its) else 2.0)
+        for index in self._started:
             self._close_pidfd(index)
         self._started.clear()
         if link is not None:

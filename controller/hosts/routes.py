@@ -15,6 +15,9 @@ import socket
 import time
 from collections.abc import Mapping
 
+from ckpt.controller.errors import LaunchFailed
+from ckpt.transport.wires.zmqsettings import ports_of
+
 __all__ = ["MOST", "Door", "errors_of", "knock", "others_of", "twice"]
 
 MOST = 64
@@ -24,8 +27,17 @@ KNOCK_LIMIT_S = 5.0
 class Door:
     """A listening socket at this host's address."""
 
-    def __init__(self, address: str) -> None:
-        self._socket = socket.create_server((address, 0), backlog=MOST)
+    def __init__(self, address: str, ports: str | None = None) -> None:
+        """`ports`: a range, A-B; None: any port. Raises LaunchFailed: none of them is free."""
+        for port in ports_of(ports or "0"):
+            try:
+                self._socket = socket.create_server((address, int(port)), backlog=MOST)
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        else:
+            raise LaunchFailed(f"host {socket.gethostname()}: none of the ports {ports} is free at {address}")
         self._socket.setblocking(False)
         self.address = f"{address}:{self._socket.getsockname()[1]}"
 

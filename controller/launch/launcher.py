@@ -27,7 +27,7 @@ class Launcher(Protocol):
         ...
 
     def nodes(self, size: int) -> list[Node]:
-        """The hosts on which ranks can be started now, with at least `size` slots in all. Raises LaunchFailed: none."""
+        """The hosts on which ranks can be started now, with at least `size` slots in all. Raises NoHostLeft."""
         ...
 
     def start(self, specs: Sequence[dict[str, Any]]) -> None:

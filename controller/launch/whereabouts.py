@@ -66,16 +66,26 @@ def agent_lives(job: JobDirectory) -> bool:
     return is_locked(job.agent_log_path())
 
 
-def clear(job: JobDirectory, lock: LockHandle, history: History, fenced_host: str | None) -> str:
+def is_away(job: JobDirectory, lock: LockHandle) -> bool:
+    """Was the controller before this one on another host?"""
+    return compare(lock.found.location, this_location(job.path, "")) == "elsewhere"
+
+
+def clear(
+    job: JobDirectory, lock: LockHandle, history: History, fenced_host: str | None, *, leased: bool = False
+) -> str:
     """Make sure that no process of an earlier controller lives. Call it with the lock held.
 
-    `fenced_host`: the host that the user has declared dead. Returns a text for the event log; "" when no process was ended.
+    `fenced_host`: the host that the user has declared dead. `leased`: processes on other hosts end by themselves, and the
+    caller waits for that. Returns a text for the event log; "" when no process was ended.
     Raises JobBusy when processes cannot be ended from here.
     """
     location = lock.found.location
     relation = compare(location, this_location(job.path, ""))
     if relation == "elsewhere":
         assert location is not None
+        if leased and fenced_host is None:
+            return f"taken over from host {location.host}"
         if fenced_host != location.host:
             raise JobBusy(
                 f"{job.path}: the job is on host {location.host} (pid {location.pid}), or was when that was last heard of: "

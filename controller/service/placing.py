@@ -22,7 +22,7 @@ class Placer:
         self._placed: dict[int, str] = {}
 
     def place(self) -> list[plan.Placement]:
-        """Where the ranks are to run now; says which have moved. Raises LaunchFailed: no host is left."""
+        """Where the ranks are to run now; says which have moved. Raises NoHostLeft."""
         placed = plan.place(self._size, self._launcher.nodes(self._size), self._placed)
         before, self._placed = self._placed, {each.rank: each.node for each in placed}
         moved = {rank: node for rank, node in self._placed.items() if before.get(rank, node) != node}

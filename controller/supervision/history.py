@@ -78,6 +78,8 @@ class History:
     ranks: dict[int, RankHistory] = field(default_factory=dict)
     fault: Line | None = None  # the last fault-located
     lease_s: float = 0.0  # of the hosts of the last controller; 0: it had none
+    engine: Line | None = None  # the event `engine` of the last controller
+    starts: int = 0  # of controllers since the last commit
     lines: int = 0
     result_reported: bool = False  # a `ckpt restart` has reported the outcome
     uncovered: dict[int, int] = field(
@@ -162,7 +164,15 @@ def _take(history: History, name: str, line: Line) -> None:
     elif name == "rank-started":
         _take_start(history, line)
     elif name == "controller":
-        history.lease_s = 0.0
+        history.lease_s, history.engine = 0.0, None
+        history.starts += 1
+    elif name == "engine":
+        history.engine = line
+    elif name == "waiting-for-leases" and history.engine is not None and "generation" in line:
+        history.engine = {
+            **history.engine,
+            "generation": line["generation"],
+        }  # its ranks are the last ones still
     elif name == "host-joined":
         history.lease_s = max(history.lease_s, float(line["lease_s"]))
     elif name == "files-not-covered" and isinstance(epoch, int):
@@ -215,6 +225,7 @@ def _take_round(history: History, name: str, epoch: int, line: Line) -> None:
     elif name == "committed":
         history.committed[epoch] = line
         history.commits += 1
+        history.starts = 0
         history.uncovered = {since: count for since, count in history.uncovered.items() if since >= epoch}
     if name in ("round-aborted", "committed") and history.open_round == epoch:
         history.open_round = None

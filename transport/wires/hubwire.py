@@ -20,7 +20,7 @@ import zmq
 
 from ckpt.transport.errors import AddressError, WireClosed
 from ckpt.transport.wires.wire import Frame, ProcessGuard
-from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits
+from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits, bind_one
 
 __all__ = ["HubWire", "SpokeWire"]
 
@@ -97,7 +97,7 @@ class _StarWire:
 
 
 class HubWire(_StarWire):
-    """The wire of rank 0: listens at `tcp://HOST:PORT` (port `*`: any free one). Raises AddressError."""
+    """The wire of rank 0: listens at `tcp://HOST:PORT` (port `*`: any free one; A-B: one of these). Raises AddressError."""
 
     def __init__(self, address: str, *, curve: CurveKeys, limits: ZmqLimits | None = None) -> None:
         super().__init__(zmq.ROUTER, curve, limits)
@@ -105,10 +105,10 @@ class HubWire(_StarWire):
         self._socket.router_mandatory = 1
         self._socket.router_handover = 1
         try:
-            self._socket.bind(address)
-        except zmq.ZMQError as error:
+            bind_one(self._socket.bind, address)
+        except AddressError:
             self.close()
-            raise AddressError(f"cannot listen at {address}: {error}") from error
+            raise
         self._address = bytes(self._socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
     @property

@@ -1,4 +1,4 @@
-"""What a wire over ZeroMQ is made with: the job's CURVE keys, bounds, how many peers fit, and monitors. (driver)
+"""What a wire over ZeroMQ is made with: the job's CURVE keys, bounds, ports, how many peers fit, and monitors. (driver)
 
 A monitor says what becomes of the connections of a socket. Its events carry no error number. CONNECTED has the descriptor of
 the connection; after DISCONNECTED and CLOSED there is none.
@@ -9,15 +9,16 @@ Not here: the sockets (`zmqwire.py`).
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import zmq
 from zmq.utils import z85
 
 from ckpt.compat.accelerators import blake2b
-from ckpt.transport.errors import TooManyConnections
+from ckpt.transport.errors import AddressError, TooManyConnections
 from ckpt.transport.records import dataclass
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "HANDSHAKE_FAILED",
     "CurveKeys",
     "ZmqLimits",
+    "bind_one",
+    "ports_of",
     "read",
     "sockets_of",
     "too_many",
@@ -101,6 +104,31 @@ def too_many(rank: int, connected: int, error: Exception) -> TooManyConnections:
         f"no connection to rank {rank}: {error}. {connected} other ranks are connected. This process may open {soft} files "
         f"(`ulimit -n`; here at most {hard}); a connection needs 3 of them, or 5 over tcp",
     )
+
+
+def ports_of(text: str) -> Iterator[str]:
+    """The ports of `*` (any), `5000`, or `5000-5100`: of a range all, from another one in each process on."""
+    first, dash, last = text.partition("-")
+    if not dash:
+        yield text
+        return
+    low, count = int(first), int(last) - int(first) + 1
+    for step in range(count):
+        yield str(low + (os.getpid() + step) % count)
+
+
+def bind_one(bind: Callable[[str], object], address: str) -> None:
+    """Bind at `tcp://HOST:PORTS` (see `ports_of`), at the first port that is free. Raises AddressError."""
+    host, _, ports = address.rpartition(":")
+    for port in ports_of(ports):
+        try:
+            bind(f"{host}:{port}")
+        except zmq.ZMQError as error:
+            if error.errno != errno.EADDRINUSE or "-" not in ports:
+                raise AddressError(f"cannot listen at {host}:{port}: {error}") from error
+        else:
+            return
+    raise AddressError(f"cannot listen at {host}: none of the ports {ports} is free")
 
 
 def watch(

@@ -61,6 +61,7 @@ from ckpt.transport.wires.zmqsettings import (
     HANDSHAKE_FAILED,
     CurveKeys,
     ZmqLimits,
+    bind_one,
     read,
     sockets_of,
     too_many,
@@ -185,12 +186,9 @@ class ZmqWire:
         self._senders[rank] = partial(backend.Socket.send, peer)
 
     def listen_also(self, address: str) -> str:
-        """Listen at `address`, too; return it with its port. Raises AddressError."""
+        """Listen at `address`, too (its port may be a range, A-B); return it with its port. Raises AddressError."""
         self._check_usable()
-        try:
-            self._inbox.bind(address)
-        except zmq.ZMQError as error:
-            raise AddressError(f"cannot listen at {address}: {error}") from error
+        bind_one(self._inbox.bind, address)
         return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
     def descriptor(self, rank: int) -> int | None:

@@ -60,6 +60,7 @@ _HINT: Final = "hint"
 _STEPS_MAX: Final = 1_000_000
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What file systems without links answer to link(2)."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass
@@ -94,6 +95,27 @@ class Journal:
                 os.path.join(self.path, JOURNAL, journal_name(number)),
                 FileExistsError(errno.EEXIST, "a record that had failed is there"),
             )
+
+    def check(self) -> None:
+        """Look whether another controller has taken over. It would have written the record behind this one's last.
+
+        A network file system remembers that a name was absent until it sees that the directory has changed: so a file is
+        created first, or on a full disk the directory's times are set. Raises LockLost: it has; StorageFailed and
+        RecordDamaged: it cannot be known.
+        """
+        directory = os.path.join(self.path, JOURNAL)
+        try:
+            PendingFile(self.fs, directory, "touch").drop()
+        except StorageFailed as failure:
+            if not isinstance(failure.__cause__, OSError) or failure.__cause__.errno not in _FULL:
+                raise
+            try:
+                self.fs.touch_directory(directory)
+            except OSError as error:
+                raise StorageFailed("utime", directory, error) from error
+        found = read_journal(self.path, self.key, self.job_id, self.fs, self.next_number)
+        if found is not None and found[0].generation > self.position.generation:
+            raise _superseded(self, found[0])
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove these records of commits, of lines that are gone. Raises StorageFailed.
@@ -163,11 +185,7 @@ def _run(journal: Journal, append: Append) -> Position:
             case Done(position=position):
                 return position
             case Superseded(by=by):
-                raise LockLost(
-                    f"generation {by.generation} has taken the job ({by.contact or 'unknown'})",
-                    path=os.path.join(journal.path, JOURNAL, journal_name(by.number)),
-                    hint="Another controller serves the job: this one must stop.",
-                )
+                raise _superseded(journal, by)
             case Broken(number=number):
                 raise RecordDamaged(
                     "the journal does not continue here",
@@ -177,6 +195,14 @@ def _run(journal: Journal, append: Append) -> Position:
             case _:
                 step = append.handle(_answer(journal, step))
     raise RecordDamaged("the journal has no end", path=os.path.join(journal.path, JOURNAL))
+
+
+def _superseded(journal: Journal, by: JournalRecord) -> LockLost:
+    return LockLost(
+        f"generation {by.generation} has taken the job ({by.contact or 'unknown'})",
+        path=os.path.join(journal.path, JOURNAL, journal_name(by.number)),
+        hint="Another controller serves the job: this one must stop.",
+    )
 
 
 def _answer(journal: Journal, action: Action) -> Event:

@@ -28,7 +28,7 @@ def job(tmp_path: Path) -> JobDirectory:
 def launcher_of(tmp_path: Path, command: str, limit_s: float = 60.0) -> HostsLauncher:
     return HostsLauncher(
         [Node("a", 1), Node("b", 1)],
-        engine=Engine(command),
+        engine=Engine.of_template(command),
         lease_ns=LEASE_NS,
         interface="lo",
         limit_s=limit_s,

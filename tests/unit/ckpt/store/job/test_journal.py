@@ -98,6 +98,39 @@ def test_a_controller_that_was_superseded_commits_nothing(job: JobDirectory, at:
     assert [line.control.generation for line in list_lines(job) if line.control] == [2]
 
 
+class Refusing(WithoutFlock):
+    """Creates no files."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def create(self, path: str, *, direct: bool = False) -> int:
+        raise OSError(self.number, os.strerror(self.number), path)
+
+
+def test_a_controller_that_looks_finds_the_one_that_has_taken_over(job: JobDirectory) -> None:
+    """Its own commits are none. So it is on a full disk; where the disk fails otherwise, it cannot be known."""
+    former = job.lock()
+    assert former.journal is not None
+    former.journal.check()
+    committed(job, former, 1, "former")
+    former.journal.check()
+    names = os.listdir(os.path.join(job.path, "journal"))
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        former.journal.fs = Refusing(number)
+        former.journal.check()
+    with job.lock():
+        with pytest.raises(LockLost, match="generation 2 has taken the job"):
+            former.journal.check()
+        former.journal.fs = Refusing(errno.EIO)
+        with pytest.raises(StorageFailed):
+            former.journal.check()
+        former.journal.fs = job.fs
+        with pytest.raises(LockLost):
+            former.journal.check()
+    assert len(os.listdir(os.path.join(job.path, "journal"))) == len(names) + 1, "looks leave no files"
+
+
 def test_a_line_is_none_before_its_record(job: JobDirectory) -> None:
     with job.lock() as lock:
         committed(job, lock, 1, "one")

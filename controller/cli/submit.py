@@ -1,0 +1,172 @@
+"""`ckpt submit`: writes a batch script for Slurm, and submits it.
+
+Not here: the script itself (`ckpt.controller.hosts.batch`), the options of `ckpt run` (`arguments`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ckpt.controller.cli.command import Command
+from ckpt.controller.cli.common import new_directory, show
+from ckpt.controller.errors import EXIT_OK, EXIT_RESTARTS_USED_UP, ControllerError, LaunchFailed, UsageError
+
+if TYPE_CHECKING:
+    from ckpt.controller.supervision.history import History
+
+__all__ = ["StartsUsedUp", "add_options", "check_starts", "divided", "submit"]
+
+_SBATCH_LIMIT_S = 60.0
+_STARTS = 3
+_REFUSED = (
+    "--hosts",
+    "--hostfile",
+    "--engine",
+    "--engine-command",
+    "--resume",
+    "--goes-on",
+    "--checkpoint-on-signal",
+)
+
+
+class StartsUsedUp(ControllerError):
+    """`--max-starts`: the job was started again and again, and made no progress."""
+
+    exit_code = EXIT_RESTARTS_USED_UP
+
+
+def check_starts(history: History, most: int | None) -> None:
+    """Raise StartsUsedUp if the last `most` starts have brought no new checkpoint."""
+    if most is not None and history.starts >= most:
+        raise StartsUsedUp(
+            f"the last {history.starts} starts have brought no new checkpoint: it is not started again "
+            f"(--max-starts {most}). The log of the job says why; `ckpt restart` goes on with it"
+        )
+
+
+def add_options(
+    parser: argparse.ArgumentParser, count: Callable[[int], Any], seconds: Callable[[str], float]
+) -> None:
+    """The options of the verb. `count`, `seconds`: types of values."""
+    add = parser.add_argument
+    add("-n", "-np", "--ranks", type=count(1), metavar="N", default=1, help="number of ranks (default 1)")
+    add("--job", metavar="DIR", help="job directory, which all nodes see (default: a new one under ./.ckpt)")
+    add("-t", "--time", metavar="TIME", help="time limit of each slot, as sbatch takes it")
+    add(
+        "--spares",
+        type=count(0),
+        metavar="K",
+        default=0,
+        help="so many nodes more than needed, for those that are lost",
+    )
+    add(
+        "--lead",
+        type=seconds,
+        metavar="S",
+        help="the last checkpoint begins so long before the time limit (default: a tenth of it, 1 to 5 minutes)",
+    )
+    add("--dry-run", action="store_true", help="write the script, and do not submit it")
+
+
+def divided(words: Sequence[str]) -> tuple[list[str], list[str], dict[str, str | None]]:
+    """The options of `ckpt submit`: its own, those of `ckpt run`, those of sbatch. Raises UsageError."""
+    from ckpt.controller.cli.arguments import names_of
+    from ckpt.controller.hosts import batch
+
+    own, run = names_of("submit"), names_of("run")
+    found = batch.divide(words, own[0], run[0], own[1] | run[1])
+    given = [word.partition("=")[0] for word in found.run]
+    for name in _REFUSED:
+        if name in given:
+            raise UsageError(f"{name} is in the script that `ckpt submit` writes (--dry-run shows it)")
+    return found.own, found.run, found.sbatch
+
+
+def submit(arguments: argparse.Namespace) -> int:
+    """Write the script `JOB.sh`, and submit it."""
+    import shlex
+
+    from ckpt.controller.hosts import batch
+
+    command = Command.parse(arguments.program).complete()
+    job = os.path.abspath(arguments.job or new_directory(command.name))
+    path, log = f"{job}.sh", f"{job}.log"
+    nodes, count = batch.layout(arguments.ranks, arguments.spares, arguments.sbatch)
+    several = count != 1
+    if several:
+        _check_options(arguments.run)
+    sbatch = dict(arguments.sbatch)
+    if arguments.time is not None:
+        sbatch["--time"] = arguments.time
+    run = [sys.executable, "-m", "ckpt", "run", "-n", str(arguments.ranks), "--job", job, "--resume", "auto"]
+    run += ["--engine", "slurm" if several else "local", "--checkpoint-on-signal"]
+    run += [] if "--max-starts" in arguments.run else ["--max-starts", str(_STARTS)]
+    text = batch.script(
+        name=os.path.basename(job),
+        log=log,
+        path=path,
+        cwd=os.getcwd(),
+        lead=batch.lead_s(arguments.time, arguments.lead),
+        nodes=nodes,
+        sbatch=sbatch,
+        run=f'{shlex.join(run)} --goes-on "$goes_on" \\\n        {shlex.join([*arguments.run, "--", *command.typed])}',
+    )
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    fields: dict[str, Any] = {"ok": True, "job": job, "script": path, "log": log, "slurm_job": None}
+    if arguments.dry_run:
+        show(
+            fields,
+            f"{path} is written, and not submitted: sbatch {shlex.quote(path)}",
+            as_json=arguments.json,
+        )
+        return EXIT_OK
+    fields["slurm_job"] = number = _sbatch(path)
+    show(
+        fields,
+        f"Slurm job {number}: script {path}, output {log}, job directory {job}",
+        as_json=arguments.json,
+    )
+    return EXIT_OK
+
+
+def _check_options(words: Sequence[str]) -> None:
+    from ckpt.controller.cli.arguments import parse
+
+    options = parse(["run", *words])
+    if (
+        options.files not in (None, "off")
+        or options.on_failure == "continue"
+        or options.redundancy not in (None, 1)
+    ):
+        raise UsageError(
+            "--files, --on-failure continue and --redundancy are for ranks on one host: leave them out, or say --nodes 1"
+        )
+
+
+def _sbatch(path: str) -> str:
+    """Submit the script; returns the number that Slurm gives the job. Raises LaunchFailed."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["sbatch", "--parsable", path],
+            capture_output=True,
+            text=True,
+            timeout=_SBATCH_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError:
+        raise LaunchFailed(
+            f"there is no sbatch here: {path} is written; submit it where Slurm's commands are"
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchFailed(f"sbatch: {error}; {path} is written") from error
+    if done.returncode:
+        raise LaunchFailed(f"sbatch refuses {path}: {done.stderr.strip()}")
+    return done.stdout.strip().partition(";")[0]

@@ -1,0 +1,65 @@
+"""An agent whose controller's node is lost makes Slurm start the job again. (driver)
+
+A job with --no-kill lives on when a node is lost, and where that node ran the batch script, nobody is left who would do
+anything: the allocation would stand idle until its time limit. So the agents that are left, whose leases are over and whose
+ranks are gone, ask Slurm for a while whether the job has lost the node of its batch script. If so, they run the command
+that the script has left in `CKPT_ORPHANED`: `scontrol requeue JOB`, or `scancel JOB` where another job waits for its end.
+
+That starts no ranks beside others: whoever takes the job over waits for the leases first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping
+
+from ckpt.controller.errors import UsageError
+from ckpt.controller.hosts.slurm import hosts_of
+
+__all__ = ["VARIABLE", "has_lost_its_script", "start_the_job_again"]
+
+VARIABLE = "CKPT_ORPHANED"
+_LIMIT_S = 1200.0
+"""Slurm gives a silent node up after SlurmdTimeout, 300 s by default."""
+_PAUSE_S = 2.0
+_COMMAND_LIMIT_S = 60.0
+
+
+def has_lost_its_script(shown: str) -> bool:
+    """Does `scontrol show job` show a running job that has lost the node of its batch script? Pure."""
+    words = dict(re.findall(r"(\w+)=(\S+)", shown))
+    try:
+        return words.get("JobState") == "RUNNING" and words["BatchHost"] not in hosts_of(words["NodeList"])
+    except (KeyError, UsageError):
+        return False
+
+
+def start_the_job_again(environment: Mapping[str, str]) -> None:
+    """See the module's header. Returns at once where there is no such command; else it waits for the end of the job."""
+    job, command = environment.get("SLURM_JOB_ID"), environment.get(VARIABLE)
+    if not job or not command:
+        return
+    deadline = time.monotonic() + _LIMIT_S
+    while time.monotonic() < deadline:
+        shown = _output(["scontrol", "show", "job", job])
+        if has_lost_its_script(shown):
+            print(f"ckpt agent: the node of the batch script is lost: {command}", flush=True)
+            _output(shlex.split(command))
+        time.sleep(_PAUSE_S)
+
+
+def _output(words: list[str]) -> str:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        ).stdout
+    return ""

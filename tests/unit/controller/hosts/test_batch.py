@@ -1,0 +1,133 @@
+"""The batch script of `ckpt submit`: which option is whose, how many nodes, how early the signal, and the text."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ckpt.controller.cli.main import main
+from ckpt.controller.cli.submit import divided
+from ckpt.controller.errors import UsageError
+from ckpt.controller.hosts import batch
+
+
+def test_each_option_goes_where_it_is_known() -> None:
+    words = [
+        "-n",
+        "16",
+        "--time=4:00:00",
+        "--spares",
+        "1",
+        "--every",
+        "10m",
+        "--partition",
+        "long",
+        "-Aproject",
+    ]
+    words += ["--exclusive", "--mem=4G", "--prefix", "--json"]
+    own, run, sbatch = divided(words)
+    assert own == ["-n", "16", "--time=4:00:00", "--spares", "1", "--json"]
+    assert run == ["--every", "10m", "--prefix"]
+    assert sbatch == {"--partition": "long", "-A": "project", "--exclusive": None, "--mem": "4G"}
+
+
+@pytest.mark.parametrize(
+    "word", ["--signal=B:USR1@5", "--wrap=x", "--array=1-3", "--hosts=a,b", "--resume=never"]
+)
+def test_options_that_the_script_itself_gives_are_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="is in the script that `ckpt submit` writes"):
+        divided([word])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "spares", "sbatch", "words", "nodes"),
+    [
+        (16, 0, {}, ["--ntasks=16"], None),
+        (16, 1, {"--ntasks-per-node": "4"}, ["--nodes=5", "--ntasks-per-node=4"], 5),
+        (16, 1, {"-N": "5"}, ["--nodes=5", "--ntasks-per-node=4"], 5),
+        (5, 0, {"--nodes": "2"}, ["--nodes=2", "--ntasks-per-node=3"], 2),
+        (3, 0, {"--nodes": "1"}, ["--nodes=1", "--ntasks-per-node=3"], 1),
+        (4, 0, {"--nodes": "4", "--ntasks-per-node": "2"}, ["--nodes=4", "--ntasks-per-node=2"], 4),
+    ],
+)
+def test_nodes_for_ranks_and_spares(
+    ranks: int, spares: int, sbatch: dict[str, str | None], words: list[str], nodes: int | None
+) -> None:
+    assert batch.layout(ranks, spares, sbatch) == (words, nodes)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "spares", "sbatch", "says"),
+    [
+        (16, 1, {}, "--spares: how many ranks are to be on a node"),
+        (16, 2, {"--nodes": "2"}, "there is none for the ranks"),
+        (16, 1, {"--nodes": "4", "--ntasks-per-node": "4"}, "16 ranks and 1 spares need 5 nodes"),
+        (16, 0, {"--nodes": "2-4"}, "a number is needed here"),
+    ],
+)
+def test_nodes_that_do_not_fit(ranks: int, spares: int, sbatch: dict[str, str | None], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        batch.layout(ranks, spares, sbatch)
+
+
+def test_the_signal_comes_in_time_for_a_checkpoint() -> None:
+    assert [batch.seconds_of(t) for t in ("30", "30:10", "4:00:00", "1-2", "1-2:3:4")] == [
+        1800,
+        1810,
+        14400,
+        93600,
+        93784,
+    ]
+    assert [batch.lead_s(t, None) for t in (None, "4:00:00", "30", "10", "1")] == [300, 300, 180, 60, 30]
+    assert batch.lead_s("10", 40) == 40
+    with pytest.raises(UsageError, match="is to come within --time 1"):
+        batch.lead_s("1", 60)
+    with pytest.raises(UsageError, match="as sbatch takes it"):
+        batch.lead_s("4h", None)
+
+
+def test_the_script_is_for_people_and_for_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = tmp_path / "it's an app.py"
+    app.write_text("print(1)")
+    job = tmp_path / "a job"
+    options = ["-n", "4", "--ntasks-per-node", "2", "--spares", "1", "--time", "20", "--every", "60"]
+    assert main(["submit", "--dry-run", *options, "--account", "me", "--job", str(job), str(app)]) == 0
+    path = tmp_path / "a job.sh"
+    assert "is written, and not submitted" in capsys.readouterr().out
+    text = path.read_text()
+    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert directives == [
+        "#SBATCH --job-name=a job",
+        "#SBATCH --nodes=3 --ntasks-per-node=2",
+        "#SBATCH --account=me",
+        "#SBATCH --time=20",
+        "#SBATCH --signal=B:USR1@120",
+        "#SBATCH --requeue",
+        "#SBATCH --open-mode=append --no-kill",
+        f'#SBATCH --output="{job}.log"',
+    ]
+    assert "--engine slurm --checkpoint-on-signal --max-starts 3" in text and "--every 60" in text
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_one_node_needs_no_engine(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text("print(1)")
+    words = ["submit", "--dry-run", "-N1", "-n4", "--files", "auto", "--job", str(tmp_path / "job"), str(app)]
+    assert main(words) == 0
+    assert "--engine local" in (tmp_path / "job.sh").read_text()
+
+
+def test_what_cannot_be_submitted_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = tmp_path / "app.py"
+    app.write_text("print(1)")
+    for words, says in (
+        (["--files", "auto", "-N2"], "are for ranks on one host"),
+        (["-N2", "--signal", "x"], "is in the script"),
+        (["-N2", "--job", str(tmp_path / 'a"b')], "choose another --job"),
+    ):
+        assert main(["submit", "--dry-run", "--job", str(tmp_path / "job"), *words, str(app)]) == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "job.sh").exists()
