@@ -24,6 +24,7 @@ __all__ = [
     "mapping_of",
     "parts_of_filter",
     "parts_of_map",
+    "parts_of_starmap",
     "pairwise_parts",
     "previous_context",
     "simple_queue_items",
@@ -46,6 +47,12 @@ def parts_of_map(mapped: map[Any]) -> tuple[tuple[Any, ...], Any]:
 def parts_of_filter(filtered: filter[Any]) -> tuple[Any, Any]:
     """The iterator and the function of a ``filter`` (``Python/bltinmodule.c``)."""
     iterator, function = gc.get_referents(filtered)
+    return iterator, function
+
+
+def parts_of_starmap(mapped: itertools.starmap[Any]) -> tuple[Any, Any]:
+    """The iterator and the function of an ``itertools.starmap``, after its type (``Modules/itertoolsmodule.c``)."""
+    iterator, function = gc.get_referents(mapped)[-2:]
     return iterator, function
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from ckpt.compat import asyncio_objects
 from ckpt.compat.accelerators import count_elements, csv, io_base
-from ckpt.compat.referents import active_source_of_chain, parts_of_filter, parts_of_map
+from ckpt.compat.referents import active_source_of_chain, parts_of_filter, parts_of_map, parts_of_starmap
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.attribute_paths import path_of_attribute
@@ -73,8 +73,6 @@ FORWARDING_ITERATORS = (
     itertools.takewhile,
     itertools.dropwhile,
     itertools.filterfalse,
-    itertools.accumulate,
-    itertools.starmap,
     filter,
 )
 _MOST_SOURCES = 16
@@ -101,6 +99,10 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
         if inner.gen is None and path_of_call(function, None, inner) == PASS:
             return None if any(_may_call(source, inner) for source in sources) else PASS
         return _again(sources[0], inner) if len(sources) == 1 else None
+    if cls is itertools.starmap:
+        return _path_of_starmap(iterator, inner)
+    if cls is itertools.accumulate:
+        return _path_of_accumulate(iterator, inner)
     if cls is itertools.chain:
         return path_of_iteration(active_source_of_chain(iterator), inner)
     if cls in FORWARDING_ITERATORS:
@@ -110,6 +112,38 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     if cls is _CALLABLE_ITERATOR:
         return REDO if inner.gen is None and any(function_of(part) is inner.func for part in parts) else None
     return REDO if runs_method(iterator, ("__next__",), inner) else None
+
+
+def _path_of_starmap(mapped: itertools.starmap[Any], inner: Suspended) -> CallPath | None:
+    source, function = parts_of_starmap(mapped)
+    if inner.gen is not None or path_of_call(function, None, inner) != PASS:
+        return _again(source, inner)
+    return PASS if _call_again(mapped, inner) is not None and not _may_call(source, inner) else None
+
+
+def _path_of_accumulate(accumulated: itertools.accumulate[Any], inner: Suspended) -> CallPath | None:
+    """What its function returns is the item, and its total: so the function is called again."""
+    parts = _frames.accumulate_parts(accumulated)
+    if parts is None:
+        return None
+    source, function = parts
+    if function is NULL or inner.gen is not None or path_of_call(function, None, inner) != PASS:
+        return _again(source, inner)
+    return (
+        None if _may_call(source, inner) else CallPath("R", _frames.Pending([(accumulated, (function, 2))]))
+    )
+
+
+def _call_again(mapped: Any, inner: Suspended) -> tuple[Any, int] | None:
+    """The function of a `map` or `starmap`, which runs inner, and with how many arguments it can be called. None: this is
+    not known (they come from an item of a `starmap`)."""
+    if type(mapped) is map:
+        sources, function = parts_of_map(mapped)
+        return function, len(sources)
+    function = parts_of_starmap(mapped)[1]
+    bound = {types.FunctionType: 0, types.MethodType: 1}.get(type(function), -1)
+    is_known = bound >= 0 and inner.code.co_argcount >= bound and not inner.code.co_kwonlyargcount
+    return (function, inner.code.co_argcount - bound) if is_known else None
 
 
 def repeated_source(iterator: Any, inner: Suspended) -> Any:
@@ -127,8 +161,11 @@ def repeated_source(iterator: Any, inner: Suspended) -> Any:
         return _repeated_filter(asked, iterator, inner)
     if path != PASS:
         return NULL
-    sources, function = parts_of_map(asked)
-    return itertools.chain(map(function, *[(None,)] * len(sources)), iterator)
+    again = _call_again(asked, inner)
+    if again is None:
+        return NULL
+    function, count = again
+    return itertools.chain(itertools.starmap(function, [(None,) * count]), iterator)
 
 
 def _repeated_filter(filtered: Any, iterator: Any, inner: Suspended) -> Any:
@@ -168,8 +205,8 @@ def _again(source: Any, inner: Suspended) -> CallPath | None:
     if path != PASS:
         return path
     source = _active(source)
-    sources, function = parts_of_map(source)
-    return CallPath("R", _frames.Pending([(source, (function, len(sources)))]))
+    again = _call_again(source, inner)
+    return CallPath("R", _frames.Pending([(source, again)])) if again is not None else None
 
 
 def _again_zip(zipped: Any, sources: tuple[Any, ...], inner: Suspended) -> CallPath | None:

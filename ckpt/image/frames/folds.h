@@ -6,20 +6,22 @@
 
 #if FRAMES_SUPPORTED
 
-enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, KINDS };
+enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, KINDS };
 enum { BUSY, NEXT, CALLS };
 enum { WHOLE, REAL, ANY }; /* how a sum is kept: in `whole`, in `real` and `lost`, in `result` */
+enum { COLLECTS, KEYS };   /* SORTED, in `mode`: it takes items, it calls the key */
 
 typedef struct Fold {
     PyObject ob_base;
     int kind, phase, mode;
-    long whole;            /* SUM; DICT: the number of items taken */
+    long whole;            /* SUM; DICT: the number of items taken; SORTED: in reverse? */
     double real, lost;     /* SUM */
+    Py_ssize_t place;      /* SORTED: of the next key, while the items are sorted */
     PyObject *iterator;    /* NULL: it does not run */
-    PyObject *function;    /* MIN, MAX: of the key, or NULL; REDUCE */
+    PyObject *function;    /* MIN, MAX, SORTED: of the key, or NULL; REDUCE */
     PyObject *otherwise;   /* MIN, MAX: the result if there are no items, or NULL */
     PyObject *result;      /* so far */
-    PyObject *value;       /* MIN, MAX: the key of the result */
+    PyObject *value;       /* MIN, MAX: the key of the result; SORTED: the keys, a list */
     PyObject *item;        /* CALLS: the one with which the function is called */
     PyObject *first, *second; /* REDUCE: arguments of the last call, which are released after the next item has come */
     Frame *frame;          /* that has made the call */
@@ -36,6 +38,8 @@ static inline int as_long(PyObject *item, long *value)
 
 extern PyObject *followed[KINDS]; /* the callables in whose place the loops are, or NULL */
 extern Fold *fold_make(int kind);
+extern PyObject *fold_next_item(Fold *self);
+extern PyObject *run_sorted(Fold *self); /* frames_sorted.c */
 /* Run the loop of one that has just been made, over an iterator. Takes both references. */
 extern PyObject *fold_run_once(Fold *self, PyObject *iterator);
 

@@ -1,5 +1,5 @@
 /* Functions of the interpreter that take items from an iterator and keep what they have so far in variables of C: sum, min, max,
- * functools.reduce, and the types dict, bytes and bytearray called with an iterator.
+ * functools.reduce, sorted with a key, and the types dict, frozenset, bytes and bytearray called with an iterator.
  *
  * Loops of ours are put into their place (frames_followed.c), in the very objects that the program calls. Such a loop does what the
  * interpreter's does, with the same results and errors, and keeps its state in a Fold, which a capture finds by the frame that has
@@ -24,13 +24,17 @@ PyObject *followed[KINDS];
 
 /* ------------------------------------------------------------------ the loops */
 
-static PyObject *next_item(Fold *self)
+static inline PyObject *next_item(Fold *self)
 {
     self->phase = NEXT;
-    PyObject *item = PyIter_Next(self->iterator);
+    PyObject *item = (*Py_TYPE(self->iterator)->tp_iternext)(self->iterator);
     self->phase = BUSY;
+    if (item == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration))
+        PyErr_Clear();
     return item;
 }
+
+PyObject *fold_next_item(Fold *self) { return next_item(self); }
 
 /* Takes the reference to item. */
 static int add_object(Fold *self, PyObject *item)
@@ -201,7 +205,8 @@ static int add_pair(Fold *self, PyObject *item)
 
 static int add_byte(Fold *self, PyObject *item)
 {
-    Py_ssize_t value = PyNumber_AsSsize_t(item, NULL);
+    long whole;
+    Py_ssize_t value = PyLong_CheckExact(item) && as_long(item, &whole) ? whole : PyNumber_AsSsize_t(item, NULL);
     if (value == -1 && PyErr_Occurred())
         return -1;
     if (value < 0 || value > 255) {
@@ -209,17 +214,34 @@ static int add_byte(Fold *self, PyObject *item)
         return -1;
     }
     Py_ssize_t size = PyByteArray_GET_SIZE(self->result);
-    if (PyByteArray_Resize(self->result, size + 1) < 0)
+    if (size + 1 < ((PyByteArrayObject *)self->result)->ob_alloc) {
+        Py_SET_SIZE(self->result, size + 1);
+        PyByteArray_AS_STRING(self->result)[size + 1] = 0;
+    } else if (PyByteArray_Resize(self->result, size + 1) < 0)
         return -1;
     PyByteArray_AS_STRING(self->result)[size] = (char)value;
     return 0;
+}
+
+/* A frozenset can be added to as long as nobody else has it. */
+static int add_member(Fold *self, PyObject *item)
+{
+    if (Py_REFCNT(self->result) != 1) {
+        PyObject *copy = PyFrozenSet_New(self->result);
+        if (copy == NULL)
+            return -1;
+        Py_SETREF(self->result, copy);
+    }
+    return PySet_Add(self->result, item);
 }
 
 static PyObject *run_container(Fold *self)
 {
     PyObject *item;
     for (; (item = next_item(self)) != NULL; self->whole++) {
-        int failed = self->kind == DICT ? add_pair(self, item) : add_byte(self, item);
+        int failed = self->kind == DICT        ? add_pair(self, item)
+                     : self->kind == FROZENSET ? add_member(self, item)
+                                               : add_byte(self, item);
         Py_DECREF(item);
         if (failed)
             return NULL;
@@ -272,6 +294,7 @@ static PyObject *fold_run(Fold *self, PyObject *iterator)
     running = self;
     switch (self->kind) {
     case SUM: result = run_sum(self); break;
+    case SORTED: result = run_sorted(self); break;
     case REDUCE: result = run_reduce(self); break;
     case MIN: case MAX: result = run_extreme(self); break;
     default: result = run_container(self);

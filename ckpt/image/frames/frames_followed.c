@@ -22,6 +22,7 @@ static int is_iterator(PyObject *iterable)
 
 typedef PyObject *(*FastKeywordsCall)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
 static FastKeywordsCall sum_before;
+static FastKeywordsCall sorted_before;
 static PyCFunction reduce_before, min_before, max_before;
 
 static PyObject *our_sum(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
@@ -133,6 +134,41 @@ static PyObject *our_reduce(PyObject *module, PyObject *args)
     return fold_run_once(self, iterator);
 }
 
+/* Is a call of the key a call of Python code? */
+static int is_python_function(PyObject *key) { return PyFunction_Check(key) || PyMethod_Check(key); }
+
+static PyObject *our_sorted(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    PyObject *key = NULL, *reverse = Py_False;
+    int is_usual = nargs == 1 && names != NULL;
+    for (Py_ssize_t i = 0; is_usual && i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        if (PyUnicode_CompareWithASCIIString(name, "key") == 0)
+            key = args[1 + i];
+        else if (PyUnicode_CompareWithASCIIString(name, "reverse") == 0)
+            reverse = args[1 + i];
+        else
+            is_usual = 0;
+    }
+    if (!is_usual || key == NULL || !is_python_function(key) || !PyBool_Check(reverse))
+        return sorted_before(module, args, nargs, names);
+    int collects = is_iterator(args[0]);
+    PyObject *items = collects ? PyList_New(0) : PySequence_List(args[0]);
+    PyObject *nothing = collects ? Py_NewRef(args[0]) : PyTuple_New(0), *iterator = nothing ? PyObject_GetIter(nothing) : NULL;
+    Fold *self = items && iterator ? fold_make(SORTED) : NULL;
+    Py_XDECREF(nothing);
+    if (self == NULL) {
+        Py_XDECREF(items);
+        Py_XDECREF(iterator);
+        return NULL;
+    }
+    self->mode = collects ? COLLECTS : KEYS;
+    self->whole = reverse == Py_True;
+    self->function = Py_NewRef(key);
+    self->result = items;
+    return fold_run_once(self, iterator);
+}
+
 static vectorcallfunc calls_before[KINDS]; /* NULL: the type is called by tp_call of its own type */
 
 static PyObject *call_by_slot(PyObject *type, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -162,7 +198,7 @@ static PyObject *container_of(int kind, PyTypeObject *exact, PyObject *type, PyO
     Fold *self = fold_make(kind);
     if (self == NULL)
         return NULL;
-    self->result = kind == DICT ? PyDict_New() : PyByteArray_FromStringAndSize("", 0);
+    self->result = kind == DICT ? PyDict_New() : kind == FROZENSET ? PyFrozenSet_New(NULL) : PyByteArray_FromStringAndSize("", 0);
     if (self->result == NULL) {
         Py_DECREF(self);
         return NULL;
@@ -175,6 +211,11 @@ static PyObject *our_bytes(PyObject *t, PyObject *const *a, size_t n, PyObject *
 static PyObject *our_bytearray(PyObject *t, PyObject *const *a, size_t n, PyObject *k)
 {
     return container_of(BYTEARRAY, &PyByteArray_Type, t, a, n, k);
+}
+
+static PyObject *our_frozenset(PyObject *t, PyObject *const *a, size_t n, PyObject *k)
+{
+    return container_of(FROZENSET, &PyFrozenSet_Type, t, a, n, k);
 }
 
 /* Put a function in the place of a builtin that is called in this way; the one before. NULL: it is called in another way. */
@@ -197,18 +238,19 @@ static void replace_call(int kind, PyTypeObject *type, vectorcallfunc ours)
 }
 
 PyDoc_STRVAR(follow_folds_doc,
-"follow_folds(sum, min, max, reduce, /)\n\n"
-"From now on, calls of these functions of the interpreter, and of dict, bytes and bytearray with an iterator, are found by\n"
+"follow_folds(sum, min, max, reduce, sorted, /)\n\n"
+"From now on, calls of these functions of the interpreter, and of dict, frozenset, bytes and bytearray with an iterator, are found by\n"
 "folds_of().  What they do does not change.  Functions that are not those known are left alone.");
 static PyObject *follow_folds(PyObject *module, PyObject *args)
 {
-    PyObject *sum, *min, *max, *reduce;
-    if (!PyArg_ParseTuple(args, "OOOO:follow_folds", &sum, &min, &max, &reduce))
+    PyObject *sum, *min, *max, *reduce, *sorted;
+    if (!PyArg_ParseTuple(args, "OOOOO:follow_folds", &sum, &min, &max, &reduce, &sorted))
         return NULL;
     if (followed[DICT] != NULL || !frames_fit)
         Py_RETURN_NONE;
     const int array = METH_FASTCALL | METH_KEYWORDS, tuple = METH_VARARGS | METH_KEYWORDS;
     sum_before = (FastKeywordsCall)(void (*)(void))replace(SUM, sum, array, (PyCFunction)(void (*)(void))our_sum);
+    sorted_before = (FastKeywordsCall)(void (*)(void))replace(SORTED, sorted, array, (PyCFunction)(void (*)(void))our_sorted);
     reduce_before = replace(REDUCE, reduce, METH_VARARGS, our_reduce);
     min_before = replace(MIN, min, tuple, (PyCFunction)(void (*)(void))min_of_tuple);
     max_before = replace(MAX, max, tuple, (PyCFunction)(void (*)(void))max_of_tuple);
@@ -217,6 +259,7 @@ static PyObject *follow_folds(PyObject *module, PyObject *args)
     if (max_before == NULL)
         max_before = replace(MAX, max, array, (PyCFunction)(void (*)(void))max_of_array);
     replace_call(DICT, &PyDict_Type, our_dict);
+    replace_call(FROZENSET, &PyFrozenSet_Type, our_frozenset);
     replace_call(BYTES, &PyBytes_Type, our_bytes);
     replace_call(BYTEARRAY, &PyByteArray_Type, our_bytearray);
     Py_RETURN_NONE;

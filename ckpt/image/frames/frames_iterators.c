@@ -1,8 +1,8 @@
-/* Iterators of the interpreter that are asked for an item again: `map`, and `zip`, which has items of its first sources in a variable
+/* Iterators of the interpreter that are asked for an item again: `map`, `starmap`, `accumulate`, and `zip`, which has items of its first sources in a variable
  * of C while it asks the next one.
  *
  * follow_iterators() puts functions of ours into the place of theirs. They do the same; a capture learns from zip_taken() what a
- * `zip` has. A Pending says where they go on: the next time that this very `map` or `zip` is asked for an item, it calls its
+ * `zip` has. A Pending says where they go on: the next time that this very iterator is asked for an item, it calls its
  * function without asking its sources, or begins with the items that it has. rebuild_frame() announces a Pending (frames_rebuild.c)
  * just before it has an instruction repeated, which asks the iterator before anything else.
  */
@@ -74,7 +74,7 @@ static void pending_dealloc(PyObject *self)
 static PyObject *pending_reduce(PyObject *self, PyObject *unused) { return Py_BuildValue("O(O)", Py_TYPE(self), ((Pending *)self)->steps); }
 
 static PyMemberDef pending_members[] = {
-    {"steps", T_OBJECT, offsetof(Pending, steps), READONLY, "[(map, (function, number of arguments)) or (zip, (item, …)), …]"},
+    {"steps", T_OBJECT, offsetof(Pending, steps), READONLY, "[(map and its like, (function, number of arguments)) or (zip, (item, …)), …]"},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef pending_methods[] = {
@@ -95,14 +95,12 @@ PyTypeObject PendingType = {
 
 /* ------------------------------------------------------------------ map and zip */
 
-static iternextfunc map_before, zip_before;
+static iternextfunc map_before, zip_before, starmap_before, accumulate_before;
 
-/* The arguments are not used: the content of the frame that is entered will be replaced. */
-static PyObject *map_next(PyObject *self)
+/* Call the function of a step; takes the reference. The arguments are not used: the content of the frame that is entered will be
+ * replaced. */
+static PyObject *call_of_step(PyObject *how)
 {
-    PyObject *how = announced ? take_step(self) : NULL;
-    if (how == NULL)
-        return map_before(self);
     Py_ssize_t count = PyTuple_GET_SIZE(how) == 2 ? PyLong_AsSsize_t(PyTuple_GET_ITEM(how, 1)) : -1;
     PyObject *nones = count < 0 ? NULL : PyTuple_New(count), *result = NULL;
     for (Py_ssize_t i = 0; nones != NULL && i < count; i++)
@@ -110,10 +108,67 @@ static PyObject *map_next(PyObject *self)
     if (nones != NULL)
         result = PyObject_Call(PyTuple_GET_ITEM(how, 0), nones, NULL);
     else if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_TypeError, "no step of a map");
+        PyErr_SetString(PyExc_TypeError, "this step has no function");
     Py_XDECREF(nones);
     Py_DECREF(how);
     return result;
+}
+
+static PyObject *map_next(PyObject *self)
+{
+    PyObject *how = announced ? take_step(self) : NULL;
+    return how == NULL ? map_before(self) : call_of_step(how);
+}
+
+static PyObject *starmap_next(PyObject *self)
+{
+    PyObject *how = announced ? take_step(self) : NULL;
+    return how == NULL ? starmap_before(self) : call_of_step(how);
+}
+
+typedef struct {
+    PyObject ob_base;
+    PyObject *total, *iterator, *function;
+} Accumulate; /* Modules/itertoolsmodule.c, accumulateobject */
+
+static PyObject *accumulate_next(PyObject *self)
+{
+    PyObject *how = announced ? take_step(self) : NULL;
+    if (how == NULL)
+        return accumulate_before(self);
+    PyObject *total = call_of_step(how);
+    if (total != NULL)
+        Py_XSETREF(((Accumulate *)self)->total, Py_NewRef(total));
+    return total;
+}
+
+PyDoc_STRVAR(accumulate_parts_doc,
+"accumulate_parts(accumulate, /) -> tuple or None\n\nIts iterator and its function, or NULL. None: they are not known.");
+static PyObject *accumulate_parts(PyObject *module, PyObject *object)
+{
+    Accumulate *self = (Accumulate *)object;
+    if (accumulate_before == NULL || Py_TYPE(object)->tp_iternext != accumulate_next)
+        Py_RETURN_NONE;
+    return Py_BuildValue("OO", self->iterator, self->function ? self->function : null_object);
+}
+
+/* Is an accumulate what this file takes it for? */
+static int accumulate_fits(PyTypeObject *type)
+{
+    if (type->tp_basicsize < (Py_ssize_t)sizeof(Accumulate))
+        return 0;
+    PyObject *some = Py_BuildValue("[s]", "first"), *iterator = some ? PyObject_GetIter(some) : NULL;
+    PyObject *made = iterator ? PyObject_CallFunctionObjArgs((PyObject *)type, iterator, (PyObject *)type, NULL) : NULL;
+    Accumulate *self = (Accumulate *)made;
+    int fits = made != NULL && self->total == NULL && self->iterator == iterator && self->function == (PyObject *)type;
+    PyObject *item = fits ? PyIter_Next(made) : NULL;
+    fits = fits && item != NULL && self->total == item;
+    Py_XDECREF(item);
+    Py_XDECREF(made);
+    Py_XDECREF(iterator);
+    Py_XDECREF(some);
+    PyErr_Clear();
+    return fits;
 }
 
 typedef struct {
@@ -123,14 +178,45 @@ typedef struct {
     int strict;
 } Zip; /* Python/bltinmodule.c, zipobject */
 
-/* A `zip` that asks a source. */
+/* A `zip` that asks a source. On the heap: what switches between stacks of C moves the content of a stack. */
 typedef struct Asking {
     Zip *zip;
     PyObject *items;  /* a tuple, filled up to … */
-    Py_ssize_t count; /* … here: the index of the source that is asked */
+    Py_ssize_t count; /* … here: the index of the source that is asked; ENDS: it has its last item, and looks for longer sources */
     struct Asking *below, *above;
 } Asking;
-static Asking *asking;
+enum { ENDS = -1 };
+static Asking *asking, *spare;
+
+static Asking *asking_push(Zip *zip, PyObject *items)
+{
+    Asking *mine = spare != NULL ? spare : PyMem_Malloc(sizeof(Asking));
+    if (mine == NULL)
+        return NULL;
+    spare = NULL;
+    mine->zip = zip;
+    mine->items = items;
+    mine->count = 0;
+    mine->below = asking;
+    mine->above = NULL;
+    if (asking != NULL)
+        asking->above = mine;
+    return asking = mine;
+}
+
+static void asking_remove(Asking *mine)
+{
+    if (mine->above != NULL)
+        mine->above->below = mine->below;
+    else
+        asking = mine->below;
+    if (mine->below != NULL)
+        mine->below->above = mine->above;
+    if (spare == NULL)
+        spare = mine;
+    else
+        PyMem_Free(mine);
+}
 
 /* Does an iterator of this type run no Python code? */
 static int is_plain_iterator(PyTypeObject *type)
@@ -142,56 +228,101 @@ static int is_plain_iterator(PyTypeObject *type)
 
 static int asks_first_only(Zip *zip)
 {
-    for (Py_ssize_t i = 1; i < zip->size; i++)
-        if (!is_plain_iterator(Py_TYPE(PyTuple_GET_ITEM(zip->sources, i))))
+    for (Py_ssize_t i = 1; i < zip->size; i++) {
+        PyTypeObject *type = Py_TYPE(PyTuple_GET_ITEM(zip->sources, i));
+        if (type == &PyGen_Type || !is_plain_iterator(type))
             return 0;
+    }
     return 1;
+}
+
+/* The tuple of the last time, if nobody else has it, as zip itself does; or another one. */
+static PyObject *zip_tuple(Zip *zip)
+{
+    if (Py_REFCNT(zip->result) != 1)
+        return PyTuple_New(zip->size);
+    if (!PyObject_GC_IsTracked(zip->result)) /* a collection may have taken it from its lists: for other items */
+        PyObject_GC_Track(zip->result);
+    return Py_NewRef(zip->result);
+}
+
+static int has_failed(void)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))
+        return 1;
+    PyErr_Clear();
+    return 0;
+}
+
+static void raise_length(Py_ssize_t source, const char *difference)
+{
+    PyErr_Format(PyExc_ValueError, "zip() argument %zd is %s than argument%s%zd", source + 1, difference,
+                 source == 1 ? " " : "s 1-", source);
+}
+
+/* A source of a strict zip has no more items: nor may the others. */
+static void zip_end(Asking *mine, Py_ssize_t ended)
+{
+    mine->count = ENDS;
+    if (has_failed())
+        return;
+    if (ended > 0) {
+        raise_length(ended, "shorter");
+        return;
+    }
+    for (Py_ssize_t i = 1; i < mine->zip->size; i++) {
+        PyObject *source = PyTuple_GET_ITEM(mine->zip->sources, i), *item = (*Py_TYPE(source)->tp_iternext)(source);
+        if (item != NULL) {
+            Py_DECREF(item);
+            raise_length(i, "longer");
+            return;
+        }
+        if (has_failed())
+            return;
+    }
+}
+
+/* how: items that have been taken already, or NULL; takes the reference. */
+static PyObject *zip_ask(Zip *zip, PyObject *how)
+{
+    PyObject *items = zip_tuple(zip);
+    Asking *mine = items ? asking_push(zip, items) : NULL;
+    if (mine == NULL) {
+        Py_XDECREF(items);
+        Py_XDECREF(how);
+        return PyErr_NoMemory();
+    }
+    const Py_ssize_t size = zip->size, has = how ? Py_MIN(PyTuple_GET_SIZE(how), size) : 0;
+    Py_ssize_t at = 0;
+    for (; at < size; at++) {
+        PyObject *source = PyTuple_GET_ITEM(zip->sources, at);
+        PyObject *item = at < has ? Py_NewRef(PyTuple_GET_ITEM(how, at)) : (*Py_TYPE(source)->tp_iternext)(source);
+        if (item == NULL)
+            break;
+        PyObject *before = PyTuple_GET_ITEM(items, at);
+        PyTuple_SET_ITEM(items, at, item);
+        mine->count = at + 1;
+        Py_XDECREF(before);
+    }
+    if (at < size && zip->strict)
+        zip_end(mine, at);
+    asking_remove(mine);
+    Py_XDECREF(how);
+    if (at < size)
+        Py_CLEAR(items);
+    return items;
 }
 
 static PyObject *zip_next(PyObject *self)
 {
     Zip *zip = (Zip *)self;
     PyObject *how = announced ? take_step(self) : NULL;
-    if (how == NULL && (zip->strict || asks_first_only(zip)))
-        return zip_before(self);
-    Asking *mine = PyMem_Malloc(sizeof(Asking));
-    PyObject *items = PyTuple_New(zip->size);
-    Py_ssize_t has = how ? Py_MIN(PyTuple_GET_SIZE(how), zip->size) : 0;
-    if (mine == NULL || items == NULL) {
-        PyMem_Free(mine);
-        Py_XDECREF(items);
-        Py_XDECREF(how);
-        return PyErr_NoMemory();
-    }
-    for (Py_ssize_t i = 0; i < has; i++)
-        PyTuple_SET_ITEM(items, i, Py_NewRef(PyTuple_GET_ITEM(how, i)));
-    Py_XDECREF(how);
-    *mine = (Asking){zip, items, has, asking, NULL};
-    if (asking != NULL)
-        asking->above = mine;
-    asking = mine;
-    for (; mine->count < zip->size; mine->count++) {
-        PyObject *source = PyTuple_GET_ITEM(zip->sources, mine->count), *item = (*Py_TYPE(source)->tp_iternext)(source);
-        if (item == NULL)
-            break;
-        PyTuple_SET_ITEM(items, mine->count, item);
-    }
-    if (mine->above != NULL)
-        mine->above->below = mine->below;
-    else
-        asking = mine->below;
-    if (mine->below != NULL)
-        mine->below->above = mine->above;
-    int is_whole = mine->count == zip->size;
-    PyMem_Free(mine);
-    if (!is_whole)
-        Py_CLEAR(items);
-    return items;
+    return how == NULL && asks_first_only(zip) ? zip_before(self) : zip_ask(zip, how);
 }
 
 PyDoc_STRVAR(zip_taken_doc,
 "zip_taken(zip, /) -> tuple or None\n\nThe items of its first sources that a zip has while it asks the next one.  None: it asks none, or\n"
-"only the first one can run Python code.  LookupError: several threads ask it.");
+"only the first one can run Python code.  LookupError: several threads ask it, or it is strict and looks for longer sources.");
 static PyObject *zip_taken(PyObject *module, PyObject *zip)
 {
     Asking *found = NULL;
@@ -206,6 +337,10 @@ static PyObject *zip_taken(PyObject *module, PyObject *zip)
     }
     if (found == NULL)
         Py_RETURN_NONE;
+    if (found->count == ENDS) {
+        PyErr_SetString(PyExc_LookupError, "this zip has ended");
+        return NULL;
+    }
     PyObject *taken = PyTuple_New(found->count);
     for (Py_ssize_t i = 0; taken != NULL && i < found->count; i++)
         PyTuple_SET_ITEM(taken, i, Py_NewRef(PyTuple_GET_ITEM(found->items, i)));
@@ -225,22 +360,33 @@ static int zip_fits(void)
 }
 
 PyDoc_STRVAR(follow_iterators_doc,
-"follow_iterators()\n\nFrom now on, zip_taken() tells what a zip has, and a Pending can be announced.  What map and zip do does not change.");
-static PyObject *follow_iterators(PyObject *module, PyObject *unused)
+"follow_iterators(starmap, accumulate, /)\n\n"
+"From now on, zip_taken() tells what a zip has, and a Pending can be announced.  What map, zip and these do does not change.");
+static PyObject *follow_iterators(PyObject *module, PyObject *args)
 {
+    PyTypeObject *starmap, *accumulate;
+    if (!PyArg_ParseTuple(args, "O!O!:follow_iterators", &PyType_Type, &starmap, &PyType_Type, &accumulate))
+        return NULL;
     if (map_before != NULL || !frames_fit)
         Py_RETURN_NONE;
     map_before = PyMap_Type.tp_iternext;
     PyMap_Type.tp_iternext = map_next;
+    starmap_before = starmap->tp_iternext;
+    starmap->tp_iternext = starmap_next;
     if (zip_fits()) {
         zip_before = PyZip_Type.tp_iternext;
         PyZip_Type.tp_iternext = zip_next;
+    }
+    if (accumulate_fits(accumulate)) {
+        accumulate_before = accumulate->tp_iternext;
+        accumulate->tp_iternext = accumulate_next;
     }
     Py_RETURN_NONE;
 }
 
 PyMethodDef iterator_functions[] = {
-    {"follow_iterators", follow_iterators, METH_NOARGS, follow_iterators_doc},
+    {"accumulate_parts", accumulate_parts, METH_O, accumulate_parts_doc},
+    {"follow_iterators", follow_iterators, METH_VARARGS, follow_iterators_doc},
     {"zip_taken", zip_taken, METH_O, zip_taken_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -55,8 +56,8 @@ def available() -> tuple[bool, str]:
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
     if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
-        _frames.follow_folds(sum, min, max, functools.reduce)
-        _frames.follow_iterators()
+        _frames.follow_folds(sum, min, max, functools.reduce, sorted)
+        _frames.follow_iterators(itertools.starmap, itertools.accumulate)
     return fn(*args)
 
 
@@ -113,8 +114,8 @@ def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    _frames.follow_folds(sum, min, max, functools.reduce)
-    _frames.follow_iterators()
+    _frames.follow_folds(sum, min, max, functools.reduce, sorted)
+    _frames.follow_iterators(itertools.starmap, itertools.accumulate)
     return _frames.run(records, depth, blocked, begin)
 
 

@@ -30,6 +30,15 @@ def f(number):
 def g(x):
     return [x]
 
+def single(n):
+    tick(n)
+    return (n,)
+
+def both(a, b, more=1):
+    held = [a, b]
+    tick(b - 1)
+    return held[0] * 2 % 7 + b * (3 if more == "c" else 2)
+
 class Even:
     def is_even(self, number):
         tick(number)
@@ -53,6 +62,12 @@ def short():
     for number in range(7):
         tick(number)
         yield number
+
+def outcome(call):
+    try:
+        return call()
+    except ValueError as error:
+        return str(error)
 
 COUNT, ticked, calls = 12, [], []
 xs = range(COUNT)
@@ -80,6 +95,9 @@ CALLS = {
     "zip of two generators": "loop(zip(produce(str), produce(float)))",
     "zip of one generator": "(g := produce(), loop(zip(g, g)))[1]",
     "a source that ends first": "(i := iter(xs), loop(zip(i, short())), list(i))[1:]",
+    "a strict zip": "loop(zip(xs, produce(), 'abcdefghijkl', strict=True))",
+    "a strict zip whose later source ends first": "outcome(lambda: loop(zip(xs, short(), strict=True)))",
+    "a strict zip whose later source is longer": "outcome(lambda: loop(zip('abcdefg', xs, produce(), strict=True)))",
     "zip in zip": "loop(zip(xs, zip('abcdefghijkl', map(f, xs))))",
     "enumerate of zip": "loop(enumerate(zip(itertools.count(), produce())))",
     "islice of enumerate": "[x for x in itertools.chain('ab', enumerate(map(f, xs)))]",
@@ -95,6 +113,19 @@ CALLS = {
     "not in": "99 not in produce()",
     "contains in map": "(m := map(f, xs), 4 in m, list(m))[1:]",
     "contains in enumerate of map": "(m := enumerate(map(f, xs)), (9, 2) in m, list(m))[1:]",
+    "starmap": "loop(itertools.starmap(f, zip(xs)))",
+    "starmap of more arguments": "list(itertools.starmap(both, zip(xs, xs, 'abcdefghijkl')))",
+    "starmap with a method": "list(itertools.starmap(Even().is_even, zip(xs)))",
+    "starmap of a generator": "loop(itertools.starmap(pow, zip(xs, produce())))",
+    "enumerate of starmap": "loop(enumerate(itertools.starmap(both, zip(xs, xs))))",
+    "sum of starmap of two": "sum(itertools.starmap(both, zip(xs, xs)))",
+    "zip with starmap": "dict(zip(xs, itertools.starmap(both, zip(xs, xs))))",
+    "accumulate": "loop(itertools.accumulate(xs, both))",
+    "accumulate with a start": "list(itertools.accumulate(xs, both, initial=7))",
+    "accumulate of a map": "loop(itertools.accumulate(map(f, xs)))",
+    "accumulate of a generator": "list(itertools.accumulate(produce(), max))",
+    "zip of accumulate": "loop(zip(xs, itertools.accumulate(xs, functools.partial(both, more=3))))",
+    "map of accumulate": "max(map(g, itertools.accumulate(xs, both)))",
     "Counter": "collections.Counter(produce(lambda n: n % 5))",
     "update of a Counter": "(c := collections.Counter('aab'), c.update(produce(str)), c)[2]",
     "deque": "collections.deque(produce(g))",
@@ -119,14 +150,12 @@ def test_an_image_of_a_loop_that_was_resumed(tmp_path: Path, call: str) -> None:
 
 
 WAITS = {
-    "a source of a strict zip": "list(zip(xs, produce(), strict=True))",
+    "the end of a strict zip": "list(zip([], (n for n in xs if tick(n)), strict=True))",
     "an argument that is assigned": "list(filter(rebinds, xs))",
     "an argument of an inner function": "list(filter(shares, xs))",
-    "starmap": "list(itertools.starmap(f, zip(xs)))",
-    "accumulate": "list(itertools.accumulate(xs, lambda a, b: f(b)))",
+    "starmap with a partial": "list(itertools.starmap(functools.partial(f), zip(xs)))",
+    "starmap over a map with its function": "list(itertools.starmap(single, map(single, xs)))",
     "unpacking": "(lambda: [a for a, b, *c in [produce()]])()",
-    "frozenset": "frozenset(produce())",
-    "sorted with a key": "sorted(xs, key=f)",
 }
 
 

@@ -1,5 +1,5 @@
-"""`sum`, `min`, `max`, `functools.reduce`, and `dict`, `bytes` and `bytearray` of an iterator, go on after a restart with
-what they have so far. They do what the interpreter's own functions do."""
+"""`sum`, `min`, `max`, `functools.reduce`, `sorted` with a key, and `dict`, `frozenset`, `bytes` and `bytearray` of an
+iterator, go on after a restart with what they have so far. They do what the interpreter's own functions do."""
 
 from __future__ import annotations
 
@@ -94,6 +94,13 @@ CALLS = {
     "dict of map": "dict(map(lambda n: (key(n), n), range(COUNT)))",
     "bytes": "bytes(produce(int))",
     "bytearray": "bytearray(produce(int))",
+    "frozenset": "sorted(frozenset(produce(lambda n: n % 7)))",
+    "frozenset of a map": "sorted(frozenset(map(key, range(COUNT))))",
+    "sorted with a key": "sorted(range(COUNT), key=key)",
+    "sorted with a key, in reverse": "sorted([*range(COUNT), 0], key=lambda n: key(n) // 2, reverse=True)",
+    "sorted of a generator with a key": "sorted(produce(int), key=lambda n: n * 7 % 5)",
+    "sorted of a map with a key": "sorted(map(key, range(COUNT)), key=lambda n: -n)",
+    "the key of sorted of a generator": "[n for n in sorted((n for n in range(COUNT)), reverse=True, key=key)]",
     "in each other": "sum(sum(produce(int)) for _ in range(3))",
     "one beside another": "max(sum(produce(int)), min(produce(float)))",
     "with a star": "[*'ab', sum(produce(int))]",
@@ -119,6 +126,8 @@ BUSY = {
     "a key that is a class": "max(range(5), key=Key)",
     "a key with a cache": "max(range(5), key=functools.lru_cache(tick))",
     "a sum in a sum": "sum(map(sum, [generator()]))",
+    "a hash in a frozenset": "frozenset(Vector(n) for n in range(5))",
+    "a comparison of keys": "sorted(range(5), key=lambda n: Vector(n))",
     "a hash in Python": "dict((Vector(n), n) for n in range(5))",
 }
 
@@ -162,7 +171,7 @@ def test_an_image_waits_where_other_code_runs_in_such_a_call(tmp_path: Path, cal
 
 
 COMPARED = """
-import functools, math, random, re
+import functools, itertools, math, random, re
 from fractions import Fraction
 from decimal import Decimal
 
@@ -205,16 +214,29 @@ def calls():
         yield lambda items: min(items(few), key=None)
         yield lambda items: min(items(few), key=lambda v: v[0], default=1)
         yield lambda items: functools.reduce(lambda a, b: (a, b), items(few))
+        yield lambda items: frozenset(items(few))
+        yield lambda items: sorted(items(few), key=lambda v: abs(v), reverse=len(few) % 2 > 0)
+        yield lambda items: sorted(few, key=lambda v: v[0])
+        yield lambda items: sorted(items(few), key=lambda v: str(v), reverse=True)
+        yield lambda items: sorted(items(floats), key=lambda v: -v)
+        yield lambda items: list(zip(items(few), items(floats), items(few[1:])))
+        yield lambda items: list(zip(items(few), items(few[1:]), floats, strict=True))
+        yield lambda items: list(zip(items(few), few, items(few + [1]), strict=True))
+        yield lambda items: list(zip(items(few), items(few), map(abs, few), strict=len(few) % 2 > 0))
+        yield lambda items: [id(pair) == id(before) for before in [None] for pair in zip(floats, items(few))]
+        yield lambda items: list(itertools.starmap(lambda a, b=2: [a, b], items([(1,), (1, 2), few])))
+        yield lambda items: list(itertools.accumulate(items(few), lambda a, b: a + b, initial=start))
         yield lambda items: functools.reduce(lambda a, b: a + b, items(few), start)
         yield lambda items: bytes(items(few))
         yield lambda items: bytearray(items(few))
         yield lambda items: dict(items(few))
         yield lambda items: dict(items((value, value) for value in few))
         yield lambda items: dict(items([("a", 1), "bc", ["d", start], few[:2]]))
-    for function in (sum, min, max, dict, bytes, bytearray):
+    for function in (sum, min, max, dict, bytes, bytearray, frozenset, sorted):
         for args in [(), (5,), (Falling(),), ([],), (iter([]),), (iter([1, 2]), 3), (iter([1]), iter([2])), (None,)]:
             yield lambda items: function(*args)
             yield lambda items: function(*args, key=repr)
+            yield lambda items: function(*args, key=lambda v: -v, reverse=True)
             yield lambda items: function(*args, default=7)
             yield lambda items: function(*args, other=7)
     some = [iter([]), iter([1, 2]), iter([1, 2])]
