@@ -7,6 +7,8 @@ and I are those of `c_calls`, which asks these questions about the operands of a
 inner is identified by its function object (or generator), and the path to it by the very names that C code looks up
 (`__add__` for `+`). That a method belongs to an object is no evidence that C code has called it.
 
+This module is long because calls and iterators lead to each other: each kind of path may go on as any other.
+
 Nothing here runs code of the program: no ==, no hash, no attribute access that a class of the program could intercept.
 Not here: attributes (`attribute_paths`), the operands of an instruction, and where a frame goes on (`c_calls`).
 """

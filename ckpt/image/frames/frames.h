@@ -10,7 +10,7 @@
  *   frames_collected.c containers that C code is filling
  *   frames_folds.c     sum, min and their like, whose state can be read
  *   frames_followed.c  … put into the place of the interpreter's functions
- *   frames_sorted.c    the loop of sorted with a key
+ *   frames_containers.c  those of them that fill a container, and sorted with a key
  *   frames_iterators.c  map and zip, which are asked again for an item
  *   frames_contents.c  what waits in pipes and pairs of sockets
  *   frames_31N.h       what differs between versions of the interpreter, under the same names

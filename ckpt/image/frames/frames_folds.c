@@ -24,18 +24,6 @@ PyObject *followed[KINDS];
 
 /* ------------------------------------------------------------------ the loops */
 
-static inline PyObject *next_item(Fold *self)
-{
-    self->phase = NEXT;
-    PyObject *item = (*Py_TYPE(self->iterator)->tp_iternext)(self->iterator);
-    self->phase = BUSY;
-    if (item == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration))
-        PyErr_Clear();
-    return item;
-}
-
-PyObject *fold_next_item(Fold *self) { return next_item(self); }
-
 /* Takes the reference to item. */
 static int add_object(Fold *self, PyObject *item)
 {
@@ -67,7 +55,7 @@ static PyObject *run_sum(Fold *self)
 {
     PyObject *item;
     long value;
-    while ((item = next_item(self)) != NULL) {
+    while ((item = fold_next_item(self)) != NULL) {
         if (self->mode == WHOLE && (PyLong_CheckExact(item) || PyBool_Check(item)) && as_long(item, &value)
             && (self->whole >= 0 ? value <= LONG_MAX - self->whole : value >= LONG_MIN - self->whole)) {
             self->whole += value;
@@ -107,7 +95,7 @@ static PyObject *item_to_call_with(Fold *self)
 {
     PyObject *item = self->item;
     self->item = NULL;
-    return item != NULL ? item : next_item(self);
+    return item != NULL ? item : fold_next_item(self);
 }
 
 static PyObject *run_extreme(Fold *self)
@@ -180,79 +168,6 @@ static PyObject *run_reduce(Fold *self)
     return NULL;
 }
 
-/* As PyDict_MergeFromSeq2() of one item. */
-static int add_pair(Fold *self, PyObject *item)
-{
-    PyObject *pair = PySequence_Fast(item, "");
-    if (pair == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError, "cannot convert dictionary update sequence element #%zd to a sequence", (Py_ssize_t)self->whole);
-        return -1;
-    }
-    int failed = -1;
-    if (PySequence_Fast_GET_SIZE(pair) != 2)
-        PyErr_Format(PyExc_ValueError, "dictionary update sequence element #%zd has length %zd; 2 is required",
-                     (Py_ssize_t)self->whole, PySequence_Fast_GET_SIZE(pair));
-    else {
-        PyObject *key = Py_NewRef(PySequence_Fast_GET_ITEM(pair, 0)), *value = Py_NewRef(PySequence_Fast_GET_ITEM(pair, 1));
-        failed = PyDict_SetItem(self->result, key, value);
-        Py_DECREF(key);
-        Py_DECREF(value);
-    }
-    Py_DECREF(pair);
-    return failed;
-}
-
-static int add_byte(Fold *self, PyObject *item)
-{
-    long whole;
-    Py_ssize_t value = PyLong_CheckExact(item) && as_long(item, &whole) ? whole : PyNumber_AsSsize_t(item, NULL);
-    if (value == -1 && PyErr_Occurred())
-        return -1;
-    if (value < 0 || value > 255) {
-        PyErr_SetString(PyExc_ValueError, self->kind == BYTES ? "bytes must be in range(0, 256)" : "byte must be in range(0, 256)");
-        return -1;
-    }
-    Py_ssize_t size = PyByteArray_GET_SIZE(self->result);
-    if (size + 1 < ((PyByteArrayObject *)self->result)->ob_alloc) {
-        Py_SET_SIZE(self->result, size + 1);
-        PyByteArray_AS_STRING(self->result)[size + 1] = 0;
-    } else if (PyByteArray_Resize(self->result, size + 1) < 0)
-        return -1;
-    PyByteArray_AS_STRING(self->result)[size] = (char)value;
-    return 0;
-}
-
-/* A frozenset can be added to as long as nobody else has it. */
-static int add_member(Fold *self, PyObject *item)
-{
-    if (Py_REFCNT(self->result) != 1) {
-        PyObject *copy = PyFrozenSet_New(self->result);
-        if (copy == NULL)
-            return -1;
-        Py_SETREF(self->result, copy);
-    }
-    return PySet_Add(self->result, item);
-}
-
-static PyObject *run_container(Fold *self)
-{
-    PyObject *item;
-    for (; (item = next_item(self)) != NULL; self->whole++) {
-        int failed = self->kind == DICT        ? add_pair(self, item)
-                     : self->kind == FROZENSET ? add_member(self, item)
-                                               : add_byte(self, item);
-        Py_DECREF(item);
-        if (failed)
-            return NULL;
-    }
-    if (PyErr_Occurred())
-        return NULL;
-    if (self->kind == BYTES)
-        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(self->result), PyByteArray_GET_SIZE(self->result));
-    return Py_NewRef(self->result);
-}
-
 /* ------------------------------------------------------------------ the object */
 
 static PyObject **fields(Fold *self, int i)
@@ -275,6 +190,7 @@ Fold *fold_make(int kind)
 static void fold_dealloc(PyObject *object)
 {
     Fold *self = (Fold *)object;
+    fold_release_keys(self);
     for (int i = 0; i < FIELDS; i++)
         Py_CLEAR(*fields(self, i));
     Py_CLEAR(self->iterator);
@@ -297,7 +213,7 @@ static PyObject *fold_run(Fold *self, PyObject *iterator)
     case SORTED: result = run_sorted(self); break;
     case REDUCE: result = run_reduce(self); break;
     case MIN: case MAX: result = run_extreme(self); break;
-    default: result = run_container(self);
+    default: result = run_container(self); /* frames_containers.c */
     }
     if (self->above != NULL)
         self->above->below = self->below;
@@ -348,8 +264,11 @@ static PyObject *fold_reduce(PyObject *object, PyObject *unused)
     PyObject *given[FIELDS];
     for (int i = 0; i < FIELDS; i++)
         given[i] = *fields(self, i) ? *fields(self, i) : null_object;
-    return Py_BuildValue("O(iilddOOOOOOO)", Py_TYPE(self), self->kind, self->mode, self->whole, self->real, self->lost, given[0],
-                         given[1], given[2], given[3], given[4], given[5], given[6]);
+    PyObject *value = self->keys ? fold_keys(self) : Py_NewRef(given[3]);
+    if (value == NULL)
+        return NULL;
+    return Py_BuildValue("O(iilddOOONOOO)", Py_TYPE(self), self->kind, self->mode, self->whole, self->real, self->lost, given[0],
+                         given[1], given[2], value, given[4], given[5], given[6]);
 }
 
 static PyObject *fold_state(PyObject *object, PyObject *unused)
