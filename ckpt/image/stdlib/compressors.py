@@ -13,7 +13,11 @@ every reader accepts.
 
 **The content is the same, the compressed bytes are not**: they are as if the program had called ``flush()``.
 
-Not here: bz2 and lzma (:mod:`ckpt.image.stdlib.compressed_files`), files that are being read
+Decompressors that the program uses itself (zlib, bz2, lzma): one that has met the end of its stream is saved, since what
+follows the stream is all that it still tells. One in the middle of a stream has a window and tables that its library gives
+to nobody; it is refused by name.
+
+Not here: compressors of bz2 and lzma (:mod:`ckpt.image.stdlib.compressed_files`), files that are being read
 (:mod:`ckpt.image.files.reopen`).
 """
 
@@ -27,7 +31,14 @@ from typing import Any
 
 from ckpt.compat.accelerators import BZ2, LZMA
 
-__all__ = ["Deflating", "make_finished", "reduce_deflating", "reduce_method"]
+__all__ = [
+    "Deflating",
+    "make_ended",
+    "make_finished",
+    "reduce_decompressor",
+    "reduce_deflating",
+    "reduce_method",
+]
 
 _SMALLEST = (-1, -9, 8)  # level of zlib's choice, window of 512 bytes
 _PROBE_PARTS = (600, 6000, 6000, 17000)
@@ -179,4 +190,55 @@ def make_finished() -> Any:
     """A compressor whose stream has been finished: all its methods raise."""
     made = zlib.compressobj()
     made.flush()
+    return made
+
+
+# ---------------------------------------------------------------------------------- decompressors by themselves
+
+_NAMES = {BZ2: "bz2.BZ2Decompressor", LZMA: "lzma.LZMADecompressor"}
+
+
+def reduce_decompressor(pickler: Any, obj: Any) -> Any:
+    """The reducer for decompressors. Raises PicklingError in the middle of a stream."""
+    module = type(obj).__module__
+    if not obj.eof:
+        name = _NAMES.get(module, "zlib.decompressobj")
+        raise PicklingError(
+            f"a decompressor ({name}) in the middle of its stream cannot be saved. Read from "
+            "gzip.open, bz2.open or lzma.open, also over an io.BytesIO, which goes on after a restart; or delete the "
+            "decompressor before a checkpoint"
+        )
+    if module == LZMA:
+        return make_ended, (module, obj.unused_data, obj.check)
+    return make_ended, (module, obj.unused_data, _is_released(obj) if module == "zlib" else False)
+
+
+def _is_released(obj: Any) -> bool:
+    """Has `flush` released the memory of an ended decompressor of zlib?"""
+    try:
+        obj.copy()
+    except ValueError:
+        return True
+    return False
+
+
+def make_ended(module: str, unused: bytes, detail: int) -> Any:
+    """A decompressor that has met the end of its stream, with ``unused`` behind it. detail: the check of lzma; whether
+    zlib's memory has been released."""
+    made: Any
+    if module == BZ2:
+        import bz2
+
+        made = bz2.BZ2Decompressor()
+        made.decompress(bz2.compress(b"") + unused)
+    elif module == LZMA:
+        import lzma
+
+        made = lzma.LZMADecompressor()
+        made.decompress(lzma.compress(b"", check=detail) + unused)
+    else:
+        made = zlib.decompressobj()
+        made.decompress(zlib.compress(b"") + unused)
+        if detail:
+            made.flush()
     return made

@@ -75,16 +75,19 @@ class Compression(Library):
 
     def reason_against(self, obj: Any) -> str | None:
         if type(obj).__module__ != "zipfile":
+            if getattr(obj, "eof", False):  # a decompressor that has ended
+                return None
             return super().reason_against(obj)
         return "a member of a zip file is being read" if stdlib.is_decompressing(obj) else None
 
     def reducers(self) -> dict[type, Reducer]:
         deflating = later(f"{_HERE}.compressors", "reduce_deflating")
         compressor = later(f"{_HERE}.compressed_files", "reduce_compressor")
+        decompressor = later(f"{_HERE}.compressors", "reduce_decompressor")
         stream = later(f"{_HERE}.compressed_files", "reduce_stream")
         found = {
-            **by_name(accelerators.BZ2, {"BZ2Compressor": compressor}),
-            **by_name(accelerators.LZMA, {"LZMACompressor": compressor}),
+            **by_name(accelerators.BZ2, {"BZ2Compressor": compressor, "BZ2Decompressor": decompressor}),
+            **by_name(accelerators.LZMA, {"LZMACompressor": compressor, "LZMADecompressor": decompressor}),
             **by_name(f"{_HERE}.compressors", {"Deflating": deflating}),
             **by_name(f"{_HERE}.compressed_files", {"FurtherStream": stream}),
             **by_name("types", {"MethodDescriptorType": later(f"{_HERE}.compressors", "reduce_method")}),
@@ -92,6 +95,7 @@ class Compression(Library):
         make = getattr(sys.modules.get("zlib"), "compressobj", None)
         if make is not None:  # the type has no name
             found[type(make())] = deflating
+            found[type(sys.modules["zlib"].decompressobj())] = decompressor
         return found
 
 
