@@ -155,6 +155,8 @@ WAITS = {
     "an argument of an inner function": "list(filter(shares, xs))",
     "starmap with a partial": "list(itertools.starmap(functools.partial(f), zip(xs)))",
     "starmap over a map with its function": "list(itertools.starmap(single, map(single, xs)))",
+    "list.sort with a key": "[*xs].sort(key=f)",
+    "sorted with a key that is partial": "sorted(xs, key=functools.partial(f))",
     "unpacking": "(lambda: [a for a, b, *c in [produce()]])()",
 }
 
