@@ -166,8 +166,8 @@ class StoppedThreads:
 
 
 def _look_at(ident: int) -> Literal["stands", "steps", "runs"]:
-    """stands: the thread will do nothing but end its wait (one that waits for the table of threads would keep others out of
-    it). steps: it had stopped at a line where it cannot be captured, under C code that called it, and goes on to the next."""
+    """stands: the thread will do nothing but end its wait (one that waits for the table of threads would keep others out).
+    steps: it had stopped at a line where it cannot be captured, under C code that called it, and goes on to the next."""
     if _frames.has_stopped(ident):
         try:
             capture_thread(ident)
