@@ -241,7 +241,7 @@ def test_whatever_is_dead_it_ends_in_five_seconds(tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         ([], "name two hosts"),
-        (["n1"], "name two hosts"),
+        (["n1"], "n1 is no job directory; between two hosts: ckpt diagnose n1 n7"),
         (["n1", "n3"], "no host n3 in the topology"),
         (["n1", "n2", "--error", "ENOENT"], "ENOENT says nothing about a place"),
         (["--explain", "cabel"], "no fault cabel; "),
