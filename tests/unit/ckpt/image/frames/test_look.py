@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import threading
@@ -50,7 +51,7 @@ def refusal_at(make: Callable[[Callable[[], None]], Any]) -> tuple[Refused, list
 
 
 def test_a_refusal_names_the_frame_in_the_way() -> None:
-    refused, seen = refusal_at(lambda inside: sorted([1], key=lambda _: inside() or 1))
+    refused, seen = refusal_at(lambda inside: sorted([1], key=functools.partial(lambda _: inside() or 1)))
     assert "sorted()" in refused.reason and refused.obstacle != (0, 0)
     assert seen == [True, False]
 
@@ -74,9 +75,9 @@ def test_a_frame_that_has_left_its_instruction_is_not_in_the_way() -> None:
         return 1
 
     def program() -> None:
-        sorted([1], key=lambda _: inside())
+        sorted([1], key=functools.partial(lambda _: inside()))
         inside()
-        sorted([1], key=lambda _: inside())  # the same frame, at another instruction
+        sorted([1], key=functools.partial(lambda _: inside()))  # the same frame, at another instruction
 
     run_base(program)
     assert seen == [True, False, False]
@@ -132,7 +133,7 @@ def test_nothing_is_called_while_the_obstacle_is_there_and_something_once_it_has
     def program() -> None:
         nonlocal where
         where = "inside"
-        sorted([1, 2, 3], key=lambda _: inside())
+        sorted([1, 2, 3], key=functools.partial(lambda _: inside()))
         where = "behind"
         for _ in range(1000):
             spin(2)

@@ -793,15 +793,15 @@ emit(library(*[], **{}))
 
 
 def test_library_called_from_c_is_refused(sweep):
-    report = sweep("emit(sorted([1, 2], key=lambda n: library()))", at="call")
+    report = sweep("emit([1, 2].sort(key=lambda n: library()))", at="call")
     assert report["captured"] == 0
-    assert set(report["refused"]) == {"sorted() is running <lambda>"}
+    assert set(report["refused"]) == {"sort() is running <lambda>"}
 
 
 REFUSALS = {
-    "sorted() is running <lambda>": "emit(sorted([2, 1], key=lambda n: work(n)))",
-    "FOR_ITER is running <genexpr>": (
-        "for a, b in zip([1, 2], (work(n) for n in range(2)), strict=True): emit(b)"
+    "sort() is running <lambda>": "emit([2, 1].sort(key=lambda n: work(n)))",
+    "FOR_ITER is running <lambda>": (
+        "import itertools\nfor a in itertools.takewhile(lambda n: [work(n)], [1, 2]): emit(a)"
     ),
     "an iterator is being unpacked": "a, b = (work(n) for n in range(2))",
     "a destructor is running": "class D:\n    def __del__(self):\n        work(1)\nd = D()\ndel d",
