@@ -795,11 +795,11 @@ emit(library(*[], **{}))
 def test_library_called_from_c_is_refused(sweep):
     report = sweep("emit([1, 2].sort(key=lambda n: library()))", at="call")
     assert report["captured"] == 0
-    assert set(report["refused"]) == {"sort() is running <lambda>"}
+    assert set(report["refused"]) == {"list.sort() is running <lambda>"}
 
 
 REFUSALS = {
-    "sort() is running <lambda>": "emit([2, 1].sort(key=lambda n: work(n)))",
+    "list.sort() is running <lambda>": "emit([2, 1].sort(key=lambda n: work(n)))",
     "FOR_ITER is running <lambda>": (
         "import itertools\nfor a in itertools.takewhile(lambda n: [work(n)], [1, 2]): emit(a)"
     ),
