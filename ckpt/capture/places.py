@@ -2,9 +2,10 @@
 
 A *place* is a moment at which the stack can be captured. There are two kinds: the main thread is blocked in a library call
 (``at="call"``), or the interpreter makes its check between two instructions (``at="check"``; CPython's eval breaker), for
-which the helper thread queues a look every few milliseconds. A check that finds the main thread inside a library call does
-nothing: the call looks when it waits. Where the main thread waits in C for another thread (a lock, a queue, the end of a
-thread), the helper thread wakes it by a signal without any other effect: such a wait makes the calls that are queued.
+which the helper thread queues a look every few milliseconds. A check that finds the main thread inside a library call has
+the look called after that call (:meth:`Places.queue_after`), unless the call looks itself, when it waits. Where the main
+thread waits in C for another thread (a lock, a queue, the end of a thread), the helper thread wakes it by a signal without
+any other effect: such a wait makes the calls that are queued.
 
 The stacks of the program's other threads are captured at the same instant (:mod:`ckpt.image.threads.captured`).
 
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
     from ckpt.image.frames.stack import Stack
 
-__all__ = ["Places", "inside_library", "is_library", "wake_main_thread"]
+__all__ = ["Places", "inside_library", "is_library", "library_caller", "wake_main_thread"]
 
 _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
+_CHECKS_IN_CALL = 1024
+"""The same where the program is inside a library call, which it may leave after some hundreds of checks. Only C code runs
+at each of them."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
 
@@ -84,6 +88,16 @@ class Places:
         obstacle = (0, 0) if self._ticks % _WHOLE_EVERY == 0 else self._obstacle
         _frames.look(look, *obstacle, _CHECKS)
         wake_main_thread()
+
+    def queue_after(self, call: FrameType, look: Callable[[], bool]) -> None:
+        """In the main thread: have ``look`` called once this frame of the program, which has called the library, goes on.
+
+        A program that calls the library all the time without having to wait there, between long calls in C, would else be
+        looked at only where a call has just begun.
+        """
+        from ckpt.image.frames import _frames
+
+        _frames.look(look, *_frames.frame_place(call), _CHECKS_IN_CALL)
 
     def spend(self, since_ns: int) -> None:
         """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``)."""
@@ -245,6 +259,22 @@ def inside_library() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def library_caller() -> FrameType | None:
+    """The frame of the program, on the calling thread's stack, that has called this library; ``None``: there is none.
+
+    The caller of this function and the frame of this function itself are not counted.
+    """
+    from ckpt.image.frames.running import BASES
+
+    found: FrameType | None = None
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code not in BASES:
+        if is_library(frame):
+            found = frame.f_back
+        frame = frame.f_back
+    return None if found is None or found.f_code in BASES else found
 
 
 def is_library(frame: FrameType) -> bool:

@@ -349,7 +349,23 @@ static PyObject *set_async_generator_marks(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(frame_place_doc,
+"frame_place(frame, /) -> (address, at)\n\n"
+"Where a frame of the calling thread is, as on_stack() and look() have it.  LookupError: it is none of them.");
+static PyObject *frame_place(PyObject *module, PyObject *object)
+{
+    Frame *callee = NULL;
+    if (!PyFrame_Check(object))
+        return PyErr_Format(PyExc_TypeError, "no frame: %R", object);
+    for (Frame *f = thread_current_frame(PyThreadState_Get()); f != NULL; callee = f, f = frame_previous(f))
+        if (f == ((PyFrameObject *)object)->f_frame)
+            return Py_BuildValue("(Ni)", PyLong_FromVoidPtr(f), frame_lasti(f, callee));
+    PyErr_SetString(PyExc_LookupError, "the frame does not run in this thread");
+    return NULL;
+}
+
 PyMethodDef read_methods[] = {
+    {"frame_place", frame_place, METH_O, frame_place_doc},
     {"walk", walk, METH_VARARGS, walk_doc},
     {"places", places, METH_VARARGS, places_doc},
     {"slots", slots, METH_VARARGS, slots_doc},

@@ -7,6 +7,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -194,3 +195,28 @@ def test_a_second_look_takes_the_place_of_the_one_that_waits() -> None:
     thread.join()
     spin(10)
     assert calls in ([True, False, "second"], [True, "first", True, "second"])
+
+
+def test_where_a_frame_is_is_what_a_look_waits_for() -> None:
+    places: list[tuple[int, int]] = []
+    seen: list[bool] = []
+
+    def inner(caller: FrameType) -> None:
+        places.append(_frames.frame_place(caller))
+        seen.append(_frames.on_stack(*places[0]))
+
+    def program() -> None:
+        inner(sys._getframe())
+        inner(sys._getframe())  # at another instruction
+        seen.append(_frames.on_stack(*places[0]))
+
+    run_base(program)
+    assert seen == [True, False, False]
+    with pytest.raises(LookupError):
+        _frames.frame_place(ended())
+    with pytest.raises(TypeError):
+        _frames.frame_place(None)  # type: ignore[arg-type]
+
+
+def ended() -> FrameType:
+    return sys._getframe()

@@ -1,0 +1,63 @@
+"""Looks that find the program inside a call of the library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ckpt.capture.places import Places, library_caller
+from ckpt.image.frames import _frames
+from ckpt.image.frames.running import run_base
+
+pytestmark = pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+
+CALL = """
+def call():
+    _frames.look(at_check, 0, 0, 16)
+    for n in range(300):  # more checks than one look has
+        helper()
+
+def helper():
+    pass
+"""
+
+
+def test_a_look_inside_a_library_call_is_made_after_it() -> None:
+    """A rank that calls the library between long calls in C, and never waits there, had no image for seconds: each look came
+    where a call had just begun, and its checks were used up before the call's end."""
+    places: Any = Places.__new__(Places)
+    where, found, inside = "", [], []
+
+    def at_check() -> bool:
+        caller = library_caller()
+        if caller is None:
+            found.append(where)
+        else:
+            inside.append(caller.f_code.co_name)
+            places.queue_after(caller, at_check)
+        return False
+
+    library: dict[str, Any] = {"__name__": "ckpt.any", "_frames": _frames, "at_check": at_check}
+    exec(CALL, library)
+
+    def program() -> None:
+        nonlocal where
+        where = "inside"
+        library["call"]()
+        where = "after"
+        for _ in range(3):
+            pass
+
+    run_base(program)
+    assert inside == ["program"] and found == ["after"]
+
+
+def test_where_no_call_of_the_library_runs_nobody_has_called_it() -> None:
+    found: list[Any] = []
+
+    def program() -> None:
+        found.append((lambda: library_caller())())
+
+    run_base(program)
+    assert found == [None]
