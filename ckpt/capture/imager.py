@@ -38,7 +38,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Literal
 
 from ckpt.capture import description
-from ckpt.capture.places import Places, inside_library, library_caller
+from ckpt.capture.places import Places, library_caller
 from ckpt.capture.search import TICK_NS, LibraryUse, Search
 from ckpt.capture.taker import Taker
 from ckpt.capture.writing import report_failure
@@ -169,15 +169,10 @@ class Imager:
         runtime = self._runtime
         if not self.is_looking or runtime.in_hook or self._places.is_child():
             return False
-        began_ns = time.monotonic_ns()
-        # Inside a library call: the call takes the image when it waits, or a check after the call's return takes it.
-        # Never wait for the lock here: this very thread may hold it.
-        if (call := library_caller()) is not None:
+        if (call := library_caller()) is not None:  # it looks itself when it waits
             self._places.queue_after(call, self._at_check)
-            self._places.spend(began_ns)
             return False
-        if inside_library() or not runtime.lock.acquire(blocking=False):
-            self._places.spend(began_ns)
+        if not runtime.lock.acquire(blocking=False):  # never wait for it here: this very thread may hold it
             return True
         try:
             return not self.look("check") and self._places.looks_again()

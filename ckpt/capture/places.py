@@ -97,7 +97,9 @@ class Places:
         """
         from ckpt.image.frames import _frames
 
+        began_ns = time.monotonic_ns()
         _frames.look(look, *_frames.frame_place(call), _CHECKS_IN_CALL)
+        self.spend(began_ns)
 
     def spend(self, since_ns: int) -> None:
         """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``)."""
@@ -262,7 +264,8 @@ def inside_library() -> bool:
 
 
 def library_caller() -> FrameType | None:
-    """The frame of the program, on the calling thread's stack, that has called this library; ``None``: there is none.
+    """The frame, on the calling thread's stack, that has called this library, as a rule the program's; ``None``: the library
+    does not run (:func:`inside_library`).
 
     The caller of this function and the frame of this function itself are not counted.
     """
@@ -272,9 +275,9 @@ def library_caller() -> FrameType | None:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in BASES:
         if is_library(frame):
-            found = frame.f_back
+            found = frame.f_back or frame
         frame = frame.f_back
-    return None if found is None or found.f_code in BASES else found
+    return found
 
 
 def is_library(frame: FrameType) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ckpt.capture.check_budget import CheckBudget
 from ckpt.capture.places import Places, library_caller
 from ckpt.image.frames import _frames
 from ckpt.image.frames.running import run_base
@@ -27,6 +28,7 @@ def test_a_look_inside_a_library_call_is_made_after_it() -> None:
     """A rank that calls the library between long calls in C, and never waits there, had no image for seconds: each look came
     where a call had just begun, and its checks were used up before the call's end."""
     places: Any = Places.__new__(Places)
+    places._allowance = CheckBudget()
     where, found, inside = "", [], []
 
     def at_check() -> bool:
