@@ -130,10 +130,11 @@ class Losses:
         self.hosts[rank] = host
         return actions
 
-    def died(self, rank: int, incarnation: int) -> list[Action]:
-        """The process of a rank has ended: it is known why nobody reaches it."""
+    def died(self, rank: int, incarnation: int, *, with_host: bool = False) -> list[Action]:
+        """The process of a rank has ended: it is known why nobody reaches it. `with_host`: it is not started again, and
+        what it could not reach costs nobody anything more."""
         if incarnation == self.incarnation:
-            for pair in [pair for pair, loss in self.losses.items() if loss.peer == rank]:
+            for pair in [pair for pair in self.losses if rank == pair[1] or (with_host and rank == pair[0])]:
                 del self.losses[pair]
         return self._drop()
 

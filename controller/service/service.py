@@ -369,6 +369,8 @@ class Service:
         else:
             if event_name == "died":
                 self.pids.pop(event["rank"], None)
+                if self.locator is not None and "lost" in event:
+                    event = {**event, "diagnosis": self.locator.diagnosis_of(event["host"])}
             translated = packet_events.agent_event(event)
             if translated is not None:
                 self._feed(translated)
