@@ -277,9 +277,13 @@ class FaultLocator:
 
     def _keep(self, record: Mapping[str, Any], missing: Iterable[str]) -> None:
         """Keep what programs are told (`diagnosis_of`), if it is more than that nothing was found."""
-        if self._facts.get("slow") or not any(
-            record[name] for name in ("hosts", "between", "faults", "suspects")
-        ):
+        if self._facts.get("slow"):
+            return
+        # what was found before may be over, but for hosts that are given up
+        self._found = {
+            host: found for host, found in self._found.items() if host in self.losses.gone - {*missing}
+        }
+        if not any(record[name] for name in ("hosts", "between", "faults", "suspects")):
             return
         told = {name: list(record[name])[:_LOST_SHOWN] for name in ("hosts", "between", "faults", "suspects")}
         for host in {*record["hosts"], *record["between"], *missing}:

@@ -76,7 +76,9 @@ def test_the_ranks_of_a_lost_host_have_failed_when_it_is_fenced(
         if e["event"] in ("host-lost", "host-fenced", "rank-died", "restarting")
     ]
     told = [("rank-died", 2), ("rank-died", 3)]
-    assert order == [("host-lost", None), ("host-fenced", None), *told], "nobody is dead before that is proven"
+    assert order == [("host-lost", None), ("host-fenced", None), *told], (
+        "nobody is dead before that is proven"
+    )
     assert job.events("host-fenced")[0]["proof"] == proof
     assert {e["host"] for e in job.events("rank-died")} == {"h3"}
     hosts.cable("h3", "up")
@@ -188,7 +190,9 @@ def test_an_exception_has_the_fault_that_was_located(
     text = job.wait_event("fault-located")["text"]
     job.wait_event("continuing", rank=2)
     assert job.finish() == 0, job.report()
-    assert job.output(0).splitlines() == [repr((["h3"], text))] * 3 == job.output(3).splitlines(), job.report()
+    assert job.output(0).splitlines() == [repr((["h3"], text))] * 3 == job.output(3).splitlines(), (
+        job.report()
+    )
     other = tolerant(start, hosts, app, ranks=2, hosts="h2:1,h4:1", name="other")
     os.kill(next(p for p in hosts.processes("h4") if is_rank(p)), signal.SIGKILL)
     assert other.finish() == 0, other.report()
