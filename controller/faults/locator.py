@@ -107,6 +107,9 @@ class FaultLocator:
                 self._do(losses.surveyed(event["host"], event["number"], event["failed"], now_ns), now_ns)
             case "note" if event["event"] == "host-lost":
                 self._do(losses.host_lost(event["fields"]["host"], now_ns), now_ns)
+            case "note" if event["event"] == "host-back":
+                losses.back(event["fields"]["host"])
+                self._found.pop(event["fields"]["host"], None)
 
     def packet(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
         """An event of a rank, or what it has counted; events of other names are ignored."""

@@ -166,6 +166,13 @@ class Losses:
         self.missing[host] = now_ns
         return self._begin(now_ns)
 
+    def back(self, host: str) -> None:
+        """A host that was given up is there again, as a spare."""
+        self.gone.discard(host)
+        self.missing.pop(host, None)
+        self.named.pop((host,), None)
+        self.done = {hosts for hosts in self.done if host not in hosts}
+
     def surveying(self, tries: Mapping[str, Sequence[str]]) -> None:
         """Whom each host will try to reach."""
         self.tries = dict(tries)

@@ -6,14 +6,18 @@ It passes commands on to its fork server, and events of that back; it owns the h
 thread and no socket of a messaging library, since it forks: so these are two processes. The fork server ends with this
 process, and the ranks with it.
 
-When the lease is over, all ranks are killed and this process ends with code 70: the controller has given this host up, or
-can no longer be reached, and starts other ranks elsewhere.
+When the lease is over, all ranks are killed: the controller has given this host up, or can no longer be reached, and starts
+other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys nothing
+until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the controller
+has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once, which
+has the job queued again if need be (`orphan`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import platform
 import select
@@ -29,8 +33,8 @@ from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
-from ckpt.controller.hosts.orphan import start_the_job_again
-from ckpt.controller.hosts.routes import Door, knock, twice
+from ckpt.controller.hosts.orphan import VARIABLE, start_the_job_again
+from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
@@ -44,6 +48,9 @@ __all__ = ["EXIT_LEASE_OVER", "agent"]
 EXIT_LEASE_OVER = 70
 _END_PATIENCE_S = 3.0
 _JOIN_LIMIT_LEASES = 10
+_LOOK_NS = 500_000_000
+_LOOK_LIMIT_S = 0.3
+"""While it is away, the agent looks so often whether there is a controller still, and waits so long for the answer."""
 
 
 def agent(arguments: argparse.Namespace) -> int:
@@ -109,6 +116,9 @@ class _HostAgent:
             hosts=arguments.hosts,
             generation=self.generation,
         )
+        self.controller = arguments.controller
+        self.is_away = False
+        self.look_ns = 0
         self.began_ns = now_ns()
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
         self.ending: tuple[int, str] | None = None
@@ -129,7 +139,7 @@ class _HostAgent:
             if code == 0:
                 self.link.flush(0, _END_PATIENCE_S)
             else:
-                print(f"ckpt agent: {reason}", file=sys.stderr)
+                self._say(reason)
             return code
         finally:
             self.ranks.close()
@@ -140,26 +150,62 @@ class _HostAgent:
     def _watch_lease(self) -> None:
         now = now_ns()
         if self.lease.is_over(now):
-            self.ending = (
-                EXIT_LEASE_OVER,
-                "the lease is over: the controller cannot be reached, or has given this host up",
-            )
+            reason = "the lease is over: the controller cannot be reached, or has given this host up"
+            if VARIABLE in os.environ:
+                self.ending = (EXIT_LEASE_OVER, reason)
+            else:
+                self._give_way(reason)
+        elif self.is_away and now >= self.look_ns and self._controller_has_ended():
+            self.ending = (EXIT_LEASE_OVER, "the controller has ended")
         elif not self.lease.has_begun and now - self.began_ns > _JOIN_LIMIT_LEASES * self.lease.lease_ns:
             self.ending = (EXIT_LEASE_OVER, "the controller does not answer")
         elif (number := self.lease.renewal(now)) is not None:
             self._report({"e": "renew", "number": number})
 
+    def _give_way(self, reason: str) -> None:
+        """End all ranks, and ask for a new lease."""
+        self.ranks.close()
+        self.door.close()  # its port may be needed by others now
+        self._say(f"{reason}. All ranks here have ended; asking for a new lease")
+        self._report({"e": "ended", "reason": reason})
+        self.is_away, self.began_ns = True, now_ns()
+        self.lease = self.lease.again(self.began_ns)
+        self._report({"e": "back", "number": self.lease.first})
+
+    def _come_back(self) -> None:
+        self.is_away = False
+        try:
+            self.door = Door(self.listen, self.ports)
+        except LaunchFailed as failed:
+            self.ending = (1, str(failed))
+            return
+        self._report({"e": "door", "door": self.door.address})
+        self._say("this host is a spare of the job now")
+
+    def _controller_has_ended(self) -> bool:
+        self.look_ns = now_ns() + _LOOK_NS
+        return (
+            errors_of({"controller": self.controller}, _LOOK_LIMIT_S).get("controller") == errno.ECONNREFUSED
+        )
+
+    @staticmethod
+    def _say(text: str) -> None:
+        with contextlib.suppress(OSError):  # the engine's command may have ended
+            print(f"ckpt agent: {text}", file=sys.stderr, flush=True)
+
     def _sleep(self) -> None:
-        fds = [self.link.fileno(), self.door.fileno()]
-        if self.ranks.fileno() >= 0:
-            fds.append(self.ranks.fileno())
-        readable, _, _ = select.select(fds, [], [], max(0.0, (self.lease.deadline_ns() - now_ns()) / 1e9))
+        fds = [fd for fd in (self.link.fileno(), self.door.fileno(), self.ranks.fileno()) if fd >= 0]
+        due_ns = min(self.lease.deadline_ns(), self.look_ns) if self.is_away else self.lease.deadline_ns()
+        readable, _, _ = select.select(fds, [], [], max(0.0, (due_ns - now_ns()) / 1e9))
         if self.door.fileno() in readable:
             self.door.open()
 
     def _turn(self) -> None:
         for _, command in self.link.take():
-            self._obey(command)
+            if self.is_away:
+                self._hear(command)
+            else:
+                self._obey(command)
         try:
             events = self.ranks.receive()
         except AgentGone as gone:
@@ -169,6 +215,13 @@ class _HostAgent:
             return
         for event in events:
             self._report(event)
+
+    def _hear(self, command: dict[str, Any]) -> None:
+        """A command while this host is away."""
+        if command.get("a") in ("renewed", "end"):
+            self._obey(command)
+        if self.lease.has_begun:
+            self._come_back()
 
     def _obey(self, command: dict[str, Any]) -> None:
         match command.get("a"):

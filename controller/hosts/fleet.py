@@ -6,11 +6,15 @@
         │                 └──left out: at fault ─────▶ lost ──the same─────▶ fenced (either proof)
         └──engine's command ended · time limit · refused──▶ failed
 
+    fenced ──its agent has ended all its processes, and dials in again──▶ joined (a spare)
+
 Rules
 - A lost host's renewals are not answered any more: so its agent kills its ranks, however long it lives.
 - `AllFenced` comes when each joined host has reported its ranks as reaped, and each lost host is fenced.
 - What the engine says (its command has ended) is a hint to stop waiting for the host, never a proof that its ranks are gone.
-- A host that is fenced takes no further part. (If it comes back, its agent finds its lease over and ends.)
+- A host that is fenced takes no further part, unless it comes back: its agent has found its lease over, has ended all its
+  processes, and asks for a new lease. So it has no ranks. Who was left out does not come back.
+- A host without ranks is lost without harm: nothing is started elsewhere (`Gone`).
 - Where the program handles failures itself (`tolerant`), a lost host is no reason to start ranks elsewhere (`Gone`): its
   ranks are dead when it is fenced (`Dead`), and not before.
 
@@ -99,6 +103,7 @@ class Host:
     came_ns: int = 0
     lost_ns: int = 0
     reason: str = ""
+    is_left_out: bool = False
     ranks: dict[int, int] = field(default_factory=dict)
     """Those that were started there last and have not ended, as far as it has reported, and their incarnations."""
 
@@ -130,6 +135,18 @@ class Fleet:
         host.state, host.came_ns = "joined", now_ns
         fields = {"host": host.node.name, "slots": host.node.slots, "lease_s": self.lease_ns / 1e9}
         return [Answer(index, 0), Note("host-joined", fields)]
+
+    def back(self, index: int, number: int, now_ns: int) -> list[Effect]:
+        """The agent of a host that was lost has ended all its processes, and asks for a new lease with renewal `number`."""
+        host = self.hosts[index]
+        if host.is_left_out:
+            return [TellEnd(index, host.reason)]
+        if host.state != "fenced":
+            return []
+        away_ms = round((now_ns - host.lost_ns) / 1e6, 3)
+        host.state, host.came_ns, host.reason = "joined", now_ns, ""
+        fields = {"host": host.node.name, "slots": host.node.slots, "ms": away_ms}
+        return [Answer(index, number), Note("host-back", fields)]
 
     def failed(self, index: int, reason: str) -> list[Effect]:
         """The host's agent was not started, or cannot be used."""
@@ -169,6 +186,7 @@ class Fleet:
         index = self.index_of(name)
         if self.hosts[index].state != "joined":
             return []
+        self.hosts[index].is_left_out = True
         note = Note("host-left-out", {"host": name, "reason": reason})
         return [note, TellEnd(index, reason), *self._lose(index, reason, now_ns)]
 
@@ -229,7 +247,9 @@ class Fleet:
         self.waiting.discard(index)
         name = host.node.name
         note = Note("host-lost", {"host": name, "reason": reason})
-        return [note] if self.tolerant else [note, Gone(f"host {name} is lost: {reason}")]
+        if self.tolerant or not host.ranks:
+            return [note]
+        return [note, Gone(f"host {name} is lost: {reason}")]
 
     def _prove(self, index: int, proof: str, now_ns: int) -> list[Effect]:
         host = self.hosts[index]
@@ -239,7 +259,7 @@ class Fleet:
         dead: list[Effect] = []
         if self.tolerant and host.ranks:
             dead.append(Dead(index, host.reason, tuple(sorted(host.ranks.items()))))
-            host.ranks = {}
+        host.ranks = {}
         return [note, *dead, *self._check_fenced()]
 
     def _check_fenced(self) -> list[Effect]:

@@ -88,6 +88,7 @@ class HostsLauncher:
         self._noted: list[Started] = []
         self._doors: dict[int, str] = {}
         self._knocked: dict[int, dict[str, str]] = {}
+        self._returning: dict[int, int] = {}  # hosts that ask for a new lease: the number of the renewal
         self._version = ""
         self.examined: dict[int, tuple[dict[str, Any], float]] = {}
         """By host: its facts, and when they came (`ckpt doctor`)."""
@@ -329,6 +330,11 @@ class HostsLauncher:
         if self._tenure_is_over:
             self._tenure_is_over = False
             self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
+        if self._returning and (self._tenure is None or self._tenure.may_answer(now_ns())):
+            returning, self._returning = self._returning, {}
+            for index, number in returning.items():
+                self._ended.discard(index)
+                self._ask(self.fleet.back, index, number, now_ns())
         self._ask(self.fleet.tick, now_ns())
 
     def _note_end(self, started: Started, how: str) -> None:
@@ -365,7 +371,12 @@ class HostsLauncher:
                 self._ask(self.fleet.fork_server_lost, index, str(packet["reason"]), now_ns())
             case "ended":
                 self._ended.add(index)
+                self._returning.pop(index, None)
                 self._ask(self.fleet.ended, index, str(packet["reason"]), now_ns())
+            case "back":
+                self._returning[index] = int(packet["number"])
+            case "door":
+                self._doors[index] = str(packet["door"])
             case _ if self.fleet.hosts[index].state == "joined":
                 if packet.get("e") == "died":
                     self.fleet.died(index, int(packet["rank"]), int(packet["incarnation"]))
