@@ -117,7 +117,7 @@ FAULTS = [
 def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
 ) -> None:
-    """h4 is a spare. What comes back of h3 has ended itself: nothing of it is in files that both see."""
+    """h4 is a spare. What comes back of h3 has ended its ranks: nothing of them is in files that both see."""
     job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
     job.wait_event("committed", 2)
     fault(hosts)
@@ -131,10 +131,70 @@ def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     job.wait_event("committed", len(job.events("committed")) + 1)
     hosts.cable("h3", "up")
     hosts.send("h3", signal.SIGCONT)
-    hosts.wait_until_empty(["h3"])
+    if fault is host_killed:
+        hosts.wait_until_empty(["h3"])
+    else:
+        assert job.wait_event("host-back")["host"] == "h3"
+        assert not any(is_rank(pid) for pid in hosts.processes("h3"))
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert len(job.events("restarted")) == 1
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", [pytest.param(each, id=each.__name__) for each in (cable_pulled, frozen)])
+def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
+) -> None:
+    """It comes back twice."""
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003")
+    job.wait_event("committed", 2)
+    for incarnation, (lost, spare) in enumerate((("h3", "h4"), ("h4", "h3"), ("h3", "h4")), 1):
+        if lost == "h3":
+            fault(hosts)
+        else:
+            hosts.cable("h4", "down")
+        job.wait_event("restarted", incarnation)
+        assert set(where(job, incarnation).values()) == {"h2", spare}
+        hosts.cable(lost, "up")
+        hosts.send(lost, signal.SIGCONT)
+        job.wait_event("host-back", incarnation)
+        job.wait_event("committed", len(job.events("committed")) + 1)
+    assert [event["host"] for event in job.events("host-back")] == ["h3", "h4", "h3"]
+    assert "this host is a spare of the job now" in (job.directory / "output" / "host-h3.log").read_text()
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
     hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_agents_that_are_away_end_with_their_controller(
+    start: Callable[..., Job], hosts: Hosts, ring: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    hosts.cable("h3", "down")
+    job.wait_event("host-fenced")
+    job.process.kill()
+    job.process.wait()
+    hosts.wait_until_empty(["h2", "h4"])
+    hosts.cable("h3", "up")
+    hosts.wait_until_empty(["h3"])
+
+
+@pytest.mark.nightly
+def test_a_spare_that_is_lost_costs_no_restart(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    hosts.kill("h4")
+    job.wait_event("host-fenced", host="h4")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert not job.events("restarting")
 
 
 @pytest.mark.nightly
