@@ -7,10 +7,10 @@ thread and no socket of a messaging library, since it forks: so these are two pr
 process, and the ranks with it.
 
 When the lease is over, all ranks are killed: the controller has given this host up, or can no longer be reached, and starts
-other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys nothing
-until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the controller
-has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once, which
-has the job queued again if need be (`orphan`).
+other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys
+nothing until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the
+controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once,
+and it has the job queued again if need be (`orphan`).
 """
 
 from __future__ import annotations

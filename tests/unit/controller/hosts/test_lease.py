@@ -206,7 +206,7 @@ DELAYS_BACK_NS = (0, 4 * S, 12 * S)
 
 
 def runs_while_fenced(delays: tuple[int, ...], again: Callable[[AgentLease, int], AgentLease]) -> bool:
-    """A host is cut off, comes back, and is cut off again. `delays`: of its packets and of the answers, in turn, which arrive
+    """A host is cut off, comes back, and is cut off again. `delays`: of its packets and of the answers, in turn; they arrive
     in their order. Does it ever hold a lease that is not over while the controller says that it is fenced?"""
     fleet = Fleet([Node("a", 1)], lease_ns=LEASE_NS)
     lease = AgentLease(LEASE_NS, 0)
