@@ -25,6 +25,7 @@ import shutil
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,8 @@ from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.orphan import VARIABLE, start_the_job_again
 from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
+from ckpt.controller.launch import procinfo, stacks
+from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
@@ -50,6 +53,7 @@ _END_PATIENCE_S = 3.0
 _JOIN_LIMIT_LEASES = 10
 _LOOK_NS = 500_000_000
 _LOOK_LIMIT_S = 0.3
+_WRITING_LIMIT_S, _WRITING_LOOK_S = 0.5, 0.02
 """While it is away, the agent looks so often whether there is a controller still, and waits so long for the answer."""
 
 
@@ -117,6 +121,7 @@ class _HostAgent:
             generation=self.generation,
         )
         self.controller = arguments.controller
+        self.pids: dict[int, int] = {}  # of the ranks here
         self.is_away = False
         self.look_ns = 0
         self.began_ns = now_ns()
@@ -165,6 +170,7 @@ class _HostAgent:
     def _give_way(self, reason: str) -> None:
         """End all ranks, and ask for a new lease."""
         self.ranks.close()
+        self.pids.clear()
         self.door.close()  # its port may be needed by others now
         self._say(f"{reason}. All ranks here have ended; asking for a new lease")
         self._report({"e": "ended", "reason": reason})
@@ -214,6 +220,10 @@ class _HostAgent:
                 self.ending = (1, f"the fork server could not be started: {gone}")
             return
         for event in events:
+            if event["e"] == "started":
+                self.pids[event["rank"]] = event["pid"]
+            elif event["e"] == "died" and self.pids.get(event["rank"]) == event["pid"]:
+                del self.pids[event["rank"]]
             self._report(event)
 
     def _hear(self, command: dict[str, Any]) -> None:
@@ -249,6 +259,8 @@ class _HostAgent:
                 self.ranks.send(command["packet"], command["ranks"])
             case "signal":
                 self.ranks.signal(command["signal"], command["ranks"], caught=command["caught"])
+            case "look":
+                self._look([rank for rank in command["silent"] if rank in self.pids])
             case "fence":
                 self.ranks.fence(int(command["incarnation"]))
             case "end":
@@ -257,6 +269,25 @@ class _HostAgent:
     def _knock(self, doors: dict[str, str]) -> None:
         """In a thread: the lease is to be renewed meanwhile."""
         self._report({"e": "knocked", "failed": knock(doors)})
+
+    def _look(self, silent: list[int]) -> None:
+        """Say in which state the ranks are, and where these are. They need some time to write that down."""
+        for rank in silent:
+            stacks.clear(self.runtime_dir, rank)
+        if silent:
+            self.ranks.signal(WHERE_SIGNAL, silent)
+        threading.Thread(target=self._looked, args=(dict(self.pids), silent), daemon=True).start()
+
+    def _looked(self, pids: dict[int, int], silent: list[int]) -> None:
+        deadline = time.monotonic() + _WRITING_LIMIT_S
+        written: dict[int, str] = {}
+        while len(written) < len(silent) and time.monotonic() < deadline:
+            time.sleep(_WRITING_LOOK_S)
+            found = {rank: stacks.innermost(self.runtime_dir, rank) for rank in silent if rank not in written}
+            written |= {rank: where for rank, where in found.items() if where != "unknown"}
+        where = {rank: written.get(rank, "unknown") for rank in silent}
+        states = {rank: procinfo.state(pid) for rank, pid in pids.items()}
+        self._report({"e": "looked", "states": list(states.items()), "stacks": list(where.items())})
 
     def _examine(self, directory: str) -> None:
         """In a thread, as it may take a while."""

@@ -261,6 +261,10 @@ class HostsLauncher:
         to = None if ranks is None else list(ranks)
         self._tell(self._joined(), {"a": "signal", "ranks": to, "signal": int(signum), "caught": caught})
 
+    def look(self, silent: Sequence[int]) -> bool:
+        self._tell(self._joined(), {"a": "look", "silent": list(silent)})
+        return True
+
     def fence(self, incarnation: int) -> None:
         self._ask(self.fleet.fence, incarnation)
         self._wake()
@@ -364,6 +368,10 @@ class HostsLauncher:
                 failed = {self.fleet.hosts[int(i)].node.name: code for i, code in packet["failed"].items()}
                 self._events.append(
                     {"e": "surveyed", "host": name, "number": packet["number"], "failed": failed}
+                )
+            case "looked":
+                self._events.append(
+                    {name: dict(packet[name]) for name in ("states", "stacks")} | {"e": "looked"}
                 )
             case "fenced":
                 self._ask(self.fleet.fenced, index, int(packet["incarnation"]))

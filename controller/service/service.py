@@ -364,6 +364,9 @@ class Service:
             self._log("rank-started", packet_events.process_of(event, "rank", "incarnation"))
         elif event_name == "state" and not event["ranks"]:
             self._log("agent-started", packet_events.process_of(event, "mark"))
+        elif event_name == "looked":
+            for question in self.questions:
+                question.looked(event, now_ns=time.monotonic_ns())
         elif event_name == "note":
             self._log(event["event"], event["fields"])
         else:

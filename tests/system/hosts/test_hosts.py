@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -487,3 +488,41 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert main(["run", "-n", "4", "--job", str(tmp_path / "job"), *options, str(app)]) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "job").exists()
+
+
+HELD = """
+    import time
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    if comm.rank == 1:
+        print("now", flush=True)
+        while not comm.iprobe():
+            sum(range(100_000_000))  # keeps the interpreter's lock, for a second or more
+        comm.recv()
+    else:
+        time.sleep(8)
+        comm.send(None, 1)
+"""
+
+
+@pytest.mark.nightly
+def test_status_asks_the_agents_where_ranks_are_that_do_not_answer(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path
+) -> None:
+    app = write_app(tmp_path, HELD)
+    options = {"lease": LEASE_S, "interface": "10.88.0.0/16", "engine_command": hosts.engine()}
+    job = start(app, ranks=2, hosts="h2:1,h3:1", within=hosts.on("h1"), **options)
+    job.wait_for(lambda: "now" in job.output(1), "rank 1 is there")
+
+    def look() -> list[dict[str, object]] | None:
+        words = (*hosts.on("h1"), sys.executable, "-m", "ckpt", "status", str(job.directory), "--json")
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        live = json.loads(done.stdout)["live"]
+        ranks = [] if live is None else live["ranks"]
+        return ranks if [rank["answers"] for rank in ranks] == [True, False] else None
+
+    ranks = job.wait_for(look, "rank 1 does not answer")
+    assert str(ranks[1]["where"]).startswith(f"{app}:"), ranks
+    assert [rank["state"] for rank in ranks] == ["S", "R"], "of these, not of others with their numbers here"
+    assert job.finish() == 0, job.report()
