@@ -180,7 +180,7 @@ def main() -> int:
     arguments = parser.parse_args()
     from tests.seeds import share
 
-    tests = (*TESTS, *(WHOLE if arguments.nightly else ()))
+    tests = (*TESTS, *WHOLE) if arguments.nightly else (*TESTS, "--rotate")
     running: list[tuple[int, Path, subprocess.Popen[bytes]]] = []
     began, failed = time.monotonic(), False
     minors = [minor for minor in MINORS if minor != sys.version_info.minor]

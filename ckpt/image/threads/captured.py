@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from ckpt.compat import threads
 from ckpt.image.errors import Refused
@@ -113,12 +114,12 @@ class StoppedThreads:
         running = list(self._threads)
         had_s: list[float] = []
         while True:
-            looks = {thread: _stands(thread.ident or 0) for thread in running}
-            running = [thread for thread, stands in looks.items() if not stands]
+            looks = {thread: _look_at(thread.ident or 0) for thread in running}
+            running = [thread for thread, look in looks.items() if look != "stands"]
             if not running and not threads.is_registry_locked():
                 return
             now_s = time.monotonic()
-            stepping = [thread for thread, stands in looks.items() if stands is None]
+            stepping = [thread for thread, look in looks.items() if look == "steps"]
             if len(running) < left:
                 left, stopped_s, steps = len(running), now_s, 0
             elif stepping:
@@ -164,20 +165,20 @@ class StoppedThreads:
         _frames.go_on()
 
 
-def _stands(ident: int) -> bool | None:
-    """Will the thread do nothing but end its wait? One that waits for the table of threads would keep others out of it.
-    None: it has stopped at a line where it cannot be captured, under C code that called it, and goes on to the next."""
+def _look_at(ident: int) -> Literal["stands", "steps", "runs"]:
+    """stands: the thread will do nothing but end its wait (one that waits for the table of threads would keep others out).
+    steps: it had stopped at a line where it cannot be captured, under C code that called it, and goes on to the next."""
     if _frames.has_stopped(ident):
         try:
             capture_thread(ident)
         except Refused:
             _frames.step(ident)
-            return None
-        return True
+            return "steps"
+        return "stands"
     if c_waits.is_answered(ident):
-        return True
+        return "stands"
     found = c_waits.waits_for(ident)
-    return found is not None and found is not threads.registry_lock()
+    return "runs" if found is None or found is threads.registry_lock() else "stands"
 
 
 def _processor_s(thread: threading.Thread) -> float:

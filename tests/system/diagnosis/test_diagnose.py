@@ -22,7 +22,7 @@ from ckpt.diagnosis.errors import BadCredentials, BadTopology, DiagnosisError
 from tests.system.diagnosis import devices
 from tests.system.diagnosis.cluster import PORT, Cluster, shell
 
-pytestmark = [pytest.mark.system, pytest.mark.root]
+pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(2)]
 CABLE, OWN = "cable.dark-at-port@n2:eth0-sw1:port2", "cable.dark-at-port@n1:eth0-sw1:port1"
 
 
@@ -241,7 +241,7 @@ def test_whatever_is_dead_it_ends_in_five_seconds(tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         ([], "name two hosts"),
-        (["n1"], "name two hosts"),
+        (["n1"], "n1 is no job directory; between two hosts: ckpt diagnose n1 n7"),
         (["n1", "n3"], "no host n3 in the topology"),
         (["n1", "n2", "--error", "ENOENT"], "ENOENT says nothing about a place"),
         (["--explain", "cabel"], "no fault cabel; "),

@@ -13,6 +13,8 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.handles.ctypes_library import load_library
 from tests.unit.ckpt.image.support import copy_of, image_failure, resumed_output
 
+pytestmark = pytest.mark.turns(2)
+
 Numbers: Any = ctypes.c_int * 5
 Doubles: Any = ctypes.c_double * 4
 Callback: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)

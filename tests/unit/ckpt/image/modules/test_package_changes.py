@@ -16,6 +16,8 @@ from ckpt.image.modules.package_baseline import PackageBaseline
 from ckpt.image.modules.references import References
 from tests.unit.ckpt.image.support import LIBRARY_START, after_restart, image_failure
 
+pytestmark = pytest.mark.turns(2)
+
 
 def test_variables_set_added_and_removed(tmp_path: Path) -> None:
     library = "level = 1\nold = 'x'\ndef get():\n    return level, extra\n"

@@ -27,6 +27,8 @@ from ckpt.image.stdlib.processes import reduce_lock
 from ckpt.image.stdlib.rebuild_c_objects import refill_lru_cache
 from tests.unit.ckpt.image.support import copy_of
 
+pytestmark = pytest.mark.turns(2)
+
 
 class Thing:
     pass

@@ -20,6 +20,8 @@ import pytest
 from ckpt.image.reducers import iterators
 from tests.unit.ckpt.image.support import copy_of, pickled, resumed_output
 
+pytestmark = pytest.mark.turns(2)
+
 
 class OwnList(list):  # type: ignore[type-arg]
     def __iter__(self) -> Any:

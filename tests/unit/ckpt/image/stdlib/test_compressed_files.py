@@ -13,6 +13,8 @@ import pytest
 
 from ckpt.image.stdlib import compressed_files
 
+pytestmark = pytest.mark.turns(2)
+
 IN_A_CHILD, IN_THE_PROGRAM = SimpleNamespace(is_disposable=True), SimpleNamespace(is_disposable=False)
 xz_file: Any = lzma.LZMAFile
 TEXT = b"".join(b"line %d\n" % n for n in range(2000))
