@@ -165,7 +165,7 @@ class _HostAgent:
         elif not self.lease.has_begun and now - self.began_ns > _JOIN_LIMIT_LEASES * self.lease.lease_ns:
             self.ending = (EXIT_LEASE_OVER, "the controller does not answer")
         elif (number := self.lease.renewal(now)) is not None:
-            self._report({"e": "renew", "number": number})
+            self._report({"e": "back" if self.is_away else "renew", "number": number})
 
     def _give_way(self, reason: str) -> None:
         """End all ranks, and ask for a new lease."""
@@ -230,7 +230,7 @@ class _HostAgent:
         """A command while this host is away."""
         if command.get("a") in ("renewed", "end"):
             self._obey(command)
-        if self.lease.has_begun:
+        if self.lease.has_begun and not self.lease.is_over(now_ns()):
             self._come_back()
 
     def _obey(self, command: dict[str, Any]) -> None:

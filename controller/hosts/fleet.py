@@ -137,8 +137,11 @@ class Fleet:
         return [Answer(index, 0), Note("host-joined", fields)]
 
     def back(self, index: int, number: int, now_ns: int) -> list[Effect]:
-        """The agent of a host that was lost has ended all its processes, and asks for a new lease with renewal `number`."""
+        """The agent of a host that was lost has ended all its processes, and asks for a new lease with renewal `number`. It
+        asks until it has heard the answer: what comes after the first time is a renewal."""
         host = self.hosts[index]
+        if host.state == "joined":
+            return self.renewed(index, number, now_ns)
         if host.is_left_out:
             return [TellEnd(index, host.reason)]
         if host.state != "fenced":

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -165,6 +166,43 @@ def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
     assert [event["host"] for event in job.events("host-back")] == ["h3", "h4", "h3"]
     assert "this host is a spare of the job now" in (job.directory / "output" / "host-h3.log").read_text()
     assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_a_host_that_is_away_for_much_longer_than_its_lease_comes_back_once(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    hosts.cable("h3", "down")
+    job.wait_event("restarted")
+    time.sleep(4 * LEASE_S)
+    hosts.cable("h3", "up")
+    job.wait_event("host-back")
+    time.sleep(LEASE_S)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert len(job.events("host-back")) == len(job.events("host-lost")) == len(job.events("restarted")) == 1
+
+
+@pytest.mark.nightly
+def test_a_controller_that_was_frozen_for_longer_than_the_lease_goes_on_with_the_hosts_that_come_back(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    job.wait_event("committed", 2)
+    pid = job.events("controller")[0]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(3 * LEASE_S)
+    os.kill(pid, signal.SIGCONT)
+    job.go()
+    if job.process.wait(60) == 16:  # it has looked at their leases before it has heard them
+        words = (*hosts.on("h1"), sys.executable, "-m", "ckpt", "restart", str(job.directory))
+        assert subprocess.run(words, timeout=90, check=False).returncode == 0
+    else:
+        assert job.process.returncode == 0 and job.events("host-back")
     assert job.output(0) == result_of(ring, 4, tmp_path)
     hosts.wait_until_empty(hosts.names)
 

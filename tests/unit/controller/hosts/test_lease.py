@@ -190,7 +190,8 @@ def test_a_host_that_comes_back_is_a_spare_once_it_is_fenced() -> None:
         Note("host-back", {"host": "b", "slots": 2, "ms": 12000.0}),
     ]
     assert [node.name for node in fleet.nodes()] == ["a", "b"]
-    assert fleet.renewed(2, 8, 14 * S) == [Answer(2, 8)]
+    assert fleet.back(2, 8, 14 * S) == [Answer(2, 8)], "it had not heard the answer yet"
+    assert fleet.renewed(2, 9, 14 * S) == [Answer(2, 9)]
     assert [type(effect) for effect in fleet.engine_ended(2, "killed", S)] == [Note], "it has no ranks"
 
 
@@ -242,7 +243,7 @@ def runs_while_fenced(delays: tuple[int, ...], again: Callable[[AgentLease, int]
             when = due(now, there)
             there += [(when, "ended", 0), (when, "back", lease.first)]
         elif (number := lease.renewal(now)) is not None:
-            there.append((due(now, there), "renew", number))
+            there.append((due(now, there), "renew" if lease.has_begun else "back", number))
         if fleet.hosts[1].state == "fenced" and lease.has_begun and not lease.is_over(now):
             return True
     return False
