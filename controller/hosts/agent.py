@@ -227,10 +227,13 @@ class _HostAgent:
             self._report(event)
 
     def _hear(self, command: dict[str, Any]) -> None:
-        """A command while this host is away."""
+        """A command while this host is away. What follows the first answer is for the host that has come back: it is obeyed, or,
+        if the answer came too late, the controller hears once more that all has ended. It would wait for ever else."""
         if command.get("a") in ("renewed", "end"):
             self._obey(command)
-        if self.lease.has_begun and not self.lease.is_over(now_ns()):
+        if self.lease.is_over(now_ns()):
+            self._give_way("the new lease was over when it came")
+        elif self.lease.has_begun:
             self._come_back()
 
     def _obey(self, command: dict[str, Any]) -> None:
