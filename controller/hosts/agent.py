@@ -227,8 +227,8 @@ class _HostAgent:
             self._report(event)
 
     def _hear(self, command: dict[str, Any]) -> None:
-        """A command while this host is away. What follows the first answer is for the host that has come back: it is obeyed, or,
-        if the answer came too late, the controller hears once more that all has ended. It would wait for ever else."""
+        """A command while this host is away. What follows the first answer is for the host that has come back: it is
+        obeyed; or the answer came too late, and the controller, which would wait, hears once more that all has ended."""
         if command.get("a") in ("renewed", "end"):
             self._obey(command)
         if self.lease.is_over(now_ns()):

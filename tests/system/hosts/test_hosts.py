@@ -171,7 +171,7 @@ def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
 
 
 @pytest.mark.nightly
-def test_a_host_that_is_away_for_much_longer_than_its_lease_comes_back_once(
+def test_a_host_that_is_away_for_much_longer_than_its_lease_comes_back(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
 ) -> None:
     job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
@@ -184,7 +184,10 @@ def test_a_host_that_is_away_for_much_longer_than_its_lease_comes_back_once(
     time.sleep(LEASE_S)
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
-    assert len(job.events("host-back")) == len(job.events("host-lost")) == len(job.events("restarted")) == 1
+    assert len(job.events("host-back")) == len(job.events("host-lost")) >= 1, (
+        "again, if the answer came too late"
+    )
+    assert len(job.events("restarted")) == 1
 
 
 @pytest.mark.nightly
