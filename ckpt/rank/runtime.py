@@ -37,7 +37,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -267,7 +267,7 @@ class Runtime:
                 self.alone = True
                 self.imager.abandon()
             case "failed":
-                self._drop_ranks(packet["ranks"], packet.get("cause", ""))
+                self._drop_ranks(packet["ranks"], packet.get("cause", ""), packet.get("diagnoses", ()))
             case "layer":
                 if self.layer is not None:
                     self.layer.on_packet(packet)
@@ -278,7 +278,9 @@ class Runtime:
             case other:
                 self.control.send(reports.event("unknown-packet", packet=other))
 
-    def _drop_ranks(self, ranks: list[int], cause: str) -> None:
+    def _drop_ranks(
+        self, ranks: list[int], cause: str, diagnoses: Iterable[tuple[int, dict[str, Any]]]
+    ) -> None:
         """These ranks are dead, and the job goes on without them: there will be no more images."""
         assert self.port is not None and self.engine is not None
         self.incomplete = True
@@ -289,6 +291,7 @@ class Runtime:
         if self.layer is not None:
             self.layer.on_lost(lost, cause)
         else:
+            self.engine.failed_ranks.diagnoses.update(diagnoses)
             self.engine.failed_ranks.add(lost)
 
     # ------------------------------------------------------------------ what a program can ask

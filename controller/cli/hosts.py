@@ -120,10 +120,6 @@ def read_options(
         raise UsageError(
             "--files is for ranks on one host (--engine local); on several leave it out, or say off"
         )
-    if options["on_failure"] == "continue":
-        raise UsageError(
-            "--on-failure continue is for ranks on one host (--engine local); on several leave it out"
-        )
     _engine(options)
     return nodes, options
 
@@ -203,6 +199,7 @@ def launcher(
         limit_s=_JOIN_LIMIT_S,
         cwd=cwd,
         spawned=spawned,
+        tolerant=options["on_failure"] == "continue",
     )
 
 
@@ -221,7 +218,8 @@ def with_faults(
 
     log_path = os.path.join(job.path, "output", "diagnosis.log")
     is_avoided, patience_ns = option("avoid_faulty") == "on", int(option("lease") * 1e9)
-    faults = FaultOptions(launcher, option("topology"), is_avoided, log_path, patience_ns)
+    tolerant = option("on_failure") == "continue"
+    faults = FaultOptions(launcher, option("topology"), is_avoided, log_path, patience_ns, tolerant)
     link = {"link_timeout_ns": int(option("link_timeout") * 1e9)}
     return replace(options, faults=faults, rank_options={**options.rank_options, **link})
 

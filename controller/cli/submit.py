@@ -139,13 +139,9 @@ def _check_options(words: Sequence[str]) -> None:
     from ckpt.controller.cli.arguments import parse
 
     options = parse(["run", *words])
-    if (
-        options.files not in (None, "off")
-        or options.on_failure == "continue"
-        or options.redundancy not in (None, 1)
-    ):
+    if options.files not in (None, "off") or options.redundancy not in (None, 1):
         raise UsageError(
-            "--files, --on-failure continue and --redundancy are for ranks on one host: leave them out, or say --nodes 1"
+            "--files and --redundancy are for ranks on one host: leave them out, or say --nodes 1"
         )
 
 

@@ -42,6 +42,7 @@ __all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
 _LIMIT_NS = 9_000_000_000
 """A diagnosis ends in five seconds; its process needs some time to start on a busy machine."""
 _LOST_SHOWN = 20
+_TEXT_LIMIT = 4000
 
 
 class HostsControl(Protocol):
@@ -64,6 +65,8 @@ class FaultOptions:
     avoid: bool
     log_path: str
     patience_ns: int = 0
+    tolerant: bool = False
+    """Ranks of a host that is left out are not started elsewhere, so nobody has to have room for them."""
 
 
 class FaultLocator:
@@ -88,6 +91,7 @@ class FaultLocator:
         self._counted_incarnation = -1
         self._said = b""
         self._until_ns: int | None = None
+        self._found: dict[str, dict[str, Any]] = {}
 
     # ---- what happens ------------------------------------------------------------------------------------
 
@@ -98,11 +102,14 @@ class FaultLocator:
             case "started" if "host" in event:
                 self._do(losses.started(event["rank"], event["incarnation"], event["host"]), now_ns)
             case "died":
-                self._do(losses.died(event["rank"], event["incarnation"]), now_ns)
+                self._do(losses.died(event["rank"], event["incarnation"], with_host="lost" in event), now_ns)
             case "surveyed":
                 self._do(losses.surveyed(event["host"], event["number"], event["failed"], now_ns), now_ns)
             case "note" if event["event"] == "host-lost":
                 self._do(losses.host_lost(event["fields"]["host"], now_ns), now_ns)
+            case "note" if event["event"] == "host-back":
+                losses.back(event["fields"]["host"])
+                self._found.pop(event["fields"]["host"], None)
 
     def packet(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
         """An event of a rank, or what it has counted; events of other names are ignored."""
@@ -180,13 +187,21 @@ class FaultLocator:
         if action.is_lost:
             self._log("host-left-out", {"host": action.hosts[0], "reason": action.reason})
             return
-        host = which_goes(action.hosts, self.losses, self._options.hosts.slots_without)
+        host = which_goes(action.hosts, self.losses, self._room_without)
         if host is None:
             return
         reason = action.reason + ("; one of them is left out" if len(action.hosts) > 1 else "")
         self._say(f"host {host} is left out: {reason}")
         self.losses.gone.add(host)
         self._options.hosts.leave_out(host, reason)
+
+    def _room_without(self, host: str) -> int:
+        slots = self._options.hosts.slots_without(host)
+        return len(self.losses.hosts) if slots and self._options.tolerant else slots
+
+    def diagnosis_of(self, host: str) -> dict[str, Any] | None:
+        """The fault that was located last at this host, or why it is lost; None: none, or it is not known yet."""
+        return self._found.get(host)
 
     def _start_child(self) -> None:
         self._end_child()
@@ -256,11 +271,26 @@ class FaultLocator:
         missing, is_slow = self._facts.get("missing", []), bool(self._facts.get("slow"))
         self._log("fault-located", {**record, "lost": lost, "missing": missing, "slow": is_slow})
         self._say(f"fault located: {record['text']}")
+        self._keep(record, missing)
         if self._facts.get("slow"):
             self._do(self.losses.answered(now_ns), now_ns)
             return
         self.losses.located(record)
         self._do(self.losses.answered(now_ns), now_ns)
+
+    def _keep(self, record: Mapping[str, Any], missing: Iterable[str]) -> None:
+        """Keep what programs are told (`diagnosis_of`), if it is more than that nothing was found."""
+        if self._facts.get("slow"):
+            return
+        # what was found before may be over, but for hosts that are given up
+        self._found = {
+            host: found for host, found in self._found.items() if host in self.losses.gone - {*missing}
+        }
+        if not any(record[name] for name in ("hosts", "between", "faults", "suspects")):
+            return
+        told = {name: list(record[name])[:_LOST_SHOWN] for name in ("hosts", "between", "faults", "suspects")}
+        for host in {*record["hosts"], *record["between"], *missing}:
+            self._found[str(host)] = {"text": str(record["text"])[:_TEXT_LIMIT], **told}
 
 
 def _write(pipe: IO[bytes], data: bytes) -> None:

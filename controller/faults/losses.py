@@ -130,10 +130,11 @@ class Losses:
         self.hosts[rank] = host
         return actions
 
-    def died(self, rank: int, incarnation: int) -> list[Action]:
-        """The process of a rank has ended: it is known why nobody reaches it."""
+    def died(self, rank: int, incarnation: int, *, with_host: bool = False) -> list[Action]:
+        """The process of a rank has ended: it is known why nobody reaches it. `with_host`: it is not started again, and
+        what it could not reach costs nobody anything more."""
         if incarnation == self.incarnation:
-            for pair in [pair for pair, loss in self.losses.items() if loss.peer == rank]:
+            for pair in [pair for pair in self.losses if rank == pair[1] or (with_host and rank == pair[0])]:
                 del self.losses[pair]
         return self._drop()
 
@@ -164,6 +165,13 @@ class Losses:
             return [LeaveOut((host,), self.named.pop((host,))[0], is_lost=True)]
         self.missing[host] = now_ns
         return self._begin(now_ns)
+
+    def back(self, host: str) -> None:
+        """A host that was given up is there again, as a spare."""
+        self.gone.discard(host)
+        self.missing.pop(host, None)
+        self.named.pop((host,), None)
+        self.done = {hosts for hosts in self.done if host not in hosts}
 
     def surveying(self, tries: Mapping[str, Sequence[str]]) -> None:
         """Whom each host will try to reach."""

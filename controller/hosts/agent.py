@@ -6,14 +6,18 @@ It passes commands on to its fork server, and events of that back; it owns the h
 thread and no socket of a messaging library, since it forks: so these are two processes. The fork server ends with this
 process, and the ranks with it.
 
-When the lease is over, all ranks are killed and this process ends with code 70: the controller has given this host up, or
-can no longer be reached, and starts other ranks elsewhere.
+When the lease is over, all ranks are killed: the controller has given this host up, or can no longer be reached, and starts
+other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys
+nothing until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the
+controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once,
+and it has the job queued again if need be (`orphan`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import platform
 import select
@@ -21,6 +25,7 @@ import shutil
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,8 +34,10 @@ from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
-from ckpt.controller.hosts.orphan import start_the_job_again
-from ckpt.controller.hosts.routes import Door, knock, twice
+from ckpt.controller.hosts.orphan import VARIABLE, start_the_job_again
+from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
+from ckpt.controller.launch import procinfo, stacks
+from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
@@ -44,6 +51,10 @@ __all__ = ["EXIT_LEASE_OVER", "agent"]
 EXIT_LEASE_OVER = 70
 _END_PATIENCE_S = 3.0
 _JOIN_LIMIT_LEASES = 10
+_LOOK_NS = 500_000_000
+_LOOK_LIMIT_S = 0.3
+_WRITING_LIMIT_S, _WRITING_LOOK_S = 0.5, 0.02
+"""While it is away, the agent looks so often whether there is a controller still, and waits so long for the answer."""
 
 
 def agent(arguments: argparse.Namespace) -> int:
@@ -109,6 +120,10 @@ class _HostAgent:
             hosts=arguments.hosts,
             generation=self.generation,
         )
+        self.controller = arguments.controller
+        self.pids: dict[int, int] = {}  # of the ranks here
+        self.is_away = False
+        self.look_ns = 0
         self.began_ns = now_ns()
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
         self.ending: tuple[int, str] | None = None
@@ -129,7 +144,7 @@ class _HostAgent:
             if code == 0:
                 self.link.flush(0, _END_PATIENCE_S)
             else:
-                print(f"ckpt agent: {reason}", file=sys.stderr)
+                self._say(reason)
             return code
         finally:
             self.ranks.close()
@@ -140,26 +155,63 @@ class _HostAgent:
     def _watch_lease(self) -> None:
         now = now_ns()
         if self.lease.is_over(now):
-            self.ending = (
-                EXIT_LEASE_OVER,
-                "the lease is over: the controller cannot be reached, or has given this host up",
-            )
+            reason = "the lease is over: the controller cannot be reached, or has given this host up"
+            if VARIABLE in os.environ:
+                self.ending = (EXIT_LEASE_OVER, reason)
+            else:
+                self._give_way(reason)
+        elif self.is_away and now >= self.look_ns and self._controller_has_ended():
+            self.ending = (EXIT_LEASE_OVER, "the controller has ended")
         elif not self.lease.has_begun and now - self.began_ns > _JOIN_LIMIT_LEASES * self.lease.lease_ns:
             self.ending = (EXIT_LEASE_OVER, "the controller does not answer")
         elif (number := self.lease.renewal(now)) is not None:
-            self._report({"e": "renew", "number": number})
+            self._report({"e": "back" if self.is_away else "renew", "number": number})
+
+    def _give_way(self, reason: str) -> None:
+        """End all ranks, and ask for a new lease."""
+        self.ranks.close()
+        self.pids.clear()
+        self.door.close()  # its port may be needed by others now
+        self._say(f"{reason}. All ranks here have ended; asking for a new lease")
+        self._report({"e": "ended", "reason": reason})
+        self.is_away, self.began_ns = True, now_ns()
+        self.lease = self.lease.again(self.began_ns)
+        self._report({"e": "back", "number": self.lease.first})
+
+    def _come_back(self) -> None:
+        self.is_away = False
+        try:
+            self.door = Door(self.listen, self.ports)
+        except LaunchFailed as failed:
+            self.ending = (1, str(failed))
+            return
+        self._report({"e": "door", "door": self.door.address})
+        self._say("this host is a spare of the job now")
+
+    def _controller_has_ended(self) -> bool:
+        self.look_ns = now_ns() + _LOOK_NS
+        return (
+            errors_of({"controller": self.controller}, _LOOK_LIMIT_S).get("controller") == errno.ECONNREFUSED
+        )
+
+    @staticmethod
+    def _say(text: str) -> None:
+        with contextlib.suppress(OSError):  # the engine's command may have ended
+            print(f"ckpt agent: {text}", file=sys.stderr, flush=True)
 
     def _sleep(self) -> None:
-        fds = [self.link.fileno(), self.door.fileno()]
-        if self.ranks.fileno() >= 0:
-            fds.append(self.ranks.fileno())
-        readable, _, _ = select.select(fds, [], [], max(0.0, (self.lease.deadline_ns() - now_ns()) / 1e9))
+        fds = [fd for fd in (self.link.fileno(), self.door.fileno(), self.ranks.fileno()) if fd >= 0]
+        due_ns = min(self.lease.deadline_ns(), self.look_ns) if self.is_away else self.lease.deadline_ns()
+        readable, _, _ = select.select(fds, [], [], max(0.0, (due_ns - now_ns()) / 1e9))
         if self.door.fileno() in readable:
             self.door.open()
 
     def _turn(self) -> None:
         for _, command in self.link.take():
-            self._obey(command)
+            if self.is_away:
+                self._hear(command)
+            else:
+                self._obey(command)
         try:
             events = self.ranks.receive()
         except AgentGone as gone:
@@ -168,7 +220,21 @@ class _HostAgent:
                 self.ending = (1, f"the fork server could not be started: {gone}")
             return
         for event in events:
+            if event["e"] == "started":
+                self.pids[event["rank"]] = event["pid"]
+            elif event["e"] == "died" and self.pids.get(event["rank"]) == event["pid"]:
+                del self.pids[event["rank"]]
             self._report(event)
+
+    def _hear(self, command: dict[str, Any]) -> None:
+        """A command while this host is away. What follows the first answer is for the host that has come back: it is
+        obeyed; or the answer came too late, and the controller, which would wait, hears once more that all has ended."""
+        if command.get("a") in ("renewed", "end"):
+            self._obey(command)
+        if self.lease.is_over(now_ns()):
+            self._give_way("the new lease was over when it came")
+        elif self.lease.has_begun:
+            self._come_back()
 
     def _obey(self, command: dict[str, Any]) -> None:
         match command.get("a"):
@@ -196,6 +262,8 @@ class _HostAgent:
                 self.ranks.send(command["packet"], command["ranks"])
             case "signal":
                 self.ranks.signal(command["signal"], command["ranks"], caught=command["caught"])
+            case "look":
+                self._look([rank for rank in command["silent"] if rank in self.pids])
             case "fence":
                 self.ranks.fence(int(command["incarnation"]))
             case "end":
@@ -204,6 +272,25 @@ class _HostAgent:
     def _knock(self, doors: dict[str, str]) -> None:
         """In a thread: the lease is to be renewed meanwhile."""
         self._report({"e": "knocked", "failed": knock(doors)})
+
+    def _look(self, silent: list[int]) -> None:
+        """Say in which state the ranks are, and where these are. They need some time to write that down."""
+        for rank in silent:
+            stacks.clear(self.runtime_dir, rank)
+        if silent:
+            self.ranks.signal(WHERE_SIGNAL, silent)
+        threading.Thread(target=self._looked, args=(dict(self.pids), silent), daemon=True).start()
+
+    def _looked(self, pids: dict[int, int], silent: list[int]) -> None:
+        deadline = time.monotonic() + _WRITING_LIMIT_S
+        written: dict[int, str] = {}
+        while len(written) < len(silent) and time.monotonic() < deadline:
+            time.sleep(_WRITING_LOOK_S)
+            found = {rank: stacks.innermost(self.runtime_dir, rank) for rank in silent if rank not in written}
+            written |= {rank: where for rank, where in found.items() if where != "unknown"}
+        where = {rank: written.get(rank, "unknown") for rank in silent}
+        states = {rank: procinfo.state(pid) for rank, pid in pids.items()}
+        self._report({"e": "looked", "states": list(states.items()), "stacks": list(where.items())})
 
     def _examine(self, directory: str) -> None:
         """In a thread, as it may take a while."""

@@ -6,25 +6,31 @@
         │                 └──left out: at fault ─────▶ lost ──the same─────▶ fenced (either proof)
         └──engine's command ended · time limit · refused──▶ failed
 
+    fenced ──its agent has ended all its processes, and dials in again──▶ joined (a spare)
+
 Rules
 - A lost host's renewals are not answered any more: so its agent kills its ranks, however long it lives.
 - `AllFenced` comes when each joined host has reported its ranks as reaped, and each lost host is fenced.
 - What the engine says (its command has ended) is a hint to stop waiting for the host, never a proof that its ranks are gone.
-- A host that is fenced takes no further part. (If it comes back, its agent finds its lease over and ends.)
+- A host that is fenced takes no further part, unless it comes back: its agent has found its lease over, has ended all its
+  processes, and asks for a new lease. So it has no ranks. Who was left out does not come back.
+- A host without ranks is lost without harm: nothing is started elsewhere (`Gone`).
+- Where the program handles failures itself (`tolerant`), a lost host is no reason to start ranks elsewhere (`Gone`): its
+  ranks are dead when it is fenced (`Dead`), and not before.
 
 Every host has an index, from 1. Not here: sockets and processes (`launcher.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ckpt.controller.hosts.lease import over_ns
 from ckpt.controller.supervision.plan import Node
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["AllFenced", "Answer", "Fleet", "Gone", "Note", "TellEnd", "TellFence"]
+__all__ = ["AllFenced", "Answer", "Dead", "Fleet", "Gone", "Note", "TellEnd", "TellFence"]
 
 State = Literal["starting", "joined", "lost", "fenced", "failed"]
 
@@ -61,6 +67,16 @@ class Gone:
 
 
 @dataclass(frozen=True)
+class Dead:
+    """The ranks that were started on this host, and whose end it has not reported, have ended: the others are to be told.
+    `ranks`: with their incarnations."""
+
+    host: int
+    reason: str
+    ranks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class AllFenced:
     """No rank of this incarnation runs on any host."""
 
@@ -75,7 +91,7 @@ class Note:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-Effect = Answer | TellFence | TellEnd | Gone | AllFenced | Note
+Effect = Answer | TellFence | TellEnd | Gone | Dead | AllFenced | Note
 
 
 @dataclass
@@ -87,13 +103,18 @@ class Host:
     came_ns: int = 0
     lost_ns: int = 0
     reason: str = ""
+    is_left_out: bool = False
+    ranks: dict[int, int] = field(default_factory=dict)
+    """Those that were started there last and have not ended, as far as it has reported, and their incarnations."""
 
 
 class Fleet:
     """All hosts of one controller. All times are of the controller's clock."""
 
-    def __init__(self, nodes: Sequence[Node], *, lease_ns: int) -> None:
+    def __init__(self, nodes: Sequence[Node], *, lease_ns: int, tolerant: bool = False) -> None:
+        """`tolerant`: dead ranks are not started again, the others go on (`--on-failure continue`)."""
         self.lease_ns = lease_ns
+        self.tolerant = tolerant
         self.hosts = {index: Host(node) for index, node in enumerate(nodes, 1)}
         self.fencing: int | None = None  # the incarnation that is being fenced
         self.waiting: set[int] = set()  # joined hosts that have not reported it yet
@@ -115,6 +136,21 @@ class Fleet:
         fields = {"host": host.node.name, "slots": host.node.slots, "lease_s": self.lease_ns / 1e9}
         return [Answer(index, 0), Note("host-joined", fields)]
 
+    def back(self, index: int, number: int, now_ns: int) -> list[Effect]:
+        """The agent of a host that was lost has ended all its processes, and asks for a new lease with renewal `number`. It
+        asks until it has heard the answer: what comes after the first time is a renewal."""
+        host = self.hosts[index]
+        if host.state == "joined":
+            return self.renewed(index, number, now_ns)
+        if host.is_left_out:
+            return [TellEnd(index, host.reason)]
+        if host.state != "fenced":
+            return []
+        away_ms = round((now_ns - host.lost_ns) / 1e6, 3)
+        host.state, host.came_ns, host.reason = "joined", now_ns, ""
+        fields = {"host": host.node.name, "slots": host.node.slots, "ms": away_ms}
+        return [Answer(index, number), Note("host-back", fields)]
+
     def failed(self, index: int, reason: str) -> list[Effect]:
         """The host's agent was not started, or cannot be used."""
         host = self.hosts[index]
@@ -122,6 +158,16 @@ class Fleet:
             return []
         host.state, host.reason = "failed", reason
         return [Note("host-failed", {"host": host.node.name, "reason": reason})]
+
+    def start(self, ranks: Mapping[int, Mapping[int, int]]) -> None:
+        """Ranks are started: by host, their numbers with their incarnations. No others are left."""
+        for index, host in self.hosts.items():
+            host.ranks = dict(ranks.get(index, {}))
+
+    def died(self, index: int, rank: int, incarnation: int) -> None:
+        """The host has reported that a rank has ended."""
+        if self.hosts[index].ranks.get(rank) == incarnation:
+            del self.hosts[index].ranks[rank]
 
     def renewed(self, index: int, number: int, now_ns: int) -> list[Effect]:
         """A renewal has come."""
@@ -143,8 +189,19 @@ class Fleet:
         index = self.index_of(name)
         if self.hosts[index].state != "joined":
             return []
+        self.hosts[index].is_left_out = True
         note = Note("host-left-out", {"host": name, "reason": reason})
         return [note, TellEnd(index, reason), *self._lose(index, reason, now_ns)]
+
+    def fork_server_lost(self, index: int, reason: str, now_ns: int) -> list[Effect]:
+        """The host's fork server has ended, and its ranks with it. Its agent starts another one for a restart; where there
+        is to be none, it is told to make sure of their end, and to end."""
+        name = self.hosts[index].node.name
+        if not self.tolerant:
+            return [Gone(f"on host {name}: {reason}")]
+        if self.hosts[index].state != "joined":
+            return []
+        return [TellEnd(index, reason), *self._lose(index, reason, now_ns)]
 
     def ended(self, index: int, reason: str, now_ns: int) -> list[Effect]:
         """The host's agent says that it has ended all its processes, and ends itself."""
@@ -192,14 +249,21 @@ class Fleet:
         host.state, host.lost_ns, host.reason = "lost", now_ns, reason
         self.waiting.discard(index)
         name = host.node.name
-        return [Note("host-lost", {"host": name, "reason": reason}), Gone(f"host {name} is lost: {reason}")]
+        note = Note("host-lost", {"host": name, "reason": reason})
+        if self.tolerant or not host.ranks:
+            return [note]
+        return [note, Gone(f"host {name} is lost: {reason}")]
 
     def _prove(self, index: int, proof: str, now_ns: int) -> list[Effect]:
         host = self.hosts[index]
         host.state = "fenced"
         took_ms = round((now_ns - host.lost_ns) / 1e6, 3)
         note = Note("host-fenced", {"host": host.node.name, "proof": proof, "ms": took_ms})
-        return [note, *self._check_fenced()]
+        dead: list[Effect] = []
+        if self.tolerant and host.ranks:
+            dead.append(Dead(index, host.reason, tuple(sorted(host.ranks.items()))))
+        host.ranks = {}
+        return [note, *dead, *self._check_fenced()]
 
     def _check_fenced(self) -> list[Effect]:
         if self.fencing is None or self.waiting or any(host.state == "lost" for host in self.hosts.values()):

@@ -23,7 +23,7 @@ from typing import Any
 from ckpt.controller.errors import LaunchFailed, NoHostLeft
 from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.engine import Engine, Started
-from ckpt.controller.hosts.fleet import AllFenced, Answer, Effect, Fleet, Gone, Note, TellEnd, TellFence
+from ckpt.controller.hosts.fleet import AllFenced, Answer, Dead, Effect, Fleet, Gone, Note, TellEnd, TellFence
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
@@ -65,9 +65,11 @@ class HostsLauncher:
         limit_s: float,
         cwd: str,
         spawned: Spawned,
+        tolerant: bool = False,
     ) -> None:
-        """`limit_s`: so long an agent has to dial in. `spawned`: names interpreter, hash seed and entry; it is not used."""
-        self.fleet = Fleet(nodes, lease_ns=lease_ns)
+        """`limit_s`: so long an agent has to dial in. `spawned`: names interpreter, hash seed and entry; it is not used.
+        `tolerant`: ranks of a lost host are not started again; events ``died`` with "lost" say that they are gone."""
+        self.fleet = Fleet(nodes, lease_ns=lease_ns, tolerant=tolerant)
         self.engine = engine
         self.interface, self.ports = interface, ports
         self.limit_s = limit_s
@@ -86,6 +88,7 @@ class HostsLauncher:
         self._noted: list[Started] = []
         self._doors: dict[int, str] = {}
         self._knocked: dict[int, dict[str, str]] = {}
+        self._returning: dict[int, int] = {}  # hosts that ask for a new lease: the number of the renewal
         self._version = ""
         self.examined: dict[int, tuple[dict[str, Any], float]] = {}
         """By host: its facts, and when they came (`ckpt doctor`)."""
@@ -241,9 +244,14 @@ class HostsLauncher:
     # ---- commands ----------------------------------------------------------------------------------------
 
     def start(self, specs: Sequence[dict[str, Any]]) -> None:
-        for name in dict.fromkeys(spec["host"] for spec in specs):
-            part = [spec for spec in specs if spec["host"] == name]
-            self._tell([self.fleet.index_of(name)], {"a": "start", "specs": part})
+        parts: dict[int, list[dict[str, Any]]] = {}
+        for spec in specs:
+            parts.setdefault(self.fleet.index_of(spec["host"]), []).append(spec)
+        self.fleet.start(
+            {index: {spec["rank"]: spec["incarnation"] for spec in part} for index, part in parts.items()}
+        )
+        for index, part in parts.items():
+            self._tell([index], {"a": "start", "specs": part})
 
     def send(self, packet: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
         to = None if ranks is None else list(ranks)
@@ -252,6 +260,10 @@ class HostsLauncher:
     def signal(self, signum: int, ranks: Sequence[int] | None = None, *, caught: bool = False) -> None:
         to = None if ranks is None else list(ranks)
         self._tell(self._joined(), {"a": "signal", "ranks": to, "signal": int(signum), "caught": caught})
+
+    def look(self, silent: Sequence[int]) -> bool:
+        self._tell(self._joined(), {"a": "look", "silent": list(silent)})
+        return True
 
     def fence(self, incarnation: int) -> None:
         self._ask(self.fleet.fence, incarnation)
@@ -322,6 +334,11 @@ class HostsLauncher:
         if self._tenure_is_over:
             self._tenure_is_over = False
             self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
+        if self._returning and (self._tenure is None or self._tenure.may_answer(now_ns())):
+            returning, self._returning = self._returning, {}
+            for index, number in returning.items():
+                self._ended.discard(index)
+                self._ask(self.fleet.back, index, number, now_ns())
         self._ask(self.fleet.tick, now_ns())
 
     def _note_end(self, started: Started, how: str) -> None:
@@ -352,15 +369,25 @@ class HostsLauncher:
                 self._events.append(
                     {"e": "surveyed", "host": name, "number": packet["number"], "failed": failed}
                 )
+            case "looked":
+                self._events.append(
+                    {name: dict(packet[name]) for name in ("states", "stacks")} | {"e": "looked"}
+                )
             case "fenced":
                 self._ask(self.fleet.fenced, index, int(packet["incarnation"]))
             case "lost":
-                name = self.fleet.hosts[index].node.name
-                self._gone.append(f"on host {name}: {packet['reason']}")
+                self._ask(self.fleet.fork_server_lost, index, str(packet["reason"]), now_ns())
             case "ended":
                 self._ended.add(index)
+                self._returning.pop(index, None)
                 self._ask(self.fleet.ended, index, str(packet["reason"]), now_ns())
+            case "back":
+                self._returning[index] = int(packet["number"])
+            case "door":
+                self._doors[index] = str(packet["door"])
             case _ if self.fleet.hosts[index].state == "joined":
+                if packet.get("e") == "died":
+                    self.fleet.died(index, int(packet["rank"]), int(packet["incarnation"]))
                 self._events.append({**packet, "host": self.fleet.hosts[index].node.name})
 
     def _unfit(self, packet: dict[str, Any]) -> str | None:
@@ -394,6 +421,15 @@ class HostsLauncher:
                     self._tell([index], {"a": "end", "reason": reason})
                 case Gone(reason=reason):
                     self._gone.append(reason)
+                case Dead(host=index, reason=reason, ranks=ranks):
+                    how = {
+                        "signal": None,
+                        "code": None,
+                        "host": self.fleet.hosts[index].node.name,
+                        "lost": reason,
+                    }
+                    for rank, incarnation in ranks:
+                        self._events.append({"e": "died", "rank": rank, "incarnation": incarnation, **how})
                 case AllFenced(incarnation=incarnation):
                     self._events.append({"e": "fenced", "incarnation": incarnation})
                 case Note(event=name, fields=fields):

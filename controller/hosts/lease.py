@@ -39,13 +39,19 @@ def over_ns(came_ns: int, lease_ns: int) -> int:
 class AgentLease:
     """The agent's side. All times are of its own clock."""
 
-    def __init__(self, lease_ns: int, now_ns: int) -> None:
-        """`now_ns`: when the agent asked to join, which is the renewal of number 0."""
+    def __init__(self, lease_ns: int, now_ns: int, first: int = 0) -> None:
+        """`now_ns`: when the agent asked to join, which is the renewal of number `first`."""
         self.lease_ns = lease_ns
-        self._sent: deque[tuple[int, int]] = deque([(0, now_ns)])
+        self.first = first
+        self._sent: deque[tuple[int, int]] = deque([(first, now_ns)])
         self._valid_from_ns: int | None = None
-        self._next = 1
+        self._next = first + 1
         self._due_ns = now_ns + lease_ns // _RENEWALS
+
+    def again(self, now_ns: int) -> AgentLease:
+        """A new lease after this one, which is over, asked for now. Its renewals have higher numbers, so that answers to
+        earlier ones, which may come late, do not begin it."""
+        return AgentLease(self.lease_ns, now_ns, self._next)
 
     @property
     def has_begun(self) -> bool:

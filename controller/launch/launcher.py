@@ -40,6 +40,11 @@ class Launcher(Protocol):
         """Send a signal to these ranks (None: all). `caught`: only to those that have a handler for it."""
         ...
 
+    def look(self, silent: Sequence[int]) -> bool:
+        """Let the hosts say in which state their ranks are, and where these do not answer: events ``looked`` with the
+        dicts "states" (a letter as in proc(5), or None) and "stacks" by rank. False: all ranks are here: look yourself."""
+        ...
+
     def fence(self, incarnation: int) -> None:
         """Kill and reap all ranks up to this incarnation, and their processes; an event ``fenced`` says when it is done."""
         ...

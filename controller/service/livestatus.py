@@ -3,17 +3,18 @@
 The helper thread of a rank answers, also while the program computes. A rank that does not answer within `ASK_NS` runs C code
 that keeps the interpreter lock (GIL). Such a rank gets a signal, and its signal handler, written in C (faulthandler), writes
 the stack to a file. After `PATIENCE_NS` the client gets its answer; a rank may be missing there ("does not answer").
+
+On several hosts their agents are asked for the states of processes, and for those stacks (`Launcher.look`): they have
+`FAR_PATIENCE_NS` for that.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ckpt.controller.launch import procinfo
-from ckpt.controller.launch.forked import WHERE_SIGNAL, where_path
+from ckpt.controller.launch import procinfo, stacks
+from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import Launcher
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.coordinator import Coordinator
@@ -21,6 +22,7 @@ from ckpt.controller.supervision.supervisor import Supervisor
 
 ASK_NS = 100_000_000
 PATIENCE_NS = 250_000_000
+FAR_PATIENCE_NS = 1_000_000_000
 
 
 class LiveStatus:
@@ -47,15 +49,30 @@ class LiveStatus:
         self._asked_ns = now_ns
         self._signalled = False
         self._answers: dict[int, dict[str, Any]] = {}
+        self._states: dict[int, str | None] = {}  # of ranks on other hosts
+        self._stacks: dict[int, str] = {}
         self.finished = False
         launcher.send(messages.status())
+        self._is_far = launcher.look(())
 
     def deadline_ns(self) -> int:
-        return self._asked_ns + (PATIENCE_NS if self._signalled else ASK_NS)
+        patience_ns = FAR_PATIENCE_NS if self._is_far else PATIENCE_NS
+        return self._asked_ns + (patience_ns if self._signalled else ASK_NS)
 
     def take(self, rank: int, packet: messages.Packet, *, now_ns: int) -> None:
         self._answers[rank] = {key: value for key, value in packet.items() if key not in ("m", "rank")}
-        if len(self._answers) >= len(self._pids):
+        self._finish_if_complete(now_ns)
+
+    def looked(self, event: Mapping[str, Any], *, now_ns: int) -> None:
+        """The agent of a host has looked: see `Launcher.look`."""
+        self._states.update(event["states"])
+        self._stacks.update(event["stacks"])
+        self._finish_if_complete(now_ns)
+
+    def _finish_if_complete(self, now_ns: int) -> None:
+        if self.finished or (self._is_far and not self._states.keys() >= self._pids.keys()):
+            return
+        if self._stacks.keys() >= set(self._silent()):
             self._finish(now_ns)
 
     def tick(self, *, now_ns: int) -> None:
@@ -65,10 +82,15 @@ class LiveStatus:
             self._finish(now_ns)
             return
         self._signalled = True
+        if self._is_far:
+            self._launcher.look(self._silent())
+            return
         for rank in self._silent():
-            with contextlib.suppress(OSError):
-                os.truncate(where_path(self._runtime_dir, rank), 0)
+            stacks.clear(self._runtime_dir, rank)
         self._launcher.signal(WHERE_SIGNAL, self._silent())
+
+    def _state_of(self, rank: int, pid: int) -> str | None:
+        return self._states.get(rank) if self._is_far else procinfo.state(pid)
 
     def _silent(self) -> list[int]:
         return [rank for rank in self._pids if rank not in self._answers]
@@ -76,9 +98,18 @@ class LiveStatus:
     def _finish(self, now_ns: int) -> None:
         self.finished = True
         for rank in self._silent():
-            self._answers[rank] = {"where": self._stack_of(rank), "answers": False}
+            where = self._stacks.get(rank, "unknown")
+            if not self._is_far:
+                where = stacks.innermost(self._runtime_dir, rank)
+            self._answers[rank] = {"where": where, "answers": False}
         ranks = [
-            {"rank": rank, "pid": pid, "state": procinfo.state(pid), "answers": True, **self._answers[rank]}
+            {
+                "rank": rank,
+                "pid": pid,
+                "state": self._state_of(rank, pid),
+                "answers": True,
+                **self._answers[rank],
+            }
             for rank, pid in sorted(self._pids.items())
         ]
         supervisor = self._supervisor
@@ -94,26 +125,6 @@ class LiveStatus:
             "ranks": ranks,
             "files": {name: self._options.get(name) for name in ("files", "files_limit")},
         })  # fmt: skip
-
-    def _stack_of(self, rank: int) -> str:
-        """The innermost frame of the stack that the rank's signal handler has written: ``file:line function``."""
-        try:
-            with open(where_path(self._runtime_dir, rank), encoding="utf-8", errors="replace") as file:
-                text = file.read()
-        except OSError:
-            return "unknown"
-        return innermost_frame(text)
-
-
-def innermost_frame(text: str) -> str:
-    """``file:line function`` of the first frame in a text of `faulthandler`; or "unknown"."""
-    for line in text.splitlines():
-        head, found, rest = line.strip().partition('File "')
-        if not head and found:
-            file, _, rest = rest.partition('", line ')
-            number, _, function = rest.partition(" in ")
-            return f"{file}:{number} {function}"
-    return "unknown"
 
 
 def describe_round(

@@ -364,11 +364,16 @@ class Service:
             self._log("rank-started", packet_events.process_of(event, "rank", "incarnation"))
         elif event_name == "state" and not event["ranks"]:
             self._log("agent-started", packet_events.process_of(event, "mark"))
+        elif event_name == "looked":
+            for question in self.questions:
+                question.looked(event, now_ns=time.monotonic_ns())
         elif event_name == "note":
             self._log(event["event"], event["fields"])
         else:
             if event_name == "died":
                 self.pids.pop(event["rank"], None)
+                if self.locator is not None and "lost" in event:
+                    event = {**event, "diagnosis": self.locator.diagnosis_of(event["host"])}
             translated = packet_events.agent_event(event)
             if translated is not None:
                 self._feed(translated)

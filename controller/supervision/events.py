@@ -127,12 +127,15 @@ class BackRequested:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process has ended and was reaped: killed by `signal`, or with exit status `code`."""
+    """The process has ended and was reaped: killed by `signal`, or with exit status `code`. Or its `host` was lost and is
+    fenced; `diagnosis`: the fault that was located there by then (`ckpt.controller.faults`)."""
 
     rank: int
     incarnation: int
     signal: int | None = None
     code: int | None = None
+    host: str | None = None
+    diagnosis: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A death by signal (or of the agent) is an accident: the job is restarted, within
 other than 0, or an exit with status 0 without the packet `finished`, is caused by the program: a restart would not help.
 
 Where the program itself handles failures (`--on-failure continue`), a process that has ended without `finished` or `error`,
-in whatever way, is a failed rank, and the other ranks go on.
+in whatever way, is a failed rank, and the other ranks go on. So is a rank of a host that was lost, when the host is fenced.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def judge(died: Died, *, restarts: int, max_restarts: int, on_failure: OnFailure
     """
     if on_failure == "continue":
         how = f"was killed by {signal_name(died.signal)}" if died.signal is not None else "left"
+        if died.host is not None:
+            how = f"was lost with host {died.host}"
         return Decision("continue", f"rank {died.rank} {how}")
     if died.signal is not None:
         what = f"rank {died.rank} was killed by {signal_name(died.signal)}"

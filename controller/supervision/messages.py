@@ -130,9 +130,13 @@ def alone() -> Packet:
     return {"m": "alone"}
 
 
-def failed(ranks: Iterable[int]) -> Packet:
-    """These ranks are dead and are not started again; all of them are named every time. Idempotent."""
-    return {"m": "failed", "ranks": sorted(ranks)}
+def failed(ranks: Iterable[int], diagnoses: Mapping[int, Mapping[str, Any]] | None = None) -> Packet:
+    """These ranks are dead and are not started again; all of them are named every time. Idempotent. `diagnoses`: by rank,
+    the fault that was located at its host."""
+    packet: Packet = {"m": "failed", "ranks": sorted(ranks)}
+    if diagnoses:
+        packet["diagnoses"] = [[rank, dict(each)] for rank, each in sorted(diagnoses.items())]
+    return packet
 
 
 def stop(exit_code: int, reason: str = "") -> Packet:

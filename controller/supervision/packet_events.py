@@ -88,7 +88,15 @@ def agent_event(event: Mapping[str, Any]) -> Event | None:
     """The event of an agent's own message; None: the state machines do not need it. Forwarded packets: `rank_event`."""
     match event["e"]:
         case "died":
-            return Died(event["rank"], event["incarnation"], event["signal"], event["code"])
+            host = event["host"] if "lost" in event else None
+            return Died(
+                event["rank"],
+                event["incarnation"],
+                event["signal"],
+                event["code"],
+                host,
+                event.get("diagnosis"),
+            )
         case "fenced":
             return Fenced(event["incarnation"])
     return None

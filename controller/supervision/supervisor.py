@@ -29,7 +29,8 @@ Rules
   signal's in any case.
 - Where the program handles failures itself (`on_failure` "continue"), the death of a rank neither ends nor restarts the job:
   the other ranks are told at once and go on, without checkpoints from then on. The job is finished when all remaining ranks
-  have finished, and interrupted when no rank remains. An exception or an exit code other than 0 still ends the job.
+  have finished, and interrupted when no rank remains. An exception or an exit code other than 0 still ends the job. A rank
+  that is lost with its host while it loads a line says nothing about that line.
 - The job does not end before everything is fenced: no rank and no image child survives the job.
 - Each incarnation number is used once. Events of another incarnation than the present one are ignored.
 - Every decision carries its reason.
@@ -44,8 +45,8 @@ This module is long because the life of a job is one state machine; what failure
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable
-from typing import Literal
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal
 
 from ckpt.controller.errors import (
     EXIT_CHECKPOINTED,
@@ -137,6 +138,7 @@ class Supervisor:
         self.finished: dict[int, int] = {}
         self.gone: set[int] = set()
         self.failed: set[int] = set()  # dead ranks, without which the others go on
+        self.diagnoses: dict[int, Mapping[str, Any]] = {}  # of failed ranks
         self.outcome: End | None = None  # how the job will end; None: after fencing, launch again
         self.relaunch_reason = "started"
         self.since_ns = 0  # time of the launch or the death, from which `restarted` measures
@@ -219,6 +221,7 @@ class Supervisor:
         self.phase = "starting"
         self.resumed = self.lines.newest
         self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
+        self.diagnoses = {}
         self.since_ns = self.since_ns or now_ns
         return [Launch(self.incarnation, self.resumed, reason)]
 
@@ -305,7 +308,11 @@ class Supervisor:
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         self.gone.add(event.rank)
-        how = {"signal": event.signal} if event.signal is not None else {"code": event.code}
+        how: dict[str, object] = (
+            {"signal": event.signal} if event.signal is not None else {"code": event.code}
+        )
+        if event.host is not None:
+            how = {"host": event.host}
         fields = {"rank": event.rank, "incarnation": event.incarnation, **how}
         if self.phase == "stopping":
             if event.rank == self.ending:
@@ -320,6 +327,8 @@ class Supervisor:
             event, restarts=self.restarts, max_restarts=self.max_restarts, on_failure=self.on_failure
         )
         log = Log("rank-died", fields)
+        if event.diagnosis is not None:
+            self.diagnoses[event.rank] = event.diagnosis
         if self._is_loading(event.rank) and self._cannot_be_loaded(event):
             return [log, *self._set_line_aside(event.rank, decision.reason, now_ns)]
         if decision.verdict == "continue":
@@ -336,6 +345,8 @@ class Supervisor:
 
     def _cannot_be_loaded(self, event: Died) -> bool:
         """Has a rank died because the line cannot be read? Yes, if the rank exits by itself while it loads the line."""
+        if event.host is not None:
+            return False
         return self.lines.died_loading() if event.signal is not None else event.code != EXIT_INCOMPATIBLE
 
     def _failed_after_release(self, event: Died) -> bool:
@@ -356,7 +367,7 @@ class Supervisor:
         failed = sorted(self.failed)
         fields = {"rank": rank, "incarnation": self.incarnation, "failed": failed}
         actions: list[Action] = [
-            Send(messages.failed(failed)),  # first, since the other ranks wait for it
+            Send(messages.failed(failed, self.diagnoses)),  # first, since the other ranks wait for it
             log,
             Log("continuing", fields),
             Say(f"{why}; the job goes on without it"),

@@ -209,6 +209,9 @@ class MpiException(RuntimeError):
     """An MPI call failed. The exception compares and hashes like its error code."""
 
     error_code: int = SUCCESS
+    diagnosis: dict[str, Any] | None = None
+    """Of a rank that has failed with its host: the fault that was located there ("text", "hosts", "between", "faults",
+    "suspects", as in the event `fault-located`); None: nothing was, or the rank has died alone."""
 
     def __init__(self, error_code: int = SUCCESS, detail: str = "") -> None:
         code = argument(error_code)

@@ -15,6 +15,8 @@ A contribution to an agreement has four parts, which are combined as follows:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base.errors import ERR_PROC_FAILED, MpiException
@@ -83,7 +85,7 @@ class Failures(CommBase):
         with engine.lock:
             consensus = self._start_consensus(flag, None, _no_finish)
             engine.wait(consensus)
-        _raise_unacknowledged(consensus)
+        _raise_unacknowledged(consensus, engine.failed_ranks.diagnoses)
         agreed: int = consensus.value[0]
         return agreed
 
@@ -97,7 +99,10 @@ class Failures(CommBase):
         mine = int.from_bytes(view.cast("B"), "little", signed=True)
         del view  # no memoryview may exist where an image may be taken
         with self._engine.lock:
-            return Request._make(self._engine, self._start_consensus(mine, None, _write_flag, flag))
+            diagnoses = self._engine.failed_ranks.diagnoses
+            return Request._make(
+                self._engine, self._start_consensus(mine, None, _write_flag, flag, diagnoses)
+            )
 
     def Shrink(self) -> Any:
         """A communicator of the surviving members. Works on a revoked communicator."""
@@ -138,12 +143,13 @@ def _combine(contributions: dict[int, Any], known: frozenset[int]) -> Any:
     return flag, tuple(sorted(failed)), acknowledged == failed, proposals
 
 
-def _raise_unacknowledged(consensus: Consensus) -> None:
+def _raise_unacknowledged(consensus: Consensus, diagnoses: Mapping[int, dict[str, Any]]) -> None:
     flag, failed, acknowledged, _ = consensus.value
     if not acknowledged:
         names = ", ".join(map(str, failed))
         error = MpiException(ERR_PROC_FAILED, f"rank {names} of the job failed, not acknowledged by all")
         error.agreed = flag
+        error.diagnosis = next((diagnoses[rank] for rank in failed if rank in diagnoses), None)
         raise error
 
 
@@ -151,10 +157,12 @@ def _no_finish(consensus: Consensus) -> None:
     """The `finish` of Agree: it has nothing to do when the agreement is decided."""
 
 
-def _write_flag(consensus: Consensus, buffer: Any) -> None:
+def _write_flag(
+    consensus: Consensus, buffer: Any, diagnoses: Mapping[int, dict[str, Any]] = MappingProxyType({})
+) -> None:
     memoryview(buffer).cast("B")[:] = consensus.value[0].to_bytes(_INT.size, "little", signed=True)
     try:
-        _raise_unacknowledged(consensus)
+        _raise_unacknowledged(consensus, diagnoses)
     except MpiException as error:
         consensus.error = error.with_traceback(None)
 

@@ -61,20 +61,24 @@ FREED_KEPT = 256
 def raise_if_pending(error: BaseException) -> None:
     """Raise the error of a receive that is withdrawn, if `error` is a pending one: it is none any more."""
     if isinstance(error, MpiException) and error.error_code == ERR_PROC_FAILED_PENDING:
-        raise MpiException(ERR_PROC_FAILED, error.detail) from None
+        final = MpiException(ERR_PROC_FAILED, error.detail)
+        final.diagnosis = error.diagnosis
+        raise final from None
 
 
 class FailedRanks:
     """One rank's knowledge of failures and revocations.
 
-    `known` is the set of the failed world ranks; `order` lists them in the order of their reports."""
+    `known` is the set of the failed world ranks; `order` lists them in the order of their reports. `diagnoses`: by failed
+    rank, the fault by which its host was lost, where it was located."""
 
-    __slots__ = ("agreements", "any_failure", "engine", "freed", "known", "order", "revoked")
+    __slots__ = ("agreements", "any_failure", "diagnoses", "engine", "freed", "known", "order", "revoked")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.known: set[int] = set()
         self.order: list[int] = []
+        self.diagnoses: dict[int, dict[str, Any]] = {}
         self.revoked: set[int] = set()
         """Context numbers (`base`) of communicators that were revoked before they existed at this rank."""
         self.agreements: dict[tuple[int, int], Agreement] = {}
@@ -109,7 +113,9 @@ class FailedRanks:
 
     def failure(self, rank: int) -> PeerFailed:
         """The error of an operation with a failed world rank."""
-        return PeerFailed(ERR_PROC_FAILED, f"rank {rank} of the job has failed")
+        error = PeerFailed(ERR_PROC_FAILED, f"rank {rank} of the job has failed")
+        error.diagnosis = self.diagnoses.get(rank)
+        return error
 
     def failed_in(self, shared: CommShared) -> list[int]:
         """Failed members of a communicator (of both groups), as world ranks in the order of their reports."""
@@ -204,6 +210,7 @@ class FailedRanks:
                         code, f"rank {rank} of the job has failed; Ack_failed() lets others be heard"
                     )
                     error.where = shared
+                    error.diagnosis = self.diagnoses.get(rank)
                     return error
         return None
 

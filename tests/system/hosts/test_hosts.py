@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -117,7 +119,7 @@ FAULTS = [
 def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
 ) -> None:
-    """h4 is a spare. What comes back of h3 has ended itself: nothing of it is in files that both see."""
+    """h4 is a spare. What comes back of h3 has ended its ranks: nothing of them is in files that both see."""
     job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
     job.wait_event("committed", 2)
     fault(hosts)
@@ -131,10 +133,110 @@ def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     job.wait_event("committed", len(job.events("committed")) + 1)
     hosts.cable("h3", "up")
     hosts.send("h3", signal.SIGCONT)
-    hosts.wait_until_empty(["h3"])
+    if fault is host_killed:
+        hosts.wait_until_empty(["h3"])
+    else:
+        assert job.wait_event("host-back")["host"] == "h3"
+        assert not any(is_rank(pid) for pid in hosts.processes("h3"))
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert len(job.events("restarted")) == 1
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", [pytest.param(each, id=each.__name__) for each in (cable_pulled, frozen)])
+def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
+) -> None:
+    """It comes back twice."""
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003")
+    job.wait_event("committed", 2)
+    for incarnation, (lost, spare) in enumerate((("h3", "h4"), ("h4", "h3"), ("h3", "h4")), 1):
+        if lost == "h3":
+            fault(hosts)
+        else:
+            hosts.cable("h4", "down")
+        job.wait_event("restarted", incarnation)
+        assert set(where(job, incarnation).values()) == {"h2", spare}
+        hosts.cable(lost, "up")
+        hosts.send(lost, signal.SIGCONT)
+        job.wait_event("host-back", incarnation)
+        job.wait_event("committed", len(job.events("committed")) + 1)
+    assert [event["host"] for event in job.events("host-back")] == ["h3", "h4", "h3"]
+    assert "this host is a spare of the job now" in (job.directory / "output" / "host-h3.log").read_text()
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
     hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_a_host_that_is_away_for_much_longer_than_its_lease_comes_back(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    hosts.cable("h3", "down")
+    job.wait_event("restarted")
+    time.sleep(4 * LEASE_S)
+    hosts.cable("h3", "up")
+    job.wait_event("host-back")
+    time.sleep(LEASE_S)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert len(job.events("host-back")) == len(job.events("host-lost")) >= 1, (
+        "again, if the answer came too late"
+    )
+    assert len(job.events("restarted")) == 1
+
+
+@pytest.mark.nightly
+def test_a_controller_that_was_frozen_for_longer_than_the_lease_goes_on_with_the_hosts_that_come_back(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2")
+    job.wait_event("committed", 2)
+    pid = job.events("controller")[0]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(3 * LEASE_S)
+    os.kill(pid, signal.SIGCONT)
+    job.go()
+    if job.process.wait(60) == 16:  # it has looked at their leases before it has heard them
+        words = (*hosts.on("h1"), sys.executable, "-m", "ckpt", "restart", str(job.directory))
+        assert subprocess.run(words, timeout=90, check=False).returncode == 0
+    else:
+        assert job.process.returncode == 0 and job.events("host-back")
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_agents_that_are_away_end_with_their_controller(
+    start: Callable[..., Job], hosts: Hosts, ring: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    hosts.cable("h3", "down")
+    job.wait_event("host-fenced")
+    job.process.kill()
+    job.process.wait()
+    hosts.wait_until_empty(["h2", "h4"])
+    hosts.cable("h3", "up")
+    hosts.wait_until_empty(["h3"])
+
+
+@pytest.mark.nightly
+def test_a_spare_that_is_lost_costs_no_restart(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    hosts.kill("h4")
+    job.wait_event("host-fenced", host="h4")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert not job.events("restarting")
 
 
 @pytest.mark.nightly
@@ -413,7 +515,6 @@ def test_a_tenth_of_all_packets_is_lost(
         (["--engine", "ssh"], "on which hosts? --hosts or --hostfile"),
         (["--engine", "local", "--hosts", "a:4"], "--engine local is this host alone: leave --hosts out"),
         (["--hosts", "a:4", "--lease", "0.5"], "--lease 0.5: at least 1 s"),
-        (["--hosts", "a:4", "--on-failure", "continue"], "is for ranks on one host"),
         (["--hosts", "a:4", "--files", "auto"], "--files is for ranks on one host"),
         (
             ["--hosts", "a:4", "--interface", "10.99.0.0/16", "--engine-command", "{host} {agent}"],
@@ -428,3 +529,41 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert main(["run", "-n", "4", "--job", str(tmp_path / "job"), *options, str(app)]) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "job").exists()
+
+
+HELD = """
+    import time
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    if comm.rank == 1:
+        print("now", flush=True)
+        while not comm.iprobe():
+            sum(range(100_000_000))  # keeps the interpreter's lock, for a second or more
+        comm.recv()
+    else:
+        time.sleep(8)
+        comm.send(None, 1)
+"""
+
+
+@pytest.mark.nightly
+def test_status_asks_the_agents_where_ranks_are_that_do_not_answer(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path
+) -> None:
+    app = write_app(tmp_path, HELD)
+    options = {"lease": LEASE_S, "interface": "10.88.0.0/16", "engine_command": hosts.engine()}
+    job = start(app, ranks=2, hosts="h2:1,h3:1", within=hosts.on("h1"), **options)
+    job.wait_for(lambda: "now" in job.output(1), "rank 1 is there")
+
+    def look() -> list[dict[str, object]] | None:
+        words = (*hosts.on("h1"), sys.executable, "-m", "ckpt", "status", str(job.directory), "--json")
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        live = json.loads(done.stdout)["live"]
+        ranks = [] if live is None else live["ranks"]
+        return ranks if [rank["answers"] for rank in ranks] == [True, False] else None
+
+    ranks = job.wait_for(look, "rank 1 does not answer")
+    assert str(ranks[1]["where"]).startswith(f"{app}:"), ranks
+    assert [rank["state"] for rank in ranks] == ["S", "R"], "of these, not of others with their numbers here"
+    assert job.finish() == 0, job.report()

@@ -17,7 +17,7 @@ from ckpt.controller.cli.common import find_job, size_text, split_epoch
 from ckpt.controller.cli.flags import NAMES
 from ckpt.controller.cli.main import main
 from ckpt.controller.errors import NoSuchJob
-from ckpt.controller.service.livestatus import innermost_frame
+from ckpt.controller.launch.stacks import innermost_frame
 from ckpt.version import VERSION
 
 

@@ -131,3 +131,21 @@ def test_a_restart_ends_what_was_begun(bench: Bench) -> None:
     assert child.poll() is not None
     bench.locator.tick(9 * S)
     assert bench.log == []
+
+
+def test_what_is_found_is_kept_for_the_ranks_of_the_host(bench: Bench) -> None:
+    """Until something else is found: what was said before is over then, but for hosts that are given up."""
+    bench.lose()
+    bench.wait()
+    found = bench.locator.diagnosis_of("b")
+    assert found is not None and found["hosts"] == ["b"] and found["text"] == bench.log[0][1]["text"]
+    assert bench.locator.diagnosis_of("a") is None
+    bench.locator._conclude({"text": "unknown fault: nothing", "hosts": []}, 20 * S)
+    assert bench.locator.diagnosis_of("b") is None
+
+
+def test_ranks_that_are_not_started_elsewhere_need_no_room_there(bench: Bench) -> None:
+    room = bench.locator._room_without
+    assert room("b") == 4
+    bench.locator._options = FaultOptions(bench.hosts, None, True, "", 0, tolerant=True)
+    assert room("b") == 6, "for all ranks"

@@ -244,3 +244,12 @@ def test_any_order_of_events_leads_to_one_diagnosis_at_a_time_and_to_an_end() ->
                     case LeaveOut():
                         raise AssertionError("nothing was found")
             assert (losses.deadline_ns() is not None) == open_survey
+
+
+def test_a_rank_that_is_not_started_again_costs_no_other_host_anything() -> None:
+    """Its host is left out; what it has said of others is no reason to leave those out, too."""
+    losses = running()
+    losses.down(2, 0, 0, "silent", 2 * S, 0)
+    losses.down(0, 0, 2, "silent", 2 * S, 0)
+    losses.died(2, 0, with_host=True)
+    assert not losses.losses and not losses.is_down("a")

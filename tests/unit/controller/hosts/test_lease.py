@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -164,11 +165,105 @@ def test_all_is_fenced_when_the_joined_have_reaped_and_the_leases_of_the_lost_ar
 
 def test_a_host_that_is_lost_while_the_others_reap() -> None:
     fleet = fleet_of("a", "b")
+    fleet.start({1: {0: 1}, 2: {1: 1}})
     fleet.fence(1)
     assert not fenced(fleet.fenced(1, 1))
     effects = fleet.engine_ended(2, "killed", S)
     assert any(isinstance(effect, fleet_module.Gone) for effect in effects) and not fenced(effects)
     assert fenced(fleet.tick(over_ns(0, LEASE_NS) + S))
+
+
+def test_a_spare_that_is_lost_costs_nothing() -> None:
+    fleet = fleet_of("a", "b")
+    fleet.start({1: {0: 0}})
+    assert [type(effect) for effect in fleet.engine_ended(2, "killed", S)] == [Note]
+
+
+def test_a_host_that_comes_back_is_a_spare_once_it_is_fenced() -> None:
+    fleet = fleet_of("a", "b")
+    fleet.start({1: {0: 0}, 2: {1: 0}})
+    fleet.engine_ended(2, "killed", S)
+    assert fleet.back(2, 7, 2 * S) == [], "its ranks may run"
+    fleet.ended(2, "the lease is over", 12 * S)
+    assert fleet.back(2, 7, 13 * S) == [
+        Answer(2, 7),
+        Note("host-back", {"host": "b", "slots": 2, "ms": 12000.0}),
+    ]
+    assert [node.name for node in fleet.nodes()] == ["a", "b"]
+    assert fleet.back(2, 8, 14 * S) == [Answer(2, 8)], "it had not heard the answer yet"
+    assert fleet.renewed(2, 9, 14 * S) == [Answer(2, 9)]
+    assert [type(effect) for effect in fleet.engine_ended(2, "killed", S)] == [Note], "it has no ranks"
+
+
+def test_a_host_that_was_left_out_does_not_come_back() -> None:
+    fleet = fleet_of("a", "b")
+    fleet.leave_out("b", "cable", S)
+    fleet.tick(over_ns(0, LEASE_NS))
+    assert fleet.back(2, 7, 20 * S) == [fleet_module.TellEnd(2, "cable")]
+    assert [host.state for host in fleet.hosts.values()] == ["fenced", "fenced"]
+
+
+DELAYS_BACK_NS = (0, 4 * S, 12 * S)
+
+
+def runs_while_fenced(delays: tuple[int, ...], again: Callable[[AgentLease, int], AgentLease]) -> bool:
+    """A host is cut off, comes back, and is cut off again. `delays`: of its packets and of the answers, in turn; they arrive
+    in their order. Does it ever hold a lease that is not over while the controller says that it is fenced?"""
+    fleet = Fleet([Node("a", 1)], lease_ns=LEASE_NS)
+    lease = AgentLease(LEASE_NS, 0)
+    there: list[tuple[int, str, int]] = [(0, "join", 0)]
+    back: list[tuple[int, int]] = []
+    sent = 0
+
+    def due(now: int, queue: list[Any]) -> int:
+        nonlocal sent
+        sent += 1
+        delay = delays[sent % len(delays)]
+        return max([now + delay, *(each[0] for each in queue[-1:])])
+
+    for now in range(0, 50 * S, S):
+        while there and there[0][0] <= now:
+            _, what, number = there.pop(0)
+            match what:
+                case "join":
+                    effects = fleet.joined(1, now)
+                case "ended":
+                    effects = fleet.ended(1, "said so", now)
+                case "back":
+                    effects = fleet.back(1, number, now)
+                case _:
+                    effects = fleet.renewed(1, number, now)
+            answers = [effect for effect in effects if isinstance(effect, Answer)]
+            back += [(due(now, back), answer.number) for answer in answers if now < 35 * S]
+        fleet.tick(now)
+        while back and back[0][0] <= now:
+            lease.answered(back.pop(0)[1])
+        if lease.is_over(now):
+            lease = again(lease, now)
+            when = due(now, there)
+            there += [(when, "ended", 0), (when, "back", lease.first)]
+        elif (number := lease.renewal(now)) is not None:
+            there.append((due(now, there), "renew" if lease.has_begun else "back", number))
+        if fleet.hosts[1].state == "fenced" and lease.has_begun and not lease.is_over(now):
+            return True
+    return False
+
+
+def each_delays() -> list[tuple[int, ...]]:
+    return list(itertools.product(DELAYS_BACK_NS, repeat=6))
+
+
+def test_a_host_that_comes_back_has_no_lease_before_the_controller_has_given_it_a_new_one() -> None:
+    assert not [each for each in each_delays() if runs_while_fenced(each, AgentLease.again)]
+
+
+def test_a_new_lease_whose_renewals_are_numbered_from_the_start() -> None:
+    """Taken out: answers to renewals of the lease before begin no new one."""
+
+    def again(lease: AgentLease, now_ns: int) -> AgentLease:
+        return AgentLease(lease.lease_ns, now_ns)
+
+    assert any(runs_while_fenced(each, again) for each in each_delays())
 
 
 def test_a_report_of_an_earlier_incarnation_proves_nothing() -> None:

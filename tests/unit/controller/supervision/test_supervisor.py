@@ -611,6 +611,27 @@ def test_a_rank_that_dies_before_all_are_there_is_not_waited_for() -> None:
     assert Send({"m": "table", "peers": {"0": [0, "a"]}}) in job.handle(Died(1, 0, signal=9), now_ns=0)
 
 
+def test_a_rank_that_is_lost_with_its_host_has_failed_and_the_others_are_told_why() -> None:
+    job = tolerant()
+    actions = job.handle(Died(1, 0, host="b", diagnosis={"text": "cable", "hosts": ["b"]}), now_ns=0)
+    assert actions[0] == Send(
+        {"m": "failed", "ranks": [1], "diagnoses": [[1, {"text": "cable", "hosts": ["b"]}]]}
+    )
+    assert Log("rank-died", {"rank": 1, "incarnation": 0, "host": "b"}) in actions
+    assert Say("rank 1 was lost with host b; the job goes on without it") in actions
+    (sent,) = of(Send, job.handle(Died(2, 0, signal=9), now_ns=0))
+    assert sent.packet["ranks"] == [1, 2] and [rank for rank, _ in sent.packet["diagnoses"]] == [1]
+
+
+def test_a_host_that_is_lost_while_its_ranks_load_a_line_says_nothing_about_the_line() -> None:
+    job = Supervisor(Coordinator(2, options=RoundOptions()), on_failure="continue", lines=[1, 2])
+    job.handle(Begin(), now_ns=0)
+    job.handle(Hello(0, 0, "a"), now_ns=0)
+    actions = job.handle(Died(1, 0, host="b"), now_ns=0)
+    assert Send({"m": "table", "peers": {"0": [0, "a"]}}) in actions
+    assert not of(Fence, actions) and job.lines.newest == 2
+
+
 def test_without_all_ranks_an_open_round_is_burnt_and_others_are_refused_with_the_reason() -> None:
     job = tolerant()
     job.handle(CheckpointRequested(7), now_ns=0)
