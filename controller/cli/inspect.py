@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ckpt.store import JobDirectory
 
 _LOGGED_TIMES = {"captured": ("pause_ns", "waited_ns", "fork_ns"), "voted": ("timings",)}
-_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(ckpt.__file__)), "")
+_LIBRARY = os.path.join(os.path.dirname(os.path.realpath(ckpt.__file__)), "")
 _WORST_FIRST = (EXIT_UNRECOVERABLE, EXIT_DAMAGED)
 _FRAMES_OUTSIDE, _FRAMES_INSIDE = 10, 30
 _SMALLEST_SHOWN = 64
@@ -170,7 +170,7 @@ def _where(rank: Mapping[str, Any]) -> str:
         return f"finished with {rank['finished']}"
     if not rank["stack"]:
         return "unknown"
-    own = [frame for frame in rank["stack"] if not frame["file"].startswith(_LIBRARY)]
+    own = [frame for frame in rank["stack"] if not os.path.realpath(frame["file"]).startswith(_LIBRARY)]
     inside = "" if own and own[-1] is rank["stack"][-1] else " (in the library)"
     return _frame_text((own or rank["stack"])[-1]) + inside
 

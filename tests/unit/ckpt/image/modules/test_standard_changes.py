@@ -79,7 +79,7 @@ def test_what_cannot_be_saved_is_named_and_the_rest_is_kept(tmp_path: Path) -> N
     assert after_restart(tmp_path, library, program) == "2 3\n"
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     (rows,) = [line["left_out"] for line in lines if line.get("left_out")]
-    assert all(row["kind"] == "unsaved" and "Decompress" in row["reason"] for row in rows)
+    assert all(row["kind"] == "unsaved" and "decompressor" in row["reason"] for row in rows)
     assert sorted((row["package"], row["variables"]) for row in rows) == [
         ("fractions", ["fractions.Fraction.own"]),
         ("json", ["json.own"]),

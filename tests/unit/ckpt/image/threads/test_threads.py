@@ -271,7 +271,7 @@ def sort(stop: threading.Event) -> None:
         return value
 
     while not stop.is_set():
-        sorted(range(5), key=key)
+        list(range(5)).sort(key=key)
 
 
 def test_a_thread_goes_on_to_a_line_where_it_can_be_captured() -> None:
