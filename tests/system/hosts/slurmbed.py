@@ -164,6 +164,7 @@ class Slurm:
                     words = Path(f"/proc/{pid}/cmdline").read_bytes()
                 except OSError:
                     continue
-                if b"ckpt" in words and b"slurm" not in words.partition(b"\0")[0]:
+                is_of_slurm = b"slurm" in words.partition(b"\0")[0] or b"/slurmd\0" in words
+                if b"ckpt" in words and not is_of_slurm:
                     found.append(words.decode())
         return found
