@@ -303,7 +303,7 @@ def test_a_package_of_which_something_cannot_be_saved_starts_anew_as_a_whole(tmp
         "lib",
         ["lib.packer"],
     )
-    assert "Decompress" in left_out["reason"]
+    assert "decompressor" in left_out["reason"]
 
 
 def test_a_variable_that_a_running_function_works_with_is_not_left_out(tmp_path: Path) -> None:
