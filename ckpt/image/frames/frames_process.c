@@ -79,10 +79,10 @@ static PyObject *request(PyObject *module, PyObject *callable)
         PyErr_SetString(PyExc_TypeError, "request() needs a callable");
         return NULL;
     }
-    int is_queued = Py_AddPendingCall(pending, Py_NewRef(callable)) == 0;
-    if (!is_queued)
-        Py_DECREF(callable);
-    return PyBool_FromLong(is_queued);
+    if (Py_AddPendingCall(pending, Py_NewRef(callable)) == 0)
+        Py_RETURN_TRUE;
+    Py_DECREF(callable);
+    Py_RETURN_FALSE;
 }
 
 PyDoc_STRVAR(untraced_doc,
@@ -118,8 +118,7 @@ static PyObject *profile_call(PyObject *module, PyObject *frame)
 }
 
 #if FRAMES_SUPPORTED
-/* The calls that look() and call_in_program() have queued, one of each. */
-typedef struct {
+typedef struct { /* what look() or call_in_program() has queued, one of each */
     PyObject *callable;
     Frame *obstacle; /* not called while this frame is on the stack … */
     int at;          /* … at this instruction */
@@ -200,8 +199,8 @@ static PyObject *begin_look(int of, PyObject *args, const char *format)
 {
 #if FRAMES_SUPPORTED
     PyObject *callable, *obstacle;
-    Look *look = &looks[of];
     int at, checks;
+    Look *look = &looks[of];
     if (!PyArg_ParseTuple(args, format, &callable, &PyLong_Type, &obstacle, &at, &checks))
         return NULL;
     if (!frames_fit)
