@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import gc
 import itertools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "compare_of_key",
     "context_of_token",
     "function_of_thunk",
+    "implementation_of",
     "lru_parts",
     "mapping_of",
     "parts_of_filter",
@@ -30,6 +32,8 @@ __all__ = [
     "simple_queue_items",
     "source_of_reader",
 ]
+
+_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def mapping_of(proxy: Any) -> Any:
@@ -61,6 +65,16 @@ def active_source_of_chain(chain: itertools.chain[Any]) -> Any:
     gives it its iterators; None: it has ended (``Modules/itertoolsmodule.c``: source, active)."""
     found = gc.get_referents(chain)
     return found[-1] if found else None
+
+
+def implementation_of(fn: Any) -> Any:
+    """The Python function behind a function of numpy that may be overridden (NEP 18: ``_ArrayFunctionDispatcher``), which calls
+    it last and hands its result on; None: it is no such function. No code of the program runs."""
+    cls = type(fn)
+    if type.__getattribute__(cls, "__name__") != "_ArrayFunctionDispatcher":
+        return None
+    found = type.__getattribute__(cls, "__dict__").get("_implementation")
+    return found.__get__(fn) if type(found) in _IN_C else None
 
 
 def lru_parts(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:

@@ -26,7 +26,13 @@ from typing import Any
 
 from ckpt.compat import asyncio_objects
 from ckpt.compat.accelerators import count_elements, csv, io_base
-from ckpt.compat.referents import active_source_of_chain, parts_of_filter, parts_of_map, parts_of_starmap
+from ckpt.compat.referents import (
+    active_source_of_chain,
+    implementation_of,
+    parts_of_filter,
+    parts_of_map,
+    parts_of_starmap,
+)
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.attribute_paths import path_of_attribute
@@ -289,6 +295,9 @@ def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallP
     if cls is _LRU:
         is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
         return CallPath("R", CachedCall(fn, args, {})) if is_missing else None
+    implementation = implementation_of(fn)
+    if implementation is not None:
+        return PASS if inner.gen is None and implementation is inner.func else None
     return _builtin(fn, args, inner)
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BASES", "available", "records_of", "resume", "run_base", "run_records"]
 
+_FOLDS = (sum, min, max, functools.reduce, sorted, list.sort, functools.cmp_to_key(min), functools.partial)
+"""What calls functions in Python and keeps what it has so far where a capture finds it: see `_frames.follow_folds`."""
+
 
 def available() -> tuple[bool, str]:
     """Whether this interpreter's frames can be captured, and if not, why (one clause, without a full stop)."""
@@ -56,7 +59,7 @@ def available() -> tuple[bool, str]:
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
     if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
-        _frames.follow_folds(sum, min, max, functools.reduce, sorted)
+        _frames.follow_folds(*_FOLDS)
         _frames.follow_iterators(itertools.starmap, itertools.accumulate)
     return fn(*args)
 
@@ -114,7 +117,7 @@ def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    _frames.follow_folds(sum, min, max, functools.reduce, sorted)
+    _frames.follow_folds(*_FOLDS)
     _frames.follow_iterators(itertools.starmap, itertools.accumulate)
     return _frames.run(records, depth, blocked, begin)
 
