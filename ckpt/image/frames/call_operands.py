@@ -229,7 +229,8 @@ def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any
 
 def _is_bound(fn: Any, method: Any) -> bool:
     """Is fn that method of a C type, bound to an object?"""
-    if type(fn) is not types.BuiltinFunctionType or type(method) is not types.MethodDescriptorType:
+    is_builtin = instance_of(fn, types.BuiltinFunctionType)  # or of its subtype, of methods that know their class
+    if not is_builtin or type(method) is not types.MethodDescriptorType:
         return False
     return fn.__name__ == method.__name__ and instance_of(fn.__self__, method.__objclass__)
 

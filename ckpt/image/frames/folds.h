@@ -6,22 +6,24 @@
 
 #if FRAMES_SUPPORTED
 
-enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, SORT, KINDS };
+enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, SORT, CALLBACK, KINDS };
 enum { BUSY, NEXT, CALLS, COMPARES };
 enum { WHOLE, REAL, ANY }; /* how a sum is kept: in `whole`, in `real` and `lost`, in `result` */
 enum { COLLECTS, KEYS, SORTS };   /* SORTED and SORT, in `mode`: it takes items, it calls the key, it compares */
+enum { RETURNED, LOST };       /* CALLBACK, in `mode`: what has been returned is noted; not any more, so no image is taken */
 
 typedef struct Sorting Sorting; /* frames_sorting.c */
 
 typedef struct Fold {
     PyObject ob_base;
     int kind, phase, mode;
-    long whole;            /* SUM; DICT: the number of items taken; SORTED, SORT: in reverse? */
+    long whole;            /* SUM; DICT: the number of items taken; SORTED, SORT: in reverse?; CALLBACK: calls so far */
     double real, lost;     /* SUM */
     Sorting *sorting;      /* SORTED, SORT */
     PyObject *iterator;    /* NULL: it does not run */
-    PyObject *function;    /* MIN, MAX, SORTED, SORT: of the key, or NULL; REDUCE */
-    PyObject *otherwise;   /* MIN, MAX: the result if there are no items, or NULL; SORTED, SORT: how a sort begins, or NULL */
+    PyObject *function;    /* MIN, MAX, SORTED, SORT: of the key, or NULL; REDUCE; CALLBACK */
+    PyObject *otherwise;   /* MIN, MAX: the result if there are no items, or NULL; SORTED, SORT: how a sort begins, or NULL;
+                            * CALLBACK: the call */
     PyObject *result;      /* so far */
     PyObject *value;       /* MIN, MAX: the key of the result; SORTED, SORT: a list of keys to begin with, or NULL */
     PyObject *item;        /* CALLS: the one with which the function is called; MIN, MAX: that is compared */
@@ -53,6 +55,9 @@ extern PyObject *followed[KINDS]; /* the callables in whose place the loops are,
 extern Fold *fold_make(int kind);
 /* frames_containers.c */
 extern PyObject *run_container(Fold *self);
+extern PyTypeObject *partial_type; /* functools.partial, once follow_folds() has been called */
+/* frames_callbacks.c */
+extern PyObject *run_callback(Fold *self);
 /* frames_sorting.c */
 extern PyTypeObject *key_of_comparison; /* what functools.cmp_to_key() makes keys of */
 extern int compares_in_python(PyObject *item);

@@ -226,6 +226,7 @@ static PyObject *fold_run(Fold *self, PyObject *iterator)
     switch (self->kind) {
     case SUM: result = run_sum(self); break;
     case SORTED: case SORT: result = run_sorted(self); break;
+    case CALLBACK: result = run_callback(self); break;
     case REDUCE: result = run_reduce(self); break;
     case MIN: case MAX: result = run_extreme(self); break;
     default: result = run_container(self); /* frames_containers.c */
@@ -296,8 +297,10 @@ static PyObject *fold_reduce(PyObject *object, PyObject *unused)
 static PyObject *fold_state(PyObject *object, PyObject *unused)
 {
     Fold *self = (Fold *)object;
-    PyObject *null = null_object;
-    return Py_BuildValue("OiOOO", followed[self->kind] ? followed[self->kind] : null, self->phase, self->iterator ? self->iterator : null,
+    PyObject *null = null_object, *callable = followed[self->kind];
+    if (self->kind == CALLBACK && self->otherwise != NULL && PyTuple_Check(self->otherwise) && PyTuple_GET_SIZE(self->otherwise) > 0)
+        callable = PyTuple_GET_ITEM(self->otherwise, 0);
+    return Py_BuildValue("OiOOO", callable ? callable : null, self->mode == LOST && self->kind == CALLBACK ? BUSY : self->phase, self->iterator ? self->iterator : null,
                          self->function ? self->function : null, self->item ? self->item : null);
 }
 

@@ -23,7 +23,7 @@ static int is_iterator(PyObject *iterable)
 static FastKeywordsCall sum_before;
 static FastKeywordsCall sorted_before;
 static PyCFunction reduce_before, min_before, max_before;
-static PyTypeObject *partial_type;
+PyTypeObject *partial_type;
 
 static PyObject *our_sum(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
         _frames.follow_folds(*_FOLDS)
         _frames.follow_iterators(itertools.starmap, itertools.accumulate)
+        _frames.follow_substitutions(re.Pattern)
     return fn(*args)
 
 
@@ -119,6 +121,7 @@ def run_records(
     """The base frame of a resumed program; keeps nothing of the image."""
     _frames.follow_folds(*_FOLDS)
     _frames.follow_iterators(itertools.starmap, itertools.accumulate)
+    _frames.follow_substitutions(re.Pattern)
     return _frames.run(records, depth, blocked, begin)
 
 
