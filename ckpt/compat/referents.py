@@ -24,7 +24,9 @@ __all__ = [
     "implementation_of",
     "lru_parts",
     "mapping_of",
+    "parts_of_asker",
     "parts_of_filter",
+    "parts_of_groups",
     "parts_of_map",
     "parts_of_starmap",
     "pairwise_parts",
@@ -52,6 +54,22 @@ def parts_of_filter(filtered: filter[Any]) -> tuple[Any, Any]:
     """The iterator and the function of a ``filter`` (``Python/bltinmodule.c``)."""
     iterator, function = gc.get_referents(filtered)
     return iterator, function
+
+
+def parts_of_asker(asker: Any) -> tuple[Any, Any]:
+    """The iterator and the function of an ``itertools.takewhile``, ``dropwhile`` or ``filterfalse``, after its type
+    (``Modules/itertoolsmodule.c``)."""
+    iterator, function = gc.get_referents(asker)[-2:]
+    return iterator, function
+
+
+def parts_of_groups(groups: Any) -> tuple[Any, Any]:
+    """The iterator and the function of an ``itertools.groupby``, or of that to which a group of it belongs; each is visited
+    first, after the type (``Modules/itertoolsmodule.c``)."""
+    found = [item for item in gc.get_referents(groups) if item is not type(groups)]
+    if type(groups) is not itertools.groupby:
+        return parts_of_groups(found[0])
+    return found[0], found[1]
 
 
 def parts_of_starmap(mapped: itertools.starmap[Any]) -> tuple[Any, Any]:

@@ -32,6 +32,7 @@ __all__ = ["BASES", "available", "records_of", "resume", "run_base", "run_record
 
 _FOLDS = (sum, min, max, functools.reduce, sorted, list.sort, functools.cmp_to_key(min), functools.partial)
 """What calls functions in Python and keeps what it has so far where a capture finds it: see `_frames.follow_folds`."""
+_ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 
 def available() -> tuple[bool, str]:
@@ -62,7 +63,9 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
         _frames.follow_folds(*_FOLDS)
         _frames.follow_iterators(itertools.starmap, itertools.accumulate)
-        _frames.follow_substitutions(re.Pattern)
+        _frames.follow_asking(*_ASKING)
+        _frames.follow_asking(*_ASKING)
+    _frames.follow_substitutions(re.Pattern)
     return fn(*args)
 
 
@@ -121,6 +124,7 @@ def run_records(
     """The base frame of a resumed program; keeps nothing of the image."""
     _frames.follow_folds(*_FOLDS)
     _frames.follow_iterators(itertools.starmap, itertools.accumulate)
+    _frames.follow_asking(*_ASKING)
     _frames.follow_substitutions(re.Pattern)
     return _frames.run(records, depth, blocked, begin)
 
