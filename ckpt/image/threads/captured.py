@@ -224,7 +224,9 @@ def _holds_an_item(thread: threading.Thread) -> bool:
 def _may_have_read(thread: threading.Thread) -> bool:
     """Is the thread in a call that reads from a pipe, and may have taken something from it already?"""
     ident = thread.ident or 0
-    descriptor = -1 if _frames.has_stopped(ident) else c_waits.reads_from(ident)
+    if _frames.has_stopped(ident) or c_waits.is_answered(ident):
+        return False
+    descriptor = c_waits.reads_from(ident)
     if descriptor < 0:
         return False
     try:
