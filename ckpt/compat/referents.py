@@ -86,8 +86,8 @@ def active_source_of_chain(chain: itertools.chain[Any]) -> Any:
 
 
 def implementation_of(fn: Any) -> Any:
-    """The Python function behind a function of numpy that may be overridden (NEP 18: ``_ArrayFunctionDispatcher``), which calls
-    it last and hands its result on; None: it is no such function. No code of the program runs."""
+    """The Python function behind a function of numpy that may be overridden (NEP 18: ``_ArrayFunctionDispatcher``), which
+    calls it last and hands its result on; None: it is no such function. No code of the program runs."""
     cls = type(fn)
     if type.__getattribute__(cls, "__name__") != "_ArrayFunctionDispatcher":
         return None

@@ -15,9 +15,9 @@ A *wait* is a call of a C function that does nothing but wait, and takes what it
 lock (GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with
 the same operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
 
-A call that reads from a pipe (``os.read``, ``recv`` of a pair of sockets) takes what it has waited for without that lock. It has had
-no effect while its thread is inside of the kernel's call, which `reads_from` lets the capture of another thread ask for. The
-main thread is captured when a signal has interrupted its call, which has taken nothing then.
+A call that reads from a pipe (``os.read``, ``recv`` of a pair of sockets) takes what it has waited for without that lock. It
+has had no effect while its thread is inside of the kernel's call, which `reads_from` lets the capture of another thread ask
+for. The main thread is captured when a signal has interrupted its call, which has taken nothing then.
 
 A call can also be *answered*: what runs inside of it is no part of the image; in a new process the call returns a value
 that says "nothing has come". A thread that serves something outside of this process (a pool of processes) reads from a
@@ -58,7 +58,8 @@ further: list[Callable[[Any, str], bool]] = []
 """Of other modules: is this method of this object a wait?"""
 
 reading: list[Callable[[Any, str], int]] = []
-"""Of other modules: the descriptor from which this method of this object reads; -1: it takes nothing that may not be lost."""
+"""Of other modules: the descriptor from which this method of this object reads; -1: it takes nothing that may not get lost
+with an image."""
 
 _READ = ("posix", "read")
 _FUNCTIONS = (("time", "sleep"), ("select", "select"))

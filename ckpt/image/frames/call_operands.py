@@ -215,9 +215,9 @@ def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any
     pending: Any = NULL
     if phase == _ASKS:
         source, pending = repeated_source(iterator, inner), pending_of(iterator, inner)
-    elif phase == _CALLS and inner.gen is None and path_of_call(function, None, inner) == PASS:
-        source = iterator
-    elif phase == _COMPARES and _is_compared_by(folds[0].comparison(), inner):
+    elif (phase == _CALLS and inner.gen is None and path_of_call(function, None, inner) == PASS) or (
+        phase == _COMPARES and _is_compared_by(folds[0].comparison(), inner)
+    ):
         source = iterator
     else:
         return None
@@ -228,9 +228,8 @@ def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any
 
 
 def _is_bound(fn: Any, method: Any) -> bool:
-    """Is fn that method of a C type, bound to an object?"""
-    is_builtin = instance_of(fn, types.BuiltinFunctionType)  # or of its subtype, of methods that know their class
-    if not is_builtin or type(method) is not types.MethodDescriptorType:
+    """Is fn that method of a C type, bound to an object? Methods that know their class are of a subtype."""
+    if not instance_of(fn, types.BuiltinFunctionType) or type(method) is not types.MethodDescriptorType:
         return False
     return fn.__name__ == method.__name__ and instance_of(fn.__self__, method.__objclass__)
 

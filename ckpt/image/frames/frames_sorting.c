@@ -7,6 +7,8 @@
  * interpreter's algorithm keeps need not be known.
  *
  * The list that list.sort() sorts looks empty while it is sorted; its items are in `result` meanwhile.
+ *
+ * This file is long because keys, comparisons and the list share one state (Sorting).
  */
 #include "folds.h"
 

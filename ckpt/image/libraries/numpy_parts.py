@@ -1,20 +1,21 @@
 """Parts of numpy beside its arrays.
 
-Its settings for floating-point errors are held by a context variable as a capsule (a pointer of C). The capsule is made again
-by setting these errors in a new context. Capsules of other libraries cannot be saved.
+Its settings for floating-point errors are held by a context variable as a capsule (a pointer of C). The capsule is made
+again by setting these errors in a new context. Capsules of other libraries cannot be saved.
 
 Universal functions that are made of functions of the program (``vectorize``, ``frompyfunc``) are followed from the import on
 (``frames_callbacks.c``).
 
-Some functions of numpy (``apply_along_axis``) hold a converter: it makes arrays of their arguments, and of their result what the
-arguments were. One that makes plain arrays and numbers is made again; one that calls a class of a library or of the program is
-named.
+Some functions of numpy (``apply_along_axis``) hold a converter: it makes arrays of their arguments, and of their result
+what the arguments were. One that makes plain arrays and numbers is made again; one that calls a class of a library or of the
+program is named.
 """
 
 from __future__ import annotations
 
 import contextvars
 import datetime
+import importlib
 import pickle
 import sys
 from typing import Any
@@ -37,7 +38,9 @@ def reduce_converter(pickler: Saver, converter: Any) -> Any:
     arrays = converter.as_arrays(subok=True, pyscalars="preserve")
     is_plain = all(type(each) in (numpy.ndarray, int, float, complex) for each in arrays)
     if not is_plain or converter.wrap(probe, to_scalar=False) is not probe:
-        raise pickle.PicklingError("a function of numpy is at work whose result will be of a class of its own")
+        raise pickle.PicklingError(
+            "a function of numpy is at work whose result will be of a class of its own"
+        )
     numbers = [
         each[()] if is_scalar and type(each) is numpy.ndarray else each
         for each, is_scalar in zip(arrays, converter.scalar_input, strict=True)
@@ -46,9 +49,8 @@ def reduce_converter(pickler: Saver, converter: Any) -> Any:
 
 
 def make_converter(values: list[Any]) -> Any:
-    from numpy._core._multiarray_umath import _array_converter
-
-    return _array_converter(*values)
+    compiled: Any = importlib.import_module("numpy._core._multiarray_umath")
+    return compiled._array_converter(*values)
 
 
 CONVERTERS = {"_array_converter": reduce_converter}

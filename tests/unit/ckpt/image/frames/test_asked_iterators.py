@@ -115,7 +115,9 @@ CALLS = {
     "a source that ends first": "(i := iter(xs), loop(zip(i, short())), list(i))[1:]",
     "a strict zip": "loop(zip(xs, produce(), 'abcdefghijkl', strict=True))",
     "a strict zip whose later source ends first": "outcome(lambda: loop(zip(xs, short(), strict=True)))",
-    "a strict zip whose later source is longer": "outcome(lambda: loop(zip('abcdefg', xs, produce(), strict=True)))",
+    "a strict zip whose later source is longer": (
+        "outcome(lambda: loop(zip('abcdefg', xs, produce(), strict=True)))"
+    ),
     "zip in zip": "loop(zip(xs, zip('abcdefghijkl', map(f, xs))))",
     "enumerate of zip": "loop(enumerate(zip(itertools.count(), produce())))",
     "islice of enumerate": "[x for x in itertools.chain('ab', enumerate(map(f, xs)))]",
@@ -124,7 +126,10 @@ CALLS = {
     "list of filter": "list(filter(even, xs))",
     "takewhile": "loop(itertools.takewhile(below, xs))",
     "takewhile to the end": "(i := iter(xs), list(itertools.takewhile(lambda n: f(n) >= 0, i)), list(i))[1:]",
-    "takewhile that stops in the call": "(i := iter([0, 1, 2, 3, 4, 6, 5, 8, 4, 1]), t := itertools.takewhile(even_or_small, i), list(t), list(t), list(i))[2:]",
+    "takewhile that stops in the call": (
+        "(i := iter([0, 1, 2, 3, 4, 6, 5, 8, 4, 1]), t := itertools.takewhile(even_or_small, i), "
+        "list(t), list(t), list(i))[2:]"
+    ),
     "takewhile of a map": "sum(itertools.takewhile(lambda n: n < 9, map(f, xs)))",
     "dropwhile": "list(itertools.dropwhile(below, xs))",
     "dropwhile that begins in the call": "loop(itertools.dropwhile(lambda n: f(n) >= 0 and n < 6, xs))",
@@ -138,10 +143,16 @@ CALLS = {
     "groupby, in groups": "[(k, [n for n in g]) for k, g in itertools.groupby(xs, third)]",
     "groupby, groups left early": "[(k, next(g), list(g)[:1]) for k, g in itertools.groupby(xs, third)]",
     "groupby, groups kept": "[list(g) for k, g in list(itertools.groupby(xs, third))]",
-    "groupby, the group is looked into": "[(k, [(tick(n), n) for n in g]) for k, g in itertools.groupby(xs, key=lambda n: n // 3)]",
+    "groupby, the group is looked into": (
+        "[(k, [(tick(n), n) for n in g]) for k, g in itertools.groupby(xs, key=lambda n: n // 3)]"
+    ),
     "groupby of a generator": "[(k, sum(g)) for k, g in itertools.groupby(produce(), key=lambda n: n // 5)]",
-    "groupby of a generator without a key": "[(k, len(list(g))) for k, g in itertools.groupby(produce(lambda n: n // 2))]",
-    "dict of groups": "dict((k, list(map(g_, g))) for g_ in [f] for k, g in itertools.groupby(xs, key=lambda n: n // 5))",
+    "groupby of a generator without a key": (
+        "[(k, len(list(g))) for k, g in itertools.groupby(produce(lambda n: n // 2))]"
+    ),
+    "dict of groups": (
+        "dict((k, list(map(g_, g))) for g_ in [f] for k, g in itertools.groupby(xs, key=lambda n: n // 5))"
+    ),
     "filter with a method": "sorted(filter(Even().is_even, xs))",
     "filter with a lambda": "set(filter(lambda n: even(n) and n > 2, xs))",
     "sum of filter": "sum(filter(even, xs))",

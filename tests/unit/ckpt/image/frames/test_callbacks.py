@@ -55,19 +55,36 @@ SUBSTITUTIONS = {
 }
 NUMPY = {
     "vectorize": "numpy.vectorize(work)(range(COUNT))",
-    "vectorize of two arguments": "numpy.vectorize(lambda a, b: work(a) + b)([[8, 1], [15, 3], [5, 2]], [10, 20]).tolist()",
-    "vectorize with two results": "[part.tolist() for part in numpy.vectorize(lambda a: (work(a), -a))(range(COUNT))]",
-    "vectorize that keeps the first result": "numpy.vectorize(work, cache=True, otypes=[float])(range(COUNT)).tolist()",
-    "what frompyfunc has made": "numpy.frompyfunc(lambda a: made.append(a) or [work(a), made], 1, 1)(numpy.array(range(COUNT), object))",
+    "vectorize of two arguments": (
+        "numpy.vectorize(lambda a, b: work(a) + b)([[8, 1], [15, 3], [5, 2]], [10, 20]).tolist()"
+    ),
+    "vectorize with two results": (
+        "[part.tolist() for part in numpy.vectorize(lambda a: (work(a), -a))(range(COUNT))]"
+    ),
+    "vectorize that keeps the first result": (
+        "numpy.vectorize(work, cache=True, otypes=[float])(range(COUNT)).tolist()"
+    ),
+    "what frompyfunc has made": (
+        "numpy.frompyfunc(lambda a: made.append(a) or [work(a), made], 1, 1)(numpy.array(range(COUNT), "
+        "object))"
+    ),
     "a method in it": "numpy.vectorize(lambda a: Item(0).made(a))(range(COUNT)).tolist()",
-    "apply_along_axis": "numpy.apply_along_axis(lambda row: work(row[0]) + row, 1, numpy.arange(COUNT).reshape(-1, 1)).tolist()",
-    "piecewise": "numpy.piecewise(numpy.arange(3), [numpy.arange(3) < 1], [lambda part: work(1) + work(8), lambda part: work(15) + part + work(5)]).tolist()",
+    "apply_along_axis": (
+        "numpy.apply_along_axis(lambda row: work(row[0]) + row, 1, numpy.arange(COUNT).reshape(-1, "
+        "1)).tolist()"
+    ),
+    "piecewise": (
+        "numpy.piecewise(numpy.arange(3), [numpy.arange(3) < 1], [lambda part: work(1) + work(8), "
+        "lambda part: work(15) + part + work(5)]).tolist()"
+    ),
 }
 PANDAS = {
     "map of a series": "pandas.Series(range(COUNT)).map(work).tolist()",
     "apply of a series": "pandas.Series(range(COUNT)).apply(lambda n: Item(work(n))).tolist()",
     "map that leaves some out": "pandas.Series([1, None, 5, 8, 15]).map(work, na_action='ignore').tolist()",
-    "apply of a table": "pandas.DataFrame({'a': range(COUNT)}).apply(lambda row: work(row['a']), axis=1).tolist()",
+    "apply of a table": (
+        "pandas.DataFrame({'a': range(COUNT)}).apply(lambda row: work(row['a']), axis=1).tolist()"
+    ),
     "map of a table": "pandas.DataFrame({'a': range(10), 'b': range(10, COUNT)}).map(work).values.tolist()",
 }
 
@@ -105,7 +122,9 @@ def test_a_call_of_pandas_goes_on(tmp_path: Path, call: str) -> None:
 
 WAITS = {
     "arrays of numbers, of which numpy makes copies": "numpy.frompyfunc(tick, 1, 1)(numpy.arange(3))",
-    "an array without dimensions has been returned": "numpy.frompyfunc(returned, 1, 1)(numpy.array([1, 2], object))",
+    "an array without dimensions has been returned": (
+        "numpy.frompyfunc(returned, 1, 1)(numpy.array([1, 2], object))"
+    ),
     "a call in the same call": "re.sub('[ab]', Again(), 'ab')",
 }
 

@@ -803,8 +803,7 @@ REFUSALS = {
         "import heapq\nclass H(int):\n    def __lt__(self, other):\n        return work(1)\nheapq.heapify([H(2), H(1)])"
     ),
     "FOR_ITER is running <lambda>": (
-        "import itertools\n"
-        "for a in itertools.takewhile(lambda n: (n := [work(n)]), [1, 2]): emit(a)"
+        "import itertools\nfor a in itertools.takewhile(lambda n: (n := [work(n)]), [1, 2]): emit(a)"
     ),
     "an iterator is being unpacked": "a, b = (work(n) for n in range(2))",
     "a destructor is running": "class D:\n    def __del__(self):\n        work(1)\nd = D()\ndel d",

@@ -122,7 +122,11 @@ def test_a_thread_that_may_have_read_something_is_not_captured(monkeypatch: pyte
     with running(lambda: os.read(reading, 1), end=lambda: os.write(writing, b".")) as thread:
         wait_until(lambda: _is_captured(thread))
         call = _frames.system_call(thread.native_id or 0)
-        for other in ("running", "202 0x7f00 0x189 0x0 0x0 0x0 0x0 0x7f01 0x7f02", call.replace(hex(reading), "0x0", 1)):
+        for other in (
+            "running",
+            "202 0x7f00 0x189 0x0 0x0 0x0 0x0 0x7f01 0x7f02",
+            call.replace(hex(reading), "0x0", 1),
+        ):
             monkeypatch.setattr(_frames, "system_call", lambda number, other=other: other)
             with pytest.raises(Refused, match="just read"):
                 capture_threads([thread])
