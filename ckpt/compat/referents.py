@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import gc
 import itertools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +21,12 @@ __all__ = [
     "compare_of_key",
     "context_of_token",
     "function_of_thunk",
+    "implementation_of",
     "lru_parts",
     "mapping_of",
+    "parts_of_asker",
     "parts_of_filter",
+    "parts_of_groups",
     "parts_of_map",
     "parts_of_starmap",
     "pairwise_parts",
@@ -30,6 +34,8 @@ __all__ = [
     "simple_queue_items",
     "source_of_reader",
 ]
+
+_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def mapping_of(proxy: Any) -> Any:
@@ -50,6 +56,22 @@ def parts_of_filter(filtered: filter[Any]) -> tuple[Any, Any]:
     return iterator, function
 
 
+def parts_of_asker(asker: Any) -> tuple[Any, Any]:
+    """The iterator and the function of an ``itertools.takewhile``, ``dropwhile`` or ``filterfalse``, after its type
+    (``Modules/itertoolsmodule.c``)."""
+    iterator, function = gc.get_referents(asker)[-2:]
+    return iterator, function
+
+
+def parts_of_groups(groups: Any) -> tuple[Any, Any]:
+    """The iterator and the function of an ``itertools.groupby``, or of that to which a group of it belongs; each is visited
+    first, after the type (``Modules/itertoolsmodule.c``)."""
+    found = [item for item in gc.get_referents(groups) if item is not type(groups)]
+    if type(groups) is not itertools.groupby:
+        return parts_of_groups(found[0])
+    return found[0], found[1]
+
+
 def parts_of_starmap(mapped: itertools.starmap[Any]) -> tuple[Any, Any]:
     """The iterator and the function of an ``itertools.starmap``, after its type (``Modules/itertoolsmodule.c``)."""
     iterator, function = gc.get_referents(mapped)[-2:]
@@ -61,6 +83,16 @@ def active_source_of_chain(chain: itertools.chain[Any]) -> Any:
     gives it its iterators; None: it has ended (``Modules/itertoolsmodule.c``: source, active)."""
     found = gc.get_referents(chain)
     return found[-1] if found else None
+
+
+def implementation_of(fn: Any) -> Any:
+    """The Python function behind a function of numpy that may be overridden (NEP 18: ``_ArrayFunctionDispatcher``), which
+    calls it last and hands its result on; None: it is no such function. No code of the program runs."""
+    cls = type(fn)
+    if type.__getattribute__(cls, "__name__") != "_ArrayFunctionDispatcher":
+        return None
+    found = type.__getattribute__(cls, "__dict__").get("_implementation")
+    return found.__get__(fn) if type(found) in _IN_C else None
 
 
 def lru_parts(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:

@@ -189,9 +189,9 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
         folding = fold_for(outer, inner, fn)
         if folding is not None:  # the other arguments are ignored
             _all_alive(outer, stack[:base])
-            surplus = [None] * (len(stack) - base - 3 - names)
-            callable_ = (folding[0], NULL) if TABLE.callable_first else (NULL, folding[0])
-            operands = [*stack[:base], *callable_, folding[1], *surplus, *stack[len(stack) - names :]]
+            surplus = [None] * (len(stack) - base - 2 - names)
+            # as a method of the iterator: a call of a method may have no arguments in whose place it could be
+            operands = [*stack[:base], folding[0], folding[1], *surplus, *stack[len(stack) - names :]]
             return Resumption("R", prefix.start - 1, operands, folding[2], behind)
     if path is None and len(stack) == base + 3 and not keyword_names:
         collecting = collector_for(outer, inner, fn, args)
@@ -238,6 +238,12 @@ def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:
     if args is None and (path is None or path.mode == "R"):
         args = positional_arguments(fn, positional, inner)
         path = path_of_call(fn, args, inner) if args is not None else None
+    folding = fold_for(outer, inner, fn) if path is None else None
+    if folding is not None:  # the arguments are ignored
+        _all_alive(outer, stack[:base])
+        callable_ = (folding[0], NULL) if TABLE.callable_first else (NULL, folding[0])
+        operands = [*stack[:base], *callable_, (folding[1],), *([{}] * keywords)]
+        return Resumption("R", at.start - 1, operands, folding[2], at.next)
     if path is None:
         raise _refused(outer, f"{describe(fn)} with * arguments is running {inner.code.co_qualname}")
     if path.mode == "R":

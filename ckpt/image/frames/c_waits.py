@@ -15,6 +15,10 @@ A *wait* is a call of a C function that does nothing but wait, and takes what it
 lock (GIL) is held again. It has had no effect while the thread is inside of it. So a new process makes the call again, with
 the same operands: ``Lock.acquire``, ``SimpleQueue.get``, ``time.sleep`` … A time limit begins anew.
 
+A call that reads from a pipe (``os.read``, ``recv`` of a pair of sockets) takes what it has waited for without that lock. It
+has had no effect while its thread is inside of the kernel's call, which `reads_from` lets the capture of another thread ask
+for. The main thread is captured when a signal has interrupted its call, which has taken nothing then.
+
 A call can also be *answered*: what runs inside of it is no part of the image; in a new process the call returns a value
 that says "nothing has come". A thread that serves something outside of this process (a pool of processes) reads from a
 pipe, and what it would get does not exist in a new process. The library that has made the pipe knows a value by which
@@ -27,6 +31,8 @@ Nothing here runs code of the program. Not here: which calls are answered; C cod
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -41,7 +47,7 @@ from ckpt.image.frames.opcodes import TABLE, CodeMap, Instruction, code_map
 from ckpt.image.frames.suspended import Resumption, describe, location
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["Answer", "cut", "declare", "innermost", "is_answered", "take_off", "waits_for"]
+__all__ = ["Answer", "cut", "declare", "innermost", "is_answered", "reads_from", "take_off", "waits_for"]
 
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _BOUND = (
@@ -51,6 +57,11 @@ _BOUND = (
 further: list[Callable[[Any, str], bool]] = []
 """Of other modules: is this method of this object a wait?"""
 
+reading: list[Callable[[Any, str], int]] = []
+"""Of other modules: the descriptor from which this method of this object reads; -1: it takes nothing that may not get lost
+with an image."""
+
+_READ = ("posix", "read")
 _FUNCTIONS = (("time", "sleep"), ("select", "select"))
 _POLLS = ("poll", "epoll")
 _CALLS = type(iter(int, 1))
@@ -93,6 +104,23 @@ def waits_for(thread: int) -> Any:
             return None
         return None if call is None or not _is_wait(call) else _owner(call)
     return None
+
+
+def reads_from(thread: int) -> int:
+    """The descriptor from which another thread reads in its innermost frame, if that is a wait that takes what it reads; -1:
+    it is in no such wait."""
+    for address, code, lasti, _ in _frames.places(thread, 1):
+        try:
+            call = _running_call(address, code, lasti, thread)
+        except LookupError:  # the thread has gone on
+            return -1
+        if call is None or not _is_wait(call):
+            return -1
+        owner, name = _owner(call), call.function.__name__
+        if type(owner) is types.ModuleType:
+            return call.arguments[0] if (owner.__name__, name) == _READ else -1
+        return max((descriptor(owner, name) for descriptor in reading), default=-1)
+    return -1
 
 
 def _running_call(address: int, code: types.CodeType, lasti: int, thread: int) -> _Call | None:
@@ -190,9 +218,19 @@ def _is_wait(call: _Call) -> bool:
     if owner is None:
         return False
     if type(owner) is types.ModuleType:
-        return (owner.__name__, call.function.__name__) in _FUNCTIONS
+        function = owner.__name__, call.function.__name__
+        return function in _FUNCTIONS or (function == _READ and _is_pipe(call.arguments[0]))
     name = call.function.__name__
     return name in _methods().get(type(owner), ()) or any(is_wait(owner, name) for is_wait in further)
+
+
+def _is_pipe(descriptor: Any) -> bool:
+    """Is it a pipe, or a socket? Where somebody else has the other end, there is no image."""
+    try:
+        mode = os.fstat(descriptor).st_mode if type(descriptor) is int and descriptor > 2 else 0
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _owner(call: _Call) -> Any:

@@ -22,6 +22,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from ckpt.compat.referents import compare_of_key
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.call_paths import consumer_of_items, path_of_call, pending_of, repeated_source
@@ -32,6 +33,7 @@ from ckpt.image.frames.suspended import (
     Suspended,
     all_arguments,
     cell_contents,
+    first_argument,
     has_surplus,
     instance_dict,
     instance_of,
@@ -166,6 +168,7 @@ _COLLECTING: dict[int, tuple[type, Any]] = {
 }
 """Id of a callable → the type of the container that it fills, and what it makes of the container at the end."""
 _JOINING = (str, bytes)
+_COMPARED = type(functools.cmp_to_key(min))
 
 
 def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[Any]) -> tuple[Any, Any] | None:
@@ -196,7 +199,7 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
     return _frames.Collector(container, finish), source
 
 
-_ASKS, _CALLS = 1, 2  # phases of a fold
+_ASKS, _CALLS, _COMPARES = 1, 2, 3  # phases of a fold
 
 
 def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any] | None:
@@ -207,12 +210,14 @@ def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any
     if len(folds) != 1:  # one inside of another: nobody knows what the outer one has called
         return None
     callable_, phase, iterator, function, _ = folds[0].state()
-    if fn is not callable_ and fn is not folds[0]:
+    if fn is not callable_ and fn is not folds[0] and not _is_bound(fn, callable_):
         return None
     pending: Any = NULL
     if phase == _ASKS:
         source, pending = repeated_source(iterator, inner), pending_of(iterator, inner)
-    elif phase == _CALLS and inner.gen is None and path_of_call(function, None, inner) == PASS:
+    elif (phase == _CALLS and inner.gen is None and path_of_call(function, None, inner) == PASS) or (
+        phase == _COMPARES and _is_compared_by(folds[0].comparison(), inner)
+    ):
         source = iterator
     else:
         return None
@@ -220,6 +225,24 @@ def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any
         return None
     cls, state = folds[0].__reduce__()
     return cls(*state), source, pending
+
+
+def _is_bound(fn: Any, method: Any) -> bool:
+    """Is fn that method of a C type, bound to an object? Methods that know their class are of a subtype."""
+    if not instance_of(fn, types.BuiltinFunctionType) or type(method) is not types.MethodDescriptorType:
+        return False
+    return fn.__name__ == method.__name__ and instance_of(fn.__self__, method.__objclass__)
+
+
+def _is_compared_by(comparison: tuple[Any, Any, str] | None, inner: Suspended) -> bool:
+    """Is inner the first function in Python that such a comparison of two objects calls?"""
+    if comparison is None or inner.gen is not None:
+        return False
+    left, right, method = comparison
+    if type(left) is _COMPARED and type(right) is _COMPARED:
+        return path_of_call(compare_of_key(left), None, inner) == PASS
+    reflected_first = type(right) is not type(left) and issubclass(type(right), type(left))
+    return not reflected_first and runs_method(left, (method,), inner) and first_argument(inner) is left
 
 
 def _separator(fn: Any, args: Sequence[Any]) -> Any:

@@ -26,7 +26,15 @@ from typing import Any
 
 from ckpt.compat import asyncio_objects
 from ckpt.compat.accelerators import count_elements, csv, io_base
-from ckpt.compat.referents import active_source_of_chain, parts_of_filter, parts_of_map, parts_of_starmap
+from ckpt.compat.referents import (
+    active_source_of_chain,
+    implementation_of,
+    parts_of_asker,
+    parts_of_filter,
+    parts_of_groups,
+    parts_of_map,
+    parts_of_starmap,
+)
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.attribute_paths import path_of_attribute
@@ -70,13 +78,9 @@ def _finalising(inner: Suspended) -> bool:
 
 # ---------------------------------------------------------------------------------- iterators
 
-FORWARDING_ITERATORS = (
-    itertools.islice,
-    itertools.takewhile,
-    itertools.dropwhile,
-    itertools.filterfalse,
-    filter,
-)
+FORWARDING_ITERATORS = (itertools.islice, filter)
+_ASKERS = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse)
+_GROUPS = (itertools.groupby, type(next(itertools.groupby("a"))[1]))
 _MOST_SOURCES = 16
 """Iterators have so many sources; a longer tuple is data."""
 _SEQUENCE_ITERATOR = type(iter(type("_", (), {"__getitem__": None})()))
@@ -107,6 +111,10 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
         return _path_of_accumulate(iterator, inner)
     if cls is itertools.chain:
         return path_of_iteration(active_source_of_chain(iterator), inner)
+    if cls in _ASKERS:
+        return _path_of_asker(iterator, *parts_of_asker(iterator), inner)
+    if cls in _GROUPS:
+        return _path_of_asker(iterator, *parts_of_groups(iterator), inner)
     if cls in FORWARDING_ITERATORS:
         return REDO if inner.gen is not None and any(part is inner.gen for part in parts) else None
     if cls is _SEQUENCE_ITERATOR:
@@ -134,6 +142,24 @@ def _path_of_accumulate(accumulated: itertools.accumulate[Any], inner: Suspended
     return (
         None if _may_call(source, inner) else CallPath("R", _frames.Pending([(accumulated, (function, 2))]))
     )
+
+
+def _path_of_asker(asker: Any, source: Any, function: Any, inner: Suspended) -> CallPath | None:
+    """How an iterator that asks a function about each item leads to inner. The source is asked before anything in the
+    iterator has changed; the function is asked about the same item again."""
+    if inner.gen is not None or path_of_call(function, None, inner) != PASS:
+        return _again(source, inner)
+    item = _asked_about(function, source, inner)
+    return None if item is NULL else CallPath("R", _frames.Pending([(asker, (item,))]))
+
+
+def _asked_about(function: Any, source: Any, inner: Suspended) -> Any:
+    """The item about which inner, which is that function, has been asked: its argument. NULL: it has been overwritten, or
+    it is not known that inner is asked by the iterator rather than by its source."""
+    place = {types.FunctionType: 0, types.MethodType: 1}.get(type(function), -1)
+    if place < 0 or place >= inner.code.co_argcount or type(inner.locals[place]) is types.CellType:
+        return NULL
+    return NULL if _may_call(source, inner) else arguments(inner)[place]
 
 
 def _call_again(mapped: Any, inner: Suspended) -> tuple[Any, int] | None:
@@ -173,12 +199,9 @@ def repeated_source(iterator: Any, inner: Suspended) -> Any:
 def _repeated_filter(filtered: Any, iterator: Any, inner: Suspended) -> Any:
     """An iterator that asks the function of a `filter` for the same item once more, which inner has as its argument."""
     source, function = parts_of_filter(filtered)
-    if inner.gen is not None or path_of_call(function, None, inner) != PASS or _may_call(source, inner):
+    if inner.gen is not None or path_of_call(function, None, inner) != PASS:
         return NULL
-    place = {types.FunctionType: 0, types.MethodType: 1}.get(type(function), -1)
-    if place < 0 or place >= inner.code.co_argcount or type(inner.locals[place]) is types.CellType:
-        return NULL
-    item = arguments(inner)[place]
+    item = _asked_about(function, source, inner)
     return NULL if item is NULL else itertools.chain(filter(function, [item]), iterator)
 
 
@@ -289,6 +312,9 @@ def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallP
     if cls is _LRU:
         is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
         return CallPath("R", CachedCall(fn, args, {})) if is_missing else None
+    implementation = implementation_of(fn)
+    if implementation is not None:
+        return PASS if inner.gen is None and implementation is inner.func else None
     return _builtin(fn, args, inner)
 
 

@@ -6,25 +6,29 @@
 
 #if FRAMES_SUPPORTED
 
-enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, KINDS };
-enum { BUSY, NEXT, CALLS };
+enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, SORT, CALLBACK, KINDS };
+enum { BUSY, NEXT, CALLS, COMPARES };
 enum { WHOLE, REAL, ANY }; /* how a sum is kept: in `whole`, in `real` and `lost`, in `result` */
-enum { COLLECTS, KEYS };   /* SORTED, in `mode`: it takes items, it calls the key */
+enum { COLLECTS, KEYS, SORTS };   /* SORTED and SORT, in `mode`: it takes items, it calls the key, it compares */
+enum { RETURNED, LOST };       /* CALLBACK, in `mode`: what has been returned is noted; not any more, so no image is taken */
+
+typedef struct Sorting Sorting; /* frames_sorting.c */
 
 typedef struct Fold {
     PyObject ob_base;
     int kind, phase, mode;
-    long whole;            /* SUM; DICT: the number of items taken; SORTED: in reverse? */
+    long whole;            /* SUM; DICT: the number of items taken; SORTED, SORT: in reverse?; CALLBACK: calls so far */
     double real, lost;     /* SUM */
-    PyObject **keys;       /* SORTED: of the first items */
-    Py_ssize_t count, place; /* SORTED: the number of keys; of those that the interpreter's sort has got */
+    Sorting *sorting;      /* SORTED, SORT */
     PyObject *iterator;    /* NULL: it does not run */
-    PyObject *function;    /* MIN, MAX, SORTED: of the key, or NULL; REDUCE */
-    PyObject *otherwise;   /* MIN, MAX: the result if there are no items, or NULL */
+    PyObject *function;    /* MIN, MAX, SORTED, SORT: of the key, or NULL; REDUCE; CALLBACK */
+    PyObject *otherwise;   /* MIN, MAX: the result if there are no items, or NULL; SORTED, SORT: how a sort begins, or NULL;
+                            * CALLBACK: the call */
     PyObject *result;      /* so far */
-    PyObject *value;       /* MIN, MAX: the key of the result; SORTED: a list of keys to begin with, or NULL */
-    PyObject *item;        /* CALLS: the one with which the function is called */
-    PyObject *first, *second; /* REDUCE: arguments of the last call, which are released after the next item has come */
+    PyObject *value;       /* MIN, MAX: the key of the result; SORTED, SORT: a list of keys to begin with, or NULL */
+    PyObject *item;        /* CALLS: the one with which the function is called; MIN, MAX: that is compared */
+    PyObject *first, *second; /* REDUCE: arguments of the last call, which are released after the next item has come; MIN, MAX: the
+                               * second one is the key that is compared */
     Frame *frame;          /* that has made the call */
     struct Fold *below, *above; /* others that run, in any thread */
 } Fold;
@@ -51,9 +55,22 @@ extern PyObject *followed[KINDS]; /* the callables in whose place the loops are,
 extern Fold *fold_make(int kind);
 /* frames_containers.c */
 extern PyObject *run_container(Fold *self);
+extern PyTypeObject *partial_type; /* functools.partial, once follow_folds() has been called */
+/* frames_callbacks.c */
+extern PyObject *run_callback(Fold *self);
+/* frames_sorting.c */
+extern PyTypeObject *key_of_comparison; /* what functools.cmp_to_key() makes keys of */
+extern int compares_in_python(PyObject *item);
+/* Begin one that sorts items. Takes the reference. */
+extern int sorting_begin(Fold *self, PyObject *items);
+/* Begin one that sorts a list in place. */
+extern int sorting_begin_in_place(Fold *self, PyObject *list);
 extern PyObject *run_sorted(Fold *self);
-extern PyObject *fold_keys(Fold *self);
-extern void fold_release_keys(Fold *self);
+extern int sorting_traits(Fold *self, PyObject **given);
+extern PyObject *sorting_compared(Fold *self, int side);
+extern void sorting_end(Fold *self);
+typedef PyObject *(*FastKeywordsCall)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
+extern FastKeywordsCall sort_before; /* list.sort() */
 /* Run the loop of one that has just been made, over an iterator. Takes both references. */
 extern PyObject *fold_run_once(Fold *self, PyObject *iterator);
 

@@ -66,11 +66,12 @@ extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[];
 extern PyTypeObject CollectorType, FoldType, PendingType;
 
 /* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */
 extern int pending_announce(PyObject *value);
+extern PyObject *pending_step(PyObject *iterator);
 
 /* frames_read.c: of memory that may not be there. 0: it is not. */
 extern int read_memory(const void *address, void *buffer, size_t size);

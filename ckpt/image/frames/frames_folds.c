@@ -1,13 +1,14 @@
 /* Functions of the interpreter that take items from an iterator and keep what they have so far in variables of C: sum, min, max,
- * functools.reduce, sorted with a key, and the types dict, frozenset, bytes and bytearray called with an iterator.
+ * functools.reduce, sorted and list.sort with a key or with comparisons in Python, and the types dict, frozenset, bytes and bytearray
+ * called with an iterator.
  *
  * Loops of ours are put into their place (frames_followed.c), in the very objects that the program calls. Such a loop does what the
  * interpreter's does, with the same results and errors, and keeps its state in a Fold, which a capture finds by the frame that has
  * made the call. In another process the call is repeated with a copy of the Fold in the place of the callable: it goes on with the
  * state. Calls that run no Python code from inside (a list without a key) go to the interpreter's own function.
  *
- * States of a Fold: NEXT, it asks its iterator; CALLS, it calls its function; BUSY, it compares, adds, releases: what Python code
- * does then is not known, and no image is taken.
+ * States of a Fold: NEXT, it asks its iterator; CALLS, it calls its function; COMPARES, it compares two objects; BUSY, it adds,
+ * hashes, releases: what Python code does then is not known, and no image is taken.
  *
  * A Fold is no item of the collector of garbage, as variables of C are none, and none is made that the program could see.
  */
@@ -98,24 +99,38 @@ static PyObject *item_to_call_with(Fold *self)
     return item != NULL ? item : fold_next_item(self);
 }
 
+/* The key of an item: a new reference. */
+static PyObject *key_of(Fold *self, PyObject *item)
+{
+    if (self->function == NULL)
+        return Py_NewRef(item);
+    self->item = Py_NewRef(item);
+    self->phase = CALLS;
+    PyObject *value = PyObject_CallOneArg(self->function, item);
+    self->phase = BUSY;
+    Py_CLEAR(self->item);
+    return value;
+}
+
 static PyObject *run_extreme(Fold *self)
 {
     PyObject *item;
     while ((item = item_to_call_with(self)) != NULL) {
-        PyObject *value;
-        if (self->function != NULL) {
-            self->item = Py_NewRef(item);
-            self->phase = CALLS;
-            value = PyObject_CallOneArg(self->function, item);
+        PyObject *value = self->second; /* of a comparison that is made again */
+        self->second = NULL;
+        if (value == NULL && (value = key_of(self, item)) == NULL) {
+            Py_DECREF(item);
+            return NULL;
+        }
+        int replaces = 1;
+        if (self->value != NULL) {
+            self->item = item;
+            self->second = value;
+            self->phase = COMPARES;
+            replaces = PyObject_RichCompareBool(value, self->value, self->kind == MAX ? Py_GT : Py_LT);
             self->phase = BUSY;
-            Py_CLEAR(self->item);
-            if (value == NULL) {
-                Py_DECREF(item);
-                return NULL;
-            }
-        } else
-            value = Py_NewRef(item);
-        int replaces = self->value == NULL ? 1 : PyObject_RichCompareBool(value, self->value, self->kind == MAX ? Py_GT : Py_LT);
+            self->item = self->second = NULL;
+        }
         if (replaces > 0) {
             Py_XSETREF(self->value, value);
             Py_XSETREF(self->result, item);
@@ -190,7 +205,7 @@ Fold *fold_make(int kind)
 static void fold_dealloc(PyObject *object)
 {
     Fold *self = (Fold *)object;
-    fold_release_keys(self);
+    sorting_end(self);
     for (int i = 0; i < FIELDS; i++)
         Py_CLEAR(*fields(self, i));
     Py_CLEAR(self->iterator);
@@ -210,7 +225,8 @@ static PyObject *fold_run(Fold *self, PyObject *iterator)
     running = self;
     switch (self->kind) {
     case SUM: result = run_sum(self); break;
-    case SORTED: result = run_sorted(self); break;
+    case SORTED: case SORT: result = run_sorted(self); break;
+    case CALLBACK: result = run_callback(self); break;
     case REDUCE: result = run_reduce(self); break;
     case MIN: case MAX: result = run_extreme(self); break;
     default: result = run_container(self); /* frames_containers.c */
@@ -261,22 +277,54 @@ static PyObject *fold_new(PyTypeObject *type, PyObject *args, PyObject *keywords
 static PyObject *fold_reduce(PyObject *object, PyObject *unused)
 {
     Fold *self = (Fold *)object;
-    PyObject *given[FIELDS];
+    PyObject *given[FIELDS], *made = NULL;
     for (int i = 0; i < FIELDS; i++)
-        given[i] = *fields(self, i) ? *fields(self, i) : null_object;
-    PyObject *value = self->keys ? fold_keys(self) : Py_NewRef(given[3]);
-    if (value == NULL)
-        return NULL;
-    return Py_BuildValue("O(iilddOOONOOO)", Py_TYPE(self), self->kind, self->mode, self->whole, self->real, self->lost, given[0],
-                         given[1], given[2], value, given[4], given[5], given[6]);
+        given[i] = Py_NewRef(*fields(self, i) ? *fields(self, i) : null_object);
+    int failed = 0;
+    if (self->sorting != NULL) {
+        for (int i = 1; i < 4; i++)
+            Py_CLEAR(given[i]);
+        failed = sorting_traits(self, given) < 0;
+    }
+    if (!failed)
+        made = Py_BuildValue("O(iilddOOOOOOO)", Py_TYPE(self), self->kind, self->mode, self->whole, self->real, self->lost, given[0],
+                             given[1], given[2], given[3], given[4], given[5], given[6]);
+    for (int i = 0; i < FIELDS; i++)
+        Py_XDECREF(given[i]);
+    return made;
 }
 
 static PyObject *fold_state(PyObject *object, PyObject *unused)
 {
     Fold *self = (Fold *)object;
-    PyObject *null = null_object;
-    return Py_BuildValue("OiOOO", followed[self->kind] ? followed[self->kind] : null, self->phase, self->iterator ? self->iterator : null,
+    PyObject *null = null_object, *callable = followed[self->kind];
+    if (self->kind == CALLBACK && self->otherwise != NULL && PyTuple_Check(self->otherwise) && PyTuple_GET_SIZE(self->otherwise) > 0)
+        callable = PyTuple_GET_ITEM(self->otherwise, 0);
+    return Py_BuildValue("OiOOO", callable ? callable : null, self->mode == LOST && self->kind == CALLBACK ? BUSY : self->phase, self->iterator ? self->iterator : null,
                          self->function ? self->function : null, self->item ? self->item : null);
+}
+
+/* The first object of a comparison, in COMPARES; NULL without an exception: none is made. A new reference. */
+static PyObject *compared(Fold *self, int side)
+{
+    if (self->phase != COMPARES)
+        return NULL;
+    if (self->sorting != NULL)
+        return sorting_compared(self, side);
+    return Py_XNewRef(side ? self->value : self->second);
+}
+
+static PyObject *fold_comparison(PyObject *object, PyObject *unused)
+{
+    Fold *self = (Fold *)object;
+    PyObject *left = compared(self, 0), *right = compared(self, 1), *both = Py_None;
+    if (left != NULL && right != NULL)
+        both = Py_BuildValue("OOs", left, right, self->kind == MAX ? "__gt__" : "__lt__");
+    else
+        Py_INCREF(both);
+    Py_XDECREF(left);
+    Py_XDECREF(right);
+    return both;
 }
 
 static PyObject *fold_call(PyObject *object, PyObject *args, PyObject *keywords)
@@ -289,7 +337,9 @@ static PyObject *fold_call(PyObject *object, PyObject *args, PyObject *keywords)
 
 static PyMethodDef fold_methods[] = {
     {"__reduce__", fold_reduce, METH_NOARGS, "its class and state"},
-    {"state", fold_state, METH_NOARGS, "(callable, phase, iterator, function, item); phase: 1, it asks the iterator; 2, it calls the function"},
+    {"comparison", fold_comparison, METH_NOARGS, "(left, right, method), of the comparison that is being made; None: it makes none"},
+    {"state", fold_state, METH_NOARGS,
+     "(callable, phase, iterator, function, item); phase: 1, it asks the iterator; 2, it calls the function; 3, it compares"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -20,10 +20,10 @@ static int is_iterator(PyObject *iterable)
     return PyGen_CheckExact(iterable) || type == &PyMap_Type || type == &PyFilter_Type || type == &PyZip_Type || type == &PyEnum_Type;
 }
 
-typedef PyObject *(*FastKeywordsCall)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
 static FastKeywordsCall sum_before;
 static FastKeywordsCall sorted_before;
 static PyCFunction reduce_before, min_before, max_before;
+PyTypeObject *partial_type;
 
 static PyObject *our_sum(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
@@ -51,6 +51,14 @@ static PyObject *our_sum(PyObject *module, PyObject *const *args, Py_ssize_t nar
     } else
         self->result = Py_NewRef(start);
     return fold_run_once(self, iterator);
+}
+
+/* The first item of a list or tuple is compared in Python. */
+static int begins_with_comparison(PyObject *items)
+{
+    if (PyList_CheckExact(items))
+        return PyList_GET_SIZE(items) > 1 && compares_in_python(PyList_GET_ITEM(items, 0));
+    return PyTuple_CheckExact(items) && PyTuple_GET_SIZE(items) > 1 && compares_in_python(PyTuple_GET_ITEM(items, 0));
 }
 
 /* key, otherwise: borrowed, or NULL */
@@ -86,7 +94,7 @@ static PyObject *extreme_of_tuple(int kind, PyCFunction before, PyObject *module
     int is_usual = PyTuple_GET_SIZE(args) == 1;
     while (is_usual && keywords != NULL && PyDict_Next(keywords, &at, &name, &value))
         is_usual = read_keyword(name, value, &key, &otherwise);
-    if (!is_usual || (key == NULL && is_plain(PyTuple_GET_ITEM(args, 0))))
+    if (!is_usual || (key == NULL && is_plain(PyTuple_GET_ITEM(args, 0)) && !begins_with_comparison(PyTuple_GET_ITEM(args, 0))))
         return ((PyCFunctionWithKeywords)(void (*)(void))before)(module, args, keywords);
     return begin_extreme(kind, PyTuple_GET_ITEM(args, 0), key, otherwise);
 }
@@ -97,7 +105,7 @@ static PyObject *extreme_of_array(int kind, PyCFunction before, PyObject *module
     int is_usual = nargs == 1;
     for (Py_ssize_t i = 0; is_usual && names != NULL && i < PyTuple_GET_SIZE(names); i++)
         is_usual = read_keyword(PyTuple_GET_ITEM(names, i), args[1 + i], &key, &otherwise);
-    if (!is_usual || (key == NULL && is_plain(args[0])))
+    if (!is_usual || (key == NULL && is_plain(args[0]) && !begins_with_comparison(args[0])))
         return ((FastKeywordsCall)(void (*)(void))before)(module, args, nargs, names);
     return begin_extreme(kind, args[0], key, otherwise);
 }
@@ -134,39 +142,90 @@ static PyObject *our_reduce(PyObject *module, PyObject *args)
     return fold_run_once(self, iterator);
 }
 
-/* Is a call of the key a call of Python code? */
-static int is_python_function(PyObject *key) { return PyFunction_Check(key) || PyMethod_Check(key); }
+/* Is a call of the key a call of Python code, or what it returns compared by such code? */
+static int is_python_function(PyObject *key)
+{
+    return PyFunction_Check(key) || PyMethod_Check(key) || Py_TYPE(key) == partial_type || Py_TYPE(key) == key_of_comparison;
+}
+
+/* The arguments by keyword of sorted and list.sort. Are they usual? */
+static int read_sort_keywords(PyObject *const *values, PyObject *names, PyObject **key, PyObject **reverse)
+{
+    *key = NULL;
+    *reverse = Py_False;
+    for (Py_ssize_t i = 0; names != NULL && i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        if (PyUnicode_CompareWithASCIIString(name, "key") == 0)
+            *key = values[i] == Py_None ? NULL : values[i];
+        else if (PyUnicode_CompareWithASCIIString(name, "reverse") == 0)
+            *reverse = values[i];
+        else
+            return 0;
+    }
+    return (*key == NULL || is_python_function(*key)) && PyBool_Check(*reverse);
+}
+
+/* Takes the reference to self. */
+static PyObject *run_sort(Fold *self, PyObject *iterable, PyObject *key, PyObject *reverse)
+{
+    PyObject *iterator = PyObject_GetIter(iterable);
+    if (iterator == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->whole = reverse == Py_True;
+    self->function = Py_XNewRef(key);
+    return fold_run_once(self, iterator);
+}
+
+static PyObject *nothing; /* an empty tuple */
 
 static PyObject *our_sorted(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
-    PyObject *key = NULL, *reverse = Py_False;
-    int is_usual = nargs == 1 && names != NULL;
-    for (Py_ssize_t i = 0; is_usual && i < PyTuple_GET_SIZE(names); i++) {
-        PyObject *name = PyTuple_GET_ITEM(names, i);
-        if (PyUnicode_CompareWithASCIIString(name, "key") == 0)
-            key = args[1 + i];
-        else if (PyUnicode_CompareWithASCIIString(name, "reverse") == 0)
-            reverse = args[1 + i];
-        else
-            is_usual = 0;
-    }
-    if (!is_usual || key == NULL || !is_python_function(key) || !PyBool_Check(reverse))
+    PyObject *key, *reverse;
+    if (nargs != 1 || !read_sort_keywords(args + 1, names, &key, &reverse))
         return sorted_before(module, args, nargs, names);
     int collects = is_iterator(args[0]);
+    if (key == NULL && !collects && !is_plain(args[0]))
+        return sorted_before(module, args, nargs, names);
     PyObject *items = collects ? PyList_New(0) : PySequence_List(args[0]);
-    PyObject *nothing = collects ? Py_NewRef(args[0]) : PyTuple_New(0), *iterator = nothing ? PyObject_GetIter(nothing) : NULL;
-    Fold *self = items && iterator ? fold_make(SORTED) : NULL;
-    Py_XDECREF(nothing);
+    if (items == NULL)
+        return NULL;
+    if (key == NULL && !collects && !begins_with_comparison(items)) {
+        PyObject *none = sort_before(items, args + 1, 0, names);
+        if (none == NULL)
+            Py_CLEAR(items);
+        Py_XDECREF(none);
+        return items;
+    }
+    Fold *self = fold_make(SORTED);
     if (self == NULL) {
-        Py_XDECREF(items);
-        Py_XDECREF(iterator);
+        Py_DECREF(items);
         return NULL;
     }
     self->mode = collects ? COLLECTS : KEYS;
-    self->whole = reverse == Py_True;
-    self->function = Py_NewRef(key);
-    self->result = items;
-    return fold_run_once(self, iterator);
+    if (sorting_begin(self, items) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return run_sort(self, collects ? args[0] : nothing, key, reverse);
+}
+
+static PyObject *our_sort(PyObject *list, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    PyObject *key, *reverse;
+    if (nargs != 0 || Py_SIZE(list) == 0 || !read_sort_keywords(args, names, &key, &reverse)
+        || (key == NULL && !compares_in_python(PyList_GET_ITEM(list, 0))))
+        return sort_before(list, args, nargs, names);
+    Fold *self = fold_make(SORT);
+    if (self == NULL)
+        return NULL;
+    self->mode = KEYS;
+    if (sorting_begin_in_place(self, list) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return run_sort(self, nothing, key, reverse);
 }
 
 static vectorcallfunc calls_before[KINDS]; /* NULL: the type is called by tp_call of its own type */
@@ -237,20 +296,46 @@ static void replace_call(int kind, PyTypeObject *type, vectorcallfunc ours)
     followed[kind] = Py_NewRef(type);
 }
 
+/* The same for a method of a type. */
+static PyCFunction replace_method(int kind, PyObject *method, int flags, PyCFunction ours)
+{
+    if (!Py_IS_TYPE(method, &PyMethodDescr_Type) || ((PyMethodDescrObject *)method)->d_method->ml_flags != flags)
+        return NULL;
+    PyMethodDef *definition = ((PyMethodDescrObject *)method)->d_method;
+    PyCFunction before = definition->ml_meth;
+    definition->ml_meth = ours;
+    followed[kind] = Py_NewRef(method);
+    return before;
+}
+
+/* list.sort(), which sorted() needs, too */
+static void follow_sorts(PyObject *sort, PyObject *sorted, PyObject *key)
+{
+    const int array = METH_FASTCALL | METH_KEYWORDS;
+    key_of_comparison = Py_TYPE(key);
+    if ((nothing = PyTuple_New(0)) == NULL)
+        return;
+    sort_before = (FastKeywordsCall)(void (*)(void))replace_method(SORT, sort, array, (PyCFunction)(void (*)(void))our_sort);
+    if (sort_before != NULL)
+        sorted_before = (FastKeywordsCall)(void (*)(void))replace(SORTED, sorted, array, (PyCFunction)(void (*)(void))our_sorted);
+}
+
 PyDoc_STRVAR(follow_folds_doc,
-"follow_folds(sum, min, max, reduce, sorted, /)\n\n"
+"follow_folds(sum, min, max, reduce, sorted, sort, comparison, partial, /)\n\n"
 "From now on, calls of these functions of the interpreter, and of dict, frozenset, bytes and bytearray with an iterator, are found by\n"
-"folds_of().  What they do does not change.  Functions that are not those known are left alone.");
+"folds_of().  What they do does not change.  Functions that are not those known are left alone.  sort: list.sort; comparison: what\n"
+"functools.cmp_to_key() has returned; partial: the type.");
 static PyObject *follow_folds(PyObject *module, PyObject *args)
 {
-    PyObject *sum, *min, *max, *reduce, *sorted;
-    if (!PyArg_ParseTuple(args, "OOOOO:follow_folds", &sum, &min, &max, &reduce, &sorted))
+    PyObject *sum, *min, *max, *reduce, *sorted, *sort, *comparison, *partial;
+    if (!PyArg_ParseTuple(args, "OOOOOOOO:follow_folds", &sum, &min, &max, &reduce, &sorted, &sort, &comparison, &partial))
         return NULL;
     if (followed[DICT] != NULL || !frames_fit)
         Py_RETURN_NONE;
     const int array = METH_FASTCALL | METH_KEYWORDS, tuple = METH_VARARGS | METH_KEYWORDS;
     sum_before = (FastKeywordsCall)(void (*)(void))replace(SUM, sum, array, (PyCFunction)(void (*)(void))our_sum);
-    sorted_before = (FastKeywordsCall)(void (*)(void))replace(SORTED, sorted, array, (PyCFunction)(void (*)(void))our_sorted);
+    partial_type = (PyTypeObject *)partial;
+    follow_sorts(sort, sorted, comparison);
     reduce_before = replace(REDUCE, reduce, METH_VARARGS, our_reduce);
     min_before = replace(MIN, min, tuple, (PyCFunction)(void (*)(void))min_of_tuple);
     max_before = replace(MAX, max, tuple, (PyCFunction)(void (*)(void))max_of_tuple);

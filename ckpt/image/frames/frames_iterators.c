@@ -30,7 +30,7 @@ int pending_announce(PyObject *value)
 }
 
 /* How this iterator goes on (a new reference); NULL without an exception: as usual. */
-static PyObject *take_step(PyObject *iterator)
+PyObject *pending_step(PyObject *iterator)
 {
     for (Py_ssize_t i = 0; announced != NULL && i < PyList_GET_SIZE(announced); i++) {
         PyObject *step = PyList_GET_ITEM(announced, i);
@@ -116,13 +116,13 @@ static PyObject *call_of_step(PyObject *how)
 
 static PyObject *map_next(PyObject *self)
 {
-    PyObject *how = announced ? take_step(self) : NULL;
+    PyObject *how = pending_step(self);
     return how == NULL ? map_before(self) : call_of_step(how);
 }
 
 static PyObject *starmap_next(PyObject *self)
 {
-    PyObject *how = announced ? take_step(self) : NULL;
+    PyObject *how = pending_step(self);
     return how == NULL ? starmap_before(self) : call_of_step(how);
 }
 
@@ -133,7 +133,7 @@ typedef struct {
 
 static PyObject *accumulate_next(PyObject *self)
 {
-    PyObject *how = announced ? take_step(self) : NULL;
+    PyObject *how = pending_step(self);
     if (how == NULL)
         return accumulate_before(self);
     PyObject *total = call_of_step(how);
@@ -316,7 +316,7 @@ static PyObject *zip_ask(Zip *zip, PyObject *how)
 static PyObject *zip_next(PyObject *self)
 {
     Zip *zip = (Zip *)self;
-    PyObject *how = announced ? take_step(self) : NULL;
+    PyObject *how = pending_step(self);
     return how == NULL && asks_first_only(zip) ? zip_before(self) : zip_ask(zip, how);
 }
 

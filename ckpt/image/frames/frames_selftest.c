@@ -194,6 +194,7 @@ static PyObject *prove(PyObject *module, PyObject *truth)
         && (PyModule_AddFunctions(module, read_methods) || PyModule_AddFunctions(module, rebuild_methods)
             || PyModule_AddFunctions(module, thread_methods) || PyModule_AddFunctions(module, collected_methods)
             || PyModule_AddFunctions(module, fold_functions) || PyModule_AddFunctions(module, followed_functions)
+            || PyModule_AddFunctions(module, callback_functions) || PyModule_AddFunctions(module, asking_functions)
             || PyModule_AddFunctions(module, iterator_functions)
             || PyModule_AddType(module, &CollectorType) < 0 || PyModule_AddType(module, &FoldType) < 0
             || PyModule_AddType(module, &PendingType) < 0

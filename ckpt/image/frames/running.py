@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord, Stack
 
 __all__ = ["BASES", "available", "records_of", "resume", "run_base", "run_records"]
+
+_FOLDS = (sum, min, max, functools.reduce, sorted, list.sort, functools.cmp_to_key(min), functools.partial)
+"""What calls functions in Python and keeps what it has so far where a capture finds it: see `_frames.follow_folds`."""
+_ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 
 def available() -> tuple[bool, str]:
@@ -56,8 +61,11 @@ def available() -> tuple[bool, str]:
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
     if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
-        _frames.follow_folds(sum, min, max, functools.reduce, sorted)
+        _frames.follow_folds(*_FOLDS)
         _frames.follow_iterators(itertools.starmap, itertools.accumulate)
+        _frames.follow_asking(*_ASKING)
+        _frames.follow_asking(*_ASKING)
+    _frames.follow_substitutions(re.Pattern)
     return fn(*args)
 
 
@@ -114,8 +122,10 @@ def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    _frames.follow_folds(sum, min, max, functools.reduce, sorted)
+    _frames.follow_folds(*_FOLDS)
     _frames.follow_iterators(itertools.starmap, itertools.accumulate)
+    _frames.follow_asking(*_ASKING)
+    _frames.follow_substitutions(re.Pattern)
     return _frames.run(records, depth, blocked, begin)
 
 

@@ -29,6 +29,9 @@ def declare_connections(policy: str) -> None:
     _resets[:] = [True] if policy == "reset" else []
 
 
+_RECEIVES = accelerators.SOCKET_WAITS[1:3]
+
+
 def are_reset() -> bool:
     """Does the user want connections to come back as reset?"""
     return bool(_resets)
@@ -43,6 +46,7 @@ class Sockets(Library):
         super().__init__(name)
         if _is_wait not in c_waits.further:
             c_waits.further.append(_is_wait)
+            c_waits.reading.append(_reads_from)
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         return _reduce_socket if issubclass(cls, accelerators.socket.socket) and not _is_tls(cls) else None
@@ -70,10 +74,21 @@ def _is_wait(obj: Any, method: str) -> bool:
         or _is_tls(type(obj))
     ):
         return False
+    if _reads_from(obj, method) >= 0:
+        return True
     is_internet = obj.family in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6)
     return method == accelerators.SOCKET_WAITS[0] or (
         is_internet and (are_reset() or obj.type == accelerators.socket.SOCK_DGRAM)
     )
+
+
+def _reads_from(obj: Any, method: str) -> int:
+    """The descriptor of a stream without a name (``socketpair``) of which ``recv`` waits without a limit, which takes what
+    comes; -1: it is something else."""
+    if method not in _RECEIVES or not isinstance(obj, accelerators.socket.socket) or _is_tls(type(obj)):
+        return -1
+    is_stream = obj.family == accelerators.socket.AF_UNIX and obj.type == accelerators.socket.SOCK_STREAM
+    return accelerators.socket.socket.fileno(obj) if is_stream and obj.gettimeout() is None else -1
 
 
 def _is_tls(cls: type) -> bool:

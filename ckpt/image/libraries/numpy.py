@@ -30,7 +30,7 @@ from ckpt.compat.typeobjects import is_heap
 from ckpt.errors import StateError
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, by_name
-from ckpt.image.libraries.numpy_errors import CAPSULE, reduce_capsule
+from ckpt.image.libraries.numpy_parts import CAPSULE, CONVERTERS, follow_functions, reduce_capsule
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -45,13 +45,13 @@ class NumPy(Library):
     is_left_to_pickle = True
 
     def reducers(self) -> dict[type, Reducer]:
-        reducers = {
-            "ndarray": reduce_array,
-            "memmap": reduce_memmap,
-            "ufunc": reduce_ufunc,
-            "flatiter": reduce_flatiter,
-        }
-        return {**by_name("numpy", reducers), CAPSULE: reduce_capsule}
+        flat = {"ufunc": reduce_ufunc, "flatiter": reduce_flatiter}
+        arrays = {"ndarray": reduce_array, "memmap": reduce_memmap}
+        made = by_name("numpy._core._multiarray_umath", CONVERTERS)
+        return {**by_name("numpy", {**arrays, **flat}), **made, CAPSULE: reduce_capsule}
+
+    def when_imported(self) -> None:
+        follow_functions()
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         """The reducer for subclasses of arrays, except those with a ``__reduce__`` of their own (masked arrays)."""

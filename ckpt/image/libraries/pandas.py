@@ -18,6 +18,7 @@ from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.files.reopen import make_reader
+from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library, Reducer, by_name
 
 __all__ = ["Pandas"]
@@ -31,6 +32,14 @@ class Pandas(Library):
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name("pandas.io.parsers.readers", {"TextFileReader": reduce_reader})
+
+    def when_imported(self) -> None:
+        """Images may be taken while `Series.map` and `apply` call a function of the program for each value."""
+        compiled = sys.modules.get("pandas._libs.lib")
+        for name in ("map_infer", "map_infer_mask"):
+            function = getattr(compiled, name, None)
+            if _frames.SUPPORTED and function is not None:
+                _frames.follow_function(function, 1)
 
     def note_settings(self) -> dict[str, Any]:
         config = sys.modules.get("pandas._config.config")

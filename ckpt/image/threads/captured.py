@@ -221,6 +221,21 @@ def _holds_an_item(thread: threading.Thread) -> bool:
         return False
 
 
+def _may_have_read(thread: threading.Thread) -> bool:
+    """Is the thread in a call that reads from a pipe, and may have taken something from it already?"""
+    ident = thread.ident or 0
+    if _frames.has_stopped(ident) or c_waits.is_answered(ident):
+        return False
+    descriptor = c_waits.reads_from(ident)
+    if descriptor < 0:
+        return False
+    try:
+        number, *fields = _frames.system_call(thread.native_id or 0).split()
+    except OSError:  # the kernel does not tell
+        return True
+    return not number.isdigit() or not fields or int(fields[0], 16) != descriptor
+
+
 def _captured(thread: threading.Thread) -> CapturedThread:
     ident = thread.ident
     if ident is None:
@@ -231,6 +246,8 @@ def _captured(thread: threading.Thread) -> CapturedThread:
         stack = capture_thread(ident)
         if _holds_an_item(thread):
             raise Refused("it is being given what it waits for")
+        if _may_have_read(thread):
+            raise Refused("it has just read something")
         key, context = _frames.thread_values(ident)
         context = base_context(context, stack.context_runs())
         blocked = _signals(_frames.blocked_signals(thread.native_id or 0))

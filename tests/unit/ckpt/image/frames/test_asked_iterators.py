@@ -48,6 +48,24 @@ def even(number):
     tick(number)
     return number % 2 == 0
 
+class Made:
+    def __init__(self, n):
+        self.n = tick(n)
+    def __lt__(self, other):
+        return False
+
+def below(n):
+    tick(n)
+    return n < 9
+
+def even_or_small(n):
+    tick(n)
+    return [] if n > 4 and n % 2 else [n]
+
+def third(n):
+    tick(n)
+    return n // 3
+
 def rebinds(n):
     n += 0
     tick(n)
@@ -97,13 +115,44 @@ CALLS = {
     "a source that ends first": "(i := iter(xs), loop(zip(i, short())), list(i))[1:]",
     "a strict zip": "loop(zip(xs, produce(), 'abcdefghijkl', strict=True))",
     "a strict zip whose later source ends first": "outcome(lambda: loop(zip(xs, short(), strict=True)))",
-    "a strict zip whose later source is longer": "outcome(lambda: loop(zip('abcdefg', xs, produce(), strict=True)))",
+    "a strict zip whose later source is longer": (
+        "outcome(lambda: loop(zip('abcdefg', xs, produce(), strict=True)))"
+    ),
     "zip in zip": "loop(zip(xs, zip('abcdefghijkl', map(f, xs))))",
     "enumerate of zip": "loop(enumerate(zip(itertools.count(), produce())))",
     "islice of enumerate": "[x for x in itertools.chain('ab', enumerate(map(f, xs)))]",
     "next of enumerate": "(e := enumerate(map(f, xs)), [next(e) for _ in xs])[1]",
     "filter": "loop(filter(even, xs))",
     "list of filter": "list(filter(even, xs))",
+    "takewhile": "loop(itertools.takewhile(below, xs))",
+    "takewhile to the end": "(i := iter(xs), list(itertools.takewhile(lambda n: f(n) >= 0, i)), list(i))[1:]",
+    "takewhile that stops in the call": (
+        "(i := iter([0, 1, 2, 3, 4, 6, 5, 8, 4, 1]), t := itertools.takewhile(even_or_small, i), "
+        "list(t), list(t), list(i))[2:]"
+    ),
+    "takewhile of a map": "sum(itertools.takewhile(lambda n: n < 9, map(f, xs)))",
+    "dropwhile": "list(itertools.dropwhile(below, xs))",
+    "dropwhile that begins in the call": "loop(itertools.dropwhile(lambda n: f(n) >= 0 and n < 6, xs))",
+    "dropwhile of a generator": "loop(itertools.dropwhile(lambda n: n < 3, produce()))",
+    "filterfalse": "loop(itertools.filterfalse(even, xs))",
+    "filterfalse with a method": "sorted(itertools.filterfalse(Even().is_even, xs))",
+    "enumerate of takewhile": "dict(enumerate(itertools.takewhile(below, xs)))",
+    "zip of dropwhile": "list(zip(xs, itertools.dropwhile(lambda n: f(n) >= 0 and n < 6, xs)))",
+    "groupby": "[(k, list(g)) for k, g in itertools.groupby(xs, key=third)]",
+    "groupby, groups not looked into": "[k for k, g in itertools.groupby(xs, key=third)]",
+    "groupby, in groups": "[(k, [n for n in g]) for k, g in itertools.groupby(xs, third)]",
+    "groupby, groups left early": "[(k, next(g), list(g)[:1]) for k, g in itertools.groupby(xs, third)]",
+    "groupby, groups kept": "[list(g) for k, g in list(itertools.groupby(xs, third))]",
+    "groupby, the group is looked into": (
+        "[(k, [(tick(n), n) for n in g]) for k, g in itertools.groupby(xs, key=lambda n: n // 3)]"
+    ),
+    "groupby of a generator": "[(k, sum(g)) for k, g in itertools.groupby(produce(), key=lambda n: n // 5)]",
+    "groupby of a generator without a key": (
+        "[(k, len(list(g))) for k, g in itertools.groupby(produce(lambda n: n // 2))]"
+    ),
+    "dict of groups": (
+        "dict((k, list(map(g_, g))) for g_ in [f] for k, g in itertools.groupby(xs, key=lambda n: n // 5))"
+    ),
     "filter with a method": "sorted(filter(Even().is_even, xs))",
     "filter with a lambda": "set(filter(lambda n: even(n) and n > 2, xs))",
     "sum of filter": "sum(filter(even, xs))",
@@ -155,8 +204,9 @@ WAITS = {
     "an argument of an inner function": "list(filter(shares, xs))",
     "starmap with a partial": "list(itertools.starmap(functools.partial(f), zip(xs)))",
     "starmap over a map with its function": "list(itertools.starmap(single, map(single, xs)))",
-    "list.sort with a key": "[*xs].sort(key=f)",
-    "sorted with a key that is partial": "sorted(xs, key=functools.partial(f))",
+    "sorted with a key that is a class": "sorted(xs, key=Made)",
+    "dropwhile whose function assigns to its argument": "list(itertools.dropwhile(rebinds, range(1, COUNT)))",
+    "the key of groupby over a map with it": "list(itertools.groupby(map(f, xs), f))",
     "unpacking": "(lambda: [a for a, b, *c in [produce()]])()",
 }
 

@@ -55,21 +55,49 @@ def key(item):
     tick(item)
     return value
 
+def in_place(items, key=None, reverse=False):
+    if key is None and not reverse:
+        items.sort()
+    elif reverse:
+        items.sort(key=key, reverse=reverse)
+    else:
+        items.sort(key=key)
+    return items
+
+def difference(a, b):
+    tick(a)
+    return a * 7 % 5 - b * 7 % 5
+
+class Ordered(Item):
+    def __lt__(self, other):
+        compared.append((self.number, other.number))
+        tick(self.number)
+        return self.number * 7 % 5 < other.number * 7 % 5
+    def __gt__(self, other):
+        compared.append((other.number, self.number))
+        tick(self.number)
+        return self.number * 7 % 5 > other.number * 7 % 5
+
+class Other(Ordered):
+    pass
+
 def add(a, b):
     held = [a, b]
     tick(b)
     return held[0] + b
 
-COUNT, ticked = 20, []
+COUNT, ticked, compared = 20, [], []
 print(repr(EXPRESSION))
-print(ticked)
+print(ticked, compared)
 """
 
 CALLS = {
     "sum of integers": "sum(produce(int))",
     "sum of large integers": "sum(produce(lambda n: 2 ** 62 * n))",
     "sum of floats": "sum(produce(lambda n: 0.1 * n))",
-    "sum of what is lost by rounding": "sum(produce(lambda n: 1e16 if n == 3 else -1e16 if n == 15 else 0.3))",
+    "sum of what is lost by rounding": (
+        "sum(produce(lambda n: 1e16 if n == 3 else -1e16 if n == 15 else 0.3))"
+    ),
     "sum of all types": "sum(produce(mixed))",
     "sum with a start": "sum(produce(lambda n: [n]), [])",
     "sum with a named start": "[1, sum(produce(float), start=0.5)]",
@@ -100,7 +128,36 @@ CALLS = {
     "sorted with a key, in reverse": "sorted([*range(COUNT), 0], key=lambda n: key(n) // 2, reverse=True)",
     "sorted of a generator with a key": "sorted(produce(int), key=lambda n: n * 7 % 5)",
     "sorted of a map with a key": "sorted(map(key, range(COUNT)), key=lambda n: -n)",
-    "the key of sorted of a generator": "[n for n in sorted((n for n in range(COUNT)), reverse=True, key=key)]",
+    "the key of sorted of a generator": (
+        "[n for n in sorted((n for n in range(COUNT)), reverse=True, key=key)]"
+    ),
+    "list.sort with a key": "in_place(list(range(COUNT)), key=key)",
+    "list.sort with a key, in reverse": (
+        "in_place([*range(COUNT), 0], key=lambda n: key(n) // 2, reverse=True)"
+    ),
+    "list.sort of what is held as a method": (
+        "[method(key=key) or numbers for numbers in [[*range(COUNT)]] for method in [numbers.sort]]"
+    ),
+    "list.sort as a function": "[list.sort(numbers, key=key) or numbers for numbers in [[*range(COUNT)]]]",
+    "the list is empty while it is sorted": (
+        "[numbers.sort(key=lambda n: (key(n), len(numbers))) or numbers for numbers in [[*range(COUNT)]]]"
+    ),
+    "sorted compares in Python": "sorted(map(Ordered, range(COUNT)))",
+    "sorted compares a set in Python": "sorted({Ordered(n): n for n in range(COUNT)})",
+    "sorted compares in Python, in reverse": "sorted([Ordered(n) for n in range(COUNT)], reverse=True)",
+    "sorted compares keys in Python": "sorted([*range(COUNT), 0, 5], key=lambda n: Ordered(n ^ 1))",
+    "sorted compares with cmp_to_key": "sorted(range(COUNT), key=functools.cmp_to_key(difference))",
+    "list.sort compares in Python": "in_place([Ordered(n) for n in range(COUNT)])",
+    "list.sort compares with cmp_to_key": (
+        "in_place([*range(COUNT)], reverse=True, key=functools.cmp_to_key(difference))"
+    ),
+    "list.sort of two types": "in_place([(Ordered, Other)[n % 2](n) for n in range(COUNT)])",
+    "max compares in Python": "max([Ordered(n) for n in range(COUNT)])",
+    "min compares in Python": "min((Ordered(n) for n in range(COUNT)), default=3)",
+    "max compares keys in Python": "max(range(COUNT), key=lambda n: Ordered(key(n)))",
+    "sorts in each other": (
+        "sorted(range(3), key=lambda n: in_place([Ordered(m) for m in range(COUNT - n)])[n].number)"
+    ),
     "in each other": "sum(sum(produce(int)) for _ in range(3))",
     "one beside another": "max(sum(produce(int)), min(produce(float)))",
     "with a star": "[*'ab', sum(produce(int))]",
@@ -122,7 +179,8 @@ def test_an_image_of_such_a_call_that_was_resumed(tmp_path: Path, call: str) -> 
 
 BUSY = {
     "an addition in Python": "sum(map(Vector, range(5)), Vector(0))",
-    "a comparison in Python": "max(Vector(n) for n in range(5))",
+    "a comparison that the other object makes": "max(Backwards(n) for n in range(5))",
+    "a comparison of tuples": "sorted((1, Vector(n)) for n in range(5))",
     "a key that is a class": "max(range(5), key=Key)",
     "a key with a cache": "max(range(5), key=functools.lru_cache(tick))",
     "a sum in a sum": "sum(map(sum, [generator()]))",
@@ -151,6 +209,15 @@ def test_an_image_waits_where_other_code_runs_in_such_a_call(tmp_path: Path, cal
             tick()
         def __gt__(self, other):
             return False
+
+    class Backwards:
+        def __init__(self, number):
+            self.number = number
+        def __gt__(self, other):
+            return NotImplemented
+        def __lt__(self, other):
+            tick()
+            return self.number < other.number
 
     class Vector:
         def __init__(self, number):

@@ -52,7 +52,7 @@ def refusal_at(make: Callable[[Callable[[], None]], Any]) -> tuple[Refused, list
 
 
 def test_a_refusal_names_the_frame_in_the_way() -> None:
-    refused, seen = refusal_at(lambda inside: sorted([1], key=functools.partial(lambda _: inside() or 1)))
+    refused, seen = refusal_at(lambda inside: sorted([1], key=functools.cache(lambda _: inside() or 1)))
     assert "sorted()" in refused.reason and refused.obstacle != (0, 0)
     assert seen == [True, False]
 
@@ -76,9 +76,9 @@ def test_a_frame_that_has_left_its_instruction_is_not_in_the_way() -> None:
         return 1
 
     def program() -> None:
-        sorted([1], key=functools.partial(lambda _: inside()))
+        sorted([1], key=functools.cache(lambda _: inside()))
         inside()
-        sorted([1], key=functools.partial(lambda _: inside()))  # the same frame, at another instruction
+        sorted([1], key=functools.cache(lambda _: inside()))  # the same frame, at another instruction
 
     run_base(program)
     assert seen == [True, False, False]
@@ -134,7 +134,7 @@ def test_nothing_is_called_while_the_obstacle_is_there_and_something_once_it_has
     def program() -> None:
         nonlocal where
         where = "inside"
-        sorted([1, 2, 3], key=functools.partial(lambda _: inside()))
+        sorted([1, 2, 3], key=functools.cache(lambda _: inside()))
         where = "behind"
         for _ in range(1000):
             spin(2)

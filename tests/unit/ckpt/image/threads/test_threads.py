@@ -6,6 +6,7 @@ import math
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Stack, capture, capture_thread
+from ckpt.image.ipc.library import Sockets
 from ckpt.image.threads import captured
 from ckpt.image.threads.captured import LeftOut, StoppedThreads, capture_threads, is_waiting
 from ckpt.image.threads.places import has_only_ended_its_wait, place_of
@@ -73,12 +75,63 @@ def test_a_thread_that_waits_for_a_lock_makes_the_call_again(function: Any, make
 
 
 def test_what_a_thread_waits_for_in_other_c_code_is_named() -> None:
-    reading, writing = os.pipe()
+    left, right = socket.socketpair()
+    left.settimeout(600)  # with a limit, it waits before it reads
     with (
-        running(os.read, reading, 1, end=lambda: os.write(writing, b".")) as thread,
+        running(left.recv, 1, end=lambda: right.send(b".")) as thread,
         pytest.raises(Refused, match=r"thread 'other'.*read"),
     ):
         wait_until(lambda: capture_threads([thread]) and False)
+    left.close()
+    right.close()
+
+
+def test_a_thread_that_reads_from_a_pipe_makes_the_call_again() -> None:
+    reading, writing = os.pipe()
+    left, right = socket.socketpair()
+    Sockets("socket")
+    for function, descriptor, put in (
+        (lambda: os.read(reading, 1), reading, lambda: os.write(writing, b".")),
+        (lambda: left.recv(1), left.fileno(), lambda: right.send(b".")),
+    ):
+        with running(function, end=put) as thread:
+            ident = thread.ident or 0
+            wait_until(lambda ident=ident: is_waiting(ident))
+            assert c_waits.reads_from(ident) == descriptor
+            wait_until(lambda thread=thread: _is_captured(thread))
+            innermost = capture_thread(ident).frames[-1]
+            assert innermost.code is function.__code__ and innermost.mode == "L"
+            assert innermost.lasti < _frames.walk((), (), False, ident)[0][0][3]
+    for fd in (reading, writing):
+        os.close(fd)
+    left.close()
+    right.close()
+
+
+def _is_captured(thread: threading.Thread) -> bool:
+    try:
+        capture_threads([thread])
+    except Refused:  # it is on its way into the kernel's call
+        return False
+    return True
+
+
+def test_a_thread_that_may_have_read_something_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has read would be in no image: it is out of the pipe, and not in the program yet."""
+    reading, writing = os.pipe()
+    with running(lambda: os.read(reading, 1), end=lambda: os.write(writing, b".")) as thread:
+        wait_until(lambda: _is_captured(thread))
+        call = _frames.system_call(thread.native_id or 0)
+        for other in (
+            "running",
+            "202 0x7f00 0x189 0x0 0x0 0x0 0x0 0x7f01 0x7f02",
+            call.replace(hex(reading), "0x0", 1),
+        ):
+            monkeypatch.setattr(_frames, "system_call", lambda number, other=other: other)
+            with pytest.raises(Refused, match="just read"):
+                capture_threads([thread])
+        monkeypatch.setattr(_frames, "system_call", lambda number: call)
+        assert _is_captured(thread)
     os.close(reading)
     os.close(writing)
 
@@ -270,8 +323,12 @@ def sort(stop: threading.Event) -> None:
             value = value * 7 % 13
         return value
 
+    class Key:
+        def __call__(self, n: int) -> int:
+            return key(n)
+
     while not stop.is_set():
-        list(range(5)).sort(key=key)
+        list(range(5)).sort(key=Key())
 
 
 def test_a_thread_goes_on_to_a_line_where_it_can_be_captured() -> None:
@@ -356,8 +413,7 @@ def test_a_thread_inside_of_a_call_that_is_answered_has_no_frames_of_it(
     monkeypatch.setattr(c_waits, "_answers", {})
     with serving() as (thread, writing, log):
         ident = thread.ident or 0
-        with pytest.raises(Refused, match="read"):
-            capture_thread(ident)
+        assert capture_thread(ident).frames[-1].code is from_pipe.__code__
         c_waits.declare(c_waits.Answer(from_pipe.__code__, b"nothing", None))
         others = StoppedThreads(Stack(), lambda: [thread])
         others.stop()
