@@ -141,7 +141,7 @@ def _lldp(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     if arguments.keep is not None:
         _write(arguments.keep, json.dumps(found["topology"], indent=1) + "\n")
-    is_well = not (found["contradictions"] or found["missing"] or found["silent"])
+    is_well = found["answered"] and not (found["contradictions"] or found["missing"])
     code = EXIT_OK if is_well else EXIT_FAILURE
     show({**found, "exit_code": code}, found["text"], as_json=arguments.json)
     return code

@@ -270,8 +270,8 @@ class _Comparison:
             if others := [*seen.machines, *seen.strangers]:
                 hint = f'; if it is the same, give host {name} names = {{ lldp = "{others[0]}" }}'
                 return (
-                    f"host {name} ({host.interface}) hangs on {host.port} of {host.switch} in the topology, where "
-                    f"{_by(seen.end)} sees {', '.join(others)}{'' if seen.machines else hint}"
+                    f"host {name} ({host.interface}) hangs on {host.port} of {host.switch} in the topology, where LLDP "
+                    f"({_by(seen.end)}) sees {', '.join(others)}{'' if seen.machines else hint}"
                 )
         return None
 

@@ -1,6 +1,7 @@
 """Asks all machines of a topology, once, while all is well, what they hear of each other by LLDP; and compares. (driver)
 
-    found    {"topology", "places", "contradictions", "missing", "silent": [{"machine", "reason"}, …], "seconds", "text"}
+    found    {"topology", "places", "contradictions", "missing", "answered", "silent": [{"machine", "reason"}, …],
+              "seconds", "text"}
 
 Switches are asked by SNMP, and themselves if they have a shell; hosts themselves: those with a shell, and this machine. No
 address of a switch is taken from LLDP: whoever plugs in a cable could have our credentials sent to an address of his.
@@ -52,6 +53,7 @@ def survey(topology: Topology, credentials: Credentials, within_s: float = WITHI
         "places": list(compared.places),
         "contradictions": list(compared.contradictions),
         "missing": list(compared.missing),
+        "answered": sorted(answered),
         "silent": rows,
         "seconds": round(time.monotonic() - began, 3),
         "text": _text(compared, rows),

@@ -178,13 +178,13 @@ CONTRADICTIONS: dict[str, tuple[Topology, list[Table], set[str], str]] = {
         topology(n1=("sw1", "p1")),
         [switch("sw1", ("p1", "node-0001", "eth0"))],
         {"n1"},
-        'p1 of sw1 in the topology, where sw1 sees node-0001; if it is the same, give host n1 names = .* lldp = "node-0001"',
+        r'p1 of sw1 in the topology, where LLDP \(sw1\) sees node-0001; if .* names = .* lldp = "node-0001"',
     ),
     "a switch at the port of a host": (
         topology(n1=("sw1", "p1")),
         [switch("sw1", ("p1", "sw2", "p1"))],
         {"n1"},
-        "where sw1 sees sw2",
+        r"where LLDP \(sw1\) sees sw2",
     ),
 }  # fmt: skip
 
