@@ -32,7 +32,7 @@ from ckpt.store.disk.privacy import open_regular
 __all__ = ["JobTopology"]
 
 _LIMIT_NS = 30_000_000_000
-"""Five seconds for the answers; a busy machine may take long to start processes, and nobody waits."""
+"""Fifteen seconds for the answers; a busy machine may take long to start processes, and nobody waits."""
 _SHOWN = 40
 
 

@@ -22,13 +22,16 @@ from ckpt.diagnosis.asking import Question, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.errors import DiagnosisError, NoAnswer
 from ckpt.diagnosis.lldp.compare import Compared, Table, compare, rows_of
-from ckpt.diagnosis.manager import WITHIN_S, is_this_machine
+from ckpt.diagnosis.manager import is_this_machine
 from ckpt.diagnosis.topology import Topology
 
 __all__ = ["for_job", "survey"]
 
+_WITHIN_S = 15.0
+"""Nothing has failed, and nobody waits: more than a diagnosis has, for switches that are slow with large tables."""
 
-def survey(topology: Topology, credentials: Credentials, within_s: float = WITHIN_S) -> dict[str, Any]:
+
+def survey(topology: Topology, credentials: Credentials, within_s: float = _WITHIN_S) -> dict[str, Any]:
     """Ask, within so many seconds, and compare."""
     began = time.monotonic()
     asked, silent = _questions(topology)

@@ -150,9 +150,14 @@ def test_lldp_completes_the_topology_and_contradicts_a_wrong_one(bed: Bed) -> No
 
     # with what was learned, a cable that is pulled is named
     bed.cluster.pull("c1")
-    code, named = bed.ckpt("n1", "n4", "--topology", bed.folder / "kept.json", "--age", "10")
-    assert [each["component"] for each in named["faults"]] == ["cable@n1:eth0-sw1:port1"]
-    assert code == 0
+    cable = "cable@n1:eth0-sw1:port1"
+
+    def is_named() -> bool:  # within five seconds, which a busy machine may not do
+        _, named = bed.ckpt("n1", "n4", "--topology", bed.folder / "kept.json", "--age", "10")
+        assert {each["component"] for each in (*named["faults"], *named["suspects"])} <= {cable}, named
+        return bool(named["faults"])
+
+    devices.until(is_named, f"the diagnosis that names {cable}")
 
 
 def test_a_file_that_is_not_so(bed: Bed) -> None:
