@@ -30,6 +30,8 @@ from ckpt.diagnosis.topology import Host, Switch, Topology, Trunk, pair_of
 __all__ = ["Compared", "Row", "Table", "compare", "rows_of"]
 
 Names = tuple[str, ...]
+_LONGEST = 255
+"""The most letters of a name in LLDP (IEEE 802.1AB, 9.5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,20 @@ def rows_of(text: str) -> tuple[Row, ...]:
     """The rows that a handler has told as JSON. Raises NoAnswer for anything else."""
     try:
         return tuple(
-            Row(tuple(map(str, port)), str(system), tuple(map(str, far_port)))
+            Row(_names(port), _shown(str(system)), _names(far_port))
             for port, system, far_port in json.loads(text)
         )
     except (ValueError, TypeError):
         raise NoAnswer("what it tells is no table of neighbours") from None
+
+
+def _names(port: list[object]) -> Names:
+    return tuple(name for each in port if (name := _shown(str(each))))
+
+
+def _shown(name: str) -> str:
+    """Whoever has a cable can send any text, and texts of ours go to terminals."""
+    return "".join(letter for letter in name if letter.isprintable())[:_LONGEST]
 
 
 def compare(topology: Topology, tables: Sequence[Table]) -> Compared:

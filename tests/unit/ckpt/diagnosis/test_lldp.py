@@ -104,6 +104,12 @@ def test_what_a_handler_tells_is_a_table_or_a_reason(text: str) -> None:
         rows_of(text)
 
 
+def test_what_anybody_can_send_is_no_command_to_a_terminal() -> None:
+    text = json.dumps([[["p1"], "\x1b[31mn1\n" + "x" * 300, ["\x00", "eth\x7f0"]]])
+    [row] = rows_of(text)
+    assert row == Row(("p1",), "[31mn1" + "x" * 249, ("eth0",))
+
+
 # ---- both compared -------------------------------------------------------------------------------------
 
 
@@ -253,6 +259,25 @@ def test_a_description_that_ports_have_in_common_makes_them_no_one_port() -> Non
     found = compare(topology(n1=None, n2=("sw1", "Eth2")), tables)
     assert found.contradictions == ()
     assert place(found, "n1") == ("sw1", "Eth1")
+
+
+def test_parallel_trunks() -> None:
+    rows = [("up1", "sw2", "a1"), ("up2", "sw2", "a2")]
+    found = compare(topology(n1=("sw1", "p1")), [switch("sw1", *rows), switch("sw2", ("a2", "sw1", "up2"))])
+    assert {each.ends for each in found.topology.trunk} == {
+        (("sw1", "up1"), ("sw2", "a1")),
+        (("sw1", "up2"), ("sw2", "a2")),
+    }
+    assert found.contradictions == ()
+
+
+def test_a_trunk_that_two_switches_share_is_not_taken() -> None:
+    """Behind a device that passes LLDP on, a port has two switches."""
+    given = topology(n1=("sw1", "p1"))
+    given = given.model_copy(update={"switch": {**SWITCHES, "sw3": Switch()}})
+    found = compare(given, [switch("sw1", ("up", "sw2", "a"), ("up", "sw3", "a"))])
+    assert found.contradictions[0] == "at up of sw1 several are seen: sw2, sw3"
+    assert {"sw1 sw2", "sw1 sw3"} <= set(found.topology.doubtful)
 
 
 def test_two_hosts_with_a_cable_between_them() -> None:
