@@ -272,6 +272,9 @@ class _Comparison:
             self.places.append(f"{called}: directly at another host ({name})")
         else:
             self.doubtful[name] = f"where the cable of {called} ends is not known: LLDP did not say it"
+            self.places.append(f"{called}: not known")
+            if not asked:
+                self.missing.append(self.doubtful[name])
 
     def _occupant(self, name: str, host: Host) -> str | None:
         """What else is seen at the port that the file gives to this host."""

@@ -234,6 +234,8 @@ def test_a_host_in_no_table_is_missing_and_goes_on_as_in_the_file() -> None:
 
 def test_a_host_that_nobody_places_is_doubtful() -> None:
     found = compare(topology(n1=None, n2=("sw1", "p2")), [])
+    assert found.missing == ("where the cable of host n1 (eth0) ends is not known: LLDP did not say it",)
+    assert found.places == ("host n1 (eth0): not known", "host n2 (eth0): p2 of sw1 (file)")
     with pytest.raises(BadTopology, match=r"where the cable of host n1 .* ends is not known"):
         way(found.topology, "n1", "n2")
 
