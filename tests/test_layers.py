@@ -41,8 +41,9 @@ PURE = {
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
-    "ckpt.diagnosis": "errors errors_map graph models report verdict witnesses",
+    "ckpt.diagnosis": "errors errors_map graph models report topology verdict witnesses",
     "ckpt.diagnosis.handlers": "face",
+    "ckpt.diagnosis.lldp": "compare",
     "ckpt.image": "errors",
     "ckpt.image.frames": "opcodes tables",
     "ckpt.mpi.active": "table",

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.diagnosis import library
-from ckpt.diagnosis.errors import DiagnosisError
+from ckpt.diagnosis.errors import BadTopology, DiagnosisError
 from ckpt.diagnosis.manager import Request, query_all
 from ckpt.diagnosis.topology import Topology, way
 from ckpt.diagnosis.witnesses import Joined, Said, join
@@ -72,24 +72,29 @@ def _topology(facts: Mapping[str, Any]) -> tuple[Topology | None, str | None]:
 def _ask(
     facts: Mapping[str, Any], topology: Topology, witnessed: str | None
 ) -> tuple[list[Request], str | None]:
+    reason = None
     try:
         models, credentials = library.load(), library.credentials()
-        requests = [
-            Request(
-                each["error"],
-                each["here"],
-                each["there"],
-                topology=topology,
-                models=models,
-                credentials=credentials,
-                port=each.get("port"),
-                age_s=float(each.get("age_s") or 0.0),
-            )
-            for each in pairs_to_ask(facts, witnessed)
-        ]
+        requests = []
+        for each in pairs_to_ask(facts, witnessed):
+            try:
+                request = Request(
+                    each["error"],
+                    each["here"],
+                    each["there"],
+                    topology=topology,
+                    models=models,
+                    credentials=credentials,
+                    port=each.get("port"),
+                    age_s=float(each.get("age_s") or 0.0),
+                )
+            except BadTopology as error:  # of this pair; others may be asked about
+                reason = str(error)
+                continue
+            requests.append(request)
         if requests:
             query_all(requests)
-        return requests, None
+        return requests, reason
     except DiagnosisError as error:
         return [], str(error)
 

@@ -19,7 +19,7 @@ from ckpt.diagnosis.errors import BadModel, BadTopology
 from ckpt.diagnosis.handlers.face import HANDLERS, HandlerFace
 from ckpt.diagnosis.models import Model, check, parse
 from ckpt.diagnosis.topology import Topology
-from ckpt.diagnosis.topology import load as load_topology
+from ckpt.diagnosis.topology import parse as parse_topology
 
 __all__ = ["OURS", "credentials", "load", "topology", "users"]
 
@@ -37,7 +37,11 @@ def topology(given: str | None = None) -> Topology:
     path = users("topology.toml") if given is None else Path(given)
     if given is None and not path.exists():
         raise BadTopology(f"no topology: write {path}, or name a file with --topology (docs/diagnosis.md)")
-    return load_topology(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadTopology(f"{path}: {error.strerror}") from None
+    return parse_topology(data, str(path))
 
 
 def credentials(given: str | None = None) -> Credentials:

@@ -39,7 +39,7 @@ from ckpt.diagnosis.report import as_fields
 from ckpt.diagnosis.topology import Topology, way
 from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
 
-__all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
+__all__ = ["WITHIN_S", "Request", "is_this_machine", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _RESERVE_S = 1.0  # for what comes after the answers
@@ -215,7 +215,7 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     if name is None:
         raise NoAnswer(f"the topology names no {end} there")
     machine = topology.switch.get(name) if end == "switch" else topology.host.get(name)
-    if end == "host" and _is_this_machine(name):
+    if end == "host" and is_this_machine(name):
         return Question(name, (), sys.executable, query.handler, text)
     if machine is None or machine.shell is None:
         own = socket.gethostname()
@@ -225,7 +225,7 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     return Question(name, machine.shell, machine.python or sys.executable, query.handler, text)
 
 
-def _is_this_machine(name: str) -> bool:
+def is_this_machine(name: str) -> bool:
     """By its name only: what another machine has or lacks must not be taken for a fault of this one."""
     own = socket.gethostname()
     return own == name or own.partition(".")[0] == name or own == name.partition(".")[0]

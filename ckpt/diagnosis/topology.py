@@ -20,15 +20,19 @@ A file in TOML. `shell`: the words before a command that runs it on that machine
     [[trunk]]
     ends = [["sw1", "port24"], ["sw2", "port24"]]
 
-Not here: asking (`manager`).
+`lldp = true` above all: what the file leaves out of switch, port and trunk comes from LLDP, and what it has is compared
+(`lldp`). What comes out of that is a file, too, in JSON (`.json`), with what is `doubtful`: the hosts, and the pairs of
+switches (`pair_of`), for which there are contradictions, with the text; no way leads there.
+
+Pure. Not here: reading the file (`library`), asking (`manager`).
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections import deque
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -37,7 +41,7 @@ from ckpt.diagnosis.errors import BadTopology
 from ckpt.diagnosis.errors_map import Side
 from ckpt.diagnosis.graph import Place
 
-__all__ = ["Host", "Switch", "Topology", "Trunk", "load", "way"]
+__all__ = ["Host", "Switch", "Topology", "Trunk", "pair_of", "parse", "way"]
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -81,6 +85,8 @@ class Topology(BaseModel):
     host: dict[str, Host]
     switch: dict[str, Switch] = {}
     trunk: tuple[Trunk, ...] = ()
+    lldp: bool = False
+    doubtful: dict[str, str] = {}
 
     def of(self, host: str) -> Host:
         """Raises BadTopology for a host that is not in it."""
@@ -91,15 +97,14 @@ class Topology(BaseModel):
         return self.host[host]
 
 
-def load(path: Path) -> Topology:
-    """Read the file. Raises BadTopology, with the name of what is wrong."""
+def parse(data: bytes, path: str) -> Topology:
+    """The content of a file, checked. Raises BadTopology, with the name of what is wrong."""
+    kind = "JSON" if path.endswith(".json") else "TOML"
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        topology = Topology.model_validate(raw)
-    except OSError as error:
-        raise BadTopology(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadTopology(f"{path}: this is no TOML: {error}") from None
+        text = data.decode()
+        topology = Topology.model_validate(json.loads(text) if kind == "JSON" else tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadTopology(f"{path}: this is no {kind}: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -108,7 +113,7 @@ def load(path: Path) -> Topology:
     return topology
 
 
-def _check(topology: Topology, path: Path) -> None:
+def _check(topology: Topology, path: str) -> None:
     ports: dict[tuple[str, str], str] = {}
     ends = [
         (f"host {name}", host.switch, host.port)
@@ -137,6 +142,14 @@ def way(topology: Topology, here: str, there: str, port: int | None = None) -> l
     one, other = topology.of(here), topology.of(there)
     if here == there:
         raise BadTopology(f"{here} and {there} are the same host; no network is between them")
+    for host in (here, there):
+        if host in topology.doubtful:
+            raise BadTopology(f"the topology of {host} is doubtful: {topology.doubtful[host]}")
+    if topology.lldp and None in (one.switch, other.switch):
+        raise BadTopology(
+            f"the topology leaves to LLDP where the cables of {here} and {there} end: run ckpt diagnose --lldp --keep "
+            "FILE while all is well, and give --topology FILE"
+        )
     builder = _Way()
     builder.end(here, one, "here", there, other, port)
     if one.switch is None or other.switch is None:
@@ -148,6 +161,11 @@ def way(topology: Topology, here: str, there: str, port: int | None = None) -> l
         builder.over(topology, here, one, there, other)
     builder.end(there, other, "there", here, one, port)
     return builder.places
+
+
+def pair_of(one: str, other: str) -> str:
+    """The key of two switches in `doubtful`."""
+    return " ".join(sorted((one, other)))
 
 
 class _Way:
@@ -205,6 +223,8 @@ class _Way:
             leaving = {self._link + 1 + number for number in range(len(trunks) or 1)}
             self._add("switch", name, "between", arriving | leaving, _of_switch(topology, name), switch=name)
             if following is not None:
+                if reason := topology.doubtful.get(pair_of(name, following)):
+                    raise BadTopology(f"the trunk between {name} and {following} is doubtful: {reason}")
                 for number, ends in zip(sorted(leaving), trunks, strict=True):
                     self._trunk(topology, number, (name, ends[name]), (following, ends[following]))
             self._link, arriving = max(leaving), leaving

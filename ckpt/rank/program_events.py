@@ -28,7 +28,7 @@ _OWN = (
     "package-starts-anew packages-left-out peer-heard peer-restarted peer-silent process-started rank-died "
     "rank-failed rank-finished rank-left rank-started ranks-moved refused replica-differs replica-lost "
     "restarted restarting result-compared result-reported round-aborted round-refused round-started running "
-    "signal-passed-on starting-over stop-requested unknown-packet voted waiting-for-leases wire-fallback "
+    "signal-passed-on starting-over stop-requested topology-kept unknown-packet voted waiting-for-leases wire-fallback "
 )
 OWN_NAMES = frozenset(_OWN.split())
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

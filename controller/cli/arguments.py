@@ -373,6 +373,10 @@ def _add_diagnose(verb: Verb) -> None:
         "--age", type=seconds, metavar="S", default=0.0, help="how long ago it was, at least (default 0)"
     )
     diagnose.add_argument("--check", action="store_true", help="ask everything once, and say who answers")
+    diagnose.add_argument(
+        "--lldp", action="store_true", help="compare the topology with what switches and hosts hear by LLDP"
+    )
+    diagnose.add_argument("--keep", metavar="FILE", help="write the topology of both there (FILE.json)")
     diagnose.add_argument("--list", action="store_true", help="list the faults that there are models for")
     diagnose.add_argument("--explain", metavar="FAULT", help="what causes it, what it causes and hides")
     diagnose.add_argument("--topology", metavar="FILE", help="default ~/.config/ckpt/topology.toml")

@@ -6,6 +6,8 @@ The diagnosis is in `ckpt.diagnosis`. Here are the verb, where its files are loo
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import socket
 from collections.abc import Sequence
@@ -21,7 +23,12 @@ from ckpt.diagnosis.models import Model
 
 
 def diagnose(arguments: argparse.Namespace) -> int:
-    """Exit code 0: a fault is named or suspected, or, with --check, everything answers; 1: not so; 2: cannot be asked."""
+    """Exit code 0: a fault is named or suspected, or, with --check, everything answers, or, with --lldp,
+    nothing contradicts or is missing; 1: not so; 2: cannot be asked."""
+    if arguments.keep is not None and not arguments.lldp:
+        raise UsageError("--keep is for --lldp: ckpt diagnose --lldp --keep FILE.json")
+    if arguments.lldp:
+        return _lldp(arguments)
     if len(arguments.hosts) == 1 and not (arguments.check or arguments.list or arguments.explain):
         return _of_job(arguments.hosts[0], as_json=arguments.json)
     try:
@@ -118,3 +125,36 @@ def _check(models: Sequence[Model], arguments: argparse.Namespace) -> int:
     code = EXIT_OK if found["asked"] and all(row["answers"] for row in found["asked"]) else EXIT_FAILURE
     show({**found, "exit_code": code}, checking.as_text(found), as_json=arguments.json)
     return code
+
+
+def _lldp(arguments: argparse.Namespace) -> int:
+    """Compare, and keep."""
+    from ckpt.diagnosis.lldp.survey import survey
+
+    if arguments.hosts:
+        raise UsageError("--lldp asks all hosts and switches of the topology: name no hosts")
+    if arguments.keep is not None and not arguments.keep.endswith(".json"):
+        raise UsageError(f"--keep {arguments.keep}: this is written as JSON, so its name has to end in .json")
+    try:
+        found = survey(library.topology(arguments.topology), library.credentials(arguments.credentials))
+    except DiagnosisError as error:
+        raise UsageError(str(error)) from None
+    if arguments.keep is not None:
+        _write(arguments.keep, json.dumps(found["topology"], indent=1) + "\n")
+    is_well = found["answered"] and not (found["contradictions"] or found["missing"])
+    code = EXIT_OK if is_well else EXIT_FAILURE
+    show({**found, "exit_code": code}, found["text"], as_json=arguments.json)
+    return code
+
+
+def _write(path: str, text: str) -> None:
+    """All of it or nothing."""
+    new = f"{path}.{os.getpid()}.new"
+    try:
+        with open(new, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(new, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise UsageError(f"--keep {path}: {error.strerror}") from None

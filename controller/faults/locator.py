@@ -34,6 +34,7 @@ from ckpt.controller.faults.losses import (
     which_goes,
 )
 from ckpt.controller.faults.slowness import Counts, Slowness
+from ckpt.controller.faults.topology import JobTopology
 from ckpt.store.disk.privacy import open_regular
 from ckpt.transport.records import asdict, dataclass
 
@@ -58,7 +59,8 @@ class HostsControl(Protocol):
 @dataclass(frozen=True)
 class FaultOptions:
     """`topology`: a file, or None: the user's, if there is one. `avoid`: leave hosts at fault out, when their links have
-    been down for `patience_ns`. `log_path`: for what the diagnosis says on its standard error."""
+    been down for `patience_ns`. `log_path`: for what the diagnosis says on its standard error; beside it the
+    topology is kept that LLDP has completed (`topology`)."""
 
     hosts: HostsControl
     topology: str | None
@@ -92,6 +94,9 @@ class FaultLocator:
         self._said = b""
         self._until_ns: int | None = None
         self._found: dict[str, dict[str, Any]] = {}
+        self.topology = JobTopology(
+            options.topology, os.path.dirname(options.log_path), selector=selector, log=log, say=say
+        )
 
     # ---- what happens ------------------------------------------------------------------------------------
 
@@ -148,12 +153,13 @@ class FaultLocator:
 
     def deadline_ns(self) -> int | None:
         """When `tick` is due."""
-        times = [when for when in (self.losses.deadline_ns(), self._until_ns) if when is not None]
-        return min(times, default=None)
+        times = (self.losses.deadline_ns(), self._until_ns, self.topology.deadline_ns())
+        return min((when for when in times if when is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Time has passed."""
         self._do(self.losses.tick(now_ns), now_ns)
+        self.topology.tick(now_ns)
         if self._until_ns is not None and now_ns >= self._until_ns:
             self._end_child()
             self._conclude({"text": f"unknown fault: no diagnosis within {_LIMIT_NS / 1e9:g} s"}, now_ns)
@@ -161,6 +167,7 @@ class FaultLocator:
     def close(self) -> None:
         """End what is under way."""
         self._end_child()
+        self.topology.close()
 
     # ---- the process -------------------------------------------------------------------------------------
 
@@ -173,7 +180,7 @@ class FaultLocator:
                 case Ask(facts=facts):
                     if self._child is None:
                         self._start_child()
-                    self._facts = {**facts, "topology": self._options.topology, "wanted": True}
+                    self._facts = {**facts, "topology": self.topology.path, "wanted": True}
                     self._until_ns = now_ns + _LIMIT_NS
                     self._tell_child(now_ns)
                 case Drop():

@@ -4,9 +4,10 @@ ckpt[diagnosis]`).
     address    HOST or HOST:PORT; several with commas: tried in this order
     port       name of a port, as in ifName or ifDescr
     oid        any object; its value is `value`
+    table      "lldp": its neighbours
 
     values     alive: "yes"; of the port: admin: "up" or "down"; link: "up" or "down" (of a port that is up); in_errors,
-               out_errors (numbers)
+               out_errors (numbers); of the table: links, neighbours, as those of the handler `lldp`
 
 Only GET and its like are sent.
 """
@@ -17,6 +18,7 @@ import time
 from typing import Any
 
 from ckpt.diagnosis.errors import NoAnswer
+from ckpt.diagnosis.handlers.lldp import LOCAL_PORTS, REMOTE, as_values, from_mib
 from ckpt.diagnosis.handlers.shared import Once, host_and_port
 
 __all__ = ["ask"]
@@ -53,6 +55,15 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
             if str(found.type).upper().startswith(("NOSUCH", "ENDOFMIB")):
                 raise NoAnswer(f"{reached} has no object {oid}")
             values["value"] = float(text) if text.lstrip("-").isdecimal() else text
+        if arguments.get("table") == "lldp":
+            local, remote = (_walk(reached, secret, try_s, each) for each in (LOCAL_PORTS, REMOTE))
+            if not local:
+                raise NoAnswer(f"{reached} tells nothing of LLDP (LLDP-MIB): does it speak LLDP?")
+            known: dict[str, str] = _once((reached, "names"), lambda: _names(reached, secret, try_s))
+            rows = from_mib(local, remote)
+            for row in rows:  # of several names of a port, first the one by which its interface can be asked
+                row[0].sort(key=lambda name: name not in known)
+            values |= as_values(rows)
     except NoAnswer:
         raise
     except Exception as error:  # of ezsnmp, in C++; its texts may name the community
@@ -93,6 +104,16 @@ def _names(address: str, secret: dict[str, str], try_s: float) -> dict[str, str]
         found |= {
             str(row.value).strip('"'): str(row.index) or str(row.oid).rpartition(".")[2] for row in rows
         }
+    return found
+
+
+def _walk(address: str, secret: dict[str, str], try_s: float, table: str) -> dict[str, str]:
+    """All of a table: `COLUMN.INDEX` → value."""
+    found: dict[str, str] = {}
+    for row in _session(address, secret, try_s).bulk_walk([table]):
+        full = ".".join(part for part in (str(row.oid).strip("."), str(row.index).strip(".")) if part)
+        if full.startswith(f"{table}."):
+            found[full.removeprefix(f"{table}.")] = str(row.value).strip('"')
     return found
 
 

@@ -100,7 +100,8 @@ class Cluster:
 
     def _cable(self, name: str, *ends: tuple[str, str]) -> None:
         cables = self.namespace("cables")
-        ip("-n", cables, "link", "add", name, "type", "bridge")
+        # a cable lets LLDP through, which a bridge does not by itself
+        ip("-n", cables, "link", "add", name, "type", "bridge", "group_fwd_mask", "0x4000")
         ip("-n", cables, "link", "set", name, "up")
         for side, (owner, device) in zip("ab", ends, strict=True):
             namespace = self.namespace(owner)

@@ -57,14 +57,16 @@ def until(is_there: Callable[[], bool], what: str) -> None:
 
 
 class Agent:
-    """snmpd. `address`: for the handler."""
+    """snmpd. `address`: for the handler. `subagents`: a socket for parts of what it tells (AgentX)."""
 
     def __init__(self, folder: Path, namespace: list[str] | None = None, host: str = "127.0.0.1") -> None:
         port = free_port(socket.SOCK_DGRAM)
         self.address = f"{host}:{port}"
+        self.subagents = folder / "agentx"
         config = folder / "snmpd.conf"
         config.write_text(
             f"rocommunity {SECRET}\nagentaddress udp:{self.address}\ninterface_fadeout 1\n"
+            f"master agentx\nagentXSocket {self.subagents}\n"
             f'createUser reader SHA "{V3["auth_password"]}" AES "{V3["privacy_password"]}"\nrouser reader priv\n'
         )
         words = [

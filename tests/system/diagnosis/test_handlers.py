@@ -95,6 +95,8 @@ def test_what_is_asked_of_a_dead_or_senseless_device_is_a_reason(
         question("kernel-log", pattern="("),
         question("netlink", device="lo", address="no address"),
         question("sockets", port="x"),
+        question("lldp", socket="/no/such/socket"),
+        *(question("snmp", address=where.address, table="lldp") for where in (silent, garbage)),
         question("tcp", shell=("/no/such/shell",), address="127.0.0.1", port=nobody),
         question("tcp", shell=("sh", "-c", "echo hello; exit 7"), address="127.0.0.1", port=nobody),
     ]

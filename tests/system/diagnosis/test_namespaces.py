@@ -19,8 +19,8 @@ import pytest
 
 from ckpt.diagnosis import Request, need_diagnosis
 from ckpt.diagnosis.library import load as load_models
+from ckpt.diagnosis.library import topology as load_topology
 from ckpt.diagnosis.manager import query_all
-from ckpt.diagnosis.topology import load as load_topology
 from tests.seeds import seed_of_the_commit
 from tests.system.diagnosis.cluster import PORT, Cluster, ip, shell
 
@@ -57,7 +57,7 @@ def request(
     error: int | str = "ETIMEDOUT",
     without: tuple[str, ...] = (),
 ) -> Request:
-    topology = load_topology(cluster.topology(tmp_path / "topology.toml", without))
+    topology = load_topology(str(cluster.topology(tmp_path / "topology.toml", without)))
     return Request(error, "n1", there, topology=topology, models=load_models(), port=PORT)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from pathlib import Path
 from random import Random
@@ -118,3 +119,18 @@ def test_files_of_the_user_that_are_wrong_are_the_reason(tmp_path: Path) -> None
     found = locate(facts("abc", {("a", "b"), ("b", "c")}, mute="b", topology=str(bad)))
     assert found["hosts"] == ["b"]
     assert "no host" in found["reason"]
+
+
+def test_a_host_that_lldp_contradicts_is_not_looked_at_and_others_are(tmp_path: Path) -> None:
+    hosts = {name: {"address": f"10.0.0.{number}", "interface": "eth0"} for number, name in enumerate("abc")}
+    for name in "ab":
+        hosts[name] |= {"switch": "sw1", "port": f"p{name}"}
+    kept = tmp_path / "topology.json"
+    doubtful = {"c": "c hangs on p7 of sw1 in the topology, on p8 of sw1 by LLDP (sw1)"}
+    kept.write_text(json.dumps({"host": hosts, "switch": {"sw1": {}}, "doubtful": doubtful}))
+    lost = [{"here": "a", "there": there, "error": "silent"} for there in "cb"]
+    found = locate(facts("abc", {("a", "b"), ("a", "c")}, mute="bc", lost=lost, topology=str(kept)))
+    assert found["reason"] == f"the topology of c is doubtful: {doubtful['c']}"
+    places = {row["id"].partition("@")[2] for row in found["unknown"]}
+    assert "b:eth0-sw1:pb" in places
+    assert not any(place.startswith("c") for place in places)

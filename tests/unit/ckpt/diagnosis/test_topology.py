@@ -8,7 +8,8 @@ import pytest
 
 from ckpt.diagnosis.errors import BadTopology
 from ckpt.diagnosis.graph import Place, same
-from ckpt.diagnosis.topology import Topology, load, way
+from ckpt.diagnosis.library import topology as load
+from ckpt.diagnosis.topology import Topology, way
 
 FILE = """\
 [host.n1]
@@ -49,7 +50,7 @@ ends = [["sw1", "up2"], ["sw2", "a2"]]
 
 def read(text: str, tmp_path: Path) -> Topology:
     (tmp_path / "t.toml").write_text(text)
-    return load(tmp_path / "t.toml")
+    return load(str(tmp_path / "t.toml"))
 
 
 def names(places: list[Place]) -> list[str]:
@@ -164,4 +165,4 @@ def test_a_bad_file_is_refused(old: str, new: str, complaint: str, tmp_path: Pat
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(BadTopology, match="No such file"):
-        load(tmp_path / "none.toml")
+        load(str(tmp_path / "none.toml"))
