@@ -38,6 +38,7 @@ PURE = {
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.replicas": "events supervisor text",
     "ckpt.controller.faults": "losses slowness",
+    "ckpt.controller.adoption": "roster verdict",
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",

@@ -84,6 +84,7 @@ ORDER = (
         "ckpt.controller.supervision",
         "ckpt.controller.launch",
         "ckpt.controller.replicas",
+        "ckpt.controller.adoption",
         "ckpt.controller.hosts",
         "ckpt.controller.faults",
         "ckpt.controller.service",

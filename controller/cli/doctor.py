@@ -204,7 +204,7 @@ def _examine_hosts(arguments: argparse.Namespace, directory: str) -> dict[str, A
         "hosts": {name: _host_line(name, each) for name, each in facts.items()},
         "facts": facts,
         "problems": [*problems, *judged.problems],
-        "notes": [*judged.notes, _LOST[launcher.engine.name], *hosts.requeue_note()],
+        "notes": [*judged.notes, _LOST[launcher.engine.name], *hosts.requeue_note(), *hosts.no_kill_note()],
     }
 
 

@@ -1,4 +1,5 @@
-"""Ranks on several hosts: the options of `ckpt run` and `restart` for that, and the verb `agent`, which engines run.
+"""Ranks on several hosts: the options of `ckpt run` and `restart` for that, what becomes of the ranks of a controller that
+is lost, and the verb `agent`, which engines run.
 
 Not here: the work (`ckpt.controller.hosts`).
 
@@ -18,6 +19,7 @@ from ckpt.controller.errors import UsageError
 from ckpt.transport.records import replace
 
 if TYPE_CHECKING:
+    from ckpt.controller.adoption.roster import Adopted
     from ckpt.controller.hosts.engine import Engine
     from ckpt.controller.hosts.launcher import HostsLauncher
     from ckpt.controller.hosts.slurm import Allocation
@@ -31,12 +33,16 @@ if TYPE_CHECKING:
 __all__ = [
     "add_agent",
     "add_options",
+    "adopt_or_wait",
     "agent",
     "announce",
     "are_several",
     "describe",
     "end_by_themselves",
     "launcher",
+    "leases_s",
+    "no_kill_note",
+    "prepare",
     "requeue_note",
     "read_options",
     "wait_for_leases",
@@ -148,23 +154,14 @@ def _named_hosts(arguments: argparse.Namespace, job: JobDirectory | None) -> lis
 
 def _allocation() -> Allocation:
     """The allocation of Slurm that this process is in, without nodes that it has lost. Raises UsageError."""
-    import subprocess
-
     from ckpt.controller.hosts import slurm
+    from ckpt.controller.hosts.engine import CommandFailed, ask
 
     allocation = slurm.allocation_of(os.environ)
     words = ["squeue", "--noheader", f"--jobs={allocation.job}", "--format=%N"]
     try:
-        done = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            timeout=_SQUEUE_LIMIT_S,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-        present = slurm.hosts_of(done.stdout.strip())
-    except (OSError, subprocess.SubprocessError, UsageError):
+        present = slurm.hosts_of(ask(words, _SQUEUE_LIMIT_S).strip())
+    except (CommandFailed, UsageError):
         return allocation  # `srun` says what is wrong
     return slurm.allocation_of(os.environ, present)
 
@@ -238,7 +235,11 @@ def announce(
         from ckpt.controller.hosts import hostlist, tenure
 
         hosts = hostlist.text_of([host.node for host in fleet.hosts.values()])
-        fields |= {"engine": launcher.engine.name, "hosts": hosts}  # type: ignore[union-attr]
+        fields |= {"engine": launcher.engine.name, "hosts": hosts, "tolerant": fleet.tolerant}  # type: ignore[union-attr]
+        fields["lease_s"] = fleet.lease_ns / 1e9
+        if launcher.engine.name == "slurm":  # type: ignore[union-attr]
+            for note in no_kill_note():
+                say(note)
         if lock.journal is not None:
             launcher.keep_watch(lock.journal)  # type: ignore[union-attr]
             fields |= {"generation": lock.generation, "tenure_s": tenure.patience_ns(fleet.lease_ns) / 1e9}
@@ -271,22 +272,34 @@ def requeue_note() -> list[str]:
     number = os.environ.get("SLURM_JOB_ID")
     if number is None:
         return []
-    import subprocess
+    from ckpt.controller.hosts.engine import CommandFailed, ask
 
     try:
-        words = ["scontrol", "show", "job", number]
-        shown = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            timeout=_SQUEUE_LIMIT_S,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+        shown = ask(["scontrol", "show", "job", number], _SQUEUE_LIMIT_S)
+    except CommandFailed as error:
         return [f"whether Slurm job {number} may be queued again is not known: {error}"]
     may = "may" if "Requeue=1" in shown else "may not"
     return [f"Slurm job {number} {may} be queued again"]
+
+
+def no_kill_note() -> list[str]:
+    """In an allocation: does it live on when it loses a node?"""
+    number = os.environ.get("SLURM_JOB_ID")
+    if number is None:
+        return []
+    from ckpt.controller.hosts import slurm
+    from ckpt.controller.hosts.engine import CommandFailed, ask
+
+    try:
+        script = ask(["scontrol", "write", "batch_script", number, "-"], _SQUEUE_LIMIT_S)
+    except CommandFailed:
+        return []  # an allocation of salloc has no script, and it cannot be known
+    if slurm.survives_a_node(script, os.environ):
+        return []
+    return [
+        f"the script of Slurm job {number} does not say `#SBATCH --no-kill`: without it, Slurm ends the whole job when it "
+        "loses a node, and no spare helps"
+    ]
 
 
 def end_by_themselves(lock: LockHandle, history: History) -> bool:
@@ -296,34 +309,108 @@ def end_by_themselves(lock: LockHandle, history: History) -> bool:
     return engine.get("generation") == lock.found.generation and "tenure_s" in engine and history.lease_s > 0
 
 
-def wait_for_leases(
-    job: JobDirectory,
-    lock: LockHandle,
-    history: History,
-    say: Callable[[str], None],
-    *,
-    is_known: bool,
-    may_live: bool,
-) -> None:
-    """Wait until no host can have a lease from the controller before this one, which did not end in good order.
-
-    `is_known`: the event log could be read; else the lease is the one that the job was started with. `may_live`: that
-    controller is on another host, and may still renew leases. Call it before this host is recorded as the job's: if this
-    process dies meanwhile, the next one has to wait for the same controller."""
-    from ckpt.controller.hosts.tenure import wait_ns
-
-    lease_s, tenure_s = history.lease_s, 0.0
-    if not is_known and job.options.get("hosts"):
-        lease_s = max(lease_s, float(job.options.get("lease", _LEASE_BY_DEFAULT_S)))
-    if may_live and history.engine is not None:
-        tenure_s = float(history.engine.get("tenure_s", 0.0))
-    if lease_s:
-        wait_s = wait_ns(round(lease_s * 1e9), round(tenure_s * 1e9)) / 1e9
+def wait_for_leases(job: JobDirectory, lock: LockHandle, wait_s: float, say: Callable[[str], None]) -> None:
+    """Wait until no host can have a lease from the controller before this one (`leases_s`). Call it before this host is
+    recorded as the job's: if this process dies meanwhile, the next one has to wait for the same controller."""
+    if wait_s:
         say(
             f"waiting {wait_s:.1f} s: by then the hosts of the controller before this one have ended their ranks"
         )
         job.events.append("waiting-for-leases", s=wait_s, generation=lock.generation)
         time.sleep(wait_s)
+
+
+def leases_s(job: JobDirectory, history: History, *, is_known: bool, may_live: bool) -> float:
+    """How long hosts may have a lease from the controller before this one, which did not end in good order, from now on;
+    0: it had none.
+
+    `is_known`: the event log could be read; else the lease is the one that the job was started with. `may_live`: that
+    controller is on another host, and may still renew leases."""
+    from ckpt.controller.hosts.tenure import wait_ns
+
+    lease_s, tenure_s = history.lease_s, 0.0
+    if not is_known and job.options.get("hosts"):
+        lease_s = max(lease_s, float(job.options.get("lease", _LEASE_BY_DEFAULT_S)))
+    if history.engine is not None and (may_live or history.engine.get("unclaimed")):
+        tenure_s = float(history.engine.get("tenure_s", 0.0))
+    return wait_ns(round(lease_s * 1e9), round(tenure_s * 1e9)) / 1e9 if lease_s else 0.0
+
+
+def prepare(arguments: argparse.Namespace, job: JobDirectory) -> None:
+    """Import what is needed to answer hosts, before the job is taken over: from then on they wait for that."""
+    if are_several(arguments, job):
+        import ckpt.controller.hosts.launcher
+        import ckpt.controller.service.service  # noqa: F401
+
+
+def adopt_or_wait(
+    job: JobDirectory,
+    lock: LockHandle,
+    history: History,
+    arguments: argparse.Namespace,
+    defaults: Mapping[str, Any],
+    wait_s: float,
+    launch: Callable[[], LocalLauncher | HostsLauncher] | None,
+    say: Callable[[str], None],
+) -> tuple[HostsLauncher, Adopted] | None:
+    """The launcher with the ranks that run; None: none of the controller before this one runs any more.
+
+    `wait_s`: so long its hosts may have leases; 0: it had none. `launch`: makes the launcher; None: the user has asked for a
+    line, or the newest one cannot be read, so that the ranks are not gone on with."""
+    if not wait_s:
+        return None
+    if launch is None or not _is_possible(job, lock, history, arguments, defaults):
+        wait_for_leases(job, lock, wait_s, say)
+        return None
+    assert lock.journal is not None
+    say(f"asking the hosts of the controller before this one for their ranks, for {wait_s:.1f} s at most")
+    job.events.append("waiting-for-leases", s=wait_s, generation=lock.generation, adopts=True)
+    from ckpt.controller.hosts.launcher import HostsLauncher
+
+    made = launch()
+    assert isinstance(made, HostsLauncher)
+    is_adopted = False
+    try:
+        found = made.adopt(
+            job,
+            lock.journal,
+            generation=lock.generation,
+            incarnation=history.incarnation,
+            limit_s=wait_s,
+        )
+        is_adopted = not isinstance(found, str)
+    finally:
+        if not is_adopted:
+            made.close()
+    if isinstance(found, str):
+        job.events.append("not-adopted", reason=found)
+        say(f"the ranks that ran are not gone on with: {found}")
+        return None
+    return made, found
+
+
+def _is_possible(
+    job: JobDirectory,
+    lock: LockHandle,
+    history: History,
+    arguments: argparse.Namespace,
+    defaults: Mapping[str, Any],
+) -> bool:
+    """Are hosts, lease and what ranks are told as they were for the controller before this one?"""
+    if lock.journal is None or not are_several(arguments, job) or arguments.chdir is not None:
+        return False
+    from ckpt.controller.hosts import hostlist
+
+    nodes, options = read_options(arguments, job, defaults)
+    engine = history.engine or {}
+    return (
+        end_by_themselves(lock, history)
+        and engine.get("hosts") == hostlist.text_of(nodes)
+        and options["lease"] == history.lease_s
+        and options["on_failure"] == "restart"
+        and engine.get("tolerant") is False
+        and history.outcome is None
+    )
 
 
 def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]) -> None:

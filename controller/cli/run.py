@@ -5,6 +5,8 @@ Two rules on the order of the steps:
   ranks need at the same time. So modules are imported in functions here. `main` has already started a new job's agent.
 - For safety, the job is locked first; then the processes that an earlier controller has left are ended; then ranks start.
 
+This module is long because the start and the restart of a job are one sequence of steps, whose order matters.
+
 Not here: the words of the program (`command`), the work of a controller (`ckpt.controller.service`).
 """
 
@@ -20,6 +22,7 @@ from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
 
 if TYPE_CHECKING:
+    from ckpt.controller.adoption.roster import Adopted
     from ckpt.controller.hosts.launcher import HostsLauncher
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.service.report import Reporter
@@ -173,11 +176,12 @@ def _continue_job(
     *,
     or_start: bool,
 ) -> int:
-    from ckpt.controller.launch.whereabouts import claim, clear, is_away
+    from ckpt.controller.launch.whereabouts import claim, clear, end_late, is_away
     from ckpt.controller.supervision import past
     from ckpt.controller.supervision.history import finished_code
     from ckpt.undo.selection.patterns import is_recorded
 
+    hosts.prepare(arguments, job)
     with job.lock() as lock:
         history, trouble = past.known(job, lock.record)
         code = finished_code(history)
@@ -205,15 +209,26 @@ def _continue_job(
                 history, _ = past.known(job, lock.record)
         if hosts.are_several(arguments, job):
             hosts.read_options(arguments, job, DEFAULTS)  # what cannot be is refused before the wait
+        directory = _directory_of(job, arguments)
+
+        def launch() -> LocalLauncher | HostsLauncher:
+            spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
+            return _launcher(spawned, directory, arguments, job)
+
+        going_on = None
         if lock.found.location is not None:  # the controller before this one did not end in good order
             away = leased and arguments.fenced is None and is_away(job, lock)
-            hosts.wait_for_leases(job, lock, history, reporter.say, is_known=trouble is None, may_live=away)
+            wait_s = hosts.leases_s(job, history, is_known=trouble is None, may_live=away)
+            asks = trouble is None and epoch is None and arguments.fenced is None and not lines.needs_branch
+            going_on = hosts.adopt_or_wait(
+                job, lock, history, arguments, DEFAULTS, wait_s, launch if asks else None, reporter.say
+            )
+            if going_on is None:
+                end_late(job, lock, history)
         claim(job, lock)
-        directory = _directory_of(job, arguments)
-        spawned = _spawn(arguments, directory, job.hash_seed, interpreter)
-        launcher = _launcher(spawned, directory, arguments, job)
+        launcher, adopted = (launch(), None) if going_on is None else going_on
         try:
-            return _drive(job, lock, launcher, arguments, history, lines, new=False)
+            return _drive(job, lock, launcher, arguments, history, lines, new=False, adopted=adopted)
         finally:
             launcher.close()
 
@@ -313,8 +328,9 @@ def _drive(
     lines: Lines,
     *,
     new: bool,
+    adopted: Adopted | None = None,
 ) -> int:
-    """Supervise the job to its end, and make sure that none of its processes is left."""
+    """Supervise the job to its end, and make sure that none of its processes is left. `adopted`: the ranks that run."""
     from ckpt.controller.service.service import Service
 
     location = lock.record.location
@@ -334,6 +350,7 @@ def _drive(
         boot=location.boot,
         generation=lock.generation,
         lines=lines.epochs,
+        **({} if adopted is None else {"adopts": adopted.incarnation}),
     )
     hosts.announce(arguments, job, lock, launcher, reporter.say)
     options = _options(job, arguments, new=new)
@@ -344,7 +361,7 @@ def _drive(
         changed = scripts.changed(job.options.get("script"), _directory_of(job, arguments))
         if changed is not None:
             reporter.say(changed)
-    service = Service(job, lock, launcher, reporter, options, history=history, lines=lines)
+    service = Service(job, lock, launcher, reporter, options, history=history, lines=lines, adopted=adopted)
     code = EXIT_NOT_WRITTEN
     try:
         code = service.run()

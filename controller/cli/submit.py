@@ -147,22 +147,10 @@ def _check_options(words: Sequence[str]) -> None:
 
 def _sbatch(path: str) -> str:
     """Submit the script; returns the number that Slurm gives the job. Raises LaunchFailed."""
-    import subprocess
+    from ckpt.controller.hosts.engine import CommandFailed, ask
 
     try:
-        done = subprocess.run(
-            ["sbatch", "--parsable", path],
-            capture_output=True,
-            text=True,
-            timeout=_SBATCH_LIMIT_S,
-            stdin=subprocess.DEVNULL,
-        )
-    except FileNotFoundError:
-        raise LaunchFailed(
-            f"there is no sbatch here: {path} is written; submit it where Slurm's commands are"
-        ) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LaunchFailed(f"sbatch: {error}; {path} is written") from error
-    if done.returncode:
-        raise LaunchFailed(f"sbatch refuses {path}: {done.stderr.strip()}")
-    return done.stdout.strip().partition(";")[0]
+        return ask(["sbatch", "--parsable", path], _SBATCH_LIMIT_S).strip().partition(";")[0]
+    except CommandFailed as failed:
+        what_next = "submit it where Slurm's commands are" if failed.is_missing else "it was not submitted"
+        raise LaunchFailed(f"{failed}: {path} is written; {what_next}") from failed

@@ -6,6 +6,10 @@ It passes commands on to its fork server, and events of that back; it owns the h
 thread and no socket of a messaging library, since it forks: so these are two processes. The fork server ends with this
 process, and the ranks with it.
 
+While the controller does not answer, this process looks into the job's journal (`ckpt.controller.adoption`), and ranks go on
+as long as nobody has taken the job over and this host was not given up. When another controller has taken it over and has
+written where it is, this process goes over to that one, which goes on with the ranks if all are there.
+
 When the lease is over, all ranks are killed: the controller has given this host up, or can no longer be reached, and starts
 other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys
 nothing until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the
@@ -16,12 +20,14 @@ and it has the job queued again if need be (`orphan`).
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import errno
 import os
 import platform
 import select
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -29,10 +35,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ckpt.controller.adoption.roster import Roster
+from ckpt.controller.adoption.verdict import Verdict
+from ckpt.controller.adoption.watching import Watching
 from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
-from ckpt.controller.hosts.lease import AgentLease
+from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.orphan import VARIABLE, start_the_job_again
 from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
@@ -41,6 +50,7 @@ from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import spawn_agent
+from ckpt.controller.supervision import messages
 from ckpt.store import JobDirectory
 from ckpt.store.disk.privacy import make_runtime_directory
 from ckpt.transport.wires.hubwire import SpokeWire
@@ -50,10 +60,12 @@ __all__ = ["EXIT_LEASE_OVER", "agent"]
 
 EXIT_LEASE_OVER = 70
 _END_PATIENCE_S = 3.0
-_JOIN_LIMIT_LEASES = 10
 _LOOK_NS = 500_000_000
 _LOOK_LIMIT_S = 0.3
 _WRITING_LIMIT_S, _WRITING_LOOK_S = 0.5, 0.02
+_SPOOLED = 1000
+_LOOKS = 20
+"""At most so many looks into the journal in the time of one lease."""
 """While it is away, the agent looks so often whether there is a controller still, and waits so long for the answer."""
 
 
@@ -112,23 +124,33 @@ class _HostAgent:
             log_name=f"output/agent-{arguments.host}.log",
             bound=True,
         )
-        wire = SpokeWire(arguments.index, f"tcp://{arguments.controller}", curve=keys_of(job.key))
-        self.link = Link(
-            wire,
-            job_id=job.job_id,
-            rank=arguments.index,
-            hosts=arguments.hosts,
-            generation=self.generation,
-        )
+        self.job, self.hosts = job, arguments.hosts
         self.controller = arguments.controller
+        self.link = self._dial()
+        self.roster = Roster()
+        self.watching = Watching(job, self.name, self.number, now_ns)
+        self.look_behind: int | None = None  # this record of the journal; None: not at all
+        self.next_journal_ns = 0
+        self.newest = self.generation  # the newest generation that has been found in the journal
+        self.spool: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=_SPOOLED)
         self.pids: dict[int, int] = {}  # of the ranks here
         self.is_away = False
         self.look_ns = 0
         self.began_ns = now_ns()
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
         self.ending: tuple[int, str] | None = None
+        self._join()
+
+    def _dial(self) -> Link:
+        wire = SpokeWire(self.number, f"tcp://{self.controller}", curve=keys_of(self.job.key))
+        return Link(
+            wire, job_id=self.job.job_id, rank=self.number, hosts=self.hosts, generation=self.generation
+        )
+
+    def _join(self) -> None:
         facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
-        self._report({"e": "join", "pid": os.getpid(), "door": self.door.address, **facts})
+        told = {"pid": os.getpid(), "door": self.door.address, "roster": self.roster.told()}
+        self._report({"e": "join", **told, **facts})
 
     def run(self) -> int:
         try:
@@ -162,15 +184,25 @@ class _HostAgent:
                 self._give_way(reason)
         elif self.is_away and now >= self.look_ns and self._controller_has_ended():
             self.ending = (EXIT_LEASE_OVER, "the controller has ended")
-        elif not self.lease.has_begun and now - self.began_ns > _JOIN_LIMIT_LEASES * self.lease.lease_ns:
+        elif not self.lease.has_begun and now - self.began_ns > JOIN_LIMIT_LEASES * self.lease.lease_ns:
             self.ending = (EXIT_LEASE_OVER, "the controller does not answer")
-        elif (number := self.lease.renewal(now)) is not None:
-            self._report({"e": "back" if self.is_away else "renew", "number": number})
+        else:
+            if (number := self.lease.renewal(now)) is not None:
+                self._report({"e": "back" if self.is_away else "renew", "number": number})
+            self._look_into_journal(now)
+
+    def _look_into_journal(self, now: int) -> None:
+        is_due = now >= self.next_journal_ns and self.lease.look_is_due(now)
+        if self.look_behind is not None and not self.is_away and is_due:
+            self.next_journal_ns = now + self.lease.lease_ns // _LOOKS
+            self.watching.begin(self.look_behind, self.generation)
 
     def _give_way(self, reason: str) -> None:
         """End all ranks, and ask for a new lease."""
         self.ranks.close()
         self.pids.clear()
+        self.roster.begin()
+        self.spool.clear()
         self.door.close()  # its port may be needed by others now
         self._say(f"{reason}. All ranks here have ended; asking for a new lease")
         self._report({"e": "ended", "reason": reason})
@@ -200,13 +232,19 @@ class _HostAgent:
             print(f"ckpt agent: {text}", file=sys.stderr, flush=True)
 
     def _sleep(self) -> None:
-        fds = [fd for fd in (self.link.fileno(), self.door.fileno(), self.ranks.fileno()) if fd >= 0]
+        fds = [self.link.fileno(), self.door.fileno(), self.ranks.fileno(), self.watching.fileno()]
+        fds = [fd for fd in fds if fd >= 0]
         due_ns = min(self.lease.deadline_ns(), self.look_ns) if self.is_away else self.lease.deadline_ns()
+        if self.look_behind is not None and self.lease.look_is_due(now_ns()):
+            due_ns = min(due_ns, self.next_journal_ns)
         readable, _, _ = select.select(fds, [], [], max(0.0, (due_ns - now_ns()) / 1e9))
         if self.door.fileno() in readable:
             self.door.open()
 
     def _turn(self) -> None:
+        verdict = self.watching.take()
+        if verdict is not None and verdict.generation >= self.generation and not self.is_away:
+            self._believe(verdict)
         for _, command in self.link.take():
             if self.is_away:
                 self._hear(command)
@@ -215,6 +253,7 @@ class _HostAgent:
         try:
             events = self.ranks.receive()
         except AgentGone as gone:
+            self.roster.lost()
             self._report({"e": "lost", "reason": str(gone)})
             if not gone.started:
                 self.ending = (1, f"the fork server could not be started: {gone}")
@@ -224,6 +263,34 @@ class _HostAgent:
                 self.pids[event["rank"]] = event["pid"]
             elif event["e"] == "died" and self.pids.get(event["rank"]) == event["pid"]:
                 del self.pids[event["rank"]]
+            self.roster.heard(event)
+            if event["e"] == "packet" and event["packet"]["m"] == "event":
+                self.spool.append((now_ns(), event))
+            self._report(event)
+
+    def _believe(self, verdict: Verdict) -> None:
+        """Do what follows from a look into the journal."""
+        if verdict.what == "alone":
+            self.lease.looked(verdict.began_ns)
+            return
+        if verdict.generation > self.newest:
+            self.newest = verdict.generation
+            self.lease.taken_over(verdict.began_ns)
+        if verdict.what == "taken over" and verdict.contact and verdict.generation > self.generation:
+            self._say(f"generation {verdict.generation} has taken the job over: going over to it")
+            self._go_over(verdict)
+
+    def _go_over(self, verdict: Verdict) -> None:
+        """Nothing that the controller before has sent is heard any more: connections have their controller's generation."""
+        self.link.close()
+        self.generation, self.controller = verdict.generation, verdict.contact
+        self.lease = self.lease.handed_on(now_ns())
+        self.began_ns = now_ns()
+        self.link = self._dial()
+        self.ranks.send(messages.alone())  # the round of the controller before is none
+        self.ranks.signal(signal.SIGCONT)  # it may have stopped them
+        self._join()
+        for _, event in self.spool:
             self._report(event)
 
     def _hear(self, command: dict[str, Any]) -> None:
@@ -240,6 +307,11 @@ class _HostAgent:
         match command.get("a"):
             case "renewed":
                 self.lease.answered(int(command["number"]))
+                self._may_look_behind(command.get("journal"))
+                while self.spool and self.spool[0][0] < self.lease.heard_ns:
+                    self.spool.popleft()
+            case "journal":
+                self._may_look_behind(command["number"])
             case "knock":
                 threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
             case "examine":
@@ -256,9 +328,11 @@ class _HostAgent:
                     }
                     for spec in command["specs"]
                 ]
+                self.roster.begin()
                 with contextlib.suppress(LaunchFailed):  # `receive` says so
                     self.ranks.start(specs)
             case "send":
+                self.roster.sent(command["packet"])
                 self.ranks.send(command["packet"], command["ranks"])
             case "signal":
                 self.ranks.signal(command["signal"], command["ranks"], caught=command["caught"])
@@ -268,6 +342,12 @@ class _HostAgent:
                 self.ranks.fence(int(command["incarnation"]))
             case "end":
                 self.ending = (0, str(command.get("reason", "told to end")))
+
+    def _may_look_behind(self, number: int | None) -> None:
+        """The controller knows of all that is in the journal up to this record. In a job of `ckpt submit` nobody looks: the
+        job is queued again, and so all that runs of it ends."""
+        if number is not None and VARIABLE not in os.environ:
+            self.look_behind = number
 
     def _knock(self, doors: dict[str, str]) -> None:
         """In a thread: the lease is to be renewed meanwhile."""

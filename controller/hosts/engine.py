@@ -25,13 +25,45 @@ from collections.abc import Callable, Mapping, Sequence
 from ckpt.controller.errors import LaunchFailed, UsageError
 from ckpt.store.disk.privacy import open_regular
 
-__all__ = ["AGENT", "Engine", "Started"]
+__all__ = ["AGENT", "CommandFailed", "Engine", "Started", "ask"]
 
 AGENT = "{agent}"
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 {host} {agent}"
 _SHELLS = ("ssh", "rsh")
 _TAIL_BYTES = 1500
 _TERM_PATIENCE_S = 3.0
+
+
+class CommandFailed(LaunchFailed):
+    """A command of the engine's own has failed. `is_missing`: there is no such command here."""
+
+    def __init__(self, reason: str, *, is_missing: bool = False) -> None:
+        super().__init__(reason)
+        self.is_missing = is_missing
+
+
+def ask(words: Sequence[str], limit_s: float) -> str:
+    """What this command of the engine's (`squeue`, `scontrol`, `sbatch`, …) prints. Raises CommandFailed: it cannot be
+    started, refuses, or has not ended within `limit_s`."""
+    try:
+        done = subprocess.run(
+            list(words),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError:
+        raise CommandFailed(f"there is no {words[0]} here", is_missing=True) from None
+    except subprocess.TimeoutExpired:
+        raise CommandFailed(f"{words[0]} has not answered within {limit_s:g} s") from None
+    except OSError as error:
+        raise CommandFailed(f"{words[0]}: {error}") from error
+    if done.returncode:
+        raise CommandFailed(f"{words[0]} refuses: {done.stderr.strip() or f'exit code {done.returncode}'}")
+    return done.stdout
 
 
 class Started:

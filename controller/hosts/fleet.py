@@ -10,10 +10,16 @@
 
 Rules
 - A lost host's renewals are not answered any more: so its agent kills its ranks, however long it lives.
-- `AllFenced` comes when each joined host has reported its ranks as reaped, and each lost host is fenced.
+- `Fenced` comes when each joined host has reported its ranks as reaped, and each lost host is fenced.
 - What the engine says (its command has ended) is a hint to stop waiting for the host, never a proof that its ranks are gone.
 - A host that is fenced takes no further part, unless it comes back: its agent has found its lease over, has ended all its
   processes, and asks for a new lease. So it has no ranks. Who was left out does not come back.
+- Where agents look into the journal (`records`), a host that is lost, or silent for half of its lease, is written down there
+  first (`Record`), as a host whose ranks may not go on. Its lease does not count as over before that is done, and half a
+  lease more; or, if the disk refuses, when agents look no more. A renewal that comes meanwhile settles the matter; the next
+  silence has a record of its own.
+- Where all hosts are lost, and their ranks are to be started again, those that may come back are waited for, for as long as
+  agents ask for a new lease (`returns`): then `Fenced` comes with the first of them.
 - A host without ranks is lost without harm: nothing is started elsewhere (`Gone`).
 - Where the program handles failures itself (`tolerant`), a lost host is no reason to start ranks elsewhere (`Gone`): its
   ranks are dead when it is fenced (`Dead`), and not before.
@@ -26,11 +32,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ckpt.controller.hosts.lease import over_ns
+from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, alone_ns, look_ns, over_ns
+from ckpt.controller.supervision.events import Fenced
 from ckpt.controller.supervision.plan import Node
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["AllFenced", "Answer", "Dead", "Fleet", "Gone", "Note", "TellEnd", "TellFence"]
+__all__ = ["Answer", "Dead", "Fleet", "Gone", "Note", "Record", "TellEnd", "TellFence"]
 
 State = Literal["starting", "joined", "lost", "fenced", "failed"]
 
@@ -77,10 +84,12 @@ class Dead:
 
 
 @dataclass(frozen=True)
-class AllFenced:
-    """No rank of this incarnation runs on any host."""
+class Record:
+    """Write into the journal that ranks of these hosts may not go on; answer with `recorded` or `not_recorded`.
 
-    incarnation: int
+    `silences`: the number of the silence of each."""
+
+    silences: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -91,18 +100,22 @@ class Note:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-Effect = Answer | TellFence | TellEnd | Gone | Dead | AllFenced | Note
+Effect = Answer | TellFence | TellEnd | Gone | Dead | Fenced | Record | Note
 
 
 @dataclass
 class Host:
-    """One host. `came_ns`: when its last renewal that was answered came."""
+    """One host. `came_ns`: when its last renewal that was answered came. `silence`: the number of its present silence, 0: of
+    none, of which a record is being written, or has been, at `recorded_ns`."""
 
     node: Node
     state: State = "starting"
     came_ns: int = 0
     lost_ns: int = 0
     reason: str = ""
+    engine_is_gone: bool = False  # its agent has ended, as far as one can know
+    silence: int = 0
+    recorded_ns: int | None = None
     is_left_out: bool = False
     ranks: dict[int, int] = field(default_factory=dict)
     """Those that were started there last and have not ended, as far as it has reported, and their incarnations."""
@@ -112,7 +125,14 @@ class Fleet:
     """All hosts of one controller. All times are of the controller's clock."""
 
     def __init__(self, nodes: Sequence[Node], *, lease_ns: int, tolerant: bool = False) -> None:
-        """`tolerant`: dead ranks are not started again, the others go on (`--on-failure continue`)."""
+        """`tolerant`: dead ranks are not started again, the others go on (`--on-failure continue`). Set `records` when
+        agents look into the journal, `returns` when those that are away ask for a new lease."""
+        self.records = False
+        self.returns = False
+        self.now_ns = 0
+        self.has_to_restart = False
+        self.waits = False
+        self.silences = 0
         self.lease_ns = lease_ns
         self.tolerant = tolerant
         self.hosts = {index: Host(node) for index, node in enumerate(nodes, 1)}
@@ -136,6 +156,11 @@ class Fleet:
         fields = {"host": host.node.name, "slots": host.node.slots, "lease_s": self.lease_ns / 1e9}
         return [Answer(index, 0), Note("host-joined", fields)]
 
+    def may_return(self) -> bool:
+        """May hosts that were lost come back now? Not while ranks are to be started elsewhere, or else it would depend on
+        chance where."""
+        return self.waits or not self.has_to_restart
+
     def back(self, index: int, number: int, now_ns: int) -> list[Effect]:
         """The agent of a host that was lost has ended all its processes, and asks for a new lease with renewal `number`. It
         asks until it has heard the answer: what comes after the first time is a renewal."""
@@ -148,6 +173,7 @@ class Fleet:
             return []
         away_ms = round((now_ns - host.lost_ns) / 1e6, 3)
         host.state, host.came_ns, host.reason = "joined", now_ns, ""
+        host.silence, host.recorded_ns = 0, None
         fields = {"host": host.node.name, "slots": host.node.slots, "ms": away_ms}
         return [Answer(index, number), Note("host-back", fields)]
 
@@ -161,6 +187,7 @@ class Fleet:
 
     def start(self, ranks: Mapping[int, Mapping[int, int]]) -> None:
         """Ranks are started: by host, their numbers with their incarnations. No others are left."""
+        self.has_to_restart = False
         for index, host in self.hosts.items():
             host.ranks = dict(ranks.get(index, {}))
 
@@ -174,12 +201,13 @@ class Fleet:
         host = self.hosts[index]
         if host.state != "joined":
             return []
-        host.came_ns = now_ns
+        host.came_ns, host.silence, host.recorded_ns = now_ns, 0, None
         return [Answer(index, number)]
 
     def engine_ended(self, index: int, reason: str, now_ns: int) -> list[Effect]:
         """The command that the engine ran for this host has ended."""
         host = self.hosts[index]
+        host.engine_is_gone = True
         if host.state == "starting":
             return self.failed(index, reason)
         return self._lose(index, reason, now_ns) if host.state == "joined" else []
@@ -211,8 +239,10 @@ class Fleet:
         effects = self._lose(index, reason, now_ns) if host.state == "joined" else []
         return effects + self._prove(index, "reaped", now_ns)
 
-    def fence(self, incarnation: int) -> list[Effect]:
-        """Make sure that no rank up to this incarnation runs."""
+    def fence(self, incarnation: int, final: bool = False) -> list[Effect]:
+        """Make sure that no rank up to this incarnation runs. `final`: no others are to be started."""
+        if final:
+            self.has_to_restart = False
         self.fencing = incarnation
         self.waiting = {index for index, host in self.hosts.items() if host.state == "joined"}
         told: list[Effect] = [TellFence(index, incarnation) for index in sorted(self.waiting)]
@@ -226,23 +256,59 @@ class Fleet:
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Time has passed."""
-        effects: list[Effect] = []
+        self.now_ns = now_ns
+        effects: list[Effect] = self._check_fenced() if self.waits else []
+        silences: dict[int, int] = {}
         for index, host in self.hosts.items():
-            if host.state in ("joined", "lost") and now_ns >= over_ns(host.came_ns, self.lease_ns):
+            if host.state in ("joined", "lost") and now_ns >= self._over_ns(host):
                 if host.state == "joined":
                     silent_s = round((now_ns - host.came_ns) / 1e9, 1)
                     effects += self._lose(index, f"nothing was heard of it for {silent_s} s", now_ns)
                 effects += self._prove(index, "lease", now_ns)
-        return effects
+            elif self._is_to_be_recorded(host, now_ns):
+                self.silences += 1
+                silences[index] = host.silence = self.silences
+        return [*effects, *([Record(silences)] if silences else [])]
+
+    def _is_to_be_recorded(self, host: Host, now_ns: int) -> bool:
+        if not self.records or host.silence:
+            return False
+        is_silent = host.state == "joined" and now_ns >= host.came_ns + look_ns(self.lease_ns)
+        return is_silent or host.state == "lost"
+
+    def _over_ns(self, host: Host) -> int:
+        """When its lease is over, if nothing more is heard of it or written down."""
+        if not self.records:
+            return over_ns(host.came_ns, self.lease_ns)
+        if host.recorded_ns is None:
+            return alone_ns(host.came_ns, self.lease_ns)
+        return over_ns(host.came_ns, self.lease_ns, host.recorded_ns)
+
+    def recorded(self, silences: Mapping[int, int], now_ns: int) -> None:
+        """These silences are in the journal."""
+        for index, silence in silences.items():
+            if self.hosts[index].silence == silence:
+                self.hosts[index].recorded_ns = now_ns
+
+    def not_recorded(self, silences: Mapping[int, int]) -> None:
+        """These silences could not be written: the next `tick` asks for it again."""
+        for index, silence in silences.items():
+            if self.hosts[index].silence == silence:
+                self.hosts[index].silence = 0
 
     def deadline_ns(self) -> int | None:
         """When `tick` is due next."""
-        times = [
-            over_ns(host.came_ns, self.lease_ns)
-            for host in self.hosts.values()
-            if host.state in ("joined", "lost")
-        ]
-        return min(times, default=None)
+        found = [self._over_ns(host) for host in self.hosts.values() if host.state in ("joined", "lost")]
+        return min(found, default=None)
+
+    def give_up(self, reason: str, now_ns: int) -> list[Effect]:
+        """The ranks that run are not gone on with: all hosts end them, and their agents."""
+        effects: list[Effect] = []
+        for index, host in self.hosts.items():
+            if host.state == "joined":
+                host.is_left_out = True
+                effects += [TellEnd(index, reason), *self._lose(index, reason, now_ns)]
+        return effects
 
     def _lose(self, index: int, reason: str, now_ns: int) -> list[Effect]:
         host = self.hosts[index]
@@ -252,11 +318,12 @@ class Fleet:
         note = Note("host-lost", {"host": name, "reason": reason})
         if self.tolerant or not host.ranks:
             return [note]
+        self.has_to_restart = True
         return [note, Gone(f"host {name} is lost: {reason}")]
 
     def _prove(self, index: int, proof: str, now_ns: int) -> list[Effect]:
         host = self.hosts[index]
-        host.state = "fenced"
+        host.state, self.now_ns = "fenced", now_ns
         took_ms = round((now_ns - host.lost_ns) / 1e6, 3)
         note = Note("host-fenced", {"host": host.node.name, "proof": proof, "ms": took_ms})
         dead: list[Effect] = []
@@ -268,5 +335,22 @@ class Fleet:
     def _check_fenced(self) -> list[Effect]:
         if self.fencing is None or self.waiting or any(host.state == "lost" for host in self.hosts.values()):
             return []
-        incarnation, self.fencing = self.fencing, None
-        return [AllFenced(incarnation)]
+        limit_ns = self._return_limit_ns()
+        if limit_ns is not None and self.now_ns < limit_ns:
+            if self.waits:
+                return []
+            self.waits = True
+            return [Note("waiting-for-hosts", {"s": round((limit_ns - self.now_ns) / 1e9, 1)})]
+        incarnation, self.fencing, self.waits = self.fencing, None, False
+        return [Fenced(incarnation)]
+
+    def _return_limit_ns(self) -> int | None:
+        """All hosts are lost: how long those are waited for that may come back; None: not at all."""
+        if not self.returns or not self.has_to_restart or self.nodes():
+            return None
+        came = [
+            host.came_ns
+            for host in self.hosts.values()
+            if host.state == "fenced" and not host.is_left_out and not host.engine_is_gone
+        ]
+        return max(came) + (1 + JOIN_LIMIT_LEASES) * self.lease_ns if came else None

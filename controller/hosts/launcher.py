@@ -5,7 +5,8 @@ for the interface, and `agent.py` for the other end.
 
 Renewals of leases are answered in the helper thread of the connection: a disk that holds the controller up for longer than a
 lease must not cost the job its hosts. Another thread looks into the journal whether this is the job's controller still
-(`tenure.py`).
+(`tenure.py`). Where there is a journal, agents without a controller look into it, so what they need to know is written there
+by this module: that a host was given up, and where a controller is that takes the job over (`adopt`).
 
 This module is long because it joins engine, connection, clock and journal to what the service sees as one launcher.
 """
@@ -20,15 +21,28 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from ckpt.controller.adoption.roster import Adopted, adoptable
 from ckpt.controller.errors import LaunchFailed, NoHostLeft
 from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.engine import Engine, Started
-from ckpt.controller.hosts.fleet import AllFenced, Answer, Dead, Effect, Fleet, Gone, Note, TellEnd, TellFence
+from ckpt.controller.hosts.fleet import (
+    Answer,
+    Dead,
+    Effect,
+    Fleet,
+    Gone,
+    Note,
+    Record,
+    TellEnd,
+    TellFence,
+)
 from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
 from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
+from ckpt.controller.supervision.events import Fenced
 from ckpt.controller.supervision.plan import Node
 from ckpt.store import JobDirectory, LockLost, StoreError
 from ckpt.store.job.journal_files import Journal
@@ -70,6 +84,7 @@ class HostsLauncher:
         """`limit_s`: so long an agent has to dial in. `spawned`: names interpreter, hash seed and entry; it is not used.
         `tolerant`: ranks of a lost host are not started again; events ``died`` with "lost" say that they are gone."""
         self.fleet = Fleet(nodes, lease_ns=lease_ns, tolerant=tolerant)
+        self.fleet.returns = ORPHAN not in os.environ
         self.engine = engine
         self.interface, self.ports = interface, ports
         self.limit_s = limit_s
@@ -92,6 +107,11 @@ class HostsLauncher:
         self._version = ""
         self.examined: dict[int, tuple[dict[str, Any], float]] = {}
         """By host: its facts, and when they came (`ckpt doctor`)."""
+        self._journal: Journal | None = None
+        self._incarnation = 0
+        self._rosters: dict[int, dict[str, Any]] = {}  # of the ranks with which hosts have dialled in
+        self._is_adopting = self._gives_up = False
+        self._is_refused = False  # the journal could not be written
         self._tenure: Tenure | None = None
         self._tenure_is_over = False
         self._lost: LockLost | None = None
@@ -101,22 +121,10 @@ class HostsLauncher:
 
     def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
         """Start an agent on each host, and wait until enough of them have dialled in. Raises LaunchFailed, UsageError."""
+        if self._link is not None:
+            return  # `adopt` was successful
         job = JobDirectory.open(job_dir)
-        self._version = job.python
-        address = own_address(self.interface)
-        try:
-            listen = f"{address if self.interface else '0.0.0.0'}:{self.ports or '*'}"
-            wire = HubWire(f"tcp://{listen}", curve=keys_of(job.key))
-        except AddressError as error:
-            raise LaunchFailed(str(error)) from error
-        port = wire.address.rpartition(":")[2]
-        hosts = len(self.fleet.hosts)
-        self._link = Link(wire, job_id=job.job_id, rank=0, hosts=hosts, generation=generation)
-        self._link.on_renewal = self._renewal
-        self._link.port.attentive_ns = _ATTENTIVE_NS
-        fd = self._link.fileno()
-        self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
-        self._epoll.register(fd, select.EPOLLIN)
+        port, hosts = self._listen(job, generation), len(self.fleet.hosts)
         common = [*("--job", job.path, "--job-id", job.job_id), *("--hosts", str(hosts))]
         common += [*("--generation", str(generation)), *("--lease", str(self.fleet.lease_ns / 1e9))]
         common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
@@ -124,6 +132,71 @@ class HostsLauncher:
         common += ["--ports", self.ports] if self.ports else []
         self._start_agents(common, port, os.path.join(job.path, "output"))
         self._await_hosts(job.size)
+
+    def adopt(
+        self, job: JobDirectory, journal: Journal, *, generation: int, incarnation: int, limit_s: float
+    ) -> Adopted | str:
+        """Go on with the ranks of the controller before this one, if all are there; waits for their agents for `limit_s` at
+        most. Returns the ranks; or why not: then none of them runs any more, if `limit_s` is long enough for leases that
+        this controller has not given. `incarnation`: the last one that was started, as far as is known.
+
+        Raises LockLost, StorageFailed, LaunchFailed, UsageError."""
+        self._is_adopting = True
+        port = self._listen(job, generation)
+        self.keep_watch(journal)
+        names = [host.node.name for host in self.fleet.hosts.values()]
+        journal.record_contact(" ".join(f"{own_address(self.interface, name)}:{port}" for name in names))
+        deadline = time.monotonic() + limit_s
+        found: Adopted | str | None = None
+        while found is None and time.monotonic() < deadline:
+            self._look_or_leave()
+            rosters = {self.fleet.hosts[i].node.name: each for i, each in self._rosters.items()}
+            found = adoptable(job.size, rosters, incarnation)
+            time.sleep(_POLL_S)
+        self._is_adopting = False
+        if isinstance(found, Adopted):
+            ranks: dict[int, dict[int, int]] = {index: {} for index in self.fleet.hosts}
+            for rank, facts in found.ranks.items():
+                ranks[self.fleet.index_of(facts.host)][rank] = found.incarnation
+            self._incarnation = found.incarnation
+            self.fleet.start(ranks)
+            if all(self.fleet.hosts[index].state == "joined" for index, its in ranks.items() if its):
+                return found
+        reason = found if isinstance(found, str) else f"not all ranks have answered within {limit_s:g} s"
+        self._gives_up = True
+        self._ask(self.fleet.give_up, f"its ranks are not gone on with: {reason}", now_ns())
+        while not self._has_nothing_left(is_over=time.monotonic() >= deadline):
+            self._look_or_leave()
+            time.sleep(_POLL_S)
+        return reason
+
+    def _has_nothing_left(self, *, is_over: bool) -> bool:
+        """Do no ranks run on any host? `is_over`: those that have not dialled in have ended theirs."""
+        states = {host.state for host in self.fleet.hosts.values()}
+        return states <= ({"fenced", "starting", "failed"} if is_over else {"fenced"})
+
+    def _look_or_leave(self) -> None:
+        self._look()
+        if self._lost is not None:
+            raise self._lost
+
+    def _listen(self, job: JobDirectory, generation: int) -> str:
+        """Open the port at which agents dial in; returns its number."""
+        self._version = job.python
+        address = own_address(self.interface)
+        try:
+            listen = f"{address if self.interface else '0.0.0.0'}:{self.ports or '*'}"
+            wire = HubWire(f"tcp://{listen}", curve=keys_of(job.key))
+        except AddressError as error:
+            raise LaunchFailed(str(error)) from error
+        hosts = len(self.fleet.hosts)
+        self._link = Link(wire, job_id=job.job_id, rank=0, hosts=hosts, generation=generation)
+        self._link.on_renewal = self._renewal
+        self._link.port.attentive_ns = _ATTENTIVE_NS
+        fd = self._link.fileno()
+        self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
+        self._epoll.register(fd, select.EPOLLIN)
+        return wire.address.rpartition(":")[2]
 
     def _start_agents(self, common: Sequence[str], port: str, directory: str) -> None:
         """`common`: the options of all agents; `port`: of this process."""
@@ -206,9 +279,17 @@ class HostsLauncher:
         )
 
     def keep_watch(self, journal: Journal) -> None:
-        """From now on look into the journal, and renew leases only as `Tenure` allows. Raises LockLost, StorageFailed."""
+        """From now on look into the journal, and renew leases only as `Tenure` allows; agents may look there, too. Raises
+        LockLost, StorageFailed."""
+        if self._journal is not None:
+            return
         began_ns = now_ns()
         journal.check()
+        assert self._link is not None
+        with self._link.port.lock:
+            self.fleet.records = True  # before an agent may look
+            self._journal = journal
+        self._tell(self._joined(), {"a": "journal", "number": journal.position.number})
         self._tenure = Tenure(patience_ns(self.fleet.lease_ns), began_ns)
         threading.Thread(
             target=self._look_on, args=(journal, self._tenure), name="ckpt-journal", daemon=True
@@ -247,6 +328,7 @@ class HostsLauncher:
         parts: dict[int, list[dict[str, Any]]] = {}
         for spec in specs:
             parts.setdefault(self.fleet.index_of(spec["host"]), []).append(spec)
+        self._incarnation = max((spec["incarnation"] for spec in specs), default=0)
         self.fleet.start(
             {index: {spec["rank"]: spec["incarnation"] for spec in part} for index, part in parts.items()}
         )
@@ -265,8 +347,8 @@ class HostsLauncher:
         self._tell(self._joined(), {"a": "look", "silent": list(silent)})
         return True
 
-    def fence(self, incarnation: int) -> None:
-        self._ask(self.fleet.fence, incarnation)
+    def fence(self, incarnation: int, *, final: bool = False) -> None:
+        self._ask(self.fleet.fence, incarnation, final)
         self._wake()
 
     def survey(self, number: int, limit_s: float, lost: Collection[str]) -> dict[str, list[str]]:
@@ -334,7 +416,7 @@ class HostsLauncher:
         if self._tenure_is_over:
             self._tenure_is_over = False
             self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
-        if self._returning and (self._tenure is None or self._tenure.may_answer(now_ns())):
+        if self._returning and self.fleet.may_return() and self._may_answer():
             returning, self._returning = self._returning, {}
             for index, number in returning.items():
                 self._ended.discard(index)
@@ -345,12 +427,18 @@ class HostsLauncher:
         """One command for all hosts has ended: which agents that has ended, their leases say."""
         if started not in self._noted:
             self._noted.append(started)
+            for host in self.fleet.hosts.values():
+                host.engine_is_gone = True
             self._do([Note("engine-ended", {"reason": how})])
 
     def _packet(self, index: int, packet: dict[str, Any]) -> None:
         match packet.get("e"):
             case "join":
                 problem = self._unfit(packet)
+                if self._gives_up or (packet["roster"]["ranks"] and not self._is_adopting):
+                    self._tell([index], {"a": "end", "reason": "its ranks are not gone on with"})
+                    return
+                self._rosters[index] = packet["roster"]
                 if self.fleet.hosts[index].state == "failed":
                     self._tell([index], {"a": "end", "reason": "it has dialled in too late"})
                 elif problem is None:
@@ -397,11 +485,39 @@ class HostsLauncher:
             return f"it has Python {packet.get('python')}, the job runs under {self._version}"
         return None
 
-    def _renewal(self, index: int, number: int) -> bool:
-        if self._tenure is not None and not self._tenure.may_answer(now_ns()):
+    def _may_answer(self) -> bool:
+        return self._tenure is None or self._tenure.may_answer(now_ns())
+
+    def _renewal(self, index: int, number: int) -> dict[str, Any] | None:
+        if not self._may_answer():
             self._tenure_is_over = True
-            return False
-        return bool(self.fleet.renewed(index, number, now_ns()))
+            return None
+        return self._renewed(number) if self.fleet.renewed(index, number, now_ns()) else None
+
+    def _renewed(self, number: int) -> dict[str, Any]:
+        """The answer to a renewal. `journal`: what the host is to know is written behind this record."""
+        journal = {} if self._journal is None else {"journal": self._journal.position.number}
+        return {"a": "renewed", "number": number, **journal}
+
+    def _record(self, silences: dict[int, int]) -> None:
+        """Write down that ranks of these hosts may not go on. A disk that refuses is asked again."""
+        assert self._link is not None and self._journal is not None
+        names = [self.fleet.hosts[index].node.name for index in silences]
+        try:
+            self._journal.record_restart(self._incarnation, names)
+        except LockLost as lost:
+            self._lost = lost
+            self._wake()
+        except StoreError as error:
+            with self._link.port.lock:
+                self.fleet.not_recorded(silences)
+            if not self._is_refused:
+                self._do([Note("restart-not-recorded", {"hosts": names, "reason": str(error)})])
+            self._is_refused = True
+        else:
+            self._is_refused = False
+            with self._link.port.lock:
+                self.fleet.recorded(silences, now_ns())
 
     def _ask(self, method: Callable[..., list[Effect]], *arguments: Any) -> None:
         """Call a method of the fleet, under the port's lock: the helper thread tells it of renewals."""
@@ -414,7 +530,9 @@ class HostsLauncher:
         for effect in effects:
             match effect:
                 case Answer(host=index, number=number):
-                    self._tell([index], {"a": "renewed", "number": number})
+                    self._tell([index], self._renewed(number))
+                case Record(silences=silences):
+                    self._record(silences)
                 case TellFence(host=index, incarnation=incarnation):
                     self._tell([index], {"a": "fence", "incarnation": incarnation})
                 case TellEnd(host=index, reason=reason):
@@ -430,7 +548,7 @@ class HostsLauncher:
                     }
                     for rank, incarnation in ranks:
                         self._events.append({"e": "died", "rank": rank, "incarnation": incarnation, **how})
-                case AllFenced(incarnation=incarnation):
+                case Fenced(incarnation=incarnation):
                     self._events.append({"e": "fenced", "incarnation": incarnation})
                 case Note(event=name, fields=fields):
                     self._events.append({"e": "note", "event": name, "fields": fields})
@@ -440,15 +558,18 @@ class HostsLauncher:
     def close(self) -> None:
         self._watch.set()
         link = self._link
-        if link is not None:
+        started_here = dict(self._started)
+        if link is not None and self._is_superseded():
+            started_here.clear()  # the next controller goes on with the ranks, or ends them
+        elif link is not None:
             joined = self._joined()
             self._tell(joined, {"a": "end", "reason": "the job has ended"})
             deadline = time.monotonic() + _END_PATIENCE_S
             while time.monotonic() < deadline and not self._ended.issuperset(joined):
                 self._look()
                 time.sleep(_POLL_S)
-        for started in dict.fromkeys(self._started.values()):
-            its = [index for index, each in self._started.items() if each is started]
+        for started in dict.fromkeys(started_here.values()):
+            its = [index for index, each in started_here.items() if each is started]
             started.stop(0.0 if self._ended.isdisjoint(its) else 2.0)
         for index in self._started:
             self._close_pidfd(index)
@@ -458,6 +579,16 @@ class HostsLauncher:
             link.close()
         if not self._epoll.closed:
             self._epoll.close()
+
+    def _is_superseded(self) -> bool:
+        if self._journal is not None and self._lost is None:
+            try:
+                self._journal.check()
+            except LockLost as lost:
+                self._lost = lost
+            except StoreError:
+                return False
+        return self._lost is not None
 
     def _close_pidfd(self, index: int) -> None:
         fd = self._pidfds.pop(index, None)

@@ -40,8 +40,8 @@ class Link:
         config = EndpointConfig(job=int(job_id, 16), rank=rank, size=hosts + 1, incarnation=generation)
         self.port = Port(config, wire)
         self.received: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
-        self.on_renewal: Callable[[int, int], bool] | None = None
-        """Called in the helper thread, under the port's lock, with the sender and number of a renewal; True: answer it."""
+        self.on_renewal: Callable[[int, int], dict[str, Any] | None] | None = None
+        """Called in the helper thread, under the port's lock, with sender and number of a renewal; returns the answer."""
         self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
         self.port.on_messages = self._on_messages
@@ -63,9 +63,8 @@ class Link:
             except MalformedPacket:
                 continue
             if packet.get("e") == "renew" and self.on_renewal is not None:
-                number = int(packet["number"])
-                if self.on_renewal(source, number):
-                    self.port.send(source, messages.encode({"a": "renewed", "number": number}))
+                if (answer := self.on_renewal(source, int(packet["number"]))) is not None:
+                    self.port.send(source, messages.encode(answer))
                 continue
             self.received.append((source, packet))
         os.eventfd_write(self._event_fd, 1)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-import subprocess
 import time
 from collections.abc import Mapping
 
 from ckpt.controller.errors import UsageError
+from ckpt.controller.hosts.engine import CommandFailed, ask
 from ckpt.controller.hosts.slurm import hosts_of
 
 __all__ = ["VARIABLE", "has_lost_its_script", "start_the_job_again"]
@@ -53,13 +53,7 @@ def start_the_job_again(environment: Mapping[str, str]) -> None:
 
 
 def _output(words: list[str]) -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            timeout=_COMMAND_LIMIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        ).stdout
+    """ "" where nothing can be known now: it is asked again."""
+    with contextlib.suppress(CommandFailed):
+        return ask(words, _COMMAND_LIMIT_S)
     return ""

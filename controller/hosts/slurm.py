@@ -22,7 +22,7 @@ from ckpt.controller.errors import UsageError
 from ckpt.controller.supervision.plan import Node
 from ckpt.transport.records import dataclass
 
-__all__ = ["NAMING", "Allocation", "allocation_of", "hosts_of", "node_count", "step_words"]
+__all__ = ["NAMING", "Allocation", "allocation_of", "hosts_of", "node_count", "step_words", "survives_a_node"]
 
 NAMING = "SLURMD_NODENAME"
 """The environment variable of a task with the name of its node, as Slurm knows it."""
@@ -71,6 +71,16 @@ def allocation_of(environment: Mapping[str, str], present: Sequence[str] | None 
         if present is None or name in present
     ]
     return Allocation(job, nodes)
+
+
+def survives_a_node(script: str, environment: Mapping[str, str]) -> bool:
+    """Was the job submitted with --no-kill, so that it lives on without a node? `script`: its batch script; `environment`:
+    of the job, which has what the user has set for sbatch. What was given on a command line cannot be seen."""
+    lines = [line.split("#", 2)[1] for line in script.splitlines() if line.startswith("#SBATCH")]
+    given = {word for line in lines for word in line.split()[1:]}
+    return bool(
+        given & {"--no-kill", "-k"} or "SBATCH_NO_KILL" in environment or "SALLOC_NO_KILL" in environment
+    )
 
 
 def step_words(allocation: Allocation, agent: str) -> list[str]:

@@ -2,8 +2,9 @@
 
 A controller on another host that takes the job over cannot know whether the one before it lives: it may be cut off from the
 new one, and not from its agents. So a controller looks into the journal all the time, and a renewal is answered only if the
-last look that has found no takeover *began* less than the patience ago. The other side of it: patience plus lease (and a
-margin for clocks and kills) after a takeover is written no rank of the former controller runs, whatever has become of it.
+last look that has found no takeover *began* less than the patience ago. The other side of it: patience plus lease, and the
+time that agents are left to reach the new one (and a margin for clocks and kills) after a takeover is written no rank of the
+former controller runs, whatever has become of it, unless the new one has answered its agent.
 
     look that finds no takeover ──▶ tenure until its beginning + patience      look that finds one ──▶ this controller ends
 
@@ -15,7 +16,7 @@ Not here: the look itself (`ckpt.store.job.journal_files`), leases (`lease.py`).
 
 from __future__ import annotations
 
-from ckpt.controller.hosts.lease import margin_ns
+from ckpt.controller.hosts.lease import look_ns, margin_ns
 
 __all__ = ["Tenure", "patience_ns", "wait_ns"]
 
@@ -30,7 +31,7 @@ def patience_ns(lease_ns: int) -> int:
 def wait_ns(lease_ns: int, patience: int) -> int:
     """So long after its takeover is written a new controller waits for the hosts of the one before. `patience`: of that
     one; 0: it is known to be dead."""
-    longest = lease_ns + patience
+    longest = lease_ns + look_ns(lease_ns) + patience
     return longest + margin_ns(longest)
 
 

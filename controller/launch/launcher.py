@@ -45,8 +45,9 @@ class Launcher(Protocol):
         dicts "states" (a letter as in proc(5), or None) and "stacks" by rank. False: all ranks are here: look yourself."""
         ...
 
-    def fence(self, incarnation: int) -> None:
-        """Kill and reap all ranks up to this incarnation, and their processes; an event ``fenced`` says when it is done."""
+    def fence(self, incarnation: int, *, final: bool = False) -> None:
+        """Kill and reap all ranks up to this incarnation, and their processes; an event ``fenced`` says when it is done.
+        `final`: no others are started after that."""
         ...
 
     def receive(self) -> list[dict[str, Any]]:

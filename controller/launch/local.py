@@ -118,7 +118,7 @@ class LocalLauncher:
     def look(self, silent: Sequence[int]) -> bool:
         return False
 
-    def fence(self, incarnation: int) -> None:
+    def fence(self, incarnation: int, *, final: bool = False) -> None:
         if self.connection is not None:
             self._command({"a": "fence", "incarnation": incarnation})
             return

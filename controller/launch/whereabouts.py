@@ -76,8 +76,8 @@ def clear(
 ) -> str:
     """Make sure that no process of an earlier controller lives. Call it with the lock held.
 
-    `fenced_host`: the host that the user has declared dead. `leased`: processes on other hosts end by themselves, and the
-    caller waits for that. Returns a text for the event log; "" when no process was ended.
+    `fenced_host`: the host that the user has declared dead. `leased`: processes end by themselves, on whatever host, and the
+    caller waits for that, or goes on with them. Returns a text for the event log; "" when no process was ended.
     Raises JobBusy when processes cannot be ended from here.
     """
     location = lock.found.location
@@ -93,13 +93,23 @@ def clear(
             )
         return f"host {location.host} is dead, says --fenced"
     ended = False
-    if relation == "ours" or agent_lives(job) or _writes_here(job, history):
-        agent, life = history.agent, lock.found.life
-        marks = {found.mark for found in (agent, life) if found is not None}
-        known = [*([agent] if agent is not None else []), *history.processes]
-        ended = fence_survivor("" if location is None else location.runtime, lock.generation, known, marks)
+    if not leased and (relation == "ours" or agent_lives(job) or _writes_here(job, history)):
+        ended = _end(lock, history)
     _wait_for_silence(job, location)
     return "processes of an earlier controller were alive" if ended else ""
+
+
+def end_late(job: JobDirectory, lock: LockHandle, history: History) -> None:
+    """End the processes of an earlier controller on this host that should have ended by themselves (`leased`)."""
+    if compare(lock.found.location, this_location(job.path, "")) == "ours":
+        _end(lock, history)
+
+
+def _end(lock: LockHandle, history: History) -> bool:
+    location, agent, life = lock.found.location, history.agent, lock.found.life
+    marks = {found.mark for found in (agent, life) if found is not None}
+    known = [*([agent] if agent is not None else []), *history.processes]
+    return fence_survivor("" if location is None else location.runtime, lock.generation, known, marks)
 
 
 def _writes_here(job: JobDirectory, history: History) -> bool:

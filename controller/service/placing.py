@@ -21,6 +21,10 @@ class Placer:
         self._log = log
         self._placed: dict[int, str] = {}
 
+    def found(self, rank: int, host: str) -> None:
+        """This rank runs there."""
+        self._placed[rank] = host
+
     def place(self) -> list[plan.Placement]:
         """Where the ranks are to run now; says which have moved. Raises NoHostLeft."""
         placed = plan.place(self._size, self._launcher.nodes(self._size), self._placed)

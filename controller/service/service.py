@@ -40,6 +40,7 @@ from ckpt.controller.supervision import packet_events, past, plan
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
+    Adopt,
     AgentLost,
     Begin,
     CheckpointRequested,
@@ -69,6 +70,7 @@ from ckpt.store import JobDirectory, LockHandle, list_epochs
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
+    from ckpt.controller.adoption.roster import Adopted
     from ckpt.controller.faults.locator import FaultLocator, FaultOptions
     from ckpt.controller.replicas.driver import ReplicaPart
     from ckpt.controller.replicas.output import ReplicaOutput
@@ -97,7 +99,8 @@ class ServiceOptions:
 class Service:
     """One controller, which holds the job's lock, until its exit code is known.
 
-    `lines`: the lines to resume from; `history`: the job's event log before this controller, summarised.
+    `lines`: the lines to resume from; `history`: the job's event log before this controller, summarised; `adopted`: the
+    ranks that run, and with which it goes on.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Service:
         *,
         history: History,
         lines: Lines,
+        adopted: Adopted | None = None,
     ) -> None:
         self.job = job
         self.lock = lock
@@ -119,6 +123,12 @@ class Service:
         assert lock.record.location is not None, "a controller has recorded its location"
         self.runtime_dir = lock.record.location.runtime
         highest = max([history.highest_epoch, job.highest_epoch(), *lines.epochs])
+        self.first: Adopt | Begin = Begin()
+        if adopted is not None:
+            highest = max(highest, adopted.epoch)
+            addresses = {rank: facts.address for rank, facts in adopted.ranks.items()}
+            finished = {r: each.finished for r, each in adopted.ranks.items() if each.finished is not None}
+            self.first = Adopt(adopted.incarnation, addresses, finished, history.open_round)
         self.processes = job.size * options.replicas
         coordinator = Coordinator(
             self.processes, highest=highest, committed=lines.newest, options=options.rounds
@@ -143,12 +153,23 @@ class Service:
         self.locator = self._fault_locator()
         self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
         self.pids: dict[int, int] = {}
+        if adopted is not None:
+            self._take_over(adopted)
         self.questions: list[LiveStatus] = []
         self.events: deque[Any] = deque()
         self.end: End | None = None
         self.output_due_ns = 0
         self.limit_ns: int | None = None
         self.watched: int | None = None
+
+    def _take_over(self, adopted: Adopted) -> None:
+        """Know of the ranks that run what events of their start would have told."""
+        for rank, facts in adopted.ranks.items():
+            self.pids[rank] = facts.pid
+            self.placer.found(rank, facts.host)
+            if self.locator is not None:
+                event = {"e": "started", "rank": rank, "incarnation": adopted.incarnation, "host": facts.host}
+                self.locator.agent_event(event, time.monotonic_ns())
 
     def _replica_part(self) -> ReplicaPart | None:
         """What only a job with replicas has; its modules are not imported for others."""
@@ -186,7 +207,8 @@ class Service:
         try:
             if self.options.time_limit_ns is not None:
                 self.limit_ns = time.monotonic_ns() + self.options.time_limit_ns
-            self._feed(Begin())
+            self._feed(self.first)
+            self._watch_agent()
             while (end := self.end) is None:
                 self._run_once()
             self.files.ranks_ended(end.exit_code)
@@ -278,8 +300,8 @@ class Service:
                 self._launch(action)
             case SetBranch(epoch=epoch):
                 set_branch(self.job, self.lock, epoch, above=self.supervisor.coordinator.highest)
-            case Fence(incarnation=incarnation):
-                self.launcher.fence(incarnation)
+            case Fence(incarnation=incarnation, final=final):
+                self.launcher.fence(incarnation, final=final)
             case Terminate(number=number, ranks=ranks):
                 self.launcher.signal(number, ranks)
             case End():

@@ -57,6 +57,20 @@ class Voted:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopt:
+    """In the place of `Begin`: the ranks of this incarnation run, and this controller goes on with them.
+
+    `addresses`, `finished`: of each rank, and the exit codes of those whose programs have ended. `open_round`: the last one
+    that was begun, and of which the event log has no end.
+    """
+
+    incarnation: int
+    addresses: Mapping[int, str]
+    finished: Mapping[int, int]
+    open_round: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The rank could be captured when it was asked."""
 
@@ -208,7 +222,7 @@ class Tick:
 
 
 Event = (
-    Begin | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
+    Begin | Adopt | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
     | BackRequested | FilesDamaged | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
@@ -240,9 +254,11 @@ class SetBranch:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Kill and reap all processes of `incarnation` and of earlier ones. The answer is the event `Fenced`."""
+    """Kill and reap all processes of `incarnation` and of earlier ones. The answer is the event `Fenced`. `final`: no others
+    are started, so hosts that may come back are not waited for."""
 
     incarnation: int
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,14 +164,17 @@ def _take(history: History, name: str, line: Line) -> None:
     elif name == "rank-started":
         _take_start(history, line)
     elif name == "controller":
-        history.lease_s, history.engine = 0.0, None
+        if not line.get("adopts"):
+            history.lease_s, history.engine = 0.0, None
         history.starts += 1
     elif name == "engine":
         history.engine = line
+        history.lease_s = max(history.lease_s, float(line.get("lease_s", 0.0)))
     elif name == "waiting-for-leases" and history.engine is not None and "generation" in line:
         history.engine = {
             **history.engine,
             "generation": line["generation"],
+            "unclaimed": bool(line.get("adopts")),  # it may have renewed leases, and may live somewhere
         }  # its ranks are the last ones still
     elif name == "host-joined":
         history.lease_s = max(history.lease_s, float(line["lease_s"]))

@@ -32,6 +32,9 @@ Rules
   have finished, and interrupted when no rank remains. An exception or an exit code other than 0 still ends the job. A rank
   that is lost with its host while it loads a line says nothing about that line.
 - The job does not end before everything is fenced: no rank and no image child survives the job.
+- A controller may go on with ranks that run (`Adopt`), all of one incarnation: they are sent the table, since some may
+  wait for it, and the newest commit, since the controller before may have ended between commit and announcement; the number
+  of its open round is burnt.
 - Each incarnation number is used once. Events of another incarnation than the present one are ignored.
 - Every decision carries its reason.
 
@@ -58,6 +61,7 @@ from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
+    Adopt,
     AgentLost,
     BackRequested,
     Begin,
@@ -65,6 +69,7 @@ from ckpt.controller.supervision.events import (
     ControlFailed,
     ControlWritten,
     Died,
+    Discard,
     End,
     Event,
     Fence,
@@ -182,6 +187,8 @@ class Supervisor:
                 assert self.phase == "new", self.phase
                 reason = "resumed" if self.lines.epochs else "started"
                 return self._launch(reason, now_ns)
+            case Adopt():
+                return self._adopt(event, now_ns)
             case Fenced():
                 return self._fenced(event, now_ns)
             case FilesDamaged(reason=reason):
@@ -235,11 +242,6 @@ class Supervisor:
         if self.phase != "starting" or len(self.addresses.keys() | self.failed) < self.size:
             return []
         self.phase = "running"
-        peers = {
-            rank: (self.incarnation, address)
-            for rank, address in self.addresses.items()
-            if rank not in self.failed
-        }
         took_ms = round((now_ns - self.since_ns) / _MS, 3)
         fields = {"incarnation": self.incarnation, "from_epoch": self.resumed, "ms": took_ms}
         self.lines.loaded()
@@ -247,11 +249,42 @@ class Supervisor:
         self.lines.needs_branch = False
         actions: list[Action] = [
             *set_branch,  # before any rank goes on
-            Send(messages.table(peers)),
+            self._table(),
             Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
         ]
         actions += self.coordinator.ready(self.incarnation, now_ns=now_ns)
         return actions + self._check_finished()
+
+    def _table(self) -> Send:
+        return Send(
+            messages.table(
+                {
+                    rank: (self.incarnation, address)
+                    for rank, address in self.addresses.items()
+                    if rank not in self.failed
+                }
+            )
+        )
+
+    def _adopt(self, event: Adopt, now_ns: int) -> list[Action]:
+        assert self.phase == "new" and len(event.addresses) == self.size, (self.phase, event)
+        self.phase = "running"
+        self.incarnation, self.resumed = event.incarnation, self.lines.newest
+        self.addresses, self.finished = dict(event.addresses), dict(event.finished)
+        committed, highest = self.lines.newest or 0, self.coordinator.highest
+        actions: list[Action] = [
+            Log("adopted", {"incarnation": self.incarnation, "committed": self.lines.newest}),
+            Say(f"going on with the ranks that run; the newest checkpoint is {committed or 'none'}"),
+            self._table(),
+        ]
+        if committed:
+            actions.append(Send(messages.committed(committed)))
+        if highest > committed:
+            reason = "its controller was lost"
+            if event.open_round is not None and event.open_round > committed:
+                actions.append(Log("round-aborted", {"epoch": event.open_round, "reason": reason}))
+            actions += [Send(messages.abort(highest, reason)), Discard(highest)]
+        return actions + self.coordinator.ready(self.incarnation, now_ns=now_ns) + self._check_finished()
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
         if self.phase == "stopping" and self.passed_on_ns is not None:
@@ -507,7 +540,7 @@ class Supervisor:
             return [log, *self.coordinator.handle(CheckpointRequested(_STOP_TOKEN), now_ns=now_ns)]
         if self.phase == "fencing":
             self.outcome = End(event.exit_code, event.reason, "stopped")
-            return [log, *self.coordinator.closed(event.reason)]
+            return [log, *self.coordinator.closed(event.reason), Fence(self.incarnation, final=True)]
         return [log, *self._stop_for(event, event.reason, now_ns)]
 
     def _do_not_wait(self, event: StopRequested, now_ns: int) -> list[Action]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ckpt.controller.supervision import messages, packet_events
 from ckpt.controller.supervision.events import (
+    Adopt,
     Begin,
     CheckpointRequested,
     ControlFailed,
@@ -89,9 +90,20 @@ class Controller:
     that may still fail to be written."""
 
     def __init__(
-        self, world: World, size: int, *, kills: int, deaths: int, failures: int, asks: bool = False
+        self,
+        world: World,
+        size: int,
+        *,
+        kills: int,
+        deaths: int,
+        failures: int,
+        asks: bool = False,
+        adopts: bool = False,
     ) -> None:
         self.world = world
+        self.adopts = adopts
+        self.adoptable: tuple[tuple[int, int], ...] | None = None
+        """Of the controller that has died, if its ranks can be gone on with: those that had finished, with their codes."""
         self.asks = asks
         self.size = size
         self.kills, self.deaths, self.failures = kills, deaths, failures
@@ -122,6 +134,7 @@ class Controller:
             self.removed,
             frozen(self.pending),
             self.unnoticed,
+            self.adoptable,
         )
 
     # ---- events
@@ -142,8 +155,12 @@ class Controller:
         self.supervisor = self.world.supervisor(
             coordinator, incarnation=self.incarnation + 1, lines=tuple(epochs)
         )
-        self.unnoticed = frozenset()
-        return self.feed(Begin())
+        finished, self.adoptable = self.adoptable, None
+        if finished is None or self.unnoticed:
+            self.unnoticed = frozenset()
+            return self.feed(Begin())
+        addresses = dict.fromkeys(range(self.size), "model")
+        return self.feed(Adopt(self.incarnation, addresses, dict(finished), history.open_round))
 
     def die(self, *, durable: bool) -> Effects:
         """The controller dies; a control file that was being written is there, or is not."""
@@ -151,6 +168,8 @@ class Controller:
             self._commit(self.pending)
         self.deaths -= 1
         self.pending = None
+        if self.adopts and self.supervisor.phase == "running":
+            self.adoptable = tuple(sorted(self.supervisor.finished.items()))
         self.supervisor = None
         effects = Effects()
         effects.packets.append((None, self.incarnation, messages.alone()))

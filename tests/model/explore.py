@@ -91,6 +91,8 @@ class Bounds:
     rounds: int = 1
     kills: int = 0
     controller_deaths: int = 0
+    adopts: bool = False
+    """The next controller goes on with the ranks if all of them run."""
     failing_images: bool = False
     failing_commits: int = 0
     timeouts: bool = True
@@ -224,7 +226,7 @@ class Explorer:
         bounds = self.bounds
         first = Controller(
             self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
-            failures=bounds.failing_commits, asks=bounds.asks,
+            failures=bounds.failing_commits, asks=bounds.asks, adopts=bounds.adopts,
         )  # fmt: skip
         packets, _, launch = self._effects(first, first.take_over())
         assert launch is not None

@@ -258,6 +258,26 @@ _add(
     ),
 )
 _add(
+    Bounds(ONE, rounds=2, controller_deaths=1, adopts=True),
+    mutant(
+        "a controller that goes on with ranks counts from the last committed number",
+        "controller dies",
+        (HISTORY, '_EPOCH_EVENTS = ("round-started", "round-aborted", ', "_EPOCH_EVENTS = (*(), "),
+    ),
+)
+_add(
+    Bounds(ONE, controller_deaths=1, adopts=True),
+    mutant(
+        "a controller that goes on with ranks takes them for those of the next incarnation",
+        "controller dies",
+        (
+            SUPERVISOR,
+            "        self.incarnation, self.resumed = event.incarnation, self.lines.newest\n",
+            "        self.resumed = self.lines.newest\n",
+        ),
+    ),
+)
+_add(
     Bounds(ONE, rounds=2),
     mutant(
         "a late vote counts for the round that is open (and vectors are not checked)",

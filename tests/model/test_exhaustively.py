@@ -46,6 +46,18 @@ WHOLE = {
     "2+0, 1 round": (Bounds(TWO), 11_000),
     "1+0, a rank is killed": (Bounds(ONE, kills=1), 3_000),
     "1+0, the controller dies": (Bounds(ONE, controller_deaths=1), 2_400),
+    "1+0, the controller dies, the next one goes on with the ranks": (
+        Bounds(ONE, controller_deaths=1, adopts=True),
+        3_500,
+    ),
+    "1+0, ranks are asked first, the next controller goes on with them": (
+        Bounds(ONE, asks=True, controller_deaths=1, adopts=True),
+        3_900,
+    ),
+    "1+0, the next controller goes on with ranks of which one is killed": (
+        Bounds(ONE, kills=1, controller_deaths=1, adopts=True),
+        13_000,
+    ),
     "1+0, image or control file cannot be written": (
         Bounds(ONE, failing_images=True, failing_commits=1),
         3_500,

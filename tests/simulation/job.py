@@ -42,6 +42,7 @@ from ckpt.controller.errors import EXIT_DAMAGED
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines
 from ckpt.controller.supervision import messages, packet_events
 from ckpt.controller.supervision.events import (
+    Adopt,
     AgentLost,
     Begin,
     CheckpointRequested,
@@ -217,7 +218,8 @@ class JobSimulation:
         self.expected = undisturbed(self.work)
         self.now_ns = 0
         self.faults_off = False
-        self.events = self.deaths = self.commits = self.restored = 0
+        self.events = self.deaths = self.commits = self.restored = self.adoptions = 0
+        self._is_adoptable = False  # the ranks of the controller that has died
         self.log: deque[str] = deque(maxlen=80)
         self._trace = hashlib.blake2b(digest_size=16)
         self._heap: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
@@ -373,8 +375,8 @@ class JobSimulation:
 
     # ---- the controller
 
-    def _begin(self) -> None:
-        """The next controller; see `Service.__init__` and `Service.run`."""
+    def _begin(self, *, adopts: bool = False) -> None:
+        """The next controller; see `Service.__init__` and `Service.run`. `adopts`: it goes on with the ranks."""
         lines = [line.epoch for line in list_lines(self.job) if line.control is not None]
         for epoch, digest in self._promised.items():
             kept = sorted(self._promised)[-2:]
@@ -392,7 +394,15 @@ class JobSimulation:
             coordinator, incarnation=self.incarnation + 1, lines=tuple(lines), max_restarts=1_000_000
         )
         self._note(f"controller {self._generation}, lines {lines}, highest {coordinator.highest}")
-        self._feed(Begin())
+        if not adopts:
+            self._feed(Begin())
+            return
+        self._note(f"goes on with the ranks of incarnation {self.incarnation}")
+        self.adoptions += 1
+        codes = {number: rank.process.runtime.finished_code for number, rank in enumerate(self.ranks)}
+        finished = {number: code for number, code in codes.items() if code is not None}
+        addresses = dict.fromkeys(range(self.size), "model")
+        self._feed(Adopt(self.incarnation, addresses, finished, history.open_round))
 
     def _digest(self, epoch: int) -> bytes:
         control = load_control(self.job, epoch)
@@ -725,6 +735,7 @@ class JobSimulation:
         if self._committing is not None and self._random.random() < 0.5:
             self._commit(self._committing)
         self._committing = None
+        self._is_adoptable = self.supervisor.phase == "running" and self._random.random() < 0.7
         self.supervisor = None
         self._generation += 1
         for rank in self.ranks:
@@ -733,6 +744,9 @@ class JobSimulation:
 
     def _take_over(self, generation: int) -> None:
         if generation == self._generation and self.supervisor is None:
+            if self._is_adoptable and all(rank.alive for rank in self.ranks):
+                self._begin(adopts=True)
+                return
             self._fence()
             self._begin()
 
@@ -741,6 +755,7 @@ class JobSimulation:
         self.deaths += 1
         self._note("the host dies")
         self._committing = None
+        self._is_adoptable = False
         self.supervisor = None
         self._generation += 1
         for rank in (*self.ranks, *self.zombies):

@@ -7,6 +7,8 @@ several writers of one number one succeeds, and the others are told. Nothing els
                              ▲                                                    │ taken         │ void    superseded
                              └────────────────────────────────────────────────────┴───────────────┘
     commit      write commit ──▶ done           taken by a later generation ──▶ superseded: this controller stops
+    (and contact and restart, see `JournalRecord`)
+    look        touch ──▶ hint ──▶ walk, over the gaps of records that were removed ──▶ touch, hint again ──▶ seen
 
 Rules
 - A takeover has a generation above that of all records before it. So no two controllers have the same generation.
@@ -19,6 +21,8 @@ Rules
   superseded controller would write next never becomes free. A controller that walked over a journal while records were
   removed may find a free number in its middle: the hint, read again after the write, shows that, and the takeover is void.
   If the record at the hint is of no earlier generation, another controller has taken over since, and this one stops.
+- Who only looks (`Look`: an agent that has lost its controller) walks from the record on that its controller has named, over
+  gaps too, as far as the hint: so it misses no takeover, contact or restart, since these are never removed.
 
 Source: link(2) and open(2) of POSIX, and their notes on NFS, for files that are created once.
 
@@ -27,7 +31,9 @@ Not here: files (`journal_files.py`), what a controller does when it is supersed
 
 from __future__ import annotations
 
-from ckpt.store.records.journal import JournalRecord, What
+from typing import Literal
+
+from ckpt.store.records.journal import JournalRecord
 from ckpt.transport.records import dataclass, replace
 
 __all__ = [
@@ -41,9 +47,11 @@ __all__ = [
     "Found",
     "HintIs",
     "HintSet",
+    "Look",
     "Position",
     "Read",
     "ReadHint",
+    "Seen",
     "SetHint",
     "Superseded",
     "Taken",
@@ -153,6 +161,14 @@ class Superseded:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """All records behind the one from which the look began, but those of commits. `number`: of the last record."""
+
+    number: int
+    records: tuple[JournalRecord, ...]
+
+
+@dataclass(frozen=True)
 class Broken:
     """Record `number` does not continue the one before it: records were lost or exchanged by hand."""
 
@@ -162,13 +178,15 @@ class Broken:
 Action = ReadHint | Read | Touch | Write | SetHint
 Event = HintIs | Found | Absent | Touched | Written | Taken | HintSet
 Outcome = Done | Superseded | Broken
+Kind = Literal["commit", "contact", "restart"]
 
 
 class Append:
     """One record to be appended.
 
     `position`: behind the last record that this controller has written; None for a takeover, which looks for the end.
-    `floor`: a takeover's generation is above this number too. `epoch`, `digest`, `contact`: see `JournalRecord`.
+    `floor`: a takeover's generation is above this number too. `what`: the kind of any other record. The others: see
+    `JournalRecord`.
     """
 
     def __init__(
@@ -179,6 +197,9 @@ class Append:
         epoch: int = 0,
         digest: str = "",
         contact: str = "",
+        what: Kind = "commit",
+        incarnation: int = 0,
+        hosts: tuple[str, ...] = (),
     ) -> None:
         self.mine = None if position is None else position.generation
         self.position = EMPTY if position is None else position
@@ -186,6 +207,8 @@ class Append:
         self.epoch = epoch
         self.digest = digest
         self.contact = contact
+        self.what: Kind = what
+        self.incarnation, self.hosts = incarnation, hosts
         self.touched = False
         self.is_anchor = False  # the record at the hint is being read: it need not continue `position`
         self.is_written = False
@@ -243,11 +266,50 @@ class Append:
 
     def _record(self) -> JournalRecord:
         last = self.position
-        what: What = "commit"
         record = JournalRecord(
-            last.number + 1, last.digest, last.generation, what, max(last.epoch, self.epoch), self.digest
+            last.number + 1, last.digest, last.generation, self.what, max(last.epoch, self.epoch), self.digest
         )
         if self.mine is not None:
-            return record
+            contact = self.contact if self.what == "contact" else ""
+            return replace(record, contact=contact, incarnation=self.incarnation, hosts=self.hosts)
         generation = max(last.generation, self.floor) + 1
         return replace(record, what="takeover", generation=generation, contact=self.contact)
+
+
+class Look:
+    """A look at the records behind number `after`, which has been there, without writing any. The answers are those of
+    `Append`; it needs no `Written`."""
+
+    def __init__(self, after: int) -> None:
+        self.number = after
+        self.hint: int | None = None
+        self.touched = False
+        self.records: tuple[JournalRecord, ...] = ()
+
+    def begin(self) -> Action:
+        """Return the first action."""
+        return Touch()
+
+    def handle(self, event: Event) -> Action | Seen:
+        """Handle the answer to the last action; return the next action, or what was seen."""
+        match event:
+            case HintIs(number=number):
+                if self.touched and number <= self.number:
+                    return Seen(self.number, self.records)
+                self.hint, self.touched = number, False
+            case Found(record=record):
+                self.touched = False
+                self.number = record.number
+                if record.what != "commit":
+                    self.records = (*self.records, record)
+            case Absent():
+                if self.number + 1 < (self.hint or 0):
+                    self.number += 1  # it was removed
+                else:
+                    return ReadHint() if self.touched else Touch()
+            case _:
+                assert isinstance(event, Touched), event
+                if self.hint is None:
+                    return ReadHint()
+                self.touched = True
+        return Read(self.number + 1)

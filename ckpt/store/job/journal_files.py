@@ -38,9 +38,12 @@ from ckpt.store.job.journal import (
     Found,
     HintIs,
     HintSet,
+    Kind,
+    Look,
     Position,
     Read,
     ReadHint,
+    Seen,
     SetHint,
     Superseded,
     Taken,
@@ -53,7 +56,7 @@ from ckpt.store.records.authenticated import digest
 from ckpt.store.records.journal import JournalRecord, journal_name, number_of_name
 from ckpt.transport.records import dataclass
 
-__all__ = ["JOURNAL", "Journal", "open_journal", "read_journal"]
+__all__ = ["JOURNAL", "Journal", "look_behind", "open_journal", "read_journal"]
 
 JOURNAL: Final = "journal"
 _HINT: Final = "hint"
@@ -87,8 +90,37 @@ class Journal:
         Raises LockLost: another controller has taken over. StorageFailed: it may or may not have been written.
         RecordDamaged: the journal was changed by hand.
         """
+        self._append(epoch=epoch, digest=control_digest)
+
+    def record_contact(self, contact: str) -> None:
+        """Append where agents reach this controller. Raises what `commit` raises."""
+        self._append(what="contact", contact=contact)
+
+    def record_restart(self, incarnation: int, hosts: Iterable[str]) -> None:
+        """Append that ranks of this incarnation may not go on on these hosts. Raises what `commit` raises."""
+        self._append(what="restart", incarnation=incarnation, hosts=tuple(hosts))
+
+    def _append(
+        self,
+        *,
+        epoch: int = 0,
+        digest: str = "",
+        what: Kind = "commit",
+        contact: str = "",
+        incarnation: int = 0,
+        hosts: tuple[str, ...] = (),
+    ) -> None:
         number = self.next_number
-        self.position = _run(self, Append(self.position, epoch=epoch, digest=control_digest))
+        append = Append(
+            self.position,
+            epoch=epoch,
+            digest=digest,
+            what=what,
+            contact=contact,
+            incarnation=incarnation,
+            hosts=hosts,
+        )
+        self.position = _run(self, append)
         if self.position.number != number:
             raise StorageFailed(
                 "link",
@@ -103,16 +135,7 @@ class Journal:
         created first, or on a full disk the directory's times are set. Raises LockLost: it has; StorageFailed and
         RecordDamaged: it cannot be known.
         """
-        directory = os.path.join(self.path, JOURNAL)
-        try:
-            PendingFile(self.fs, directory, "touch").drop()
-        except StorageFailed as failure:
-            if not isinstance(failure.__cause__, OSError) or failure.__cause__.errno not in _FULL:
-                raise
-            try:
-                self.fs.touch_directory(directory)
-            except OSError as error:
-                raise StorageFailed("utime", directory, error) from error
+        _touch(self)
         found = read_journal(self.path, self.key, self.job_id, self.fs, self.next_number)
         if found is not None and found[0].generation > self.position.generation:
             raise _superseded(self, found[0])
@@ -172,6 +195,36 @@ def read_journal(
     except OSError as error:
         raise StorageFailed("read", name, error) from error
     return JournalRecord.decode(key, job_id, data, name, number=number), digest(data)
+
+
+def look_behind(path: str, key: bytes, job_id: str, fs: FileSystem, number: int) -> Seen:
+    """Read what was written behind record `number`, but commits. Raises RecordDamaged, Incompatible and StorageFailed."""
+    journal = Journal(path, key, job_id, fs, Position())
+    look = Look(number)
+    step: Action | Seen = look.begin()
+    for _ in range(_STEPS_MAX):
+        if isinstance(step, Seen):
+            return step
+        if isinstance(step, Touch):
+            _touch(journal)
+            step = look.handle(Touched())
+        else:
+            step = look.handle(_answer(journal, step))
+    raise RecordDamaged("the journal has no end", path=os.path.join(path, JOURNAL))
+
+
+def _touch(journal: Journal) -> None:
+    """Change the directory, so that a network file system asks the server for names again."""
+    directory = os.path.join(journal.path, JOURNAL)
+    try:
+        PendingFile(journal.fs, directory, "touch").drop()
+    except StorageFailed as failure:
+        if not isinstance(failure.__cause__, OSError) or failure.__cause__.errno not in _FULL:
+            raise
+        try:
+            journal.fs.touch_directory(directory)
+        except OSError as error:
+            raise StorageFailed("utime", directory, error) from error
 
 
 class _NoLinks(Exception):

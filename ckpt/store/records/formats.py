@@ -181,11 +181,14 @@ JOURNAL: Final = Record(
         "number": Integer(1),
         "previous": Hex(64, or_empty=True),  # digest of the record before
         "generation": Integer(1),
-        "what": OneOf("takeover", "commit"),
+        "what": OneOf("takeover", "commit", "contact", "restart"),
         "epoch": COUNT,  # the highest that is committed
         "digest": Hex(64, or_empty=True),  # of that epoch's control file
         "contact": Text(),
+        "incarnation": COUNT,  # of the ranks that are to be started again
+        "hosts": Rows(Text()),  # of which these may not run any more
     },
+    optional=("incarnation", "hosts"),
 )
 
 JOB: Final = Record(

@@ -1,13 +1,19 @@
 """A record of the journal: one step in the history of who controls a job, and of what is committed.
 
-    journal/%08d   {mac, kind: "journal", format, job, number, previous, generation, what, epoch, digest, contact}
+    journal/%08d   {mac, kind: "journal", format, job, number, previous, generation, what, epoch, digest, contact,
+                    [incarnation, hosts]}
 
-    what        "takeover": a controller has taken the job, with a new generation; "commit": it has committed a line
+    what        "takeover": a controller has taken the job, with a new generation; "commit": it has committed a line;
+                "contact": agents of hosts reach it there from now on; "restart": it is about to count the leases of hosts
+                that it has not heard of, and may start their ranks elsewhere then
     number      from 1, without gaps when it was written
     previous    BLAKE3 digest of the record before it; "" for the first
     epoch       the highest committed epoch, this record included; 0: none
     digest      of the control file of that epoch ("commit"), else ""
-    contact     of the controller ("takeover"), for people: host and process; else ""
+    contact     of the controller. "takeover": for people, host and process. "contact": its address (tcp) for each host,
+                in their order, as words; else ""
+    incarnation of the ranks ("restart")
+    hosts       those that may not go on ("restart"): ranks there end with their leases, whatever they read here
 
 Pure. How records are appended: `ckpt/store/job/journal.py`; files: `journal_files.py` there.
 """
@@ -22,7 +28,7 @@ from ckpt.transport.records import dataclass, names
 
 __all__ = ["JournalRecord", "What", "journal_name", "number_of_name"]
 
-What = Literal["takeover", "commit"]
+What = Literal["takeover", "commit", "contact", "restart"]
 
 
 def journal_name(number: int) -> str:
@@ -46,10 +52,14 @@ class JournalRecord:
     epoch: int
     digest: str = ""
     contact: str = ""
+    incarnation: int = 0
+    hosts: tuple[str, ...] = ()
 
     def encode(self, key: bytes, job_id: str) -> bytes:
         """Return the bytes of the file."""
-        fields = {name: getattr(self, name) for name in names(self)}
+        fields = {name: getattr(self, name) for name in names(self)} | {"hosts": list(self.hosts)}
+        if self.what != "restart":
+            del fields["incarnation"], fields["hosts"]  # as versions before there were such records
         return formats.write(key, formats.JOURNAL, job_id, fields)
 
     @classmethod
@@ -64,6 +74,8 @@ class JournalRecord:
             epoch=content["epoch"],
             digest=content["digest"],
             contact=content["contact"],
+            incarnation=content.get("incarnation", 0),
+            hosts=tuple(content.get("hosts", ())),
         )
         if record.number != number:
             raise Misplaced(f"journal record {record.number}, wanted was {number}", path=path)

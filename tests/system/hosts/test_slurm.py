@@ -7,6 +7,7 @@ real limit.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -214,3 +215,17 @@ def test_a_job_without_progress_is_not_queued_for_ever(slurm: Slurm, ring: Path,
     assert slurm.shown(job.number, "ExitCode") == "14:0"
     assert "the last 3 starts have brought no new checkpoint" in job.log
     slurm.wait("nothing of the job", lambda: not slurm.left())
+
+
+def test_a_script_without_no_kill_is_named(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
+    """That of `ckpt submit` has it."""
+    job = Submitted(slurm, tmp_path, ring, "--time", "10", "--dry-run")
+    job.go()
+    script = tmp_path / "job.sh"
+    for text, is_named in ((script.read_text(), False), (script.read_text().replace(" --no-kill", ""), True)):
+        script.write_text(text)
+        number = slurm.run("sbatch", "--parsable", str(script)).strip()
+        job.finish(number)
+        assert ("does not say `#SBATCH --no-kill`" in job.log) == is_named, job.log
+        shutil.rmtree(job.directory)
+        job.directory.with_name("job.log").unlink()

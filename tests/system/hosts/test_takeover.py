@@ -49,13 +49,16 @@ def frozen(former: Job) -> None:
     os.kill(former.events("controller")[0]["pid"], signal.SIGSTOP)
 
 
+@pytest.mark.parametrize("adopts", [True, False], ids=["adopted", "started again"])
 @pytest.mark.parametrize("state", [alive, frozen])
 def test_a_controller_that_lives_is_taken_over(
     start: Callable[..., Job],  # noqa: F811
     hosts: Hosts,  # noqa: F811
     tmp_path: Path,
     state: Callable[[Job], None],
+    adopts: bool,
 ) -> None:
+    """The later one goes on with the ranks; on other hosts than before it starts them again."""
     app = write_app(tmp_path, WRITER)
     options = {
         "hosts": "h2:1,h3:1",
@@ -70,13 +73,19 @@ def test_a_controller_that_lives_is_taken_over(
     former.wait_for(trail.exists, "the trail")
     state(former)
     (former.directory / "lock").unlink()
+    if not adopts:
+        options["hosts"] = "h2:1,h3:1,h4:1"
     later = start(app, within=named(hosts, "h4"), env={"GENERATION": "2"}, **options)
     later.wait_event("waiting-for-leases")
-    later.wait_for(lambda: "2" in trail.read_text().split(), "ranks of the later one", 120)
+    if adopts:
+        later.wait_event("adopted")
+    else:
+        later.wait_for(lambda: "2" in trail.read_text().split(), "ranks of the later one", 120)
     os.kill(former.events("controller")[0]["pid"], signal.SIGCONT)
     assert former.process.wait(60) == 11, former.stderr
     assert "Another controller serves the job" in former.stderr or "has taken the job" in former.stderr
     assert later.finish() == 0, later.report()
+    assert len(later.events("rank-started")) == (2 if adopts else 4)
     for rank in range(2):
         lines = (tmp_path / f"trail-{rank}").read_text().split()
         assert lines == sorted(lines), "ranks of the former one have written beside those of the later one"

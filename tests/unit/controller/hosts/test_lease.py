@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from ckpt.controller.hosts import fleet as fleet_module
-from ckpt.controller.hosts.fleet import AllFenced, Answer, Fleet, Note
+from ckpt.controller.hosts.fleet import Answer, Fleet, Note
 from ckpt.controller.hosts.lease import AgentLease, margin_ns, over_ns
+from ckpt.controller.supervision.events import Fenced
 from ckpt.controller.supervision.history import dump, summarise
 from ckpt.controller.supervision.plan import Node
 
@@ -144,7 +145,7 @@ def fleet_of(*names: str) -> Fleet:
 
 
 def fenced(effects: list[fleet_module.Effect]) -> bool:
-    return any(isinstance(effect, AllFenced) for effect in effects)
+    return any(isinstance(effect, Fenced) for effect in effects)
 
 
 def test_all_is_fenced_when_the_joined_have_reaped_and_the_leases_of_the_lost_are_over() -> None:
@@ -193,6 +194,57 @@ def test_a_host_that_comes_back_is_a_spare_once_it_is_fenced() -> None:
     assert fleet.back(2, 8, 14 * S) == [Answer(2, 8)], "it had not heard the answer yet"
     assert fleet.renewed(2, 9, 14 * S) == [Answer(2, 9)]
     assert [type(effect) for effect in fleet.engine_ended(2, "killed", S)] == [Note], "it has no ranks"
+
+
+def all_lost() -> Fleet:
+    """Two hosts with ranks fall silent at once, and the supervisor has asked for the fencing."""
+    fleet = fleet_of("a", "b")
+    fleet.returns = True
+    fleet.start({1: {0: 0}, 2: {1: 0}})
+    fleet.engine_ended(2, "killed", S)
+    effects = fleet.tick(over_ns(0, LEASE_NS))
+    assert [effect.event for effect in effects if isinstance(effect, Note)] == [
+        "host-lost",
+        "host-fenced",
+        "host-fenced",
+    ]
+    assert [effect.event for effect in fleet.fence(0) if isinstance(effect, Note)] == ["waiting-for-hosts"]
+    return fleet
+
+
+def test_when_all_hosts_are_lost_those_that_may_come_back_are_waited_for() -> None:
+    fleet = all_lost()
+    assert fleet.tick(20 * S) == []
+    assert [type(effect) for effect in fleet.back(1, 7, 30 * S)] == [Answer, Note]
+    assert fleet.tick(31 * S) == [Fenced(0)]
+    assert [node.name for node in fleet.nodes()] == ["a"]
+
+
+def test_hosts_are_waited_for_as_long_as_their_agents_ask() -> None:
+    fleet = all_lost()
+    assert not fenced(fleet.tick(11 * LEASE_NS - 1))
+    assert fenced(fleet.tick(11 * LEASE_NS))
+
+
+def test_a_job_that_is_stopped_waits_for_no_host() -> None:
+    assert fenced(all_lost().fence(0, final=True))
+
+
+def test_that_another_host_is_said_to_be_lost_ends_no_wait() -> None:
+    """The supervisor asks for the fencing at each loss."""
+    assert all_lost().fence(0) == []
+
+
+def test_hosts_that_do_not_come_back_are_not_waited_for() -> None:
+    """The engine's command has ended, or the agents of a job of `ckpt submit` have the job queued again."""
+    for engine, returns in ((True, True), (False, False)):
+        fleet = fleet_of("a", "b")
+        fleet.returns = returns
+        fleet.start({1: {0: 0}, 2: {1: 0}})
+        for index in (1, 2) if engine else ():
+            fleet.engine_ended(index, "killed", S)
+        fleet.tick(over_ns(0, LEASE_NS))
+        assert fenced(fleet.fence(0))
 
 
 def test_a_host_that_was_left_out_does_not_come_back() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.hosts.fleet import AllFenced, Dead, Effect, Fleet, Gone, TellEnd, TellFence
+from ckpt.controller.hosts.fleet import Dead, Effect, Fleet, Gone, TellEnd, TellFence
 from ckpt.controller.hosts.lease import over_ns
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
@@ -117,7 +117,7 @@ class Job:
                 case Dead(ranks=ranks):
                     for rank, incarnation in ranks:
                         self.feed(Died(rank, incarnation, host="x"))
-                case AllFenced(incarnation=incarnation):
+                case Fenced(incarnation=incarnation):
                     self.feed(Fenced(incarnation))
                 case TellFence(host=host, incarnation=incarnation):
                     self.kill_all(host)

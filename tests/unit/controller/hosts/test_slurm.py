@@ -64,3 +64,13 @@ def test_a_job_that_has_lost_the_node_of_its_script() -> None:
     assert not has_lost_its_script(shown.format("PENDING", "n[2-3]", "n1"))
     assert not has_lost_its_script("JobId=1 JobState=RUNNING NodeList=n2")
     assert not has_lost_its_script("slurm_load_jobs error: Invalid job id specified")
+
+
+def test_whether_a_job_lives_on_without_a_node() -> None:
+    """`--no-kill` in its script, or in what the user has set for sbatch and salloc."""
+    script = "#!/bin/bash\n#SBATCH --nodes=3\n#SBATCH --open-mode=append --no-kill\nsrun x  # --no-kill\n"
+    assert slurm.survives_a_node(script, {})
+    assert slurm.survives_a_node("#!/bin/bash\n#SBATCH -k\n", {})
+    assert slurm.survives_a_node("", {"SALLOC_NO_KILL": "1"})
+    assert not slurm.survives_a_node("#!/bin/bash\n#SBATCH --nodes=3\nsrun --no-kill x\n", {})
+    assert not slurm.survives_a_node("", {})

@@ -12,6 +12,7 @@ import pytest
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
+    Adopt,
     AgentLost,
     BackRequested,
     Begin,
@@ -84,6 +85,34 @@ def running(size: int = 2, **options: int) -> Supervisor:
 
 def of(kind: type, actions: list[Action]) -> list[Action]:
     return [action for action in actions if isinstance(action, kind)]
+
+
+def test_a_controller_goes_on_with_ranks_that_run() -> None:
+    """They get the table, as some may wait for it; the newest commit, which may not have been announced; and the number of
+    the open round is burnt."""
+    coordinator = Coordinator(2, highest=7, committed=6, options=RoundOptions(asks=False))
+    job = Supervisor(coordinator, incarnation=4, lines=(5, 6))
+    actions = job.handle(Adopt(3, {0: "a", 1: "b"}, {1: 0}, open_round=7), now_ns=0)
+    assert of(Send, actions) == [
+        Send({"m": "table", "peers": {"0": [3, "a"], "1": [3, "b"]}}),
+        Send({"m": "committed", "epoch": 6}),
+        Send({"m": "abort", "epoch": 7, "reason": "its controller was lost"}),
+    ]
+    assert of(Discard, actions) == [Discard(7)] and not of(Launch, actions)
+    assert [action.event for action in of(Log, actions)] == ["adopted", "round-aborted"]  # type: ignore[union-attr]
+    assert (job.phase, job.incarnation, job.finished) == ("running", 3, {1: 0})
+    log, _ = job.handle(CheckpointRequested(), now_ns=0)
+    assert log == Log("round-started", {"epoch": 8, "incarnation": 3})
+    died = job.handle(Died(0, 3, signal=9), now_ns=0)
+    assert of(Fence, died) == [Fence(3)]
+    assert of(Launch, job.handle(Fenced(3), now_ns=0)) == [Launch(4, 6, "rank 0 was killed by SIGKILL")]
+
+
+def test_ranks_that_have_all_finished_without_a_controller_are_released_by_the_next_one() -> None:
+    job = supervisor(lines=(2,))
+    actions = job.handle(Adopt(0, {0: "a", 1: "b"}, {0: 0, 1: 0}), now_ns=0)
+    assert of(Send, actions)[-1] == Send({"m": "release"})
+    assert job.phase == "releasing"
 
 
 def test_the_table_is_sent_when_the_last_rank_has_said_hello() -> None:

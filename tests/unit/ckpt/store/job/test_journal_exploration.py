@@ -8,7 +8,8 @@ What must hold, and what is taken out of the shipped code to see that this notic
 - each number is written once, and each record continues the one before it;
 - no epoch is committed twice; what a controller was told is committed stays in the journal;
 - after a takeover, no record of an earlier generation is written;
-- a controller that has taken over knows the newest commit before its takeover.
+- a controller that has taken over knows the newest commit before its takeover;
+- an agent that looks finds each takeover that was there when its look began, while others commit and remove.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from ckpt.store.job.journal import (
     Found,
     HintIs,
     HintSet,
+    Look,
     Position,
     Read,
     ReadHint,
+    Seen,
     SetHint,
     Superseded,
     Taken,
@@ -173,6 +176,34 @@ class Controller:
 
 
 @dataclass
+class Looker(Controller):
+    """An agent whose controller has named record 1 to it, and which looks once behind that."""
+
+    look_type: type[Look] = Look
+    expected: frozenset[int] = frozenset()
+
+    def key(self) -> object:
+        look = self.append
+        parts = None if look is None else tuple(sorted((k, repr(v)) for k, v in vars(look).items()))
+        return (parts, repr(self.action), self.absent, self.expected, self.ended)
+
+    def step(self, store: Store) -> None:
+        if self.append is None:
+            self.append = self.look_type(1)  # type: ignore[assignment]
+            self.action = self.append.begin()  # type: ignore[union-attr]
+            self.expected = frozenset(n for n, r in store.records.items() if n > 1 and r.what != "commit")
+            return
+        outcome = self.append.handle(self.answer(store))  # type: ignore[arg-type]
+        if not isinstance(outcome, Seen):
+            self.action = outcome
+            return
+        missed = self.expected - {record.number for record in outcome.records}
+        if missed:
+            raise Violation(f"a look has missed {[store.records[number] for number in missed]}")
+        self.ended = "looked"
+
+
+@dataclass
 class State:
     store: Store
     controllers: list[Controller]
@@ -278,6 +309,57 @@ MUTANTS: dict[str, Callable[[], State]] = {
 def test_each_rule_is_needed(mutant: str) -> None:
     with pytest.raises(Violation):
         explore(MUTANTS[mutant]())
+
+
+def looked_at(look: type[Look] = Look) -> State:
+    state = State(Store(), [Controller("A"), Controller("B"), Looker("agent", look_type=look)])
+    state.controllers[2].absent = frozenset({2, 3})  # it has looked before
+    while state.controllers[0].position is None:
+        state.controllers[0].step(state.store)
+    return state
+
+
+def test_an_agent_that_looks_misses_no_takeover() -> None:
+    states, ends = explore(looked_at())
+    assert states > 5_000
+    assert {end[2] for end in ends} == {"looked"}
+
+
+class WithoutTouch(Look):
+    """Absences count at once."""
+
+    def begin(self) -> journal.Action:
+        return ReadHint()
+
+    def handle(self, event: journal.Event) -> journal.Action | Seen:
+        self.touched = True
+        return super().handle(event)
+
+
+class GapIsTheEnd(Look):
+    """The place of a removed record is taken for the end."""
+
+    def handle(self, event: journal.Event) -> journal.Action | Seen:
+        if isinstance(event, Absent) and self.hint is not None and self.touched:
+            return Seen(self.number, self.records)
+        if isinstance(event, Absent):
+            return Touch()
+        return super().handle(event)
+
+
+class HintOnce(Look):
+    """The hint is not read again at the end."""
+
+    def handle(self, event: journal.Event) -> journal.Action | Seen:
+        action = super().handle(event)
+        return Seen(self.number, self.records) if isinstance(action, ReadHint) and self.touched else action
+
+
+@pytest.mark.rotate(3)
+@pytest.mark.parametrize("look", [WithoutTouch, GapIsTheEnd, HintOnce])
+def test_a_look_that_misses_something(look: type[Look]) -> None:
+    with pytest.raises(Violation):
+        explore(looked_at(look))
 
 
 def test_an_absence_that_the_client_remembers_ends_nothing() -> None:
