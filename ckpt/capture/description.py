@@ -49,6 +49,7 @@ def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[
         "ckpt.locked": is_in_call,
         "ckpt.finished": runtime.finished_code,
         "ckpt.ended": runtime.ended,
+        **({} if runtime.layer is None else {"ckpt.layer": runtime.layer.content()}),
     }
 
 

@@ -95,7 +95,8 @@ class Imager:
             self._awaited_epoch = epoch
         if epoch >= self.asked:
             self._waiting = waiting
-        if epoch <= max(self.wanted, self.asked):
+        layer = self._runtime.layer
+        if epoch <= max(self.wanted, self.asked) or (layer is not None and not layer.takes_images):
             return
         if self._runtime.explicit is not None:
             self._report_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
@@ -109,6 +110,11 @@ class Imager:
         ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before.
         """
         if epoch <= self.wanted:
+            return
+        layer = self._runtime.layer
+        if layer is not None and not layer.takes_images:
+            self.wanted = epoch  # another process takes the image of this rank
+            self._take_label_only()
             return
         self.taker.choose(mode)
         is_first = self.wanted == self.epoch

@@ -97,6 +97,8 @@ class Places:
         """
         from ckpt.image.frames import _frames
 
+        if (layer := self._runtime.layer) is not None and (why := layer.obstacle()):
+            raise image.Refused(why)
         began_ns = time.monotonic_ns()
         _frames.look(look, *_frames.frame_place(call), _CHECKS_IN_CALL)
         self.spend(began_ns)

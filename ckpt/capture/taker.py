@@ -117,6 +117,8 @@ class Taker:
         port.freeze()
         frozen_ns = time.perf_counter_ns()
         state = port.snapshot()
+        if self._runtime.layer is not None:
+            state = self._runtime.layer.saved(state)
         saved_ns = time.perf_counter_ns()
         try:
             libraries.before_image()  # it may need a lock that one of the threads holds

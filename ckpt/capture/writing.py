@@ -78,7 +78,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     try:
         with ImageWriter(
             JobDirectory.open(runtime.spec["job_dir"]),
-            rank=runtime.rank,
+            rank=runtime.program_rank,
             incarnation=runtime.incarnation,
             label=(job.previous, epoch),
             resumed_from=runtime.spec.get("resume"),
@@ -111,6 +111,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
     lost = list(dict.fromkeys(row["package"] for row in report.left_out if row["kind"] in image.LOST))
     if lost:
         runtime.control.send({"m": "event", "event": "packages-left-out", "epoch": epoch, "packages": lost})
+    if runtime.layer is not None:
+        runtime.layer.captured(epoch)
     runtime.control.send(
         {
             "m": "voted",

@@ -32,6 +32,7 @@ from ckpt.rank.files import files_of, is_put_back
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
+    from ckpt.mpi.base.progress import Progress
     from ckpt.store import ImageReader, JobDirectory
 
 __all__ = ["preload", "run_rank"]
@@ -65,8 +66,6 @@ def run_rank(
         run: Callable[[], object]
         if spec.get("resume") is None:
             run = _fresh(runtime, job)
-        elif runtime.layer is not None:
-            raise IncompatibleImage("the ranks of this job are not its processes: no image can be loaded")
         else:
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
@@ -310,20 +309,22 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.store import ImageReader
 
     spec = runtime.spec
-    reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
+    reader = ImageReader(job, epoch=spec["resume"], rank=runtime.program_rank)
     if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
         raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")
     if runtime.explicit is not None:
         return _replayed(runtime, job, reader)
     image.check_compatible(reader.meta["image"])
-    runtime.engine, runtime.world = make_world(runtime)  # for imports while the image is loaded
+    progress: Progress = runtime if runtime.layer is None else runtime.layer
+    runtime.engine, runtime.world = make_world(progress)  # for imports while the image is loaded
     assert self_of(runtime.engine)
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
     if runtime.options.get("files_put_back"):
         image.declare_put_back(is_put_back(runtime.options))
-    loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
+    live = {"ckpt.layer": runtime, **runtime.live}
+    loaded = image.load(reader, live=live, environment=job_environment(spec))
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] in image.LOST]
     for lost in [*not_saved, *loaded.left_out]:
         runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
@@ -341,18 +342,21 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     runtime.finished_code = extras["ckpt.finished"]
     runtime.ended = extras["ckpt.ended"]
     state = extras["ckpt.port"]
-    if state.size != runtime.size:
-        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
+    if state.size != progress.size:
+        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {progress.size}")
+    if runtime.layer is not None:
+        state = runtime.layer.restored(state)
     port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
     engine = extras["ckpt.engine"]
+    engine.progress, engine.windows.refusal = progress, ""
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
-    runtime.bind(port, engine, world_of(engine))
+    runtime.bind(port, engine, world_of(engine), extras.get("ckpt.layer"))
     if runtime.finished_code is not None:
         return _no_program
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
-    del loaded, extras, state, reader, engine  # else these references would keep objects of the program alive
+    del loaded, extras, state, reader, engine, progress, live  # else these references would keep objects of the program alive
 
     def go_on() -> object:
         if runtime.hooks.are_due or runtime.commits.is_due:

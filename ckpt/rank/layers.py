@@ -10,6 +10,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image import note_standard_again
+
 if TYPE_CHECKING:
     from ckpt.mpi.base.layer import Layer
     from ckpt.mpi.base.progress import Buffer, Lock
@@ -23,6 +25,7 @@ def attach(runtime: Runtime) -> Layer:
     chosen = runtime.spec["layer"]
     module, _, function = chosen["attach"].partition(":")
     layer: Layer = getattr(importlib.import_module(module), function)(ProcessBelow(runtime), chosen)
+    note_standard_again()  # what the layer has put into the standard library is no change by the program
     return layer
 
 

@@ -13,6 +13,10 @@ Where this replica does not lead, a message is *held*, outside of the mailbox, a
 When a receive is no longer open, all held messages arrive again, in their old order. The leader holds nothing: it matches by
 what it sees, and tells the source.
 
+In an image    An image is taken of a replica that leads, so it holds nothing, and its mailbox is that of a rank without
+               replicas. All replicas go on from that image: each call that waits here looks again who leads, and an open
+               receive gets a new key, which is the same in all of them (`begin`). Without replicas, who waits here leads.
+
 Not here: how replicas agree on who leads (order.py), the message path (layer.py).
 """
 
@@ -31,6 +35,10 @@ T = TypeVar("T")
 _RAISED = "the look raised"
 
 
+def _to_nobody(replica: int, message: Message) -> None:
+    """There is no other replica."""
+
+
 class OrderedMatcher(Matcher):
     """The matcher of a replica. `open`: receives from ANY_SOURCE without a source, by id, with the key of their choice."""
 
@@ -41,10 +49,27 @@ class OrderedMatcher(Matcher):
         super().__init__()
         if former is not None:
             self.contexts, self.by_envelope = former.contexts, former.by_envelope
+            self.serial, self.ticket, self.posted = former.serial, former.ticket, former.posted
         self.open: dict[int, tuple[Key, Receive]] = {}
         self.held: list[tuple[int, Channel, Buffer]] = []
         self.leads: Callable[[], bool] = lambda: True
         self.on_match: Callable[[Key, int], None] = lambda key, source: None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In an image: a plain matcher. Nothing is held where an image is taken, and open receives are known by their source."""
+        state = {name: getattr(self, name) for name in Matcher.__slots__}
+        return Matcher, (), (None, state)
+
+    def open_again(self, first: int) -> int:
+        """Receives from ANY_SOURCE that an image has are open: with keys from number `first` on, in the order of their posts.
+        Returns their number."""
+        waiting = [receive for context in self.contexts.values() for receive in context.wild]
+        found = [receive for receive in waiting if receive.want_source == ANY_SOURCE]
+        for number, receive in enumerate(sorted(found, key=lambda each: each.ticket), first):
+            self.open[id(receive)] = (("w", number), receive)
+        for context in self.contexts.values():
+            context.keep_no_order()  # the fast paths look there, and would take without a choice
+        return len(found)
 
     def arrive(
         self, src: int, source: int, tag: int, number: int, data: Buffer
@@ -177,19 +202,46 @@ class OrderedMatcher(Matcher):
 class ReplicaChoices:
     """`ckpt.layer.Choices` of one replica. `send(replica, message)` reaches another replica of the same rank."""
 
-    def __init__(self, order: Order, engine: Engine, send: Callable[[int, Message], None]) -> None:
-        self._order = order
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._send = send
         self._counts = {"q": 0, "w": 0}
+        self._asking: Key | None = None
+        """The question that the program waits for now."""
+        self._alone()
+
+    def _alone(self) -> None:
+        self._order = Order(0, 1, self._begun())
+        self._send: Callable[[int, Message], None] = _to_nobody
         self._waits_for: Key | None = None
         self._suspects: list[Receive] = []
         self._suspected_key: Key | None = None
-        self.matcher = OrderedMatcher(engine.matcher)
-        self.matcher.leads = lambda: order.leads
-        self.matcher.on_match = self._matched
-        engine.matcher = self.matcher
+
+    def _begun(self) -> dict[str, int]:
+        return {"q": self._counts["q"] - (self._asking is not None), "w": self._counts["w"]}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"engine": self._engine, "counts": dict(self._counts), "asking": self._asking}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From an image. Where this process has no replicas, it leads."""
+        self._engine, self._counts, self._asking = state["engine"], state["counts"], state["asking"]
+        self._alone()
+
+    def begin(self, me: int, replicas: int, send: Callable[[int, Message], None]) -> None:
+        """The engine asks this object from now on; this process is replica `me`."""
+        engine = self._engine
+        self._order = order = Order(me, replicas, self._begun())
+        self._send = send
+        self.matcher = matcher = OrderedMatcher(engine.matcher)
+        matcher.leads = lambda: order.leads
+        matcher.on_match = self._matched
+        self._counts["w"] += matcher.open_again(self._counts["w"])
+        engine.matcher = matcher
         engine.choices = self
+
+    @property
+    def leads(self) -> bool:
+        return self._order.leads
 
     # ---- what the engine asks ----------------------------------------------------------------------------
 
@@ -251,18 +303,47 @@ class ReplicaChoices:
         engine.settle_account(channel, data)
         receive.fill(channel.source, channel.tag, data)
 
+    def wait(self, look: Callable[[], T | None], holds: Callable[[T], bool]) -> T:
+        key = self._next("q")
+        while (found := self._try(key, look, holds)) is MISSING:
+            self._engine.block(hungry=True)  # whoever goes on from an image here looks again who leads
+        return found  # type: ignore[no-any-return]
+
+    def _try(self, key: Key, look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
+        """The answer, or MISSING."""
+        known = self._order.look_up(key)
+        self._waits_for = None
+        if known is MISSING and not self._order.leads:
+            return MISSING
+        if known is MISSING or known == _RAISED:
+            try:
+                value = look()
+            except Exception:
+                if known is MISSING:
+                    self._decide(key, _RAISED)
+                self._follow(key)
+                raise
+            if value is None:
+                return MISSING
+            if known is MISSING:
+                self._decide(key, value)
+            self._follow(key)
+            return value
+        if not holds(known):
+            self._waits_for = key
+            return MISSING
+        self._follow(key)
+        return known
+
     def probe(self, context: Context, source: int, tag: int) -> Channel:
-        engine, matcher = self._engine, self.matcher
+        engine = self._engine
 
-        def look() -> tuple[int, int]:
-            while True:
-                found = engine.look_for(context, source, tag)
-                if found is not None:
-                    return found.source, found.tag
-                engine.block(hungry=True)
+        def look() -> tuple[int, int] | None:
+            found = engine.look_for(context, source, tag)
+            return None if found is None else (found.source, found.tag)
 
-        place = self.answer(look, lambda place: matcher.find(context, *place) is not None)
-        channel = matcher.find(context, *place)
+        place = self.wait(look, lambda place: engine.matcher.find(context, *place) is not None)
+        channel = engine.matcher.find(context, *place)
         assert channel is not None
         return channel
 
@@ -303,7 +384,10 @@ class ReplicaChoices:
 
     def _next(self, kind: str) -> Key:
         self._counts[kind] += 1
-        return kind, self._counts[kind] - 1
+        key = kind, self._counts[kind] - 1
+        if kind == "q":
+            self._asking = key
+        return key
 
     def _await(self, key: Key) -> Any:
         """The choice as soon as it is known; MISSING: this replica leads and makes it."""
@@ -315,6 +399,8 @@ class ReplicaChoices:
         self._pass_on(self._order.decide(key, value))
 
     def _follow(self, key: Key) -> None:
+        if key == self._asking:
+            self._asking = None
         self._pass_on(self._order.follow(key))
 
     def _pass_on(self, outgoing: list[tuple[int, Message]]) -> None:
