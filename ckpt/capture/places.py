@@ -97,8 +97,6 @@ class Places:
         """
         from ckpt.image.frames import _frames
 
-        if (layer := self._runtime.layer) is not None and (why := layer.obstacle()):
-            raise image.Refused(why)
         began_ns = time.monotonic_ns()
         _frames.look(look, *_frames.frame_place(call), _CHECKS_IN_CALL)
         self.spend(began_ns)
@@ -141,6 +139,8 @@ class Places:
 
         began_ns = time.monotonic_ns()
         try:
+            if (layer := self._runtime.layer) is not None and (why := layer.obstacle()):
+                raise image.Refused(why)
             self._refuse_handler()
             if self._runtime.finished_code is not None:
                 return None

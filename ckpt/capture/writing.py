@@ -99,6 +99,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                     "pid": os.getpid(),
                     "finished": runtime.finished_code,
+                    **_lengths(job.prepared),
                 },
                 files,
             )
@@ -129,6 +130,13 @@ def write(runtime: RankContext, job: Writing) -> bool:
         }
     )
     return True
+
+
+def _lengths(prepared: Any) -> dict[str, dict[str, int]]:
+    """How much the rank had written to its standard output and error; nothing where an image does not say so."""
+    lengths = getattr(prepared, "own_lengths", {})
+    found = {name: lengths[fd] for name, fd in (("out", 1), ("err", 2)) if fd in lengths}
+    return {"output": found} if found else {}
 
 
 def _failure_text(failure: BaseException) -> str:

@@ -34,7 +34,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -85,7 +85,7 @@ def install(ask: Ask, secret: bytes, rank: int) -> None:
     """Give the program of this process surroundings that are the same in all replicas of `rank`.
 
     `ask(look)`: the leader's value of `look()`; what is imported before the program begins looks itself. `secret`: see :class:`ckpt.layer.Below`."""
-    _State.ask = ask
+    _State.ask, _State.open_before = ask, open_for_writing()
     _install_clocks()
     _of_program("os").getpid = _pid
     _same_random_numbers(blake2b(rank.to_bytes(8, "little"), key=secret[-64:]).digest())
@@ -94,7 +94,7 @@ def install(ask: Ask, secret: bytes, rank: int) -> None:
 def begin() -> None:
     """The program is about to begin, or to go on: from now on what replicas cannot do alike is refused. Raises NotReplicable
     where it holds something already that they could not share."""
-    for fd, path in open_for_writing():
+    for fd, path in open_for_writing() - _State.open_before:
         raise NotReplicable(
             f"the program has a file open for writing (descriptor {fd}: {path}): each replica would write it. Go on without "
             "replicas (--redundancy 1)"
@@ -102,8 +102,9 @@ def begin() -> None:
     sys.addaudithook(_refuse)
 
 
-def open_for_writing() -> Iterator[tuple[int, str]]:
+def open_for_writing() -> set[tuple[int, str]]:
     """Descriptors above 2 of regular files that can be written, with their paths; files without a name are left out."""
+    found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
             mode = fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE
@@ -112,7 +113,8 @@ def open_for_writing() -> Iterator[tuple[int, str]]:
             continue  # the descriptor of the listing itself
         is_named = path.startswith("/") and not path.startswith(("/dev/", "/memfd:", "/proc/"))
         if int(name) > 2 and mode != os.O_RDONLY and is_named and os.path.isfile(path):
-            yield int(name), path
+            found.add((int(name), path))
+    return found
 
 
 # ---- clocks ----------------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ class _State:
 
     ask: Ask | None = None
     main = 0
-    is_begun = False
+    open_before: set[tuple[int, str]] = set()  # noqa: RUF012
     urandom: Callable[[int], bytes] = os.urandom
     last: dict[str, Any] = {}  # noqa: RUF012 (one object for the process)
     pid: list[int] = []  # noqa: RUF012

@@ -64,7 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
 
-        return _continue_or_start(JobDirectory.open(arguments.job), command, arguments)
+        job = JobDirectory.open(arguments.job)
+        redundancy.check_restart(job, arguments)
+        return _continue_or_start(job, command, arguments)
     return _start(command.complete(), arguments)
 
 
@@ -137,7 +139,7 @@ def restart(arguments: argparse.Namespace) -> int:
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
-    redundancy.check_restart(job)
+    redundancy.check_restart(job, arguments)
     interpreter = _matching_interpreter(job, size=None, command=None)
     return _continue_job(job, epoch, arguments, interpreter, or_start=False)
 
@@ -187,12 +189,13 @@ def _continue_job(
             return code
         submit.check_starts(history, arguments.max_starts)
         reporter = _reporter(job, arguments)
-        lines = _usable_lines(job, lock, epoch, reporter, or_start=or_start)
+        replicas = redundancy.of(job, arguments)
+        lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=or_start)
         if not lines.epochs and not or_start:
             raise NoSuchJob(
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
-        if is_recorded(_option(job, arguments, "files")):
+        if replicas == 1 and is_recorded(_option(job, arguments, "files")):
             lines = _lines_with_files(job, lines, reporter, required=epoch is not None)
         leased = trouble is None and hosts.end_by_themselves(lock, history)
         ended = clear(job, lock, history, arguments.fenced, leased=leased)
@@ -251,9 +254,10 @@ def _was_reported(history: History) -> bool:
 
 
 def _usable_lines(
-    job: JobDirectory, lock: LockHandle, epoch: int | None, reporter: Reporter, *, or_start: bool
+    job: JobDirectory, lock: LockHandle, epoch: int | None, reporter: Reporter, replicas: int, *, or_start: bool
 ) -> Lines:
-    """Lines a restart may use: the job's past, or the one asked for. Damaged control files are named and passed over.
+    """Lines a restart may use: the job's past, or the one asked for. Damaged control files are named and passed over, and so
+    are those that are not verified.
 
     `or_start`: where none can be read the program starts over; else the error is raised.
     """
@@ -267,7 +271,9 @@ def _usable_lines(
     newest = max(committed, default=None)
     if epoch is not None:
         plan.resumable(list_epochs(job), epoch)
-        load_control(job, epoch)
+        control = load_control(job, epoch)
+        if replicas > 1 or control.meta.get("verified") is False:
+            redundancy.say_unverified(control, reporter)
         return Lines([epoch], needs_branch=epoch != newest)
     lines = [line for line in list_lines(job) if line.epoch in committed]
     good = [line.epoch for line in lines if line.control is not None]
@@ -284,6 +290,8 @@ def _usable_lines(
             raise lines[-1].error
         job.events.append("starting-over", epoch=lines[-1].epoch, reason=str(lines[-1].error))
         reporter.say("there is no checkpoint that can be used: the program starts over")
+    controls = {line.epoch: line.control for line in lines if line.control is not None}
+    good = redundancy.usable(job, controls, reporter, replicas, or_start=or_start)
     usable = plan.resumable(good, None)
     return Lines(usable, start_over=or_start, needs_branch=max(usable, default=None) != newest)
 
@@ -368,7 +376,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
     def option(name: str) -> Any:
         return _option(job, arguments, name)
 
-    limit, mode, replicas = arguments.time_limit, option("image_mode"), job.options.get("redundancy", 1)
+    limit, mode, replicas = arguments.time_limit, option("image_mode"), option("redundancy")
     every_ns = None if option("every") is None else int(option("every") * _NS)
     timeout_ns = int(option("timeout") * _NS)
     return ServiceOptions(

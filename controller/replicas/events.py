@@ -26,6 +26,34 @@ class Reported:
     question: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LineTold:
+    """A process has told what it had sent at the place of the image of `epoch`, or at that of another replica's: by stream
+    the number of messages, and the digest over them. In `parts` events. `written`: length of its standard output there."""
+
+    rank: int
+    incarnation: int
+    epoch: int
+    marks: Mapping[str, tuple[int, str]]
+    parts: int
+    written: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPrinted:
+    """Tell, with `LinePrinted`, when of each rank so many bytes of standard output have been agreed on."""
+
+    epoch: int
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinePrinted:
+    """The answer to `AwaitPrinted`."""
+
+    epoch: int
+
+
 class Inquiry:
     """Planes differ: where did it begin? Two questions, one after the other:
 
@@ -99,9 +127,12 @@ class DropVoices:
     planes: tuple[int, ...]
 
 
-def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported:
+def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported | LineTold:
     """The event of a packet of the kind `layer`. What is not well-formed in it is left out: it then counts as not told."""
     told = packet.get("marks")
+    line, parts = packet.get("line"), packet.get("parts")
+    if isinstance(line, int) and isinstance(parts, int):
+        return _line(process, incarnation, line, parts, packet)
     marks = {
         name: [
             (mark[0], mark[1])
@@ -134,3 +165,17 @@ def _details(told: dict[str, Any]) -> Details:
         for name, rows in told.items()
         if isinstance(rows, list)
     }
+
+
+def _line(process: int, incarnation: int, line: int, parts: int, packet: Mapping[str, Any]) -> LineTold:
+    told, written = packet.get("marks"), packet.get("written")
+    marks = {
+        name: (rows[0][0], rows[0][1])
+        for name, rows in (told.items() if isinstance(told, dict) else ())
+        if isinstance(rows, list)
+        and len(rows) == 1
+        and isinstance(rows[0], list)
+        and [type(value) for value in rows[0]] == [int, str]
+    }
+    length = written[0] if isinstance(written, list) and written and isinstance(written[0], int) else None
+    return LineTold(process, incarnation, line, marks, parts, length)

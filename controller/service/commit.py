@@ -39,7 +39,7 @@ def commit_line(
     """
     entries = [
         RankEntry(
-            rank=vote.rank,
+            rank=rank,
             incarnation=vote.incarnation,
             label=vote.label,
             manifest=os.path.relpath(os.path.join(job.path, vote.manifest), job.path),
@@ -48,7 +48,7 @@ def commit_line(
             bytes_written=vote.bytes_written,
             vectors=vote.vectors,
         )
-        for vote in line.votes
+        for rank, vote in enumerate(line.votes)
     ]
     control = ControlFile(
         epoch=line.epoch,
@@ -57,7 +57,10 @@ def commit_line(
         generation=lock.generation,
         ranks=entries,
         committed_at=iso_time(time.time_ns(), "milliseconds"),
-        meta={"not_covered": sum(vote.not_covered for vote in line.votes)},
+        meta={
+            "not_covered": sum(vote.not_covered for vote in line.votes),
+            **({} if line.verified is None else {"verified": line.verified}),
+        },
     )
     try:
         write_control(job, control, lock=lock)

@@ -120,10 +120,11 @@ class Service:
         self.runtime_dir = lock.record.location.runtime
         highest = max([history.highest_epoch, job.highest_epoch(), *lines.epochs])
         self.processes = job.size * options.replicas
-        coordinator = Coordinator(
+        self.replicas = self._replica_part()
+        make_rounds = Coordinator if self.replicas is None else self.replicas.coordinator
+        coordinator = make_rounds(
             self.processes, highest=highest, committed=lines.newest, options=options.rounds
         )
-        self.replicas = self._replica_part()
         make = Supervisor if self.replicas is None else self.replicas.supervisor
         self.supervisor = make(
             coordinator,
@@ -304,7 +305,7 @@ class Service:
             replicas=self.options.replicas,
         )
         if self.replicas is not None:
-            self.replicas.begin_again()
+            self.replicas.begin_again(action.epoch)
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
@@ -329,8 +330,9 @@ class Service:
             self.reporter.say(f"images of burnt checkpoints could not be removed: {problem}")
 
     def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
-        written = commit_line(self.job, self.lock, line, previous=self.supervisor.lines.newest)
-        if isinstance(written, ControlWritten) and self.options.keep is not None:
+        written = commit_line(self.job, self.lock, line, previous=self.supervisor.last_line)
+        is_counted = line.verified is not False  # else older ones are still needed
+        if isinstance(written, ControlWritten) and self.options.keep is not None and is_counted:
             left, problem = remove_old_lines(self.job, self.lock, self.options.keep)
             self.supervisor.keep_lines(left)
             if problem is not None:
@@ -402,9 +404,6 @@ class Service:
 
     def _question(self, question: dict[str, Any], token: int) -> None:
         last = question.get("checkpoint") is True
-        if self.options.replicas > 1 and (question.get("do") == "checkpoint" or last):
-            self.clients.answer(token, {"ok": False, "reason": "there are no checkpoints under --redundancy"})
-            return
         match question.get("do"):
             case "checkpoint":
                 self._checkpoint(
