@@ -37,12 +37,14 @@ class Writing:
     """One image to be written: ``prepared`` by :func:`ckpt.image.prepare`, labelled (previous, epoch].
 
     ``vectors``: for each peer (tx, base, rx) of the frozen port: numbers of messages sent, acknowledged and received.
+    ``output``: see :func:`ckpt.capture.description.output_lengths`.
     """
 
     prepared: Any
     vectors: Mapping[int, tuple[int, int, int]]
     previous: int
     epoch: int
+    output: Mapping[str, int]
 
 
 def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
@@ -99,7 +101,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                     "pid": os.getpid(),
                     "finished": runtime.finished_code,
-                    **_lengths(job.prepared),
+                    "output": dict(job.output),
                 },
                 files,
             )
@@ -113,7 +115,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     if lost:
         runtime.control.send({"m": "event", "event": "packages-left-out", "epoch": epoch, "packages": lost})
     if runtime.layer is not None:
-        runtime.layer.captured(epoch)
+        runtime.layer.captured(epoch, job.output.get("out", 0))
     runtime.control.send(
         {
             "m": "voted",
@@ -130,13 +132,6 @@ def write(runtime: RankContext, job: Writing) -> bool:
         }
     )
     return True
-
-
-def _lengths(prepared: Any) -> dict[str, dict[str, int]]:
-    """How much the rank had written to its standard output and error; nothing where an image does not say so."""
-    lengths = getattr(prepared, "own_lengths", {})
-    found = {name: lengths[fd] for name, fd in (("out", 1), ("err", 2)) if fd in lengths}
-    return {"output": found} if found else {}
 
 
 def _failure_text(failure: BaseException) -> str:

@@ -19,7 +19,6 @@ Not here: what happens to a replica that differs, or is lost (:mod:`ckpt.control
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +79,6 @@ class ReplicaLayer:
         self.living = set(range(replicas))
         """Planes that compute, as far as this process has been told."""
         self._line = LineQuestion(0)
-        self._written = [0, 0]
         self._reported_ns = self._told_ns = 0
         self._lost_ns = 0
         self._engine: Engine | None = None
@@ -116,7 +114,6 @@ class ReplicaLayer:
         return type(state)(state.job, below.rank, below.size, state.epoch, state.incarnation, links)
 
     def content(self) -> ReplicaChoices | None:
-        self._written = [os.fstat(fd).st_size for fd in (1, 2)]
         return self._choices
 
     @property
@@ -128,13 +125,13 @@ class ReplicaLayer:
             return ""
         return "this replica has just become the one that leads, and learns what the others know"
 
-    def captured(self, epoch: int) -> None:
-        """Tell the digests over what has been sent until now, in which an image is taken, and the length of the output."""
+    def captured(self, epoch: int, written: int) -> None:
+        """Tell the digests over what has been sent until now, when an image is taken, and the length of the output."""
         marks = {stream: [mark] for stream, mark in self.streams.last_marks().items()}
         pieces = list(parts(marks, MARKS_OF_A_LINE))
         for number, part in enumerate(pieces, 1):
             place = {"line": epoch, "part": number, "parts": len(pieces)}
-            self.below.report({**place, "marks": part, "written": self._written})
+            self.below.report({**place, "marks": part, "written": written})
 
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
         rank, replica = divmod(process, self.replicas)

@@ -177,5 +177,5 @@ def _line(process: int, incarnation: int, line: int, parts: int, packet: Mapping
         and isinstance(rows[0], list)
         and [type(value) for value in rows[0]] == [int, str]
     }
-    length = written[0] if isinstance(written, list) and written and isinstance(written[0], int) else None
+    length = written if isinstance(written, int) else None
     return LineTold(process, incarnation, line, marks, parts, length)

@@ -93,8 +93,9 @@ class Layer(Progress, Protocol):
     def obstacle(self) -> str:
         """Why no image can be taken just now; empty: one can be."""
 
-    def captured(self, epoch: int) -> None:
-        """Called in the process that writes an image, where the program stands still: before the vote."""
+    def captured(self, epoch: int, written: int) -> None:
+        """Called in the process that writes an image, where the program stands still: before the vote. `written`: length of
+        the program's standard output there, in bytes."""
 
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
         """Messages of a process have arrived, in order: for the engine, or for the layer itself."""
