@@ -295,7 +295,7 @@ class Runtime:
         self, ranks: list[int], cause: str, diagnoses: Iterable[tuple[int, dict[str, Any]]]
     ) -> None:
         """These ranks are dead, and the job goes on without them: there will be no more images, unless other processes compute
-        these ranks, too."""
+        them, too."""
         assert self.port is not None and self.engine is not None
         if self.layer is None:
             self.incomplete = True

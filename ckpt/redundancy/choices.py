@@ -56,13 +56,13 @@ class OrderedMatcher(Matcher):
         self.on_match: Callable[[Key, int], None] = lambda key, source: None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In an image: a plain matcher. Nothing is held where an image is taken, and open receives are known by their source."""
+        """In an image: a plain matcher. Nothing is held where one is taken, and open receives are known by their source."""
         state = {name: getattr(self, name) for name in Matcher.__slots__}
         return Matcher, (), (None, state)
 
     def open_again(self, first: int) -> int:
-        """Receives from ANY_SOURCE that an image has are open: with keys from number `first` on, in the order of their posts.
-        Returns their number."""
+        """Receives from ANY_SOURCE that an image has are open: with keys from number `first` on, in the order of their
+        posts. Returns their number."""
         waiting = [receive for context in self.contexts.values() for receive in context.wild]
         found = [receive for receive in waiting if receive.want_source == ANY_SOURCE]
         for number, receive in enumerate(sorted(found, key=lambda each: each.ticket), first):

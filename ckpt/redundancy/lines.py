@@ -81,6 +81,6 @@ class LineVote:
         for rank, answers in enumerate(self.answers):
             for plane, answer in sorted(answers.items()):
                 if answer == "unknown":
-                    return f"replica {plane} of rank {rank} is too far ahead of replica {self.donor} to tell what it had sent"
+                    return f"replica {plane} of rank {rank} is too far ahead of replica {self.donor} to tell its digest"
         slow = sorted({plane for answers in self.answers for plane in self.others - answers.keys()})
         return f"replica {' and '.join(map(str, slow))} of the ranks has not come so far yet"

@@ -84,7 +84,8 @@ class Randomness:
 def install(ask: Ask, secret: bytes, rank: int) -> None:
     """Give the program of this process surroundings that are the same in all replicas of `rank`.
 
-    `ask(look)`: the leader's value of `look()`; what is imported before the program begins looks itself. `secret`: see :class:`ckpt.layer.Below`."""
+    `ask(look)`: the leader's value of `look()`; what is imported before the program begins looks itself.
+    `secret`: what all replicas know, and nobody else; at least 32 bytes, of which the last 64 count."""
     _State.ask, _State.open_before = ask, open_for_writing()
     _install_clocks()
     _of_program("os").getpid = _pid

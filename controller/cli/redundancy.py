@@ -13,6 +13,7 @@ from ckpt.controller.errors import NoSuchJob, UsageError
 
 if TYPE_CHECKING:
     from ckpt.controller.service.report import Reporter
+    from ckpt.controller.supervision.history import History
     from ckpt.store import ControlFile, JobDirectory
 
 _REPLICAS_MAX = 3
@@ -70,21 +71,42 @@ def of(job: JobDirectory, arguments: argparse.Namespace) -> int:
     return int(arguments.redundancy or job.options.get("redundancy", 1))
 
 
+def is_not_compared(job: JobDirectory, history: History) -> bool:
+    """Was the job ended by its agent, without a controller, while several processes computed each rank? Then nobody has
+    compared them, and it goes on from its last line."""
+    if history.outcome is None or history.outcome.get("by") != "agent":
+        return False
+    began = [event for event in job.events.read().events if event["event"] == "controller"]
+    return bool(began) and began[-1].get("replicas", 1) > 1
+
+
 def usable(
     job: JobDirectory, lines: Mapping[int, ControlFile], reporter: Reporter, replicas: int, *, or_start: bool
 ) -> list[int]:
     """Those of the lines from which a restart may go on by itself, ascending: not those that replicas have not verified.
     Raises NoSuchJob if these are all there are, and the program is not to be started over."""
-    good = [epoch for epoch, control in lines.items() if control.meta.get("verified") is not False]
+    distrusted = {
+        epoch
+        for event in job.events.read().events
+        if event["event"] == "lines-distrusted"
+        for epoch in event["epochs"]
+    }
+    good = [
+        epoch
+        for epoch, control in lines.items()
+        if control.meta.get("verified") is not False and epoch not in distrusted
+    ]
     passed = [epoch for epoch in lines if epoch > max(good, default=0)]
     if passed:
         numbers = ", ".join(map(str, passed))
-        kept = f"{len(passed)} newer checkpoint{'s' if len(passed) > 1 else ''} ({numbers}) not verified by replicas"
+        kept = (
+            f"newer checkpoints that replicas have not verified, or that may hold an error of one: {numbers}"
+        )
         ask = f"`ckpt restart {job.path}@{passed[-1]}` goes on from there nevertheless"
         if not good and not or_start:
             raise NoSuchJob(f"{job.path}: there is no verified checkpoint; {kept}; {ask}")
         job.events.append("unverified-passed-over", epochs=passed, reason="restart")
-        reporter.say(f"{kept}, and passed over; {ask}")
+        reporter.say(f"passing over {kept}; {ask}")
     if good and replicas > 1:
         say_unverified(lines[good[-1]], reporter)
     return good
@@ -128,6 +150,7 @@ def check(arguments: argparse.Namespace) -> None:
 _EVENTS = (
     *("replica-differs", "replica-lost", "leader-changed", "cluster-unverified", "result-compared"),
     "unverified-passed-over",
+    "lines-distrusted",
 )
 
 

@@ -183,6 +183,8 @@ def _continue_job(
     with job.lock() as lock:
         history, trouble = past.known(job, lock.record)
         code = finished_code(history)
+        if code is not None and redundancy.is_not_compared(job, history):
+            code = None
         if code is not None and epoch is None and (code == 0 or not _was_reported(history)):
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
             job.events.append("result-reported", exit_code=code)
@@ -254,7 +256,13 @@ def _was_reported(history: History) -> bool:
 
 
 def _usable_lines(
-    job: JobDirectory, lock: LockHandle, epoch: int | None, reporter: Reporter, replicas: int, *, or_start: bool
+    job: JobDirectory,
+    lock: LockHandle,
+    epoch: int | None,
+    reporter: Reporter,
+    replicas: int,
+    *,
+    or_start: bool,
 ) -> Lines:
     """Lines a restart may use: the job's past, or the one asked for. Damaged control files are named and passed over, and so
     are those that are not verified.
@@ -335,6 +343,7 @@ def _drive(
         )
         if not arguments.json and arguments.job is None:
             reporter.say(f"job {os.path.relpath(job.path)}")
+    replicas = redundancy.of(job, arguments)
     job.events.append(
         "controller",
         pid=os.getpid(),
@@ -342,6 +351,7 @@ def _drive(
         boot=location.boot,
         generation=lock.generation,
         lines=lines.epochs,
+        **({"replicas": replicas} if replicas > 1 else {}),
     )
     hosts.announce(arguments, job, lock, launcher, reporter.say)
     options = _options(job, arguments, new=new)

@@ -1,8 +1,8 @@
 """Checkpoint rounds of a job whose ranks are computed by several processes each. Pure.
 
-The images of a line are those of one plane, the one that leads (`donor`): what the other planes have in memory is the same,
-or one of them is wrong. As in every round the processes of that plane are asked, take their images, and vote; all others take
-the number of the epoch only, since planes exchange choices, which carry it. Then the line is verified:
+The images of a line are those of one plane, the one that leads (`donor`). As in every round the processes of that plane are
+asked, take their images, and vote; all others take the number of the epoch only, since planes exchange choices, which carry
+it. Then the line is verified:
 
     collecting ──all votes──▶ verifying ──most replicas have sent the same before it, and what it has printed
                                  │         has been printed by most──▶ writing ──▶ committed, verified
@@ -122,7 +122,9 @@ class ReplicaCoordinator(Coordinator):
     def _ask(self, counts: dict[str, int], processes: tuple[int, ...]) -> list[Action]:
         assert self.round is not None
         rows = list(counts.items())
-        pieces = [rows[at : at + COUNTS_OF_A_PACKET] for at in range(0, len(rows), COUNTS_OF_A_PACKET)] or [[]]
+        pieces = [rows[at : at + COUNTS_OF_A_PACKET] for at in range(0, len(rows), COUNTS_OF_A_PACKET)] or [
+            []
+        ]
         if not processes:
             return []
         return [

@@ -91,7 +91,7 @@ class ReplicaPart:
 def output_lengths(job: JobDirectory, epoch: int) -> dict[tuple[int, str], int]:
     """How much each rank had written when its image of this epoch was taken: by rank and stream ("out", "err"), in bytes.
     Raises StoreError."""
-    found = {}
+    found: dict[tuple[int, str], int] = {}
     for rank in range(job.size):
         lengths = ImageReader(job, epoch=epoch, rank=rank).meta.get("output") or {}
         found |= {(rank, stream): length for stream, length in lengths.items()}

@@ -128,7 +128,7 @@ class ReplicaOutput:
             each.vote.drop(replicas)
 
     def await_printed(self, lengths: Sequence[int], then: Callable[[], None]) -> None:
-        """Call `then` once of the standard output of each rank so many bytes are agreed on. A later call replaces this one."""
+        """Call `then` once so many bytes of each rank's standard output are agreed on. A later call replaces this one."""
         self._awaited = (lengths, then)
 
     def begin_again(self, lengths: Mapping[tuple[int, str], int]) -> None:

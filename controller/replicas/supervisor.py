@@ -18,9 +18,16 @@ than half of the planes have that it began with. Then
     an error     the job ends with that exit code
 
 Where replicas differ and no majority can be had (two that differ; three that all differ; outcomes that differ), nobody knows
-who is right: all planes go back to the last verified line, or to the beginning where there is none; RERUNS_MAX times at most
-to the same one, then the job ends with EXIT_REPLICAS_DIFFER. Where no plane is left, the program is started again as after any death. One plane that is left goes
-on, and is not compared: this is logged and said.
+who is right: all planes go back, to a line that is older than the error, or to the beginning where there is none; RERUNS_MAX
+times at most to the same one, then the job ends with EXIT_REPLICAS_DIFFER.
+
+Which line is older than the error? All replicas of an incarnation begin alike, from one image, so what makes them differ has
+happened since then. A verified line is one before which all have sent the same; but an error may have been in the memory of
+the plane that has given the images, and not been sent yet. So a plane that was wrong takes with it the lines that it has
+given in this incarnation; where it is not known which plane was wrong, all lines of this incarnation are passed over.
+
+Where no plane is left, the program is started again as after any death, from the last verified line. One plane that is left
+goes on, and is not compared: this is logged and said.
 
 This module is long because the life of a job is one state machine; the events are in events.py.
 
@@ -99,6 +106,8 @@ class ReplicaSupervisor(Supervisor):
 
     def _begin(self) -> None:
         self.coordinator.begin()
+        self.taken: list[tuple[int, int]] = []
+        """The verified lines of this incarnation, each with the plane that has given the images."""
         self.planes = set(range(self.replicas))
         """Those that compute or have finished."""
         self.outcomes: dict[int, Outcome] = {}
@@ -133,7 +142,9 @@ class ReplicaSupervisor(Supervisor):
 
     # ---- events ------------------------------------------------------------------------------------------
 
-    def _dispatch(self, event: Event | Reported | TextDiffers | OutputRead | LineTold | LinePrinted, now_ns: int) -> list[Action]:
+    def _dispatch(
+        self, event: Event | Reported | TextDiffers | OutputRead | LineTold | LinePrinted, now_ns: int
+    ) -> list[Action]:
         match event:
             case Reported():
                 return self._reported(event, now_ns) if event.incarnation == self.incarnation else []
@@ -176,13 +187,32 @@ class ReplicaSupervisor(Supervisor):
     def last_line(self) -> int | None:
         return self.unverified[-1] if self.unverified else super().last_line
 
+    @property
+    def needed_lines(self) -> Collection[int]:
+        return {epoch for epoch in (self.resumed, self.lines.newest) if epoch is not None}
+
     def _line_written(self, event: ControlWritten, now_ns: int) -> list[Action]:
         """A line that is not verified counts only where somebody asks for it by its number."""
         if self.coordinator.round is None or self.coordinator.round.verified:
+            self.taken.append((event.epoch, self.coordinator.donor))
             return super()._dispatch(event, now_ns)
         say = [] if self.unverified else [Say(f"checkpoint {event.epoch} is not verified: {_ONE_LEFT}")]
         self.unverified.append(event.epoch)
         return [*say, *self.coordinator.handle(event, now_ns=now_ns)]
+
+    def _distrust(self, planes: Collection[int], why: str) -> list[Action]:
+        """One of these planes has computed wrongly, since it was started with this incarnation. The images that it has given
+        may hold that error, also where it had not sent it yet: no restart uses them."""
+        bad = [epoch for epoch, donor in self.taken if donor in planes]
+        if not bad:
+            return []
+        self.taken = [each for each in self.taken if each[0] not in bad]
+        self.lines.keep([epoch for epoch in self.lines.epochs if epoch not in bad])
+        self.lines.needs_branch = True
+        self.coordinator.wanted = True  # a new one, as soon as it can be had
+        numbers = ", ".join(map(str, bad))
+        text = f"{_count(bad)} {numbers} may hold the error, and will not be used"
+        return [Log("lines-distrusted", {"epochs": bad, "reason": why}), Say(text)]
 
     def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
         """Whoever starts again goes back behind lines that are not verified, and says so."""
@@ -369,7 +399,8 @@ class ReplicaSupervisor(Supervisor):
     def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
         """These planes have no voice any more; those that are left go on."""
         led = min(self.planes, default=0)
-        actions = self._leave_behind(planes, cause, why, now_ns)
+        distrusted = self._distrust(planes, why) if cause == "wrong" else []
+        actions = [*distrusted, *self._leave_behind(planes, cause, why, now_ns)]
         for plane in planes:
             self.outcomes.pop(plane, None)
         for vote in self.votes:
@@ -582,7 +613,8 @@ class ReplicaSupervisor(Supervisor):
         return [log, *self._lose(lost, why, "lost", now_ns)]
 
     def _run_again(self, why: str, now_ns: int) -> list[Action]:
-        """Nobody knows who is right: back to the last verified line, or to the beginning."""
+        """Nobody knows who is right: back to the last line that is older than the error, or to the beginning."""
+        distrusted = self._distrust(range(self.replicas), why)
         if self.lines.newest != self.rerun_from:
             self.reruns, self.rerun_from = 0, self.lines.newest  # it has come further meanwhile
         if self.reruns >= RERUNS_MAX:
@@ -590,12 +622,13 @@ class ReplicaSupervisor(Supervisor):
                 f"{why}. This was run {self.reruns + 1} of the program: it does not compute the same each time "
                 "(docs/redundancy.md names usual reasons), or this machine computes wrongly"
             )
-            return self._stop_now(End(EXIT_REPLICAS_DIFFER, reason, "interrupted"), now_ns)
+            return [*distrusted, *self._stop_now(End(EXIT_REPLICAS_DIFFER, reason, "interrupted"), now_ns)]
         self.reruns += 1
         decision = restart_if_left(why, restarts=self.restarts, max_restarts=self.max_restarts)
         if decision.verdict == "end":
-            return self._stop_now(End(EXIT_REPLICAS_DIFFER, decision.reason, "interrupted"), now_ns)
-        return self._carry_out(decision, now_ns)
+            end = End(EXIT_REPLICAS_DIFFER, decision.reason, "interrupted")
+            return [*distrusted, *self._stop_now(end, now_ns)]
+        return [*distrusted, *self._carry_out(decision, now_ns)]
 
 
 _ONE_LEFT = "one replica of each rank is left, and nothing is compared"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ckpt.controller.supervision.events import ControlFailed, ControlWritten, WriteControl
 from ckpt.store import (
@@ -114,14 +114,17 @@ def past(epochs: Iterable[int], branch: Branch | None) -> list[int]:
     return [epoch for epoch in epochs if branch is None or branch.holds(epoch)]
 
 
-def remove_old_lines(job: JobDirectory, lock: LockHandle, keep: int) -> tuple[list[int], str | None]:
-    """Remove all lines but the newest `keep`. Returns the epochs that are left, and why the removal failed, or None.
+def remove_old_lines(
+    job: JobDirectory, lock: LockHandle, keep: int, also: Collection[int] = ()
+) -> tuple[list[int], str | None]:
+    """Remove all lines but the newest `keep` and those of the epochs `also`. Returns the epochs that are left, and why the
+    removal failed, or None.
 
     Raises LockLost.
     """
     problem = None
     try:
-        prune(job, keep, lock=lock)
+        prune(job, keep, lock=lock, also=also)
     except LockLost:
         raise
     except (StoreError, OSError) as error:

@@ -331,9 +331,9 @@ class Service:
 
     def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
         written = commit_line(self.job, self.lock, line, previous=self.supervisor.last_line)
-        is_counted = line.verified is not False  # else older ones are still needed
-        if isinstance(written, ControlWritten) and self.options.keep is not None and is_counted:
-            left, problem = remove_old_lines(self.job, self.lock, self.options.keep)
+        if isinstance(written, ControlWritten) and self.options.keep is not None:
+            also = self.supervisor.needed_lines
+            left, problem = remove_old_lines(self.job, self.lock, self.options.keep, also)
             self.supervisor.keep_lines(left)
             if problem is not None:
                 self.reporter.say(f"old checkpoints could not be removed: {problem}")

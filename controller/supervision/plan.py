@@ -103,7 +103,11 @@ def specs(
             "resume": epoch,
             "epoch": epoch or 0,
             "options": dict(program.options),
-            **(_replica(placement.rank, len(placements), incarnation, epoch, replicas) if replicas > 1 else {}),
+            **(
+                _replica(placement.rank, len(placements), incarnation, epoch, replicas)
+                if replicas > 1
+                else {}
+            ),
         }
         for placement in placements
     ]

@@ -8,7 +8,7 @@ process gets a message for a rank, and which message of a process the engine get
 the control channel and the controller know these. What a program sees of itself (`RANK`, `WORLD_SIZE`, its streams) is the
 `identity` in the description of its process, and does not follow from the number.
 
-States: made (`attach`; nothing has been sent) ── `bind`, `begin` ──▶ bound: messages come ── `ending` ──▶ the program has ended.
+States: made (`attach`; nothing has been sent) ── `bind` ──▶ bound: messages come ── `ending` ──▶ the program has ended.
 
 Rules
 - `on_messages`, `on_lost`, `tick` and the methods of `Progress` are called with the lock held. None of them waits but
@@ -83,8 +83,7 @@ class Layer(Progress, Protocol):
         """The inverse of `saved`, for this process."""
 
     def content(self) -> Any:
-        """What an image has of the layer; it can be loaded where there is none. Called while the program stands still for the
-        image."""
+        """What an image has of the layer; it can be loaded where there is none. Called while the program stands still."""
 
     @property
     def takes_images(self) -> bool:
