@@ -139,6 +139,10 @@ class RankContext(Protocol):
         """The rank that the program sees: `rank`, but where several processes compute each rank."""
 
     @property
+    def takes_images(self) -> bool:
+        """False: other processes compute this rank, too, and one of them takes its images."""
+
+    @property
     def layer(self) -> Layer | None:
         """What is under the engine where the ranks of the program are not the processes."""
 

@@ -95,27 +95,22 @@ class Imager:
             self._awaited_epoch = epoch
         if epoch >= self.asked:
             self._waiting = waiting
-        layer = self._runtime.layer
-        if epoch <= max(self.wanted, self.asked) or (layer is not None and not layer.takes_images):
+        if epoch <= max(self.wanted, self.asked) or not self._runtime.takes_images:
             return
         if self._runtime.explicit is not None:
-            self._report_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
-            return
+            return self._report_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
         self.asked = epoch
         self._begin()
 
     def want(self, epoch: int, *, mode: str | None = None) -> None:
         """An image of ``epoch`` is due. It is taken at the next place where the program can be captured.
-
         ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before.
         """
         if epoch <= self.wanted:
             return
-        layer = self._runtime.layer
-        if layer is not None and not layer.takes_images:
-            self.wanted = epoch  # another process takes the image of this rank
-            self._take_label_only()
-            return
+        if not self._runtime.takes_images:
+            self.wanted = epoch
+            return self._take_label_only()
         self.taker.choose(mode)
         is_first = self.wanted == self.epoch
         self.wanted, self.asked = epoch, 0
@@ -229,7 +224,7 @@ class Imager:
         return bool(self.asked) and self.search.is_in_long_c_call(time.monotonic_ns())
 
     def blocked(self) -> None:
-        """The same housekeeping as :meth:`tick`, while the main thread waits inside the library (under the lock)."""
+        """The same as :meth:`tick`, while the main thread waits inside the library (under the lock)."""
         if (self.taker.is_writing or self.is_looking) and self._housekeep():
             self.give_up()
 

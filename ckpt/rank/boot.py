@@ -25,14 +25,14 @@ from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
 from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
-from ckpt.rank import forks, mpi4py_alias
+from ckpt.rank import forks, mpi4py_alias, reports
 from ckpt.rank.control import ControlChannel
 from ckpt.rank.ending import Ending, exit_code_of, has_user_text, resume_handlers, text_of, without_finding
 from ckpt.rank.files import files_of, is_put_back
+from ckpt.rank.layers import port_state, progress_of
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
-    from ckpt.mpi.base.progress import Progress
     from ckpt.store import ImageReader, JobDirectory
 
 __all__ = ["preload", "run_rank"]
@@ -291,7 +291,7 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.mpi import make_world
     from ckpt.rank.network import open_port
 
-    engine, world = make_world(runtime if runtime.layer is None else runtime.layer)
+    engine, world = make_world(progress_of(runtime))
     port = open_port(runtime.spec, job.key, runtime.lock, report=runtime.report)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])
@@ -315,7 +315,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     if runtime.explicit is not None:
         return _replayed(runtime, job, reader)
     image.check_compatible(reader.meta["image"])
-    progress: Progress = runtime if runtime.layer is None else runtime.layer
+    progress = progress_of(runtime)
     runtime.engine, runtime.world = make_world(progress)  # for imports while the image is loaded
     assert self_of(runtime.engine)
     runtime.engine.imports.provisional = True
@@ -323,30 +323,16 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
         image.declare_moved(*runtime.options["moved"])
     if runtime.options.get("files_put_back"):
         image.declare_put_back(is_put_back(runtime.options))
-    live = {"ckpt.layer": runtime, **runtime.live}
+    live = {"ckpt.layer": runtime, **runtime.live}  # a rank without a layer is its own
     loaded = image.load(reader, live=live, environment=job_environment(spec))
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] in image.LOST]
-    for lost in [*not_saved, *loaded.left_out]:
-        runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
-    if loaded.not_put_back:
-        runtime.control.send(
-            {"m": "event", "event": "not-put-back", "epoch": spec["resume"], "what": loaded.not_put_back}
-        )
+    for packet in reports.load(spec["resume"], [*not_saved, *loaded.left_out], loaded.not_put_back):
+        runtime.control.send(packet)
     image.refresh_modules()
     extras = loaded.extras
-    runtime.registered = extras["ckpt.registered"]
-    runtime.hooks = extras["ckpt.hooks"]
-    runtime.hooks.use_again()
-    runtime.commits.load(extras["ckpt.commits"], spec["resume"])
-    runtime.threads.allow(*extras["ckpt.threads"])
-    runtime.finished_code = extras["ckpt.finished"]
-    runtime.ended = extras["ckpt.ended"]
-    state = extras["ckpt.port"]
-    if state.size != progress.size:
-        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {progress.size}")
-    if runtime.layer is not None:
-        state = runtime.layer.restored(state)
-    port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
+    runtime.load(extras, spec["resume"])
+    state = port_state(runtime, extras["ckpt.port"])
+    port = open_port(spec, job.key, runtime.lock, state, report=runtime.report)
     engine = extras["ckpt.engine"]
     engine.progress, engine.windows.refusal = progress, ""
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
@@ -394,9 +380,7 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
 
     assert runtime.explicit is not None
     reader = Reader(source.stream(), source.buffers())
-    header, state = reader.load(), reader.load()
-    if state.size != runtime.size:
-        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
+    header, state = reader.load(), port_state(runtime, reader.load())
     runtime.finished_code = header["finished"]
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)

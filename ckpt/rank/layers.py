@@ -10,14 +10,16 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from ckpt.errors import IncompatibleImage
 from ckpt.image import note_standard_again
 
 if TYPE_CHECKING:
     from ckpt.mpi.base.layer import Layer
-    from ckpt.mpi.base.progress import Buffer, Lock
+    from ckpt.mpi.base.progress import Buffer, Lock, Progress
     from ckpt.rank.runtime import Runtime
+    from ckpt.transport.protocol.state import PortState
 
-__all__ = ["attach"]
+__all__ = ["attach", "port_state", "progress_of"]
 
 
 def attach(runtime: Runtime) -> Layer:
@@ -27,6 +29,20 @@ def attach(runtime: Runtime) -> Layer:
     layer: Layer = getattr(importlib.import_module(module), function)(ProcessBelow(runtime), chosen)
     note_standard_again()  # what the layer has put into the standard library is no change by the program
     return layer
+
+
+def progress_of(runtime: Runtime) -> Progress:
+    """What the engine stands on: the layer, or the process itself."""
+    return runtime if runtime.layer is None else runtime.layer
+
+
+def port_state(runtime: Runtime, state: PortState) -> PortState:
+    """The state of an image's port, for this process. Raises IncompatibleImage for one of a job of another size."""
+    size = progress_of(runtime).size
+    if state.size != size:
+        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {size}")
+    found: PortState = state if runtime.layer is None else runtime.layer.restored(state)
+    return found
 
 
 class ProcessBelow:

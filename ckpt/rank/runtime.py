@@ -135,6 +135,21 @@ class Runtime:
         """See :attr:`ckpt.capture.context.RankContext.program_rank`."""
         return self.rank if self.layer is None else self.layer.rank
 
+    @property
+    def takes_images(self) -> bool:
+        """See :attr:`ckpt.capture.context.RankContext.takes_images`."""
+        return self.layer is None or self.layer.takes_images
+
+    def load(self, extras: Mapping[str, Any], epoch: int) -> None:
+        """Take over what the image of `epoch` has of the runtime (:func:`ckpt.capture.description.extras`)."""
+        self.registered = extras["ckpt.registered"]
+        self.hooks = extras["ckpt.hooks"]
+        self.hooks.use_again()
+        self.commits.load(extras["ckpt.commits"], epoch)
+        self.threads.allow(*extras["ckpt.threads"])
+        self.finished_code = extras["ckpt.finished"]
+        self.ended = extras["ckpt.ended"]
+
     def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: object = None) -> None:
         """Connect the parts, tell the agent the address of this rank and start the port's helper thread. ``of_layer``: what
         an image has of a layer."""
@@ -294,8 +309,8 @@ class Runtime:
     def _drop_ranks(
         self, ranks: list[int], cause: str, diagnoses: Iterable[tuple[int, dict[str, Any]]]
     ) -> None:
-        """These ranks are dead, and the job goes on without them: there will be no more images, unless other processes compute
-        them, too."""
+        """These ranks are dead, and the job goes on without them: there will be no more images, unless other processes
+        compute them, too."""
         assert self.port is not None and self.engine is not None
         if self.layer is None:
             self.incomplete = True

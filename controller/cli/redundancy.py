@@ -71,13 +71,16 @@ def of(job: JobDirectory, arguments: argparse.Namespace) -> int:
     return int(arguments.redundancy or job.options.get("redundancy", 1))
 
 
-def is_not_compared(job: JobDirectory, history: History) -> bool:
-    """Was the job ended by its agent, without a controller, while several processes computed each rank? Then nobody has
-    compared them, and it goes on from its last line."""
-    if history.outcome is None or history.outcome.get("by") != "agent":
-        return False
+def finished_code(job: JobDirectory, history: History) -> int | None:
+    """As `history.finished_code`; also None where the agent has ended the job, without a controller, while several processes
+    computed each rank: nobody has compared them, and the job goes on from its last line."""
+    from ckpt.controller.supervision import history as histories
+
+    code = histories.finished_code(history)
+    if code is None or history.outcome is None or history.outcome.get("by") != "agent":
+        return code
     began = [event for event in job.events.read().events if event["event"] == "controller"]
-    return bool(began) and began[-1].get("replicas", 1) > 1
+    return None if began and began[-1].get("replicas", 1) > 1 else code
 
 
 def usable(

@@ -175,17 +175,15 @@ def _continue_job(
     *,
     or_start: bool,
 ) -> int:
+    from ckpt.controller.cli.common import usable_with_files, was_reported
     from ckpt.controller.launch.whereabouts import claim, clear, is_away
     from ckpt.controller.supervision import past
-    from ckpt.controller.supervision.history import finished_code
     from ckpt.undo.selection.patterns import is_recorded
 
     with job.lock() as lock:
         history, trouble = past.known(job, lock.record)
-        code = finished_code(history)
-        if code is not None and redundancy.is_not_compared(job, history):
-            code = None
-        if code is not None and epoch is None and (code == 0 or not _was_reported(history)):
+        code = redundancy.finished_code(job, history)
+        if code is not None and epoch is None and (code == 0 or not was_reported(history)):
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
             job.events.append("result-reported", exit_code=code)
             return code
@@ -198,7 +196,7 @@ def _continue_job(
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
         if replicas == 1 and is_recorded(_option(job, arguments, "files")):
-            lines = _lines_with_files(job, lines, reporter, required=epoch is not None)
+            lines = usable_with_files(job, lines, reporter, required=epoch is not None)
         leased = trouble is None and hosts.end_by_themselves(lock, history)
         ended = clear(job, lock, history, arguments.fenced, leased=leased)
         if trouble is not None:
@@ -250,11 +248,6 @@ def _launcher(
     return LocalLauncher(cwd=cwd, spawned=spawned)
 
 
-def _was_reported(history: History) -> bool:
-    """Was this result reported to the user, by the controller of that time or by a later `ckpt restart`?"""
-    return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)
-
-
 def _usable_lines(
     job: JobDirectory,
     lock: LockHandle,
@@ -302,16 +295,6 @@ def _usable_lines(
     good = redundancy.usable(job, controls, reporter, replicas, or_start=or_start)
     usable = plan.resumable(good, None)
     return Lines(usable, start_over=or_start, needs_branch=max(usable, default=None) != newest)
-
-
-def _lines_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, required: bool) -> Lines:
-    """Those of the lines to which the program's files can be put back."""
-    from ckpt.controller.service.files import lines_with_files
-    from ckpt.controller.supervision.lines import Lines
-
-    found = lines_with_files(job, lines.epochs, reporter.say, required=required)
-    needs_branch = lines.needs_branch or found[-1:] != lines.epochs[-1:]
-    return Lines(found, start_over=lines.start_over, needs_branch=needs_branch)
 
 
 def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:

@@ -132,29 +132,20 @@ def wait_some(requests: Sequence[Request]) -> int:
         return scan(requests)[0]
     with engine.lock:
         if engine.choices is None:
-            return _wait_some(engine, requests)
+            while (index := _look_some(engine, requests)) is None:
+                engine.block()
+            return index
         look = partial(_look_some, engine, requests)
         return engine.choices.wait(look, lambda index: _are_done(engine, requests, [index]))
 
 
 def _look_some(engine: Engine, requests: Sequence[Request]) -> int | None:
-    """As `_wait_some`, without waiting. None: no request is done yet."""
     engine.advance_collectives()
     index, active = scan(requests)
     if index != UNDEFINED or not active:
         return index
     check(engine, requests)
     return None
-
-
-def _wait_some(engine: Engine, requests: Sequence[Request]) -> int:
-    while True:
-        engine.advance_collectives()
-        index, active = scan(requests)
-        if index != UNDEFINED or not active:
-            return index
-        check(engine, requests)
-        engine.block()
 
 
 def wait_all(requests: Sequence[Request]) -> bool:

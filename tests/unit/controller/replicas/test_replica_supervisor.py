@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
+from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.events import OutputRead, ReadOutput, Reported, TextDiffers
 from ckpt.controller.replicas.supervisor import (
     LAST_PLANE_NS,
@@ -15,7 +16,6 @@ from ckpt.controller.replicas.supervisor import (
     SILENT_NS,
     ReplicaSupervisor,
 )
-from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Begin,
     Died,
@@ -43,7 +43,7 @@ class Job:
     def __init__(self, ranks: int = 2, replicas: int = 3) -> None:
         self.size, self.replicas, self.now_ns = ranks * replicas, replicas, 0
         options = RoundOptions(every_ns=None, timeout_ns=10**12, mode="auto")
-        coordinator = Coordinator(self.size, highest=0, committed=None, options=options)
+        coordinator = ReplicaCoordinator(self.size, replicas=replicas, options=options)
         self.supervisor = ReplicaSupervisor(coordinator, replicas=replicas, start_over=True, max_restarts=10)
         self.actions: list[Any] = []
         self.feed(Begin())
