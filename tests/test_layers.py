@@ -36,7 +36,7 @@ PURE = {
     "ckpt.compat": "interpreter",
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
-    "ckpt.controller.replicas": "events supervisor text",
+    "ckpt.controller.replicas": "coordinator events supervisor text",
     "ckpt.controller.faults": "losses slowness",
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
@@ -51,7 +51,7 @@ PURE = {
     "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived layout op packing small_reductions status typenames",
     "ckpt.mpi.engine": "agreement failures matching operations partitioned windows",
     "ckpt.mpi.rma": "epochs locks wire",
-    "ckpt.redundancy": "model order origin vote",
+    "ckpt.redundancy": "lines model order origin vote",
     "ckpt.reduction": "errors master member members messages partial recovery scheduler",
     "ckpt.replay": "position",
     "ckpt.store": "errors",

@@ -97,20 +97,21 @@ class Imager:
             self._waiting = waiting
         if epoch <= max(self.wanted, self.asked) or not self._runtime.takes_images:
             return
-        if self._runtime.explicit is not None:
-            return self._report_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
-        self.asked = epoch
-        self._begin()
+        if self._runtime.explicit is not None:  # explicit ranks agree on a boundary after the round has begun
+            self._report_ready(epoch)
+        else:
+            self.asked = epoch
+            self._begin()
 
     def want(self, epoch: int, *, mode: str | None = None) -> None:
         """An image of ``epoch`` is due. It is taken at the next place where the program can be captured.
         ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before.
         """
+        if epoch > self.wanted and not self._runtime.takes_images:
+            self.wanted = epoch
+            self._take_label_only()
         if epoch <= self.wanted:
             return
-        if not self._runtime.takes_images:
-            self.wanted = epoch
-            return self._take_label_only()
         self.taker.choose(mode)
         is_first = self.wanted == self.epoch
         self.wanted, self.asked = epoch, 0

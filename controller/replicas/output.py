@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from ckpt.controller.replicas.text import Conflict, TextVote, common
@@ -131,7 +132,7 @@ class ReplicaOutput:
         """Call `then` once so many bytes of each rank's standard output are agreed on. A later call replaces this one."""
         self._awaited = (lengths, then)
 
-    def begin_again(self, lengths: Mapping[tuple[int, str], int]) -> None:
+    def begin_again(self, lengths: Mapping[tuple[int, str], int] = MappingProxyType({})) -> None:
         """The program is started again, and no process of it lives: all replicas have a voice. `lengths`: how much of each
         rank's stream comes before the line that it goes on from; the rest is written again."""
         self._awaited = None
