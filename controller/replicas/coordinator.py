@@ -64,7 +64,9 @@ class ReplicaCoordinator(Coordinator):
     def left(self, planes: Collection[int], why: str, now_ns: int) -> list[Action]:
         """Only these planes are left, at least one."""
         former, self.planes = self.donor, set(planes)
-        if self.round is None or self.round.writing:
+        if self.round is None:
+            return self._maybe_start(now_ns)
+        if self.round.writing:
             return []
         if self.donor != former:
             self.vote = None
