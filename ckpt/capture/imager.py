@@ -105,8 +105,7 @@ class Imager:
 
     def want(self, epoch: int, *, mode: str | None = None) -> None:
         """An image of ``epoch`` is due. It is taken at the next place where the program can be captured.
-        ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before.
-        """
+        ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before."""
         if epoch > self.wanted and not self._runtime.takes_images:
             self.wanted = epoch
             self._take_label_only()

@@ -330,11 +330,9 @@ def test_the_exit_code_is_the_programs(start: Start, tmp_path: Path, code: str, 
         (["--redundancy=-1"], "-1: 3 (the odd one of three is found)"),
         (["--redundancy", "1.5"], "'1.5' is no whole number"),
         (["--redundancy", "x"], "'x' is no whole number"),
-        (["--redundancy", "3", "--every", "1"], "--every: there are no checkpoints"),
         (["--redundancy", "3", "--on-failure", "continue"], "--on-failure continue: the program is not told"),
-        (["--redundancy", "2", "--explicit"], "--explicit: there are no checkpoints"),
-        (["--redundancy", "2", "--time-limit", "9"], "--time-limit: there are no checkpoints"),
-        (["--redundancy", "2", "--resume", "auto", "--job", "j"], "--resume auto: there are no checkpoints"),
+        (["--redundancy", "2", "--explicit"], "--explicit: the steps of a program that saves itself"),
+        (["--redundancy", "2", "--hosts", "a,b"], "--hosts: replicas are processes of one host yet"),
         (["--redundancy", "3", "--compare", "sender"], "--compare sender is not there yet"),
         (["--redundancy", "3", "--compare", "receiver"], "--compare receiver is not there yet"),
         (["--compare", "late"], "give --redundancy 2 or 3, too"),
@@ -344,27 +342,6 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, options: list[
     done = run_ckpt("run", *options, write_app(tmp_path, "print(1)"), cwd=tmp_path)
     assert done.returncode == 2 and said in done.stderr, done.stderr
     assert not done.stdout and not os.path.exists(tmp_path / ".ckpt")
-
-
-def test_a_job_with_replicas_takes_no_checkpoint_and_is_not_restarted(start: Start, tmp_path: Path) -> None:
-    app = write_app(
-        tmp_path,
-        """
-        import ckpt, time
-        print(ckpt.checkpoint())
-        import os
-        while not os.path.exists(os.environ["CKPT_TEST_GO"]):
-            time.sleep(0.01)
-        """,
-    )
-    job = start(app, ranks=1, redundancy=2)
-    job.wait_for(lambda: job.output(0), "its output")
-    done = run_ckpt("checkpoint", job.directory)
-    assert done.returncode == 1 and "no checkpoints under --redundancy" in done.stderr + done.stdout
-    assert job.finish() == 0
-    assert job.stdout == "None\n"
-    done = run_ckpt("restart", job.directory)
-    assert done.returncode == 10 and "no checkpoints to go on from" in done.stderr
 
 
 def test_same_names_the_ranks_whose_object_differs(start: Start, tmp_path: Path) -> None:

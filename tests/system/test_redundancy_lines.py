@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
 
 Start = Callable[..., Job]
 
+_CONTINUE = "--redundancy 2 and --on-failure continue: the program is not told"
+
 APP = """
     import os, random, time, uuid
     from time import perf_counter
@@ -227,3 +229,39 @@ def test_a_program_that_holds_a_file_open_for_writing_does_not_go_on_under_redun
     done = run_ckpt("restart", "--redundancy", 2, job.directory)
     assert done.returncode not in (0, 75) and "has a file open for writing" in done.stderr, done.stderr
     assert (tmp_path / "log.txt").read_text() == ""
+
+
+def test_a_program_that_asks_for_a_checkpoint_gets_one_and_does_not_wait(
+    start: Start, tmp_path: Path
+) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        print(ckpt.checkpoint(), ckpt.checkpoint(wait=False))
+        while not os.path.exists(os.environ["CKPT_TEST_GO"]):
+            time.sleep(0.01)
+        """,
+    )
+    job = start(app, ranks=2, redundancy=2)
+    assert job.wait_event("committed")["verified"]
+    assert job.finish() == 0
+    assert job.stdout == "None None\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--explicit"], "--redundancy 2: the steps of a program that saves itself"),
+        (["--on-failure", "continue"], _CONTINUE),
+    ],
+)
+def test_jobs_of_other_kinds_do_not_go_on_with_replicas(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    app = write_app(tmp_path, "print(1)")
+    assert run_ckpt("run", "--job", tmp_path / "job", *options, app, cwd=tmp_path).returncode == 0
+    done = run_ckpt("restart", "--redundancy", 2, tmp_path / "job")
+    assert done.returncode == 2 and said in done.stderr, done.stderr
