@@ -82,8 +82,8 @@ class ProcessBelow:
     def poll(self) -> None:
         self._runtime.poll()
 
-    def block(self, hungry: bool) -> None:
-        self._runtime.block(hungry)
+    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+        self._runtime.block(hungry, longest_ns)
 
     def wake(self) -> None:
         self._runtime.wake()

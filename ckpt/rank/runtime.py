@@ -201,8 +201,8 @@ class Runtime:
         assert self.port is not None
         self.port.progress()
 
-    def block(self, hungry: bool) -> None:
-        """Wait until a message, an acknowledgement or a packet of the controller has been handled.
+    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+        """Wait until a message, an acknowledgement or a packet of the controller has been handled, or `longest_ns` are over.
 
         An image may be taken here. The caller holds ``lock``. ``hungry``: no message in the mailbox matches, so the port
         accepts more messages than the credit allows. Raises CkptError inside an ``on_checkpoint`` hook, and before the rank
@@ -232,7 +232,7 @@ class Runtime:
             finally:
                 port.endpoint.hungry(False, time.monotonic_ns())
         else:
-            port.wait(imager.wait_limit_ns())
+            port.wait(imager.wait_limit_ns() if longest_ns is None else longest_ns)
         if self.engine is not None and self.engine.handlers.posted:
             self.engine.handlers.run()
 

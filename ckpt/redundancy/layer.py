@@ -27,6 +27,7 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.layer import SIZE, Below, Buffer, Engine, Lock
 from ckpt.redundancy import inject, surroundings
+from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
 from ckpt.redundancy.order import Message
@@ -42,6 +43,9 @@ MARKS_MAX = 2000
 
 MARKS_OF_A_LINE = 500
 """Marks of one packet about a line: it goes through one datagram, names of streams included."""
+
+ENDLESS_BYTES = 1 << 60
+"""The backlog of a replica that is to wait: blocking sends and collectives wait until it is small."""
 
 ALIVE_NS = 500_000_000
 """A replica that has nothing to report says so that often."""
@@ -79,6 +83,9 @@ class ReplicaLayer:
         self.living = set(range(replicas))
         """Planes that compute, as far as this process has been told."""
         self._line = LineQuestion(0)
+        self._sent = 0
+        self._most: int | None = None
+        """So many messages may be sent for now (ahead.py); None: there is no bound."""
         self._reported_ns = self._told_ns = 0
         self._lost_ns = 0
         self._engine: Engine | None = None
@@ -155,10 +162,13 @@ class ReplicaLayer:
             self._lost_ns = time.monotonic_ns()
 
     def on_packet(self, packet: Mapping[str, Any]) -> None:
-        """The controller asks for digests where an image was taken (`LineQuestion`), or for messages one by one: a replica
-        differs, and it wants to know where it began.
+        """The controller tells how far the slowest replica of this rank is (``floor``); or asks for digests where an image
+        was taken (`LineQuestion`), or for messages one by one: a replica differs, and it wants to know where it began.
 
         ``after``: by stream, the number after which to begin; ``ranges``: by stream, first and last number."""
+        if "floor" in packet:
+            self._most = None if packet["floor"] is None else packet["floor"] + AHEAD_MAX
+            return
         if "line" in packet:
             if packet["line"] != self._line.epoch:
                 self._line = LineQuestion(packet["line"])
@@ -203,6 +213,7 @@ class ReplicaLayer:
             if self.flips is not None:
                 data, payload = self.flips.message(data, payload)
             stream.add(dst, data, payload, time.monotonic_ns())
+            self._sent += 1
         return self.below.send(self.replicas * dst + self.replica, data, payload)
 
     def acked(self, dst: int) -> int:
@@ -211,7 +222,14 @@ class ReplicaLayer:
     def release(self, dst: int, sequence: int) -> bool:
         return self.below.release(self.replicas * dst + self.replica, sequence)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Is this replica so far ahead of the slowest one of its rank that it has to wait?"""
+        return self._most is not None and self._sent > self._most
+
     def backlog_bytes(self, dst: int) -> int:
+        if self.is_ahead:
+            return ENDLESS_BYTES
         return self.below.backlog_bytes(self.replicas * dst + self.replica)
 
     def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
@@ -223,6 +241,9 @@ class ReplicaLayer:
     def block(self, hungry: bool) -> None:
         self.tick()
         self.below.block(hungry)
+        while self.is_ahead:
+            self.below.block(False, REPORT_NS)
+            self.tick()
 
     def wake(self) -> None:
         self.below.wake()
@@ -245,7 +266,7 @@ class ReplicaLayer:
             return
         self._told_ns = now_ns
         for part in parts(marks):
-            self.below.report({"marks": part})
+            self.below.report({"marks": part, "sent": self._sent})
 
     def _answer_line(self) -> None:
         """Tell the digests for a line, once this process has come so far. What it does not remember is the digest ""."""

@@ -14,8 +14,8 @@ from ckpt.transport.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A process has told marks, by stream; or its last messages one by one, in answer to `question`; or that it is stuck
-    with a choice of a wrong leader."""
+    """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
+    to `question`; or that it is stuck with a choice of a wrong leader."""
 
     rank: int
     incarnation: int
@@ -24,6 +24,7 @@ class Reported:
     details: Details | None = None
     counts: Mapping[str, int] | None = None
     question: int = 0
+    sent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         if isinstance(rows, list)
     }
     details, question = packet.get("details"), packet.get("question")
-    counts = packet.get("counts")
+    counts, sent = packet.get("counts"), packet.get("sent")
     return Reported(
         process,
         incarnation,
@@ -152,6 +153,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         _details(details) if isinstance(details, dict) else None,
         counts if isinstance(counts, dict) else {},
         question if isinstance(question, int) else 0,
+        sent if isinstance(sent, int) else None,
     )
 
 

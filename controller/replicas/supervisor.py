@@ -70,6 +70,7 @@ from ckpt.controller.supervision.events import (
 )
 from ckpt.controller.supervision.failure_policy import Decision, restart_if_left, signal_name
 from ckpt.controller.supervision.supervisor import Supervisor
+from ckpt.redundancy.ahead import Floors
 from ckpt.redundancy.origin import Details, Origin, origin
 from ckpt.redundancy.vote import Verdict, Vote
 
@@ -110,6 +111,7 @@ class ReplicaSupervisor(Supervisor):
         """The verified lines of this incarnation, each with the plane that has given the images."""
         self.planes = set(range(self.replicas))
         """Those that compute or have finished."""
+        self.floors = Floors(self.size // self.replicas, self.planes, 0)
         self.outcomes: dict[int, Outcome] = {}
         self.votes = [Vote(self.replicas) for _ in range(self.size // self.replicas)]
         self.patience_ns = None
@@ -227,6 +229,7 @@ class ReplicaSupervisor(Supervisor):
 
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self._begin()
+        self.floors = Floors(self.size // self.replicas, self.planes, now_ns)
         self.look_ns = now_ns + LOOK_NS
         self.heard_ns = dict.fromkeys(range(self.size), now_ns)
         return super()._launch(reason, now_ns)
@@ -241,6 +244,7 @@ class ReplicaSupervisor(Supervisor):
         self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
         if self.phase not in ("starting", "running") or replica not in self.voices:
             return []
+        floors = [] if event.sent is None else self._tell(self.floors.sent(rank, replica, event.sent, now_ns))
         if event.details is not None:
             return self._answered(event, event.details, now_ns)
         if event.stuck:
@@ -252,7 +256,15 @@ class ReplicaSupervisor(Supervisor):
         for stream, marks in event.marks.items():  # all of them count, whatever the first one shows
             verdict = self.votes[rank].report(replica, stream, marks)
             found = found or verdict
-        return [] if found is None else self._differ(rank, found.odd, _where(found), now_ns)
+        return floors if found is None else [*floors, *self._differ(rank, found.odd, _where(found), now_ns)]
+
+    def _tell(self, floors: Iterable[tuple[int, int | None]]) -> list[Action]:
+        """Tell the replicas of these ranks how far the slowest one is."""
+        found: list[Action] = []
+        for rank, floor in floors:
+            processes = tuple(rank * self.replicas + plane for plane in sorted(self.planes))
+            found.append(Send(messages.layer(floor=floor), processes))
+        return found
 
     def _text_differs(self, event: TextDiffers, now_ns: int) -> list[Action]:
         if self.phase not in ("starting", "running") or not self.voices.issuperset(event.odd):
@@ -431,6 +443,7 @@ class ReplicaSupervisor(Supervisor):
         packet = {**messages.failed(self.failed), "cause": cause}
         told: list[Action] = [Send(packet, self.processes(self.planes))]
         if self.planes:
+            told += self._tell(self.floors.left(self.planes, now_ns))
             told += self.coordinator.left(self.planes, why, now_ns)
         return [*told, Terminate(KILL, gone)] if kill else told
 
@@ -597,6 +610,7 @@ class ReplicaSupervisor(Supervisor):
         self.look_ns = now_ns + LOOK_NS if self.phase in ("starting", "running") else None
         if self.look_ns is None:
             return []
+        floors = self._tell(self.floors.look(now_ns))
         silent_ns = {
             plane: now_ns
             - min(
@@ -607,10 +621,10 @@ class ReplicaSupervisor(Supervisor):
         well = {plane for plane in self.planes if silent_ns[plane] < 2 * LOOK_NS}
         lost = {plane for plane in self.planes if silent_ns[plane] >= SILENT_NS}
         if not lost or len(well) < min(self.needed, len(self.voices) - 1) or not well:
-            return []
+            return floors
         why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not answered for {SILENT_NS / 1e9:g} s"
         log = Log("replica-lost", {"rank": None, "replica": min(lost), "reason": why})
-        return [log, *self._lose(lost, why, "lost", now_ns)]
+        return [*floors, log, *self._lose(lost, why, "lost", now_ns)]
 
     def _run_again(self, why: str, now_ns: int) -> list[Action]:
         """Nobody knows who is right: back to the last line that is older than the error, or to the beginning."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ckpt.redundancy.ahead import AHEAD_MAX
 from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, run_ckpt, write_app
 
@@ -214,6 +216,56 @@ def test_a_stopped_replica_is_left_behind(
     assert job.finish() == 0
     assert lines(job) == plain
     assert [each["replica"] for each in job.events("replica-lost")] == [replica]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["blocking", "nonblocking"])
+def test_the_others_wait_for_a_stopped_replica_and_go_on_with_it(
+    start: Start, tmp_path: Path, how: str
+) -> None:
+    """They may be `AHEAD_MAX` messages ahead, and what is reported late. Stopped too long it is left behind: then the rest
+    of the test says nothing, but the result is the same."""
+    send = "comm.send(step, right)" if how == "blocking" else "requests = [comm.isend(step, right)]"
+    app = write_app(
+        tmp_path,
+        f"""
+        import os
+        import ckpt
+        comm = ckpt.enable()
+        right, requests = (comm.rank + 1) % comm.size, []
+        for step in range(60_000):
+            {send}
+            comm.recv(source=right)
+            for request in requests:
+                request.wait()
+            if step % 500 == 0:
+                print(step)
+        """,
+    )
+    job = start(app, ranks=2, redundancy=2)
+
+    def steps(replica: int) -> int:
+        path = job.directory / "output" / f"rank-0.replica-{replica}.out"
+        text = path.read_text() if path.exists() else ""
+        return int(text.rpartition("\n")[0].rpartition("\n")[2] or 0)
+
+    job.wait_for(lambda: steps(0) > 1000, "some steps")
+    stopped = job.kill_rank(1, signal.SIGSTOP)
+    try:
+        before = [-1]
+
+        def rests() -> bool:
+            before.append(steps(0))
+            time.sleep(0.3)
+            return before[-1] == before[-2] == steps(0) or bool(job.events("replica-lost"))
+
+        job.wait_for(rests, "the other replica to wait")
+        ahead = steps(0) - steps(1)
+        assert ahead < 2 * AHEAD_MAX or job.events("replica-lost"), ahead
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "".join(f"{step}\n" for step in range(0, 60_000, 500))
 
 
 @pytest.mark.nightly

@@ -47,6 +47,9 @@ class Below(Progress, Protocol):
     def secret(self) -> bytes:
         """32 bytes that all processes of this job share, also after a restart, and nobody else knows."""
 
+    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+        """As that of `Progress`; returns after `longest_ns` in any case, if that is given."""
+
     def report(self, fields: dict[str, Any]) -> None:
         """Send `fields` (JSON) to the controller, as a packet of the kind `layer`. Never waits for an answer."""
 
