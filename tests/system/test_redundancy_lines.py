@@ -206,6 +206,57 @@ def test_a_job_whose_controller_was_killed_goes_on_from_its_last_verified_line(
         again.close()
 
 
+WAITS = {
+    "probe": "comm.probe(MPI.ANY_SOURCE, 1, status); got = comm.recv(source=status.source, tag=1)",
+    "mprobe": "got = comm.mprobe(MPI.ANY_SOURCE, 1).recv()",
+    "waitany": "got = MPI.Request.waitany(requests)[1]",
+    "recv": "got = comm.recv(source=MPI.ANY_SOURCE, tag=1)",
+    "checkpoint": "ckpt.checkpoint(); got = comm.recv(source=MPI.ANY_SOURCE, tag=1)",
+}
+
+
+@pytest.mark.rotate(10)
+@pytest.mark.parametrize("numbers", [(2, 1), (1, 2)])
+@pytest.mark.parametrize("call", WAITS)
+def test_a_call_that_waits_for_an_answer_of_the_leader_waits_on(
+    start: Start, tmp_path: Path, call: str, numbers: tuple[int, int]
+) -> None:
+    taken, then = numbers
+    app = write_app(
+        tmp_path,
+        f"""
+        import os, time
+        import ckpt
+        from ckpt import MPI
+        comm, status = ckpt.enable(), MPI.Status()
+        requests = [comm.irecv(source=1, tag=tag) for tag in (1, 2)] if "waitany" == {call!r} else []
+        print("waits", flush=True)
+        if comm.rank == 0:
+            for step in range(2):
+                {WAITS[call]}
+                print(got, MPI.Wtime() > 0)
+                comm.send(got, 1)
+                requests = requests[1:]
+        else:
+            for step in range(2):
+                while not os.path.exists(os.environ["CKPT_TEST_GO"]):
+                    time.sleep(0.01)
+                comm.send(step, 0, tag=1 + step * bool(requests))
+                comm.recv(source=0)
+        """,
+    )
+    job = start(app, ranks=2, redundancy=taken)
+    job.wait_for(lambda: "waits" in job.output(0) and "waits" in job.output(1), "their output")
+    take(job, "--stop")
+    assert job.finish() == 75, job.report()
+    again = restarted(job, "--redundancy", then, job.directory)
+    try:
+        assert again.finish() == 0, again.report()
+        assert again.output(0) == "waits\n0 True\n1 True\n"
+    finally:
+        again.close()
+
+
 def test_a_program_that_holds_a_file_open_for_writing_does_not_go_on_under_redundancy(
     start: Start, tmp_path: Path
 ) -> None:

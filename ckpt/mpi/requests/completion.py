@@ -131,10 +131,11 @@ def wait_some(requests: Sequence[Request]) -> int:
     if engine is None:
         return scan(requests)[0]
     with engine.lock:
-        if engine.choices is None:
-            while (index := _look_some(engine, requests)) is None:
-                engine.block()
-            return index
+        while engine.choices is None:  # who waits here may be in an image, and go on with choices
+            index = _look_some(engine, requests)
+            if index is not None:
+                return index
+            engine.block()
         look = partial(_look_some, engine, requests)
         return engine.choices.wait(look, lambda index: _are_done(engine, requests, [index]))
 
