@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
     from ckpt.image.frames.stack import Stack
 
-__all__ = ["Places", "inside_library", "is_library", "library_caller", "wake_main_thread"]
+__all__ = ["Places", "is_library", "library_caller", "wake_main_thread"]
 
 _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
@@ -250,24 +250,9 @@ def wake_main_thread() -> None:
         signal.pthread_kill(ident, number)
 
 
-def inside_library() -> bool:
-    """Is a function of this library on the calling thread's stack, above the base frame of the program?
-
-    The caller of this function and the frame of this function itself are not counted.
-    """
-    from ckpt.image.frames.running import BASES
-
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code not in BASES:
-        if is_library(frame):
-            return True
-        frame = frame.f_back
-    return False
-
-
 def library_caller() -> FrameType | None:
-    """The frame, on the calling thread's stack, that has called this library, as a rule the program's; ``None``: the library
-    does not run (:func:`inside_library`).
+    """The frame, on the calling thread's stack above the base frame of the program, that has called this library, as a rule
+    the program's; ``None``: no function of the library is there.
 
     The caller of this function and the frame of this function itself are not counted.
     """

@@ -6,6 +6,7 @@ file of the program may have their name. For a new minor version: have the names
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed has none
 import abc
 import itertools
 import runpy
@@ -333,18 +334,32 @@ COMPARE_INODES = (
 )
 """Functions that ask twice for the number of a file or directory, and take another one for another file."""
 
+# ---------------------------------------------------------------------- signal
+
+
+def signal_handlers() -> dict[int, Any]:
+    """Number of each signal → 0 (SIG_DFL), 1 (SIG_IGN), an object of the program, or None: it was not set from Python.
+    :mod:`signal` makes members of enumerations of all that, which takes a hundred times longer; all versions."""
+    found = {number: _signal.getsignal(number) for number in _signal.valid_signals()}
+    # What ckpt has set itself is not what the program sees.
+    return {
+        number: handler if handler is None or type(handler) is int else signal.getsignal(number)
+        for number, handler in found.items()
+    }
+
+
 # ---------------------------------------------------------------------- tempfile, gzip, bz2, lzma
 
 
-def temporary_file_type() -> type:
-    """The type of the objects that ``tempfile.NamedTemporaryFile`` returns; all versions."""
-    import tempfile
-
-    return tempfile._TemporaryFileWrapper
+def temporary_file_types() -> tuple[type, ...]:
+    """The type of the objects that ``tempfile.NamedTemporaryFile`` returns; all versions. None: the program cannot have
+    such an object, because nothing has imported the module."""
+    found = getattr(sys.modules.get("tempfile"), "_TemporaryFileWrapper", None)
+    return () if found is None else (found,)
 
 
 def is_deleted_when_closed(file: Any) -> bool:
-    """Is this file, of :func:`temporary_file_type`, deleted when it is closed (``_closer``; all versions)?"""
+    """Is this file, of :func:`temporary_file_types`, deleted when it is closed (``_closer``; all versions)?"""
     return bool(file._closer.delete)
 
 

@@ -32,7 +32,7 @@ from itertools import takewhile
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ckpt.capture.places import inside_library, is_library, wake_main_thread
+from ckpt.capture.places import is_library, library_caller, wake_main_thread
 from ckpt.capture.threads import is_left_out
 from ckpt.doctor import surroundings
 from ckpt.doctor.appends import Appends
@@ -138,7 +138,7 @@ class Watch:
             self._late["samples"] += 1
         stack: Stack | None = None
         key = None
-        if inside_library():
+        if library_caller() is not None:
             self._in_library += 1
         else:
             stack, key = self._sample()

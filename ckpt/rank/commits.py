@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.capture.hooks import name_of
-from ckpt.capture.places import inside_library
+from ckpt.capture.places import library_caller
 from ckpt.errors import NotEnabled, RegistrationError
 from ckpt.transport.records import NamedTuple
 
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
 
 __all__ = ["Commits", "CommitsAtOnce", "Request"]
+
+
+_CHECKS = 1024
+"""So many checks inside of a library call may look whether the call is over, until the helper's next tick."""
 
 
 class Request(NamedTuple):
@@ -68,7 +72,6 @@ class Commits:
         self._asked: deque[Request] = deque()
         self._held: deque[tuple[int, Request]] = deque()  # with the epoch of the first image that holds it
         self._committed = 0  # the newest epoch that is known to be committed
-        self._is_queued = False  # the interpreter will call _at_check()
 
     @property
     def is_due(self) -> bool:
@@ -123,18 +126,24 @@ class Commits:
 
     def tick(self) -> None:
         """If a call is due, have it made at the main thread's next check. From any thread."""
-        if self.is_due and not self._is_queued:
-            from ckpt.image.frames import _frames
+        if self.is_due:
+            self._call_at_check(0, 0)
 
-            self._is_queued = True  # first: the main thread may make the call before the next line is reached
-            if not _frames.call_in_program(self._at_check):
-                self._is_queued = False
+    def _call_at_check(self, obstacle: int, at: int) -> None:
+        from ckpt.image.frames import _frames
+
+        _frames.call_in_program(self._at_check, obstacle, at, _CHECKS)
 
     def _at_check(self) -> None:
-        """Between two instructions; those of the library are left to :meth:`in_call`, or to a later check."""
-        self._is_queued = False
+        """Between two instructions. Those of the library are left to :meth:`in_call`, or to the end of the library's call: a
+        program that calls it all the time, between long calls in C, is met by checks only where such a call has begun."""
         runtime = self._runtime
-        if inside_library() or not self._can_call() or not runtime.lock.acquire(blocking=False):
+        if (call := library_caller()) is not None:
+            from ckpt.image.frames import _frames
+
+            self._call_at_check(*_frames.frame_place(call))
+            return
+        if not self._can_call() or not runtime.lock.acquire(blocking=False):
             return
         runtime.lock.release()
         self.call()

@@ -286,9 +286,8 @@ class Port:
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         spin_ns, self._glanced = 0 if self._glanced else self._spin_ns, False
         if self._express is not None and self._refused.by_rank:
-            spin_ns = (
-                self._spin_longest_ns
-            )  # a sleep lasts a millisecond at least, in which a ring is read many times
+            # A sleep lasts a millisecond at least, in which a ring is read many times.
+            spin_ns = self._spin_longest_ns
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 

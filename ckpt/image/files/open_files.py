@@ -36,7 +36,7 @@ import io
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_type
+from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_types
 from ckpt.image.files.buffered_data import make_buffer_ahead
 from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unowned
 from ckpt.image.files.file_notes import FileNote, completed
@@ -90,7 +90,7 @@ class FileSaver:
             io.BufferedWriter: self.reduce_buffered,
             io.BufferedRandom: self.reduce_buffered,
             io.TextIOWrapper: self._text.reduce,
-            temporary_file_type(): self.reduce_temporary,
+            **dict.fromkeys(temporary_file_types(), self.reduce_temporary),
             Descriptors: reduce_descriptors,
             Opened: self.reduce_opened,
             io.BytesIO: self.reduce_memory,

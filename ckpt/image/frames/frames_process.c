@@ -49,8 +49,9 @@ static PyObject *call_here(PyThreadState *ts, PyObject *callable)
 }
 #endif
 
-static int run_queued(PyObject *callable, int is_of_program)
+static int pending(void *queued)
 {
+    PyObject *callable = queued;
     int rc = 0;
 #if FRAMES_SUPPORTED
     PyObject *result = call_here(PyThreadState_Get(), callable);
@@ -58,7 +59,7 @@ static int run_queued(PyObject *callable, int is_of_program)
     PyObject *result = PyObject_CallNoArgs(callable);
 #endif
     if (result == NULL) {
-        if (!is_of_program && PyErr_ExceptionMatches(PyExc_Exception))
+        if (PyErr_ExceptionMatches(PyExc_Exception))
             PyErr_WriteUnraisable(callable); /* a fault of ours must not appear inside of the program */
         else
             rc = -1; /* KeyboardInterrupt, SystemExit: meant for the program */
@@ -66,18 +67,6 @@ static int run_queued(PyObject *callable, int is_of_program)
     Py_XDECREF(result);
     Py_DECREF(callable);
     return rc;
-}
-
-static int pending(void *callable) { return run_queued(callable, 0); }
-
-static int pending_of_program(void *callable) { return run_queued(callable, 1); }
-
-static PyObject *queue(int (*call)(void *), PyObject *callable)
-{
-    int is_queued = Py_AddPendingCall(call, Py_NewRef(callable)) == 0;
-    if (!is_queued)
-        Py_DECREF(callable);
-    return PyBool_FromLong(is_queued);
 }
 
 PyDoc_STRVAR(request_doc,
@@ -90,15 +79,10 @@ static PyObject *request(PyObject *module, PyObject *callable)
         PyErr_SetString(PyExc_TypeError, "request() needs a callable");
         return NULL;
     }
-    return queue(pending, callable);
-}
-
-PyDoc_STRVAR(call_in_program_doc,
-"call_in_program(callable, /) -> bool\n\n"
-"As request(), but the call is one of the program: every exception from it goes to the program.");
-static PyObject *call_in_program(PyObject *module, PyObject *callable)
-{
-    return queue(pending_of_program, callable);
+    if (Py_AddPendingCall(pending, Py_NewRef(callable)) == 0)
+        Py_RETURN_TRUE;
+    Py_DECREF(callable);
+    Py_RETURN_FALSE;
 }
 
 PyDoc_STRVAR(untraced_doc,
@@ -134,8 +118,7 @@ static PyObject *profile_call(PyObject *module, PyObject *frame)
 }
 
 #if FRAMES_SUPPORTED
-/* The call that look() has queued; there is one. */
-static struct {
+typedef struct { /* what look() or call_in_program() has queued, one of each */
     PyObject *callable;
     Frame *obstacle; /* not called while this frame is on the stack … */
     int at;          /* … at this instruction */
@@ -143,7 +126,10 @@ static struct {
     int queued;
     Frame *place;    /* the last place that was looked at, and how often the interpreter has come back to it */
     int place_at, times;
-} looking;
+} Look;
+
+static Look looks[2];
+enum { OF_LIBRARY, OF_PROGRAM };
 
 #define MOST_TIMES 512 /* at each check the interpreter makes up to 32 calls that are queued meanwhile; some rounds of a loop */
 #define MOST_FRAMES 4096
@@ -161,41 +147,42 @@ static int is_on_stack(Frame *obstacle, int at)
     return 0;
 }
 
-static int look_here(void *unused);
+static int look_here(void *look);
 
-static void look_further(void)
+static void look_further(Look *look)
 {
-    if (looking.checks > 0 && !looking.queued)
-        looking.queued = Py_AddPendingCall(look_here, NULL) == 0;
+    if (look->checks > 0 && !look->queued)
+        look->queued = Py_AddPendingCall(look_here, look) == 0;
     thread_recheck_queue(PyThreadState_Get());
 }
 
-static int look_here(void *unused)
+static int look_here(void *queued)
 {
+    Look *look = queued;
     PyThreadState *ts = PyThreadState_Get();
     Frame *here = thread_current_frame(ts);
-    looking.queued = 0;
-    if (looking.callable == NULL || here == NULL)
+    look->queued = 0;
+    if (look->callable == NULL || here == NULL)
         return 0;
-    if (here == looking.place && frame_lasti(here, NULL) == looking.place_at) {
-        if (++looking.times < MOST_TIMES)
-            look_further();
-        return 0;
-    }
-    looking.place = here;
-    looking.place_at = frame_lasti(here, NULL);
-    looking.times = 0;
-    looking.checks--;
-    if (is_on_stack(looking.obstacle, looking.at)) {
-        look_further();
+    if (here == look->place && frame_lasti(here, NULL) == look->place_at) {
+        if (++look->times < MOST_TIMES)
+            look_further(look);
         return 0;
     }
-    PyObject *callable = Py_NewRef(looking.callable);
+    look->place = here;
+    look->place_at = frame_lasti(here, NULL);
+    look->times = 0;
+    look->checks--;
+    if (is_on_stack(look->obstacle, look->at)) {
+        look_further(look);
+        return 0;
+    }
+    PyObject *callable = Py_NewRef(look->callable);
     PyObject *result = call_here(ts, callable);
     int again = result != NULL && result == Py_True;
     int rc = 0;
     if (result == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_Exception))
+        if (look == &looks[OF_LIBRARY] && PyErr_ExceptionMatches(PyExc_Exception))
             PyErr_WriteUnraisable(callable);
         else
             rc = -1;
@@ -203,10 +190,36 @@ static int look_here(void *unused)
     Py_XDECREF(result);
     Py_DECREF(callable);
     if (again)
-        look_further();
+        look_further(look);
     return rc;
 }
 #endif
+
+static PyObject *begin_look(int of, PyObject *args, const char *format)
+{
+#if FRAMES_SUPPORTED
+    PyObject *callable, *obstacle;
+    int at, checks;
+    Look *look = &looks[of];
+    if (!PyArg_ParseTuple(args, format, &callable, &PyLong_Type, &obstacle, &at, &checks))
+        return NULL;
+    if (!frames_fit)
+        Py_RETURN_FALSE;
+    look->obstacle = PyLong_AsVoidPtr(obstacle);
+    if (look->obstacle == NULL && PyErr_Occurred())
+        return NULL;
+    look->at = at;
+    look->checks = checks;
+    look->place = NULL;
+    Py_XSETREF(look->callable, Py_NewRef(callable));
+    if (look->queued)
+        Py_RETURN_FALSE;
+    look->queued = Py_AddPendingCall(look_here, look) == 0;
+    return PyBool_FromLong(look->queued);
+#else
+    Py_RETURN_FALSE;
+#endif
+}
 
 PyDoc_STRVAR(look_doc,
 "look(callable, obstacle, at, checks, /) -> bool\n\n"
@@ -215,27 +228,15 @@ PyDoc_STRVAR(look_doc,
 "checks are looked at.  False: an earlier call is still queued; from now on it waits for the new obstacle.");
 static PyObject *look(PyObject *module, PyObject *args)
 {
-#if FRAMES_SUPPORTED
-    PyObject *callable, *obstacle;
-    int at, checks;
-    if (!PyArg_ParseTuple(args, "OO!ii:look", &callable, &PyLong_Type, &obstacle, &at, &checks))
-        return NULL;
-    if (!frames_fit)
-        Py_RETURN_FALSE;
-    looking.obstacle = PyLong_AsVoidPtr(obstacle);
-    if (looking.obstacle == NULL && PyErr_Occurred())
-        return NULL;
-    looking.at = at;
-    looking.checks = checks;
-    looking.place = NULL;
-    Py_XSETREF(looking.callable, Py_NewRef(callable));
-    if (looking.queued)
-        Py_RETURN_FALSE;
-    looking.queued = Py_AddPendingCall(look_here, NULL) == 0;
-    return PyBool_FromLong(looking.queued);
-#else
-    Py_RETURN_FALSE;
-#endif
+    return begin_look(OF_LIBRARY, args, "OO!ii:look");
+}
+
+PyDoc_STRVAR(call_in_program_doc,
+"call_in_program(callable, obstacle, at, checks, /) -> bool\n\n"
+"As look(), but the call is one of the program: every exception from it goes to the program.");
+static PyObject *call_in_program(PyObject *module, PyObject *args)
+{
+    return begin_look(OF_PROGRAM, args, "OO!ii:call_in_program");
 }
 
 PyDoc_STRVAR(on_stack_doc,
@@ -385,7 +386,7 @@ static PyObject *unusual(PyObject *module, PyObject *args)
 
 PyMethodDef process_methods[] = {
     {"request", request, METH_O, request_doc},
-    {"call_in_program", call_in_program, METH_O, call_in_program_doc},
+    {"call_in_program", call_in_program, METH_VARARGS, call_in_program_doc},
     {"look", look, METH_VARARGS, look_doc},
     {"on_stack", on_stack, METH_VARARGS, on_stack_doc},
     {"profile_call", profile_call, METH_O, profile_call_doc},

@@ -21,7 +21,16 @@ from ckpt.image.reducers.raw_instances import reduce_raw
 __all__ = ["Pillow"]
 
 
+_CODING = (
+    *("Image:Image.tobytes", "Image:Image.frombytes", "ImageFile:ImageFile.load", "ImageFile:_encode_tile"),
+    *("TiffImagePlugin:TiffImageFile._load_libtiff", "TiffImagePlugin:_save"),
+)
+"""Functions that hold a decoder or an encoder. What it has read or written is in memory of C."""
+
+
 class Pillow(Library):
+    transient_functions = tuple((f"PIL.{name}", "a picture is being read or written") for name in _CODING)
+
     def reducers(self) -> dict[type, Reducer]:
         """The type of the object in C with the pixels has no name."""
         new = getattr(sys.modules.get("PIL._imaging"), "new", None)

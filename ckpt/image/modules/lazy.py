@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["bind", "is_bound_by_functions", "is_lazy", "save"]
 
 _STORE_GLOBAL = opcode.opmap["STORE_GLOBAL"]
+_EXTENDED_ARG = opcode.opmap["EXTENDED_ARG"]
 _IGNORED_OPCODES = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
 
 
@@ -57,14 +58,16 @@ def is_bound_by_functions(module: types.ModuleType, name: str) -> bool:
 
 
 def _bound_globally(code: CodeType) -> Iterator[str]:
-    if _STORE_GLOBAL in code.co_code[::2]:
-        import dis  # takes longer to import than this room
-
-        yield from (
-            instruction.argval
-            for instruction in dis.get_instructions(code)
-            if instruction.opcode == _STORE_GLOBAL
-        )
+    """Without :mod:`dis`, which takes milliseconds for each image."""
+    units, argument = code.co_code, 0
+    if _STORE_GLOBAL not in units[::2]:
+        return
+    for operation, low in zip(units[::2], units[1::2], strict=True):
+        argument = argument << 8 | low
+        if operation == _STORE_GLOBAL:
+            yield code.co_names[argument]
+        if operation != _EXTENDED_ARG:
+            argument = 0
 
 
 def _is_none_at_first(module: types.ModuleType, name: str) -> bool:

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+from ckpt.compat.stdlib import signal_handlers
 from ckpt.transport.records import NamedTuple
 
 __all__ = ["Timing", "program_mask", "note", "set_handlers", "start_timers"]
@@ -38,14 +39,7 @@ def note(timing: Timing) -> dict[str, Any]:
     """The state of signals for an image. A handler is a number (SIG_DFL, SIG_IGN), an object of the program, or None: it was
     not set from Python.
     """
-    handlers: dict[int, Any] = {}
-    for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        if handler is None or isinstance(handler, signal.Handlers):
-            handlers[int(number)] = None if handler is None else int(handler)
-        else:
-            handlers[int(number)] = handler
-    return {"handlers": handlers, "timers": timing.timers, "blocked": timing.blocked}
+    return {"handlers": signal_handlers(), "timers": timing.timers, "blocked": timing.blocked}
 
 
 def set_handlers(saved: dict[str, Any]) -> None:

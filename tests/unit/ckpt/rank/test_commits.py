@@ -11,6 +11,8 @@ import pytest
 
 import ckpt
 from ckpt.errors import NotEnabled, RegistrationError
+from ckpt.image.frames import _frames
+from ckpt.image.frames.running import run_base
 from ckpt.rank.commits import Commits, CommitsAtOnce
 
 
@@ -104,8 +106,8 @@ def test_an_exception_names_the_function_and_its_key_and_the_request_is_gone() -
 
     waiting.ask(fail, (), "k7")
     waiting.taken(1)
-    waiting.committed(1)
     with pytest.raises(ConnectionError) as caught:
+        waiting.committed(1)  # the call is made as soon as this one is over
         waiting.call()
     assert "fail" in caught.value.__notes__[0] and "'k7'" in caught.value.__notes__[0]
     assert not waiting.is_due
@@ -157,3 +159,36 @@ def test_outside_of_a_job_the_call_is_made_at_once() -> None:
     assert len(set(keys)) == 3 and keys[2] == "mine"
     with pytest.raises(RegistrationError):
         ckpt.when_committed(7)  # type: ignore[arg-type]
+
+
+LIBRARY = """
+def call(waiting):
+    waiting.committed(1)
+    for n in range(300):  # more checks than the queued call has at one place
+        helper()
+
+def helper():
+    pass
+"""
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+def test_a_call_that_is_due_inside_a_library_call_is_made_after_it() -> None:
+    """A rank that calls the library between long calls in C, and never waits there, made its calls seconds later: each check
+    came where a call had just begun."""
+    waiting, where, made = commits(), "", []
+    waiting.ask(lambda *, key: made.append(where), (), None)
+    waiting.taken(1)
+    library: dict[str, Any] = {"__name__": "ckpt.any"}
+    exec(LIBRARY, library)
+
+    def program() -> None:
+        nonlocal where
+        where = "inside"
+        library["call"](waiting)
+        where = "after"
+        for _ in range(3):
+            pass
+
+    run_base(program)
+    assert made == ["after"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 
+from ckpt.image import Refused, run_base
+from ckpt.image.frames import _frames
+from ckpt.image.frames.stack import capture
+from ckpt.image.interface.transient import refuse_transient
 from tests.unit.ckpt.image.support import copy_of
 
 Image: Any = pytest.importorskip("PIL.Image")
@@ -17,3 +22,41 @@ def test_pixels_are_kept_of_the_picture_and_of_its_object_in_c(mode: str) -> Non
     picture.putpixel((4, 2), 1 if mode != "F" else 0.5)
     for copy in (copy_of(picture), Image.Image()._new(copy_of(picture.im))):
         assert (copy.mode, copy.size, copy.tobytes()) == (mode, (5, 3), picture.tobytes())
+
+
+class Looking(io.BytesIO):
+    """A file that looks, at each transfer, whether an image could be taken now."""
+
+    said = ""
+
+    def look(self) -> None:
+        try:
+            refuse_transient(capture(at="call"))
+        except Refused as refused:
+            self.said = refused.reason
+
+    def write(self, data: Any, /) -> int:
+        self.look()
+        return super().write(data)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.look()
+        return super().read(size)
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+def test_no_image_is_taken_while_a_picture_is_written_or_read() -> None:
+    """A program that wrote pictures for most of its time got no checkpoint: each failed at the encoder in C."""
+    said: list[str] = []
+
+    def program() -> None:
+        file = Looking()
+        Image.effect_noise((200, 200), 50).save(file, "PNG")
+        said.append(file.said)
+        file.said = ""
+        file.seek(0)
+        Image.open(file).load()
+        said.append(file.said)
+
+    run_base(program)
+    assert said == ["a picture is being read or written"] * 2
