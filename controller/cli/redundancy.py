@@ -71,6 +71,12 @@ def of(job: JobDirectory, arguments: argparse.Namespace) -> int:
     return int(arguments.redundancy or job.options.get("redundancy", 1))
 
 
+def fields(job: JobDirectory, arguments: argparse.Namespace) -> dict[str, int]:
+    """For the entry of the event log that a controller begins with: ``replicas``, where the job has or had several."""
+    replicas = of(job, arguments)
+    return {"replicas": replicas} if max(replicas, job.options.get("redundancy", 1)) > 1 else {}
+
+
 def finished_code(job: JobDirectory, history: History) -> int | None:
     """As `history.finished_code`; also None where the agent has ended the job, without a controller, while several processes
     computed each rank: nobody has compared them, and the job goes on from its last line."""
@@ -159,7 +165,9 @@ _EVENTS = (
 
 def describe(job: JobDirectory, events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """For `ckpt status`: the number of replicas, and what has become of them; None: the job has none."""
-    replicas = job.options.get("redundancy", 1)
+    began = [event for event in events if event["event"] == "controller"]
+    given = job.options.get("redundancy", 1)
+    replicas = began[-1].get("replicas", given) if began else given
     if replicas == 1:
         return None
     kept = [

@@ -326,7 +326,6 @@ def _drive(
         )
         if not arguments.json and arguments.job is None:
             reporter.say(f"job {os.path.relpath(job.path)}")
-    replicas = redundancy.of(job, arguments)
     job.events.append(
         "controller",
         pid=os.getpid(),
@@ -334,7 +333,7 @@ def _drive(
         boot=location.boot,
         generation=lock.generation,
         lines=lines.epochs,
-        **({"replicas": replicas} if replicas > 1 else {}),
+        **redundancy.fields(job, arguments),
     )
     hosts.announce(arguments, job, lock, launcher, reporter.say)
     options = _options(job, arguments, new=new)

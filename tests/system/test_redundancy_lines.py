@@ -156,6 +156,8 @@ def test_a_line_that_is_not_verified_says_so_and_is_gone_on_from_only_where_it_i
     assert job.finish() == 75, job.report()
     assert [event["verified"] for event in job.events("committed")] == [True, False]
     assert "checkpoint 2 is not verified" in job.stderr
+    listed = run_ckpt("ls", job.directory).stdout.splitlines()
+    assert listed[0].endswith("  verified") and listed[1].endswith("  NOT VERIFIED"), listed
     asked = restarted(job, f"{job.directory}@2")
     try:
         assert asked.finish() == 0, asked.report()
