@@ -49,7 +49,7 @@ class ReplicaCoordinator(Coordinator):
         self.is_printed = False
         self.votes: list[Voted] = []
         self.told: dict[int, tuple[dict[str, Mark], int]] = {}
-        """What each process has told for the line of the open round, and in how many parts."""
+        """What each process has told for the line of the open round, and how many parts of it are to come."""
         self.written: dict[int, int] = {}
         """By rank, the length of the donor's standard output in its image."""
 
@@ -82,12 +82,12 @@ class ReplicaCoordinator(Coordinator):
             return []
         if plane not in self.planes:
             return []
-        marks, count = self.told.get(event.rank, ({}, 0))
+        marks, left = self.told.get(event.rank, ({}, event.parts))
         marks |= event.marks
-        self.told[event.rank] = marks, count + 1
+        self.told[event.rank] = marks, left - 1
         if plane == self.donor and event.written is not None:
             self.written[rank] = event.written
-        if self.vote is not None and plane != self.donor and count + 1 == event.parts:
+        if self.vote is not None and plane != self.donor and left == 1:
             self.vote.answer(rank, plane, marks)
             return self._look(now_ns)
         return []
@@ -110,11 +110,14 @@ class ReplicaCoordinator(Coordinator):
     def _complete(self, votes: list[Voted], now_ns: int) -> list[Action]:
         assert self.round is not None
         self.votes = votes
+        silent = [process for process in self.members if self.told.get(process, ({}, 1))[1]]
+        if silent:
+            return self._fail(f"process {silent[0]} has not told what it had sent before its image", now_ns)
         ranks = self.size // self.replicas
         vote = self.vote = LineVote(ranks, self.donor, self.planes - {self.donor}, self.needed)
         actions: list[Action] = []
         for rank, process in enumerate(self.members):
-            counts = vote.begin(rank, self.told.get(process, ({}, 0))[0])
+            counts = vote.begin(rank, self.told[process][0])
             asked = tuple(rank * self.replicas + plane for plane in sorted(vote.others))
             actions += self._ask(counts, asked)
         lengths = tuple(self.written.get(rank, 0) for rank in range(ranks))
