@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.support import Job, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 
 Start = Callable[..., Job]
 
@@ -99,7 +99,7 @@ def test_a_line_is_gone_on_from_with_any_number_of_replicas(
         again.close()
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_when_all_replicas_of_a_rank_are_killed_the_job_goes_on_from_the_last_verified_line(
     start: Start, tmp_path: Path, expected: list[str], replicas: int
