@@ -61,6 +61,9 @@ class ReplicaCoordinator(Coordinator):
     def members(self) -> range:
         return range(self.donor, self.size, self.replicas)
 
+    def rank_of(self, process: int) -> int:
+        return process // self.replicas
+
     def left(self, planes: Collection[int], why: str, now_ns: int) -> list[Action]:
         """Only these planes are left, at least one."""
         former, self.planes = self.donor, set(planes)

@@ -99,6 +99,10 @@ class Coordinator:
         """The processes whose images make a line."""
         return range(self.size)
 
+    def rank_of(self, process: int) -> int:
+        """The rank that this process computes."""
+        return process
+
     # ---- what the supervisor says ------------------------------------------------------------------------
 
     def ready(self, incarnation: int, *, now_ns: int) -> list[Action]:
@@ -269,7 +273,7 @@ class Coordinator:
         if len(self.round.votes) < len(self.members):
             return []
         votes = [self.round.votes[process] for process in self.members]  # of rank 0, 1, …
-        wrong = vectors.check({rank: each.vectors for rank, each in enumerate(votes)})
+        wrong = vectors.check({self.rank_of(vote.rank): vote.vectors for vote in votes})
         if wrong:
             text = "; ".join(str(each) for each in wrong[:3])
             return self._fail(f"the images are no consistent line: {text}", now_ns)
