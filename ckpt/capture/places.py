@@ -194,6 +194,7 @@ class Places:
             if refused.limit_ns != self._transient_limit_ns:
                 self._transient_since_ns, self._transient_limit_ns = 0, refused.limit_ns
             if self._transient_since_ns and now_ns - self._transient_since_ns > refused.limit_ns:
+                image.forget()
                 return
             refused.is_transient = True
             self._transient_since_ns = self._transient_since_ns or now_ns

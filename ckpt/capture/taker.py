@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
 from ckpt.capture.description import output_lengths
+from ckpt.capture.lesson import Lesson
 from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
 
@@ -53,6 +54,8 @@ class Taker:
         self.pauses_ns: list[int] = []
         self.is_cold = False
         """The process has forked, and no rehearsal has followed: see :meth:`ckpt.capture.imager.Imager.rehearse`."""
+        self.lesson = Lesson()
+        """What an image has failed at: the address of a type, told by who has written it."""
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
         self._died: deque[tuple[int, int]] = (
             deque()
@@ -236,6 +239,14 @@ class Taker:
             write(self._runtime, job)
         finally:
             self._runtime.lock.acquire()
+            self._learn()
+
+    def _learn(self) -> None:
+        """If an image has failed at an object that a running function held: later images wait for the end of such ones."""
+        from ckpt import image
+
+        if type_address := self.lesson.take():
+            image.learn(type_address)
 
     def _avoid_fork(self, why: str) -> None:
         """Write the next `_IMAGES_WITHOUT_FORK` images synchronously. :meth:`choose` logs the reason ``why``."""
@@ -254,6 +265,8 @@ class Taker:
                 self._children.pop(pid, None)  # absent: the other thread has reaped it
                 if os.WIFSIGNALED(status):
                     self._died.append((epoch, status))
+                elif status:
+                    self._learn()
         while self._died:
             try:
                 epoch, status = self._died.popleft()

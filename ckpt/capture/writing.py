@@ -106,6 +106,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                 files,
             )
     except image.Unpicklable as failure:
+        runtime.imager.taker.lesson.tell(failure.held_type)
         report_failure(runtime, epoch, failure.reason, failure.path)
         return False
     except Exception as failure:  # a full disk, no memory, a __reduce__ that raises

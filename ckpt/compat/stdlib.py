@@ -6,11 +6,9 @@ file of the program may have their name. For a new minor version: have the names
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # typeshed has none
 import abc
 import itertools
 import runpy
-import signal
 import sys
 import threading
 import types
@@ -135,23 +133,6 @@ def program_filters(warnings: Any) -> list[Any]:
 def warning_filters_changed(warnings: Any) -> None:
     """Tell the part of ``warnings`` in C that the filters have changed (``warnings._filters_mutated``, until 3.13)."""
     warnings._filters_mutated()
-
-
-# ---------------------------------------------------------------------- signal
-
-
-def replace_signal_functions(**functions: Callable[..., Any]) -> None:
-    """Have the functions of ``signal`` call these functions instead of those of the same name in C. Without arguments: the
-    functions in C again.
-
-    ``Lib/signal.py`` calls ``_signal.signal`` and ``_signal.getsignal`` by its global ``_signal``; all versions.
-    """
-    in_c = accelerators.signal
-    if functions:
-        stand_in = types.ModuleType(in_c.__name__, "Functions of ckpt before those of this module.")
-        vars(stand_in).update(vars(in_c), **functions)
-        in_c = stand_in
-    vars(signal)["_signal"] = in_c
 
 
 # ---------------------------------------------------------------------- threading
@@ -333,20 +314,6 @@ COMPARE_INODES = (
     *(("os", "fwalk"), ("os", "_fwalk"), ("genericpath", "samefile"), ("pathlib", "Path.samefile")),
 )
 """Functions that ask twice for the number of a file or directory, and take another one for another file."""
-
-# ---------------------------------------------------------------------- signal
-
-
-def signal_handlers() -> dict[int, Any]:
-    """Number of each signal → 0 (SIG_DFL), 1 (SIG_IGN), an object of the program, or None: it was not set from Python.
-    :mod:`signal` makes members of enumerations of all that, which takes a hundred times longer; all versions."""
-    found = {number: _signal.getsignal(number) for number in _signal.valid_signals()}
-    # What ckpt has set itself is not what the program sees.
-    return {
-        number: handler if handler is None or type(handler) is int else signal.getsignal(number)
-        for number, handler in found.items()
-    }
-
 
 # ---------------------------------------------------------------------- tempfile, gzip, bz2, lzma
 

@@ -32,7 +32,7 @@ from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
-from ckpt.image.interface.transient import refuse_running, refuse_transient
+from ckpt.image.interface.transient import forget, learn, refuse_running, refuse_transient
 from ckpt.image.ipc.library import declare_connections
 from ckpt.image.loading import Loaded, Source, load, resume, resume_others
 from ckpt.image.modules.package_changes import LOST
@@ -67,11 +67,13 @@ __all__ = [
     "declare_moved",
     "declare_put_back",
     "dump",
+    "forget",
     "fork",
     "keep_package",
     "program_mask",
     "is_waiting",
     "note_standard_again",
+    "learn",
     "load",
     "refresh_modules",
     "preload",

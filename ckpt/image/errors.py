@@ -49,7 +49,10 @@ class Unpicklable(ImageError):
     """An object of the program cannot be saved.
 
     `path`: path of the object within this rank ("frame 2 (solve) local 'log' .stream"); `reason`: the cause in words.
+    `held_type`: the address of the object's type, if a running function holds the object itself; 0: none does.
     """
+
+    held_type = 0
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)

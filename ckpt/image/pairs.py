@@ -267,22 +267,30 @@ class Dump:
         def attempt(part: object) -> Exception | None:
             return failure_of(self.make_pickler(Stream(DiscardingSink())), part)
 
-        where = self.where(label)
+        step = ""
         if label[0] == "frame":
-            path, reason = self._in_frame(label[1], attempt, failure)
-        else:
-            path, reason = diagnose.find(value, attempt, failure)
-        raise Unpicklable(where + path, reason) from failure
+            step, value, failure = self._in_frame(label[1], attempt, failure)
+        path, reason = diagnose.find(value, attempt, failure)
+        unpicklable = Unpicklable(self.where(label) + step + path, reason)
+        if not path and self._is_of_running_function(label):
+            unpicklable.held_type = id(type(value))
+        raise unpicklable from failure
 
     def _in_frame(
         self, index: int, attempt: Callable[[object], Exception | None], failure: Exception
-    ) -> tuple[str, str]:
+    ) -> tuple[str, object, Exception]:
+        """Name and value of the first part of a frame that fails, and its failure."""
         for step, part in self.frame_parts(index):
             found = attempt(part)
             if found is not None:
-                path, reason = diagnose.find(part, attempt, found)
-                return step + path, reason
-        return "", str(failure)
+                return step, part, found
+        return "", None, failure
+
+    def _is_of_running_function(self, label: Label) -> bool:
+        """Is the pair of this label a variable of a running function, or of module-level code that runs?"""
+        if label[0] != "variable":
+            return label[0] in ("local", "frame")
+        return any(r.func is None and (r.globals_ or {}).get("__name__") == label[1] for r in self.records)
 
     def frame_parts(self, index: int) -> list[tuple[str, object]]:
         """``(name, object)`` of all objects in the record of a frame."""

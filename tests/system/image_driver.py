@@ -143,7 +143,8 @@ class Driver:
             self.log(image=path, at=self.count, printed=os.fstat(1).st_size, **report.as_dict())
             code = 0
         except BaseException as failure:
-            self.log(failed=f"{type(failure).__name__}: {failure}", at=self.count)
+            held = bool(getattr(failure, "held_type", 0))
+            self.log(failed=f"{type(failure).__name__}: {failure}", held=held, at=self.count)
         finally:
             os._exit(code)
 

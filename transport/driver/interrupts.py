@@ -33,7 +33,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from ckpt.compat import asyncio_names, stdlib
+from ckpt.compat import asyncio_names, signals
 from ckpt.compat.accelerators import signal as signal_in_c
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -66,7 +66,7 @@ class InterruptGate:
             raise ValueError("signals belong to the main thread")
         self._main_thread = threading.get_ident()
         self._process = os.getpid()
-        stdlib.replace_signal_functions(signal=self._set, getsignal=self._get)
+        signals.replace_signal_functions(signal=self._set, getsignal=self._get)
         for number in signal_in_c.valid_signals():
             handler = signal_in_c.getsignal(number)
             if callable(handler):
@@ -75,7 +75,7 @@ class InterruptGate:
     def uninstall(self) -> None:
         """Set the program's handlers directly again. Does nothing outside the main thread, which alone may set handlers."""
         if threading.get_ident() == self._main_thread:
-            stdlib.replace_signal_functions()
+            signals.replace_signal_functions()
             for number in self._handlers:
                 signal_in_c.signal(number, self._get(number))
             self._handlers.clear()

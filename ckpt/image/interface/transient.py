@@ -11,6 +11,10 @@ the object will have another address after a restart.
 Each library says which objects and functions of its own are transient (``transient_types``, ``transient_functions`` of
 :class:`ckpt.image.interface.library.Library`).
 
+Types that nobody has named are learned: an image that fails at an object which a running function holds itself tells its
+type (:func:`learn`). From then on objects of this type count as transient, until one has been there at all looks for so
+long as a transient object lasts (:func:`forget`): an image can perhaps be taken of that one, or the program keeps it.
+
 Only types are looked at, and only in the innermost frames. The pickler names an object that is inside another one, or that
 is not dropped soon (:mod:`ckpt.image.pickling.diagnose`). No code of the program is called here.
 """
@@ -31,7 +35,7 @@ from ckpt.image.frames.suspended import location
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 
-__all__ = ["refuse_running", "refuse_transient"]
+__all__ = ["forget", "learn", "refuse_running", "refuse_transient"]
 
 _MOST_FRAMES = 64
 _NEAR_FRAMES = 8  # so many innermost frames are also searched for variables of their modules that they use
@@ -42,6 +46,17 @@ _lru_cache = type(functools.lru_cache(lambda: None))
 _transient_code: dict[int, tuple[CodeType, str, Library]] = {}  # by the id of the code
 _transient_types: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, "" for all
 _module_count = 0
+_learned: set[int] = set()  # addresses of types
+
+
+def learn(type_address: int) -> None:
+    """An image has failed at an object of the type at this address, which a running function held."""
+    _learned.add(type_address)
+
+
+def forget() -> None:
+    """The reverse: of all types that images have failed at."""
+    _learned.clear()
 
 
 def refuse_transient(stack: Stack) -> None:
@@ -64,8 +79,22 @@ def refuse_transient(stack: Stack) -> None:
             reason, limit_s = _reason(value)
             if reason:
                 raise _refused(reason, limit_s, record)
+        if _learned:
+            _refuse_learned(record)
     if addresses:
         _refuse_addresses(stack, addresses)
+
+
+def _refuse_learned(record: FrameRecord) -> None:
+    """Raise Refused for an object of a type of which one could not be saved; the type may be a built-in one."""
+    for held in _held_by(record):
+        for value in held:
+            cls = type(value)
+            if id(cls) in _learned:
+                reason = (
+                    f"an object of type {_name_of(cls)} is in use, of which an image could not be written"
+                )
+                raise _refused(reason, Library.object_limit_s, record)
 
 
 def _ask_libraries(frames: list[FrameRecord]) -> None:

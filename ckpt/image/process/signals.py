@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-from ckpt.compat.stdlib import signal_handlers
+from ckpt.compat.signals import signal_handlers
 from ckpt.transport.records import NamedTuple
 
 __all__ = ["Timing", "program_mask", "note", "set_handlers", "start_timers"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.compat import accelerators, interpreter, memory, stdlib, typeobjects
+from ckpt.compat import accelerators, interpreter, memory, signals, stdlib, typeobjects
 
 
 @pytest.mark.parametrize("name", accelerators._PLACES)
@@ -153,9 +153,9 @@ def test_the_functions_of_signal_are_replaced_and_put_back() -> None:
     import signal
 
     original = vars(signal)["_signal"]
-    stdlib.replace_signal_functions(getsignal=lambda number: number)
+    signals.replace_signal_functions(getsignal=lambda number: number)
     try:
         assert signal.getsignal(signal.SIGUSR1) == signal.SIGUSR1
     finally:
-        stdlib.replace_signal_functions()
+        signals.replace_signal_functions()
     assert vars(signal)["_signal"] is original

@@ -16,7 +16,7 @@ import pytest
 from ckpt.image import Refused, run_base
 from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import capture
-from ckpt.image.interface.transient import refuse_transient
+from ckpt.image.interface.transient import forget, learn, refuse_transient
 
 
 def look(*_: object) -> str:
@@ -211,3 +211,28 @@ def test_a_hash_of_which_some_is_known(has_begun: bool, named: str) -> None:
     found = Hashed(has_begun)
     run_base(lambda: hash(found))
     assert named in found.said and bool(found.said) == bool(named)
+
+
+def test_what_an_image_has_failed_at_in_a_running_function_is_waited_for_from_then_on() -> None:
+    """A program that held an object of a C library for most of its time, of a type that nobody had named, got no checkpoint:
+    each image failed at it."""
+    said: list[str] = []
+
+    class Encoder:
+        """Stands for any type."""
+
+    def program() -> None:
+        encoder = Encoder()
+        said.append(look())
+        learn(id(Encoder))
+        said.append(look())
+        del encoder
+        said.append(look())
+        encoder = Encoder()
+        forget()
+        said.append(look())
+        del encoder
+
+    run_base(program)
+    assert said[0] == said[2] == said[3] == ""
+    assert said[1].startswith("an object of type ") and "Encoder is in use" in said[1]

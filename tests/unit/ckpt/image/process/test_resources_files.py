@@ -283,6 +283,25 @@ def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
     assert "an open pipe" in failed
 
 
+@pytest.mark.parametrize(("held", "is_held"), [("pipe", True), ("[pipe]", False)])
+def test_a_failure_tells_the_type_of_what_a_running_function_holds_itself(
+    tmp_path: Path, held: str, is_held: bool
+) -> None:
+    source = f"""
+        import os
+        def f():
+            os.mkfifo("fifo")
+            pipe = os.fdopen(os.open("fifo", os.O_RDWR), "wb", buffering=0)
+            held = {held}
+            del pipe
+            driver_tick()
+        f()
+    """
+    assert "frame 1 (f) local 'held'" in image_failure(tmp_path, source)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["held"] for line in lines if "failed" in line] == [is_held]
+
+
 def test_the_report_names_sizes_and_places(tmp_path: Path) -> None:
     source = "big = list(range(10000, 20000))\ndef f(other):\n    driver_tick()\nf(['y' * 5000])\nprint(1)\n"
     resumed_output(tmp_path, source)
