@@ -17,6 +17,7 @@ from ckpt.capture.threads import HarmlessThreads
 
 if TYPE_CHECKING:
     from ckpt.capture.imager import Imager
+    from ckpt.mpi.base.layer import Layer
     from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.driver.port import Port
 
@@ -132,6 +133,18 @@ class RankContext(Protocol):
     @property
     def explicit(self) -> ReplayedProgram | None:
         """Set when the program is explicit (:class:`ReplayedProgram`), in all ranks and from the start; else ``None``."""
+
+    @property
+    def program_rank(self) -> int:
+        """The rank that the program sees: `rank`, but where several processes compute each rank."""
+
+    @property
+    def takes_images(self) -> bool:
+        """False: other processes compute this rank, too, and one of them takes its images."""
+
+    @property
+    def layer(self) -> Layer | None:
+        """What is under the engine where the ranks of the program are not the processes."""
 
     @property
     def live(self) -> Mapping[str, object]:

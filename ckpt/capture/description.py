@@ -16,6 +16,8 @@ a message is never read.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +51,19 @@ def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[
         "ckpt.locked": is_in_call,
         "ckpt.finished": runtime.finished_code,
         "ckpt.ended": runtime.ended,
+        **({} if runtime.layer is None else {"ckpt.layer": runtime.layer.content()}),
     }
+
+
+def output_lengths(spec: Mapping[str, Any]) -> dict[str, int]:
+    """How much the rank has written to its files of standard output ("out") and error ("err"), in bytes. ``spec``: of the
+    rank. A file that is not there is left out."""
+    streams = (spec.get("identity") or {}).get("streams", spec["rank"])
+    found = {}
+    for name in ("out", "err"):
+        with contextlib.suppress(OSError):
+            found[name] = os.stat(os.path.join(spec["job_dir"], "output", f"rank-{streams}.{name}")).st_size
+    return found
 
 
 def describe_messages(extras: Mapping[str, Any]) -> dict[str, Any]:

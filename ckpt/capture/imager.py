@@ -95,19 +95,20 @@ class Imager:
             self._awaited_epoch = epoch
         if epoch >= self.asked:
             self._waiting = waiting
-        if epoch <= max(self.wanted, self.asked):
+        if epoch <= max(self.wanted, self.asked) or not self._runtime.takes_images:
             return
-        if self._runtime.explicit is not None:
-            self._report_ready(epoch)  # explicit ranks agree on a boundary after the round has begun
-            return
-        self.asked = epoch
-        self._begin()
+        if self._runtime.explicit is not None:  # explicit ranks agree on a boundary after the round has begun
+            self._report_ready(epoch)
+        else:
+            self.asked = epoch
+            self._begin()
 
     def want(self, epoch: int, *, mode: str | None = None) -> None:
         """An image of ``epoch`` is due. It is taken at the next place where the program can be captured.
-
-        ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before.
-        """
+        ``mode``: see :mod:`ckpt.capture.choice`; ``None``: as before."""
+        if epoch > self.wanted and not self._runtime.takes_images:
+            self.wanted = epoch
+            self._take_label_only()
         if epoch <= self.wanted:
             return
         self.taker.choose(mode)
@@ -223,7 +224,7 @@ class Imager:
         return bool(self.asked) and self.search.is_in_long_c_call(time.monotonic_ns())
 
     def blocked(self) -> None:
-        """The same housekeeping as :meth:`tick`, while the main thread waits inside the library (under the lock)."""
+        """The same as :meth:`tick`, while the main thread waits inside the library (under the lock)."""
         if (self.taker.is_writing or self.is_looking) and self._housekeep():
             self.give_up()
 

@@ -139,6 +139,8 @@ class Places:
 
         began_ns = time.monotonic_ns()
         try:
+            if (layer := self._runtime.layer) is not None and (why := layer.obstacle()):
+                raise image.Refused(why)
             self._refuse_handler()
             if self._runtime.finished_code is not None:
                 return None

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
+from ckpt.capture.description import output_lengths
 from ckpt.capture.lesson import Lesson
 from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
@@ -120,6 +121,8 @@ class Taker:
         port.freeze()
         frozen_ns = time.perf_counter_ns()
         state = port.snapshot()
+        if self._runtime.layer is not None:
+            state = self._runtime.layer.saved(state)
         saved_ns = time.perf_counter_ns()
         try:
             libraries.before_image()  # it may need a lock that one of the threads holds
@@ -142,7 +145,7 @@ class Taker:
         }
         try:
             self._hand_over(
-                Writing(prepared, state.vectors(), previous, epoch),
+                Writing(prepared, state.vectors(), previous, epoch, output_lengths(self._runtime.spec)),
                 started_ns,
                 waited_since_ns,
                 times,

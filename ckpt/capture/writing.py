@@ -37,12 +37,14 @@ class Writing:
     """One image to be written: ``prepared`` by :func:`ckpt.image.prepare`, labelled (previous, epoch].
 
     ``vectors``: for each peer (tx, base, rx) of the frozen port: numbers of messages sent, acknowledged and received.
+    ``output``: see :func:`ckpt.capture.description.output_lengths`.
     """
 
     prepared: Any
     vectors: Mapping[int, tuple[int, int, int]]
     previous: int
     epoch: int
+    output: Mapping[str, int]
 
 
 def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
@@ -78,7 +80,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     try:
         with ImageWriter(
             JobDirectory.open(runtime.spec["job_dir"]),
-            rank=runtime.rank,
+            rank=runtime.program_rank,
             incarnation=runtime.incarnation,
             label=(job.previous, epoch),
             resumed_from=runtime.spec.get("resume"),
@@ -99,6 +101,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                     "pid": os.getpid(),
                     "finished": runtime.finished_code,
+                    "output": dict(job.output),
                 },
                 files,
             )
@@ -112,6 +115,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
     lost = list(dict.fromkeys(row["package"] for row in report.left_out if row["kind"] in image.LOST))
     if lost:
         runtime.control.send({"m": "event", "event": "packages-left-out", "epoch": epoch, "packages": lost})
+    if runtime.layer is not None:
+        runtime.layer.captured(epoch, job.output.get("out", 0))
     runtime.control.send(
         {
             "m": "voted",

@@ -21,8 +21,8 @@ __all__ = ["preload", "run_rank"]
 class WatchedRuntime(Runtime):
     """Starts the watch after the library has opened its own descriptors and threads, and before the program starts."""
 
-    def bind(self, port: Port, engine: Engine, world: Communicator) -> None:
-        super().bind(port, engine, world)
+    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: object = None) -> None:
+        super().bind(port, engine, world, of_layer)
         self.threads.allow(THREAD_NAME)
         Watch(self).start()
 

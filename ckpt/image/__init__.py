@@ -18,7 +18,15 @@ Not here: when an image is taken (:mod:`ckpt.capture`), and where it is stored (
 
 from __future__ import annotations
 
-from ckpt.image.dumping import check, dump, fork, preload, prepare, refresh_modules
+from ckpt.image.dumping import (
+    check,
+    dump,
+    fork,
+    note_standard_again,
+    preload,
+    prepare,
+    refresh_modules,
+)
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
@@ -64,6 +72,7 @@ __all__ = [
     "keep_package",
     "program_mask",
     "is_waiting",
+    "note_standard_again",
     "learn",
     "load",
     "refresh_modules",

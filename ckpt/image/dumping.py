@@ -80,6 +80,11 @@ def refresh_modules() -> None:
     process_references.refresh()
 
 
+def note_standard_again() -> None:
+    """What is in the modules of the standard library now is not the program's. Called before the program begins."""
+    package_baseline.watch().standard.note_again()
+
+
 def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
     """Record what a forked child cannot read later; called just before the fork, in the process that runs the program.
 

@@ -25,10 +25,11 @@ from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
 from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
-from ckpt.rank import forks, mpi4py_alias
+from ckpt.rank import forks, mpi4py_alias, reports
 from ckpt.rank.control import ControlChannel
 from ckpt.rank.ending import Ending, exit_code_of, has_user_text, resume_handlers, text_of, without_finding
 from ckpt.rank.files import files_of, is_put_back
+from ckpt.rank.layers import port_state, progress_of
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -65,8 +66,6 @@ def run_rank(
         run: Callable[[], object]
         if spec.get("resume") is None:
             run = _fresh(runtime, job)
-        elif runtime.layer is not None:
-            raise IncompatibleImage("the ranks of this job are not its processes: no image can be loaded")
         else:
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
@@ -292,7 +291,7 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.mpi import make_world
     from ckpt.rank.network import open_port
 
-    engine, world = make_world(runtime if runtime.layer is None else runtime.layer)
+    engine, world = make_world(progress_of(runtime))
     port = open_port(runtime.spec, job.key, runtime.lock, report=runtime.report)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])
@@ -310,49 +309,48 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.store import ImageReader
 
     spec = runtime.spec
-    reader = ImageReader(job, epoch=spec["resume"], rank=spec["rank"])
+    reader = ImageReader(job, epoch=spec["resume"], rank=runtime.program_rank)
     if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
         raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")
     if runtime.explicit is not None:
         return _replayed(runtime, job, reader)
     image.check_compatible(reader.meta["image"])
-    runtime.engine, runtime.world = make_world(runtime)  # for imports while the image is loaded
+    progress = progress_of(runtime)
+    runtime.engine, runtime.world = make_world(progress)  # for imports while the image is loaded
     assert self_of(runtime.engine)
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
     if runtime.options.get("files_put_back"):
         image.declare_put_back(is_put_back(runtime.options))
-    loaded = image.load(reader, live=runtime.live, environment=job_environment(spec))
+    live = {"ckpt.layer": runtime, **runtime.live}  # a rank without a layer is its own
+    loaded = image.load(reader, live=live, environment=job_environment(spec))
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] in image.LOST]
-    for lost in [*not_saved, *loaded.left_out]:
-        runtime.control.send({"m": "event", "event": "package-starts-anew", "epoch": spec["resume"], **lost})
-    if loaded.not_put_back:
-        runtime.control.send(
-            {"m": "event", "event": "not-put-back", "epoch": spec["resume"], "what": loaded.not_put_back}
-        )
+    for packet in reports.load(spec["resume"], [*not_saved, *loaded.left_out], loaded.not_put_back):
+        runtime.control.send(packet)
     image.refresh_modules()
     extras = loaded.extras
-    runtime.registered = extras["ckpt.registered"]
-    runtime.hooks = extras["ckpt.hooks"]
-    runtime.hooks.use_again()
-    runtime.commits.load(extras["ckpt.commits"], spec["resume"])
-    runtime.threads.allow(*extras["ckpt.threads"])
-    runtime.finished_code = extras["ckpt.finished"]
-    runtime.ended = extras["ckpt.ended"]
-    state = extras["ckpt.port"]
-    if state.size != runtime.size:
-        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
-    port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
+    runtime.load(extras, spec["resume"])
+    state = port_state(runtime, extras["ckpt.port"])
+    port = open_port(spec, job.key, runtime.lock, state, report=runtime.report)
     engine = extras["ckpt.engine"]
+    engine.progress, engine.windows.refusal = progress, ""
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
-    runtime.bind(port, engine, world_of(engine))
+    runtime.bind(port, engine, world_of(engine), extras.get("ckpt.layer"))
     if runtime.finished_code is not None:
         return _no_program
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
-    del loaded, extras, state, reader, engine  # else these references would keep objects of the program alive
+    del (
+        loaded,
+        extras,
+        state,
+        reader,
+        engine,
+        progress,
+        live,
+    )  # else these references would keep objects of the program alive
 
     def go_on() -> object:
         if runtime.hooks.are_due or runtime.commits.is_due:
@@ -382,9 +380,7 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
 
     assert runtime.explicit is not None
     reader = Reader(source.stream(), source.buffers())
-    header, state = reader.load(), reader.load()
-    if state.size != runtime.size:
-        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {runtime.size}")
+    header, state = reader.load(), port_state(runtime, reader.load())
     runtime.finished_code = header["finished"]
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)

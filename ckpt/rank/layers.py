@@ -10,12 +10,16 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from ckpt.errors import IncompatibleImage
+from ckpt.image import note_standard_again
+
 if TYPE_CHECKING:
     from ckpt.mpi.base.layer import Layer
-    from ckpt.mpi.base.progress import Buffer, Lock
+    from ckpt.mpi.base.progress import Buffer, Lock, Progress
     from ckpt.rank.runtime import Runtime
+    from ckpt.transport.protocol.state import PortState
 
-__all__ = ["attach"]
+__all__ = ["attach", "port_state", "progress_of"]
 
 
 def attach(runtime: Runtime) -> Layer:
@@ -23,7 +27,22 @@ def attach(runtime: Runtime) -> Layer:
     chosen = runtime.spec["layer"]
     module, _, function = chosen["attach"].partition(":")
     layer: Layer = getattr(importlib.import_module(module), function)(ProcessBelow(runtime), chosen)
+    note_standard_again()  # what the layer has put into the standard library is no change by the program
     return layer
+
+
+def progress_of(runtime: Runtime) -> Progress:
+    """What the engine stands on: the layer, or the process itself."""
+    return runtime if runtime.layer is None else runtime.layer
+
+
+def port_state(runtime: Runtime, state: PortState) -> PortState:
+    """The state of an image's port, for this process. Raises IncompatibleImage for one of a job of another size."""
+    size = progress_of(runtime).size
+    if state.size != size:
+        raise IncompatibleImage(f"the image is of a job of {state.size} ranks, not {size}")
+    found: PortState = state if runtime.layer is None else runtime.layer.restored(state)
+    return found
 
 
 class ProcessBelow:
@@ -63,8 +82,8 @@ class ProcessBelow:
     def poll(self) -> None:
         self._runtime.poll()
 
-    def block(self, hungry: bool) -> None:
-        self._runtime.block(hungry)
+    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+        self._runtime.block(hungry, longest_ns)
 
     def wake(self) -> None:
         self._runtime.wake()

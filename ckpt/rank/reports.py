@@ -9,14 +9,14 @@ Not here: when packets are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`c
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.capture.imager import Imager
 from ckpt.transport.protocol.events import Event, LinkDown, LinkUp, PeerHeard, PeerRestarted, PeerSilent
 from ckpt.transport.records import asdict
 
-__all__ = ["about_output", "about_peer", "event", "hello", "links", "status"]
+__all__ = ["about_output", "about_peer", "event", "hello", "links", "load", "status"]
 
 _PAUSES_KEPT = 64
 
@@ -81,3 +81,11 @@ def status(imager: Imager, counters: dict[str, int], files: dict[str, int] | Non
         "counters": counters,
         "files": files,
     }
+
+
+def load(epoch: int, lost: Iterable[Mapping[str, object]], not_put_back: object) -> list[dict[str, Any]]:
+    """What the image of `epoch` did not have, or could not put back."""
+    packets = [event("package-starts-anew", epoch=epoch, **row) for row in lost]
+    if not_put_back:
+        packets.append(event("not-put-back", epoch=epoch, what=not_put_back))
+    return packets

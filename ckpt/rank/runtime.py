@@ -102,23 +102,25 @@ class Runtime:
             self.explicit = Replay(self)
         self.in_hook = False
         """A hook of the program is running: the program may not wait for messages."""
-        self.imager = Imager(self)
-        self.files: RecordedFiles = NoFiles()
-        self.commits = Commits(self)
-        self.outputs = HeldOutput(self.lock, control)
-        self.send: Callable[..., int] = _no_port
         self.layer: Layer | None = None
         """Set from the start where the program's ranks are not the processes (:mod:`ckpt.mpi.base.layer`)."""
         if spec.get("layer"):
             from ckpt.rank.layers import attach
 
             self.layer = attach(self)
+        self.imager = Imager(self)
+        self.files: RecordedFiles = NoFiles()
+        self.commits = Commits(self)
+        self.outputs = HeldOutput(self.lock, control)
+        self.send: Callable[..., int] = _no_port
 
     # ------------------------------------------------------------------ assembling
 
     @property
     def live(self) -> dict[str, object]:
         named: dict[str, object] = {"ckpt.runtime": self, "ckpt.runtime.lock": self.lock}
+        if self.layer is not None:
+            named["ckpt.layer"] = self.layer
         if self.engine is not None:
             named |= {f"ckpt.mpi{slot}": comm for slot, comm in self.engine.predefined.items()}
         return named
@@ -128,8 +130,29 @@ class Runtime:
         """The epoch of the last image this rank has captured."""
         return self.imager.epoch
 
-    def bind(self, port: Port, engine: Engine, world: Communicator) -> None:
-        """Connect the parts, tell the agent the address of this rank and start the port's helper thread."""
+    @property
+    def program_rank(self) -> int:
+        """See :attr:`ckpt.capture.context.RankContext.program_rank`."""
+        return self.rank if self.layer is None else self.layer.rank
+
+    @property
+    def takes_images(self) -> bool:
+        """See :attr:`ckpt.capture.context.RankContext.takes_images`."""
+        return self.layer is None or self.layer.takes_images
+
+    def load(self, extras: Mapping[str, Any], epoch: int) -> None:
+        """Take over what the image of `epoch` has of the runtime (:func:`ckpt.capture.description.extras`)."""
+        self.registered = extras["ckpt.registered"]
+        self.hooks = extras["ckpt.hooks"]
+        self.hooks.use_again()
+        self.commits.load(extras["ckpt.commits"], epoch)
+        self.threads.allow(*extras["ckpt.threads"])
+        self.finished_code = extras["ckpt.finished"]
+        self.ended = extras["ckpt.ended"]
+
+    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: object = None) -> None:
+        """Connect the parts, tell the agent the address of this rank and start the port's helper thread. ``of_layer``: what
+        an image has of a layer."""
         self.port, self.engine, self.world = port, engine, world
         port.on_messages = engine.on_messages
         port.on_event = self._on_event
@@ -151,7 +174,7 @@ class Runtime:
         elif self.layer is not None:
             port.on_messages = self.layer.on_messages
             port.attentive_ns = _LAYER_TICK_NS
-            self.layer.bind(engine)
+            self.layer.bind(engine, of_layer)
         else:
             from ckpt.rank.network import open_fast_paths
 
@@ -178,8 +201,8 @@ class Runtime:
         assert self.port is not None
         self.port.progress()
 
-    def block(self, hungry: bool) -> None:
-        """Wait until a message, an acknowledgement or a packet of the controller has been handled.
+    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+        """Wait until a message, an acknowledgement or a packet of the controller has been handled, or `longest_ns` are over.
 
         An image may be taken here. The caller holds ``lock``. ``hungry``: no message in the mailbox matches, so the port
         accepts more messages than the credit allows. Raises CkptError inside an ``on_checkpoint`` hook, and before the rank
@@ -209,13 +232,18 @@ class Runtime:
             finally:
                 port.endpoint.hungry(False, time.monotonic_ns())
         else:
-            port.wait(imager.wait_limit_ns())
+            port.wait(imager.wait_limit_ns() if longest_ns is None else longest_ns)
         if self.engine is not None and self.engine.handlers.posted:
             self.engine.handlers.run()
 
     def frames_to_skip(self) -> Sequence[CodeType]:
         """See :meth:`ckpt.capture.context.RankContext.frames_to_skip`."""
-        return (Runtime.block.__code__,)
+        if self.layer is None:
+            return (Runtime.block.__code__,)
+        from ckpt.rank.layers import ProcessBelow
+
+        blocks = type(self.layer).block, ProcessBelow.block
+        return (Runtime.block.__code__, *(each.__code__ for each in blocks))
 
     # ------------------------------------------------------------------ what arrives
 
@@ -281,10 +309,12 @@ class Runtime:
     def _drop_ranks(
         self, ranks: list[int], cause: str, diagnoses: Iterable[tuple[int, dict[str, Any]]]
     ) -> None:
-        """These ranks are dead, and the job goes on without them: there will be no more images."""
+        """These ranks are dead, and the job goes on without them: there will be no more images, unless other processes
+        compute them, too."""
         assert self.port is not None and self.engine is not None
-        self.incomplete = True
-        self.imager.abandon()
+        if self.layer is None:
+            self.incomplete = True
+            self.imager.abandon()
         lost = [rank for rank in ranks if rank != self.rank]
         for rank in lost:
             self.port.drop_peer(rank)
@@ -313,9 +343,13 @@ class Runtime:
             wait = False  # called in a signal handler: there is no image before the handler has returned
         request = {"m": "request", "what": "checkpoint", "wait": wait and self.explicit is None}
         with (self.engine or self).lock:  # the engine's refuses handlers
-            if wait:
+            if wait and self.layer is None:
                 self.imager.expect()
-            if self.alone or self.incomplete or self.layer is not None:
+            if self.layer is not None:
+                if self.layer.takes_images:
+                    self.control.send({**request, "wait": False})
+                return None
+            if self.alone or self.incomplete:
                 return None
             if not self.control.send(request) or not wait:
                 return None

@@ -4,16 +4,11 @@ A receive from ANY_SOURCE is *open* from its post until the leader has said from
 is a receive from that source. Messages from one source come in the same order at all replicas, so nothing else has to be
 agreed on: not the order of arrivals, not receives that name their source, not ANY_TAG from one source.
 
-Where this replica does not lead, a message is *held*, outside of the mailbox, as long as it might belong to an open receive:
+In an image    An image is taken of a replica that leads, so it holds nothing, and its mailbox is that of a rank without
+               replicas. All replicas go on from that image: each call that waits here looks again who leads, and an open
+               receive gets a new key, which is the same in all of them (`begin`). Without replicas, who waits here leads.
 
-    its first posted receive is open                       what it gets is not known yet
-    an earlier message of its channel is held              messages of one channel do not overtake
-    its first posted receive accepts an earlier held one   nor do those of one source with different tags
-
-When a receive is no longer open, all held messages arrive again, in their old order. The leader holds nothing: it matches by
-what it sees, and tells the source.
-
-Not here: how replicas agree on who leads (order.py), the message path (layer.py).
+Not here: the matching of open receives (matcher.py), how replicas agree on who leads (order.py), messages (layer.py).
 """
 
 from __future__ import annotations
@@ -21,175 +16,64 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ckpt.layer import ANY_SOURCE, ANY_TAG, Buffer, Channel, Context, Engine, Matcher, Receive
+from ckpt.layer import Channel, Context, Engine, Receive
+from ckpt.redundancy.matcher import OrderedMatcher
 from ckpt.redundancy.order import MISSING, Key, Message, Order
 
-__all__ = ["OrderedMatcher", "ReplicaChoices"]
+__all__ = ["ReplicaChoices"]
 
 T = TypeVar("T")
 
 _RAISED = "the look raised"
 
 
-class OrderedMatcher(Matcher):
-    """The matcher of a replica. `open`: receives from ANY_SOURCE without a source, by id, with the key of their choice."""
-
-    __slots__ = ("held", "leads", "on_match", "open")
-
-    def __init__(self, former: Matcher | None = None) -> None:
-        """`former`: the engine's matcher until now, whose contexts communicators hold already."""
-        super().__init__()
-        if former is not None:
-            self.contexts, self.by_envelope = former.contexts, former.by_envelope
-        self.open: dict[int, tuple[Key, Receive]] = {}
-        self.held: list[tuple[int, Channel, Buffer]] = []
-        self.leads: Callable[[], bool] = lambda: True
-        self.on_match: Callable[[Key, int], None] = lambda key, source: None
-
-    def arrive(
-        self, src: int, source: int, tag: int, number: int, data: Buffer
-    ) -> tuple[Channel, Receive | None]:
-        context = self.context(number)
-        channel = self.channel(context, source, tag, src)
-        self.serial += 1
-        return channel, self._match(self.serial, channel, data)
-
-    def _match(self, serial: int, channel: Channel, data: Buffer) -> Receive | None:
-        """The receive that takes this message; None: it is kept, or held."""
-        receive = self._earliest(channel)
-        if self._is_held(channel, receive):
-            self.held.append((serial, channel, data))
-            return None
-        if receive is None:
-            channel.messages.append((serial, data))
-            if channel.context.order is not None:
-                channel.context.keep_no_order()
-            return None
-        opened = self.open.pop(id(receive), None)
-        if opened is not None:
-            self.on_match(opened[0], channel.source)
-        self._take_off(receive, channel)
-        return receive
-
-    def _is_held(self, channel: Channel, receive: Receive | None) -> bool:
-        if not self.held and not self.open:
-            return False
-        if receive is not None and id(receive) in self.open and not self.leads():
-            return True
-        return any(
-            each is channel
-            or (
-                receive is not None
-                and each.context is channel.context
-                and receive.accepts(each.source, each.tag)
-            )
-            for _, each, _ in self.held
-        )
-
-    def keep(self, channel: Channel, data: Buffer) -> None:
-        """Called for messages that no receive can match now; those behind a held one are held, too."""
-        self.serial += 1
-        if self.held and any(each is channel for _, each, _ in self.held):
-            self.held.append((self.serial, channel, data))
-            return
-        channel.messages.append((self.serial, data))
-        if channel.context.order is not None:
-            channel.context.keep_no_order()
-
-    def find(self, context: Context, source: int, tag: int) -> Channel | None:
-        """As always, but nothing behind a held message that is older, and from ANY_SOURCE only where this replica leads."""
-        if source == ANY_SOURCE and not self.leads():
-            return None
-        found = super().find(context, source, tag)
-        if context.order is not None:
-            context.keep_no_order()
-        if source == ANY_SOURCE:
-            context.direct.pop(
-                (source, tag), None
-            )  # the fast paths look there, and would take without a choice
-        if found is None or not self.held:
-            return found
-        first = found.messages[0][0]
-        for serial, each, _ in self.held:
-            if (
-                serial < first
-                and each.context is context
-                and source in (ANY_SOURCE, each.source)
-                and tag in (ANY_TAG, each.tag)
-            ):
-                self._hold_back(context, source, tag)  # they arrive again behind the older one
-                return None
-        return found
-
-    def _hold_back(self, context: Context, source: int, tag: int) -> None:
-        """Take messages out of the mailbox, and hold them."""
-        for channel in context.channels.values():
-            if source in (ANY_SOURCE, channel.source) and tag in (ANY_TAG, channel.tag):
-                while channel.messages:
-                    serial, data = channel.messages.popleft()
-                    self.held.append((serial, channel, data))
-        self.held.sort(key=lambda item: item[0])
-
-    def post_open(self, context: Context, receive: Receive, key: Key) -> None:
-        """Post a receive whose source is not chosen yet. Messages that it might take leave the mailbox, and are held."""
-        self.ticket += 1
-        receive.ticket = self.ticket
-        context.wild.append(receive)
-        self.posted += 1
-        self.open[id(receive)] = (key, receive)
-        if self.leads():
-            return
-        self._hold_back(context, receive.want_source, receive.want_tag)
-        if context.order is not None:
-            context.keep_no_order()
-
-    def post_decided(self, context: Context, receive: Receive) -> None:
-        """Post a receive whose source has been chosen."""
-        self.ticket += 1
-        receive.ticket = self.ticket
-        context.wild.append(receive)
-        self.posted += 1
-
-    def choose(self, key: Key, source: int) -> bool:
-        """The source of an open receive is known. False: no open receive has this key."""
-        for ident, (each, receive) in self.open.items():
-            if each == key:
-                del self.open[ident]
-                receive.want_source = source
-                return True
-        return False
-
-    def again(self) -> list[tuple[Channel, Buffer, Receive]]:
-        """Let the held messages arrive again; returns those that a receive takes."""
-        held, self.held = self.held, []
-        taken = []
-        for serial, channel, data in held:
-            receive = self._match(serial, channel, data)
-            if receive is not None:
-                taken.append((channel, data, receive))
-        return taken
-
-    def withdraw(self, receive: Receive) -> bool:
-        self.open.pop(id(receive), None)
-        return super().withdraw(receive)
+def _to_nobody(replica: int, message: Message) -> None:
+    """There is no other replica."""
 
 
 class ReplicaChoices:
     """`ckpt.layer.Choices` of one replica. `send(replica, message)` reaches another replica of the same rank."""
 
-    def __init__(self, order: Order, engine: Engine, send: Callable[[int, Message], None]) -> None:
-        self._order = order
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._send = send
         self._counts = {"q": 0, "w": 0}
+        self._asking: Key | None = None
+        """The question that the program waits for now."""
+        self._alone()
+
+    def _alone(self) -> None:
+        self._order = Order(0, 1, self._begun())
+        self._send: Callable[[int, Message], None] = _to_nobody
         self._waits_for: Key | None = None
         self._suspects: list[Receive] = []
         self._suspected_key: Key | None = None
-        self.matcher = OrderedMatcher(engine.matcher)
-        self.matcher.leads = lambda: order.leads
-        self.matcher.on_match = self._matched
-        engine.matcher = self.matcher
+
+    def _begun(self) -> dict[str, int]:
+        return {"q": self._counts["q"] - (self._asking is not None), "w": self._counts["w"]}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"engine": self._engine, "counts": dict(self._counts), "asking": self._asking}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From an image. Where this process has no replicas, it leads."""
+        self._engine, self._counts, self._asking = state["engine"], state["counts"], state["asking"]
+        self._alone()
+
+    def begin(self, me: int, replicas: int, send: Callable[[int, Message], None]) -> None:
+        """The engine asks this object from now on; this process is replica `me`."""
+        engine = self._engine
+        self._order = order = Order(me, replicas, self._begun())
+        self._send = send
+        self.matcher = matcher = OrderedMatcher(engine.matcher)
+        matcher.leads = lambda: order.leads
+        matcher.on_match = self._matched
+        self._counts["w"] += matcher.open_again(self._counts["w"])
+        engine.matcher = matcher
         engine.choices = self
+
+    @property
+    def leads(self) -> bool:
+        return self._order.leads
 
     # ---- what the engine asks ----------------------------------------------------------------------------
 
@@ -251,18 +135,47 @@ class ReplicaChoices:
         engine.settle_account(channel, data)
         receive.fill(channel.source, channel.tag, data)
 
+    def wait(self, look: Callable[[], T | None], holds: Callable[[T], bool]) -> T:
+        key = self._next("q")
+        while (found := self._try(key, look, holds)) is MISSING:
+            self._engine.block(hungry=True)  # whoever goes on from an image here looks again who leads
+        return found  # type: ignore[no-any-return]
+
+    def _try(self, key: Key, look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
+        """The answer, or MISSING."""
+        known = self._order.look_up(key)
+        self._waits_for = None
+        if known is MISSING and not self._order.leads:
+            return MISSING
+        if known is MISSING or known == _RAISED:
+            try:
+                value = look()
+            except Exception:
+                if known is MISSING:
+                    self._decide(key, _RAISED)
+                self._follow(key)
+                raise
+            if value is None:
+                return MISSING
+            if known is MISSING:
+                self._decide(key, value)
+            self._follow(key)
+            return value
+        if not holds(known):
+            self._waits_for = key
+            return MISSING
+        self._follow(key)
+        return known
+
     def probe(self, context: Context, source: int, tag: int) -> Channel:
-        engine, matcher = self._engine, self.matcher
+        engine = self._engine
 
-        def look() -> tuple[int, int]:
-            while True:
-                found = engine.look_for(context, source, tag)
-                if found is not None:
-                    return found.source, found.tag
-                engine.block(hungry=True)
+        def look() -> tuple[int, int] | None:
+            found = engine.look_for(context, source, tag)
+            return None if found is None else (found.source, found.tag)
 
-        place = self.answer(look, lambda place: matcher.find(context, *place) is not None)
-        channel = matcher.find(context, *place)
+        place = self.wait(look, lambda place: engine.matcher.find(context, *place) is not None)
+        channel = engine.matcher.find(context, *place)
         assert channel is not None
         return channel
 
@@ -303,7 +216,10 @@ class ReplicaChoices:
 
     def _next(self, kind: str) -> Key:
         self._counts[kind] += 1
-        return kind, self._counts[kind] - 1
+        key = kind, self._counts[kind] - 1
+        if kind == "q":
+            self._asking = key
+        return key
 
     def _await(self, key: Key) -> Any:
         """The choice as soon as it is known; MISSING: this replica leads and makes it."""
@@ -315,6 +231,8 @@ class ReplicaChoices:
         self._pass_on(self._order.decide(key, value))
 
     def _follow(self, key: Key) -> None:
+        if key == self._asking:
+            self._asking = None
         self._pass_on(self._order.follow(key))
 
     def _pass_on(self, outgoing: list[tuple[int, Message]]) -> None:

@@ -172,6 +172,20 @@ class Streams:
                 found[name] = rows
         return found
 
+    def last_marks(self) -> dict[str, tuple[int, str]]:
+        """How many messages each stream has, with the digest over all of them; streams without messages are left out."""
+        return {
+            name: (stream.count, self.digest_at(name, stream.count))
+            for name, stream in self._by_name.items()
+            if stream.count
+        }
+
+    def digest_at(self, name: str, count: int) -> str:
+        """The digest over the first `count` messages of a stream; empty where that is not remembered any more."""
+        stream = self._by_name.get(name)
+        rows = [] if stream is None else stream.details(count, count)
+        return rows[0][1] if rows else ""
+
     def counts(self) -> dict[str, int]:
         """How many messages each stream has."""
         return {name: stream.count for name, stream in self._by_name.items()}

@@ -10,6 +10,10 @@ controller, digests of what each has sent (digest.py), which it compares (vote.p
     tick            at most every REPORT_NS: what is to be compared goes to the controller
     ending          the rest of it
 
+Images are those of one plane, the one that leads: messages of other planes are choices, which nobody needs after a restart,
+since all replicas of a rank go on from the same image. What that plane had sent before its images is told to the controller
+(`captured`), which asks the other replicas for their digests at the same places (`on_packet`).
+
 Not here: what happens to a replica that differs, or is lost (:mod:`ckpt.controller.replicas`).
 """
 
@@ -17,15 +21,16 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt.errors import NotReplicable
 from ckpt.layer import SIZE, Below, Buffer, Engine, Lock
 from ckpt.redundancy import inject, surroundings
+from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
-from ckpt.redundancy.order import Message, Order
+from ckpt.redundancy.order import Message
 from ckpt.redundancy.vote import Mark
 
 __all__ = ["ReplicaLayer", "attach", "current"]
@@ -35,6 +40,12 @@ WRONG = "wrong"
 
 MARKS_MAX = 2000
 """Marks of one packet: some 60 kB."""
+
+MARKS_OF_A_LINE = 500
+"""Marks of one packet about a line: it goes through one datagram, names of streams included."""
+
+ENDLESS_BYTES = 1 << 60
+"""The backlog of a replica that is to wait: blocking sends and collectives wait until it is small."""
 
 ALIVE_NS = 500_000_000
 """A replica that has nothing to report says so that often."""
@@ -69,18 +80,65 @@ class ReplicaLayer:
         self.lock: Lock = below.lock
         self.streams = Streams()
         self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
+        self.living = set(range(replicas))
+        """Planes that compute, as far as this process has been told."""
+        self._line = LineQuestion(0)
+        self._sent = 0
+        self._most: int | None = None
+        """So many messages may be sent for now (ahead.py); None: there is no bound."""
         self._reported_ns = self._told_ns = 0
         self._lost_ns = 0
         self._engine: Engine | None = None
         self._choices: ReplicaChoices | None = None
+        key = below.secret if options.get("resume") is None else below.secret + str(options["run"]).encode()
+        surroundings.install(self._ask, key, self.rank)
 
     # ---- Layer -------------------------------------------------------------------------------------------
 
-    def bind(self, engine: Engine) -> None:
+    def bind(self, engine: Engine, content: ReplicaChoices | None = None) -> None:
         self._engine = engine
         engine.windows.refusal = "one-sided communication is not compared under --redundancy"
-        self._choices = ReplicaChoices(Order(self.replica, self.replicas), engine, self._to_replica)
-        surroundings.install(self._choices.value, self.below.secret, self.rank)
+        self._choices = ReplicaChoices(engine) if content is None else content
+        self._choices.begin(self.replica, self.replicas, self._to_replica)
+        surroundings.begin()
+
+    def _ask(self, look: Callable[[], Any]) -> Any:
+        return look() if self._choices is None else self._choices.value(look)
+
+    # ---- images ------------------------------------------------------------------------------------------
+
+    def saved(self, state: Any) -> Any:
+        links = {
+            process // self.replicas: link
+            for process, link in state.links.items()
+            if process % self.replicas == self.replica
+        }
+        return type(state)(state.job, self.rank, self.size, state.epoch, state.incarnation, links)
+
+    def restored(self, state: Any) -> Any:
+        links = {rank * self.replicas + self.replica: link for rank, link in state.links.items()}
+        below = self.below
+        return type(state)(state.job, below.rank, below.size, state.epoch, state.incarnation, links)
+
+    def content(self) -> ReplicaChoices | None:
+        return self._choices
+
+    @property
+    def takes_images(self) -> bool:
+        return self.replica == min(self.living)
+
+    def obstacle(self) -> str:
+        if self._choices is None or self._choices.leads:
+            return ""
+        return "this replica has just become the one that leads, and learns what the others know"
+
+    def captured(self, epoch: int, written: int) -> None:
+        """Tell the digests over what has been sent until now, when an image is taken, and the length of the output."""
+        marks = {stream: [mark] for stream, mark in self.streams.last_marks().items()}
+        pieces = list(parts(marks, MARKS_OF_A_LINE))
+        for number, part in enumerate(pieces, 1):
+            place = {"line": epoch, "part": number, "parts": len(pieces)}
+            self.below.report({**place, "marks": part, "written": written})
 
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
         rank, replica = divmod(process, self.replicas)
@@ -94,6 +152,7 @@ class ReplicaLayer:
             self._choices.receive(replica, pickle.loads(data))
 
     def on_lost(self, processes: Sequence[int], cause: str) -> None:
+        self.living -= {process % self.replicas for process in processes}
         mine = [
             replica for rank, replica in (divmod(p, self.replicas) for p in processes) if rank == self.rank
         ]
@@ -103,9 +162,19 @@ class ReplicaLayer:
             self._lost_ns = time.monotonic_ns()
 
     def on_packet(self, packet: Mapping[str, Any]) -> None:
-        """The controller asks for messages one by one: a replica differs, and it wants to know where it began.
+        """The controller tells how far the slowest replica of this rank is (``floor``); or asks for digests where an image
+        was taken (`LineQuestion`), or for messages one by one: a replica differs, and it wants to know where it began.
 
         ``after``: by stream, the number after which to begin; ``ranges``: by stream, first and last number."""
+        if "floor" in packet:
+            self._most = None if packet["floor"] is None else packet["floor"] + AHEAD_MAX
+            return
+        if "line" in packet:
+            if packet["line"] != self._line.epoch:
+                self._line = LineQuestion(packet["line"])
+            self._line.add(packet)
+            self._answer_line()
+            return
         counts = self.streams.counts()
         if "ranges" in packet:
             ranges = {name: (int(first), int(last)) for name, (first, last) in packet["ranges"].items()}
@@ -121,6 +190,7 @@ class ReplicaLayer:
         if now_ns - self._reported_ns >= REPORT_NS:
             self._reported_ns = now_ns
             self._report(all_of_it=False)
+            self._answer_line()
             if self._lost_ns and now_ns - self._lost_ns >= STUCK_NS:
                 assert self._choices is not None
                 self._lost_ns = 0
@@ -129,6 +199,7 @@ class ReplicaLayer:
 
     def ending(self, exit_code: int) -> None:
         self._report(all_of_it=True)
+        self._answer_line()
 
     # ---- Progress ----------------------------------------------------------------------------------------
 
@@ -142,6 +213,7 @@ class ReplicaLayer:
             if self.flips is not None:
                 data, payload = self.flips.message(data, payload)
             stream.add(dst, data, payload, time.monotonic_ns())
+            self._sent += 1
         return self.below.send(self.replicas * dst + self.replica, data, payload)
 
     def acked(self, dst: int) -> int:
@@ -150,7 +222,14 @@ class ReplicaLayer:
     def release(self, dst: int, sequence: int) -> bool:
         return self.below.release(self.replicas * dst + self.replica, sequence)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Is this replica so far ahead of the slowest one of its rank that it has to wait?"""
+        return self._most is not None and self._sent > self._most
+
     def backlog_bytes(self, dst: int) -> int:
+        if self.is_ahead:
+            return ENDLESS_BYTES
         return self.below.backlog_bytes(self.replicas * dst + self.replica)
 
     def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
@@ -162,6 +241,9 @@ class ReplicaLayer:
     def block(self, hungry: bool) -> None:
         self.tick()
         self.below.block(hungry)
+        while self.is_ahead:
+            self.below.block(False, REPORT_NS)
+            self.tick()
 
     def wake(self) -> None:
         self.below.wake()
@@ -184,20 +266,51 @@ class ReplicaLayer:
             return
         self._told_ns = now_ns
         for part in parts(marks):
-            self.below.report({"marks": part})
+            self.below.report({"marks": part, "sent": self._sent})
+
+    def _answer_line(self) -> None:
+        """Tell the digests for a line, once this process has come so far. What it does not remember is the digest ""."""
+        line = self._line
+        if not line.is_open:
+            return
+        here = self.streams.counts()
+        if any(here.get(stream, 0) < count for stream, count in line.counts.items()):
+            return
+        line.is_open = False
+        marks = {
+            stream: [(count, self.streams.digest_at(stream, count))] for stream, count in line.counts.items()
+        }
+        pieces = list(parts(marks, MARKS_OF_A_LINE))
+        for number, part in enumerate(pieces, 1):
+            self.below.report({"line": line.epoch, "marks": part, "part": number, "parts": len(pieces)})
 
     def _to_replica(self, replica: int, message: Message) -> None:
         self.below.send(self.replicas * self.rank + replica, pickle.dumps(message, 5))
 
 
-def parts(marks: dict[str, list[Mark]]) -> Iterator[dict[str, list[Mark]]]:
+class LineQuestion:
+    """At which places of its streams this process is asked for digests, for the line of `epoch`. Comes in parts."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.counts: dict[str, int] = {}
+        self.is_open = False
+        self._parts = 0
+
+    def add(self, packet: Mapping[str, Any]) -> None:
+        self.counts |= {stream: int(count) for stream, count in packet["counts"].items()}
+        self._parts += 1
+        self.is_open = self._parts == packet["parts"]
+
+
+def parts(marks: dict[str, list[Mark]], most: int = MARKS_MAX) -> Iterator[dict[str, list[Mark]]]:
     """The same marks, in order, in pieces that fit into a packet; at least one, which may be empty."""
     part: dict[str, list[Mark]] = {}
     count = 0
     for name, rows in marks.items():
-        for at in range(0, len(rows), MARKS_MAX):
-            piece = rows[at : at + MARKS_MAX]
-            if count + len(piece) > MARKS_MAX:
+        for at in range(0, len(rows), most):
+            piece = rows[at : at + most]
+            if count + len(piece) > most:
                 yield part
                 part, count = {}, 0
             part[name] = piece

@@ -24,7 +24,7 @@ Not here: what choices mean (choices.py), the messages' way (layer.py), who is l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = ["MISSING", "Key", "Order"]
@@ -41,26 +41,32 @@ class _Missing:
     def __repr__(self) -> str:
         return "MISSING"
 
+    def __reduce__(self) -> str:
+        return "MISSING"  # one object, also after an image has been loaded
+
 
 MISSING = _Missing()
 
 
 class Order:
-    """The choices as replica `me` of `replicas` knows them. Methods return the messages to send: (replica, message)."""
+    """The choices as replica `me` of `replicas` knows them. Methods return the messages to send: (replica, message).
 
-    def __init__(self, me: int, replicas: int) -> None:
+    `begun`: the numbers of the first choices of each kind, where the program goes on from an image."""
+
+    def __init__(self, me: int, replicas: int, begun: Mapping[str, int] | None = None) -> None:
+        begun = begun or {"q": 0, "w": 0}
         self.me = me
         self.living = set(range(replicas))
         self.view = 0
         self.known: dict[Key, Any] = {}
-        self.followed = {"q": 0, "w": 0}
+        self.followed = dict(begun)
         """This replica has followed or made all choices of each kind below that number."""
         self.ahead: set[Key] = set()
         """Choices above these numbers that it has followed or made: receives are not matched in the order of their posts."""
         self.gathering: set[int] = set()
-        self.floors: dict[int, dict[str, int]] = {k: {"q": 0, "w": 0} for k in self.living if k != me}
+        self.floors: dict[int, dict[str, int]] = {k: dict(begun) for k in self.living if k != me}
         self.early: list[tuple[int, Message]] = []
-        self.forgotten = {"q": 0, "w": 0}
+        self.forgotten = dict(begun)
         self._told = 0
 
     @property

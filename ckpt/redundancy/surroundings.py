@@ -15,6 +15,9 @@ Refused, with NotReplicable, before anything is done
     processes           subprocess, os.fork, os.system
     connections         of sockets
 
+All that is put into modules of the standard library is found by its name in this module, so an image refers to it, and a
+process without replicas can load the image: there the functions do what the genuine ones do.
+
 Only the main thread asks. In other threads, and in functions that the library itself calls (reductions, finalizers while it
 works), a clock gives the last time that the leader has told.
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import copyreg
 import datetime
+import fcntl
 import os
 import random
 import sys
@@ -37,7 +41,7 @@ from typing import Any
 from ckpt import MPI
 from ckpt.errors import NotReplicable
 
-__all__ = ["Randomness", "install"]
+__all__ = ["Randomness", "begin", "install"]
 
 Ask = Callable[[Callable[[], Any]], Any]
 
@@ -80,58 +84,108 @@ class Randomness:
 def install(ask: Ask, secret: bytes, rank: int) -> None:
     """Give the program of this process surroundings that are the same in all replicas of `rank`.
 
-    `ask(look)`: the leader's value of `look()`. `secret`: see :class:`ckpt.layer.Below`."""
-    _Clocks(ask).install()
-    _same_pid(ask)
-    _same_random_numbers(blake2b(rank.to_bytes(8, "little"), key=secret).digest())
+    `ask(look)`: the leader's value of `look()`; what is imported before the program begins looks itself.
+    `secret`: what all replicas know, and nobody else; at least 32 bytes, of which the last 64 count."""
+    _State.ask, _State.open_before = ask, open_for_writing()
+    _install_clocks()
+    _of_program("os").getpid = _pid
+    _same_random_numbers(blake2b(rank.to_bytes(8, "little"), key=secret[-64:]).digest())
+
+
+def begin() -> None:
+    """The program is about to begin, or to go on: from now on what replicas cannot do alike is refused. Raises NotReplicable
+    where it holds something already that they could not share."""
+    for fd, path in open_for_writing() - _State.open_before:
+        raise NotReplicable(
+            f"the program has a file open for writing (descriptor {fd}: {path}): each replica would write it. Go on without "
+            "replicas (--redundancy 1)"
+        )
     sys.addaudithook(_refuse)
+
+
+def open_for_writing() -> set[tuple[int, str]]:
+    """Descriptors above 2 of regular files that can be written, with their paths; files without a name are left out."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            mode = fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE
+            path = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # the descriptor of the listing itself
+        is_named = path.startswith("/") and not path.startswith(("/dev/", "/memfd:", "/proc/"))
+        if int(name) > 2 and mode != os.O_RDONLY and is_named and os.path.isfile(path):
+            found.add((int(name), path))
+    return found
 
 
 # ---- clocks ----------------------------------------------------------------------------------------------
 
 
-class _Clocks:
-    """The functions of the module `time`, and the classes of `datetime`, that look at a clock."""
+class _State:
+    """What the functions of this module look at. Without a layer (`ask` is None) they do what the genuine ones do."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-        self._last: dict[str, Any] = {}
-        self._main = threading.get_ident()
+    ask: Ask | None = None
+    main = 0
+    open_before: set[tuple[int, str]] = set()  # noqa: RUF012
+    urandom: Callable[[int], bytes] = os.urandom
+    last: dict[str, Any] = {}  # noqa: RUF012 (one object for the process)
+    pid: list[int] = []  # noqa: RUF012
 
-    def _value(self, name: str, look: Callable[[], Any]) -> Any:
-        if threading.get_ident() != self._main or _inside_library():
-            return self._last.get(name, 0)
-        value = self._last[name] = self._ask(look)
-        return value
 
-    def install(self) -> None:
-        clock: Any = sys.modules["time"]
-        for name in _CLOCKS:
-            look = getattr(time, name)
-            self._last[name] = look() * 0
-            setattr(clock, name, self._clock(name, look))
-        for name in ("localtime", "gmtime", "ctime"):
-            setattr(clock, name, self._of_seconds(clock, getattr(time, name)))
-        genuine_asctime, genuine_strftime = time.asctime, time.strftime
-        clock.asctime = lambda *when: genuine_asctime(*(when or (clock.localtime(),)))
-        clock.strftime = lambda form, *when: genuine_strftime(form, *(when or (clock.localtime(),)))
-        names: Any = MPI
-        names.Wtime = clock.perf_counter
-        _patch_datetime(clock)
+def _value(name: str, look: Callable[[], Any]) -> Any:
+    """The leader's value of a clock."""
+    if _State.ask is None:
+        return look()
+    if threading.get_ident() != _State.main or _inside_library():
+        return _State.last.get(name, 0)
+    value = _State.last[name] = _State.ask(look)
+    return value
 
-    def _clock(self, name: str, look: Callable[[], Any]) -> Callable[[], Any]:
-        def read() -> Any:
-            return self._value(name, look)
 
-        read.__name__ = read.__qualname__ = name
-        return read
+def _named(function: Any, module: str, name: str) -> Any:
+    """`function` as a variable of this module, so that an image has it by its name, whether there are replicas or not."""
+    function.__name__, function.__qualname__ = name, f"{module}_{name}"
+    globals()[function.__qualname__] = function
+    return function
 
-    @staticmethod
-    def _of_seconds(clock: Any, genuine: Callable[[Any], Any]) -> Callable[..., Any]:
-        def of(seconds: float | None = None, /) -> Any:
-            return genuine(clock.time() if seconds is None else seconds)
 
-        return of
+def _clock(name: str) -> Any:
+    look = getattr(time, name)
+
+    def read() -> Any:
+        return _value(name, look)
+
+    return _named(read, "time", name)
+
+
+def _of_seconds(name: str) -> Any:
+    genuine = getattr(time, name)
+
+    def of(seconds: float | None = None, /) -> Any:
+        return genuine(_of_program("time").time() if seconds is None else seconds)
+
+    return _named(of, "time", name)
+
+
+def _of_form(name: str, words: int) -> Any:
+    genuine = getattr(time, name)
+
+    def of(*given: Any) -> Any:
+        return genuine(*given, *(() if len(given) > words else (_of_program("time").localtime(),)))
+
+    return _named(of, "time", name)
+
+
+def _of_program(name: str) -> Any:
+    """A module as the program sees it; here `time` and `os` are those of the library."""
+    return sys.modules[name]
+
+
+_TIME = {
+    **{name: _clock(name) for name in _CLOCKS},
+    **{name: _of_seconds(name) for name in ("localtime", "gmtime", "ctime")},
+    **{name: _of_form(name, words) for name, words in (("asctime", 0), ("strftime", 1))},
+}
 
 
 def _inside_library() -> bool:
@@ -142,6 +196,16 @@ def _inside_library() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def _install_clocks() -> None:
+    clock, names, main = _of_program("time"), MPI, threading.get_ident()
+    _State.main = main
+    _State.last = {name: getattr(time, name)() * 0 for name in _CLOCKS}
+    for name, function in _TIME.items():
+        setattr(clock, name, function)
+    names.Wtime = clock.perf_counter  # type: ignore[attr-defined]
+    _patch_datetime(clock)
 
 
 def _patch_datetime(clock: Any) -> None:
@@ -203,40 +267,54 @@ def _reduced_as(made: type) -> Callable[[Any], Any]:
 # ---- pid, random numbers ---------------------------------------------------------------------------------
 
 
-def _same_pid(ask: Ask) -> None:
-    program_os: Any = sys.modules["os"]
-    look, main = os.getpid, threading.get_ident()
-    known: list[int] = []
+def _pid() -> int:
+    if _State.ask is None:
+        return os.getpid()
+    if not _State.pid:
+        if threading.get_ident() != _State.main or _inside_library():
+            return os.getpid()
+        _State.pid.append(_State.ask(os.getpid))
+    return _State.pid[0]
 
-    def getpid() -> int:
-        if not known:
-            if threading.get_ident() != main or _inside_library():
-                return look()
-            known.append(ask(look))
-        return known[0]
 
-    program_os.getpid = getpid
+_named(_pid, "os", "getpid")
+
+
+def _urandom(size: int, /) -> bytes:
+    return _State.urandom(size)
+
+
+_named(_urandom, "os", "urandom")
+_genuine_seed: Any = random.Random.seed
+
+
+def _seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+    _genuine_seed(self, int.from_bytes(_State.urandom(32), "little") if a is None else a, version)
+
+
+def _getrandbits(self: random.Random, k: int) -> int:
+    if k < 0:
+        raise ValueError("number of bits must be non-negative")
+    return int.from_bytes(_State.urandom((k + 7) // 8), "big") >> -k % 8
+
+
+def _random(self: random.Random) -> float:
+    return _getrandbits(self, 53) * 2.0**-53
+
+
+def _randbytes(self: random.Random, n: int) -> bytes:
+    return _State.urandom(n)
 
 
 def _same_random_numbers(key: bytes) -> None:
     """The module `random` binds the system's function when it is imported: so its classes get methods of their own."""
-    program_os: Any = sys.modules["os"]
     generator: Any = random
-    urandom = program_os.urandom = Randomness(key)
-    genuine: Any = random.Random.seed
-
-    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
-        genuine(self, int.from_bytes(urandom(32), "little") if a is None else a, version)
-
-    def getrandbits(self: random.Random, k: int) -> int:
-        if k < 0:
-            raise ValueError("number of bits must be non-negative")
-        return int.from_bytes(urandom((k + 7) // 8), "big") >> -k % 8
-
-    generator.Random.seed = seed  # without a value, its own would take bytes of the system
-    generator.SystemRandom.getrandbits = getrandbits
-    generator.SystemRandom.random = lambda self: getrandbits(self, 53) * 2.0**-53
-    generator.SystemRandom.randbytes = lambda self, n: urandom(n)
+    _State.urandom = Randomness(key)
+    _of_program("os").urandom = _urandom
+    generator.Random.seed = _seed  # without a value, its own would take bytes of the system
+    generator.SystemRandom.getrandbits = _getrandbits
+    generator.SystemRandom.random = _random
+    generator.SystemRandom.randbytes = _randbytes
     generator.seed = random.random.__self__.seed  # type: ignore[attr-defined]
     generator.seed()
 

@@ -293,6 +293,7 @@ def _add_running_verbs(verb: Verb) -> None:
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
     restart.add_argument("job", metavar="JOB[@EPOCH]")
     _add_service_options(restart)
+    redundancy.add_option(restart)
     hosts.add_options(restart, seconds)
 
     doctor = verb(

@@ -11,9 +11,15 @@ import os
 import re
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import NoSuchJob
+
+if TYPE_CHECKING:
+    from ckpt.controller.service.report import Reporter
+    from ckpt.controller.supervision.history import History
+    from ckpt.controller.supervision.lines import Lines
+    from ckpt.store import JobDirectory
 
 DEFAULT_ROOT = ".ckpt"
 
@@ -116,3 +122,18 @@ def at_least(least: int) -> Any:
         return value
 
     return count
+
+
+def usable_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, required: bool) -> Lines:
+    """Those of the lines to which the program's files can be put back."""
+    from ckpt.controller.service.files import lines_with_files
+    from ckpt.controller.supervision.lines import Lines
+
+    found = lines_with_files(job, lines.epochs, reporter.say, required=required)
+    needs_branch = lines.needs_branch or found[-1:] != lines.epochs[-1:]
+    return Lines(found, start_over=lines.start_over, needs_branch=needs_branch)
+
+
+def was_reported(history: History) -> bool:
+    """Was this result reported to the user, by the controller of that time or by a later `ckpt restart`?"""
+    return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)

@@ -82,7 +82,7 @@ def _is_slurms(arguments: argparse.Namespace, job: JobDirectory | None) -> bool:
         return bool(arguments.engine == "slurm")
     if job is not None:
         return bool(job.options.get("engine") == "slurm")
-    if not os.environ.get("SLURM_JOB_ID") or getattr(arguments, "redundancy", 1) > 1:
+    if not os.environ.get("SLURM_JOB_ID") or (getattr(arguments, "redundancy", None) or 1) > 1:
         return False
     from ckpt.controller.hosts.slurm import node_count
 

@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Any
 from ckpt.controller.errors import NoSuchJob, UsageError
 
 if TYPE_CHECKING:
-    from ckpt.store import JobDirectory
+    from ckpt.controller.service.report import Reporter
+    from ckpt.controller.supervision.history import History
+    from ckpt.store import ControlFile, JobDirectory
 
 _REPLICAS_MAX = 3
+_EXPLICIT = "the steps of a program that saves itself explicitly are not compared"
+_CONTINUE = "the program is not told of a dead replica: the others compute its rank"
+_ONE_HOST = "replicas are processes of one host yet"
 
 
 def replicas(text: str) -> int:
@@ -30,14 +35,17 @@ def replicas(text: str) -> int:
     return value
 
 
-def add_options(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
+def add_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
         "--redundancy",
         type=replicas,
-        default=1,
         metavar="N",
         help="compute every rank in N processes and compare what they send, print and return: 2 or 3 (default 1)",
     )
+
+
+def add_options(run: argparse.ArgumentParser) -> None:
+    add_option(run)
     run.add_argument(
         "--compare",
         choices=("late", "sender", "receiver"),
@@ -45,49 +53,121 @@ def add_options(run: argparse.ArgumentParser) -> None:
     )
 
 
-def check_restart(job: JobDirectory) -> None:
-    """Raise NoSuchJob for a job that has no checkpoints, by its kind."""
-    if job.options.get("redundancy", 1) > 1:
-        raise NoSuchJob(
-            f"{job.path}: a job with --redundancy has no checkpoints to go on from; `ckpt run` starts it"
+def check_restart(job: JobDirectory, arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a job whose kind does not go with the ``--redundancy`` that is asked for."""
+    asked, options = arguments.redundancy or job.options.get("redundancy", 1), job.options
+    if asked == 1:
+        return
+    if options.get("explicit"):
+        raise UsageError(f"--redundancy {asked}: {_EXPLICIT}")
+    if options.get("on_failure") == "continue" or arguments.on_failure == "continue":
+        raise UsageError(f"--redundancy {asked} and --on-failure continue: {_CONTINUE}")
+    if options.get("engine") not in (None, "local") or options.get("hosts") or arguments.hosts is not None:
+        raise UsageError(f"--redundancy {asked} and --hosts: {_ONE_HOST}")
+
+
+def of(job: JobDirectory, arguments: argparse.Namespace) -> int:
+    """How many processes compute each rank from now on."""
+    return int(arguments.redundancy or job.options.get("redundancy", 1))
+
+
+def fields(job: JobDirectory, arguments: argparse.Namespace) -> dict[str, int]:
+    """For the entry of the event log that a controller begins with: ``replicas``, where the job has or had several."""
+    replicas = of(job, arguments)
+    return {"replicas": replicas} if max(replicas, job.options.get("redundancy", 1)) > 1 else {}
+
+
+def finished_code(job: JobDirectory, history: History) -> int | None:
+    """As `history.finished_code`; also None where the agent has ended the job, without a controller, while several processes
+    computed each rank: nobody has compared them, and the job goes on from its last line."""
+    from ckpt.controller.supervision import history as histories
+
+    code = histories.finished_code(history)
+    if code is None or history.outcome is None or history.outcome.get("by") != "agent":
+        return code
+    began = [event for event in job.events.read().events if event["event"] == "controller"]
+    return None if began and began[-1].get("replicas", 1) > 1 else code
+
+
+def usable(
+    job: JobDirectory, lines: Mapping[int, ControlFile], reporter: Reporter, replicas: int, *, or_start: bool
+) -> list[int]:
+    """Those of the lines from which a restart may go on by itself, ascending: not those that replicas have not verified.
+    Raises NoSuchJob if these are all there are, and the program is not to be started over."""
+    distrusted = {
+        epoch
+        for event in job.events.read().events
+        if event["event"] == "lines-distrusted"
+        for epoch in event["epochs"]
+    }
+    good = [
+        epoch
+        for epoch, control in lines.items()
+        if control.meta.get("verified") is not False and epoch not in distrusted
+    ]
+    passed = [epoch for epoch in lines if epoch > max(good, default=0)]
+    if passed:
+        numbers = ", ".join(map(str, passed))
+        kept = (
+            f"newer checkpoints that replicas have not verified, or that may hold an error of one: {numbers}"
+        )
+        ask = f"`ckpt restart {job.path}@{passed[-1]}` goes on from there nevertheless"
+        if not good and not or_start:
+            raise NoSuchJob(f"{job.path}: there is no verified checkpoint; {kept}; {ask}")
+        job.events.append("unverified-passed-over", epochs=passed, reason="restart")
+        reporter.say(f"passing over {kept}; {ask}")
+    if good and replicas > 1:
+        say_unverified(lines[good[-1]], reporter)
+    return good
+
+
+def say_unverified(control: ControlFile, reporter: Reporter) -> None:
+    """Say so if this line, from which the job is about to go on, has not been verified."""
+    verified = control.meta.get("verified")
+    if verified is False:
+        reporter.say(f"going on from checkpoint {control.epoch}, which replicas have not verified, as asked")
+    elif verified is None:
+        reporter.say(
+            f"going on from checkpoint {control.epoch}, which was taken without --redundancy: nothing has verified it"
         )
 
 
 def check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go with ``--redundancy``."""
-    if arguments.redundancy == 1:
+    if arguments.redundancy in (None, 1):
         if arguments.compare is not None:
             raise UsageError("--compare says how replicas are compared: give --redundancy 2 or 3, too")
         return
     if arguments.compare in ("sender", "receiver"):
         raise UsageError(f"--compare {arguments.compare} is not there yet: only late is")
-    no_lines = "there are no checkpoints under --redundancy yet"
     refused = {
-        "--every": (arguments.every is not None, no_lines),
-        "--time-limit": (arguments.time_limit is not None, f"{no_lines}, and none to stop with"),
-        "--checkpoint-on-signal": (arguments.checkpoint_on_signal, no_lines),
-        "--resume auto": (arguments.resume == "auto", no_lines),
-        "--explicit": (arguments.explicit, no_lines),
+        "--explicit": (arguments.explicit, _EXPLICIT),
         "--on-failure continue": (
             arguments.on_failure == "continue",
-            "the program is not told of a dead replica: the others compute its rank",
+            _CONTINUE,
         ),
         "--files": (arguments.files is not None, "a program with replicas may not write files"),
-        "--hosts": (arguments.hosts is not None, "replicas are processes of one host yet"),
-        "--engine": (arguments.engine not in (None, "local"), "replicas are processes of one host yet"),
-        "--hostfile": (arguments.hostfile is not None, "replicas are processes of one host yet"),
+        "--hosts": (arguments.hosts is not None, _ONE_HOST),
+        "--engine": (arguments.engine not in (None, "local"), _ONE_HOST),
+        "--hostfile": (arguments.hostfile is not None, _ONE_HOST),
     }
     for name, (given, why) in refused.items():
         if given:
             raise UsageError(f"--redundancy {arguments.redundancy} and {name}: {why}")
 
 
-_EVENTS = ("replica-differs", "replica-lost", "leader-changed", "cluster-unverified", "result-compared")
+_EVENTS = (
+    *("replica-differs", "replica-lost", "leader-changed", "cluster-unverified", "result-compared"),
+    "unverified-passed-over",
+    "lines-distrusted",
+)
 
 
 def describe(job: JobDirectory, events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """For `ckpt status`: the number of replicas, and what has become of them; None: the job has none."""
-    replicas = job.options.get("redundancy", 1)
+    began = [event for event in events if event["event"] == "controller"]
+    given = job.options.get("redundancy", 1)
+    replicas = began[-1].get("replicas", given) if began else given
     if replicas == 1:
         return None
     kept = [

@@ -67,7 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
 
-        return _continue_or_start(JobDirectory.open(arguments.job), command, arguments)
+        job = JobDirectory.open(arguments.job)
+        redundancy.check_restart(job, arguments)
+        return _continue_or_start(job, command, arguments)
     return _start(command.complete(), arguments)
 
 
@@ -140,7 +142,7 @@ def restart(arguments: argparse.Namespace) -> int:
 
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
-    redundancy.check_restart(job)
+    redundancy.check_restart(job, arguments)
     interpreter = _matching_interpreter(job, size=None, command=None)
     return _continue_job(job, epoch, arguments, interpreter, or_start=False)
 
@@ -176,28 +178,29 @@ def _continue_job(
     *,
     or_start: bool,
 ) -> int:
+    from ckpt.controller.cli.common import usable_with_files, was_reported
     from ckpt.controller.launch.whereabouts import claim, clear, end_late, is_away
     from ckpt.controller.supervision import past
-    from ckpt.controller.supervision.history import finished_code
     from ckpt.undo.selection.patterns import is_recorded
 
     hosts.prepare(arguments, job)
     with job.lock() as lock:
         history, trouble = past.known(job, lock.record)
-        code = finished_code(history)
-        if code is not None and epoch is None and (code == 0 or not _was_reported(history)):
+        code = redundancy.finished_code(job, history)
+        if code is not None and epoch is None and (code == 0 or not was_reported(history)):
             _reporter(job, arguments).say(f"the job has finished already, with exit code {code}")
             job.events.append("result-reported", exit_code=code)
             return code
         submit.check_starts(history, arguments.max_starts)
         reporter = _reporter(job, arguments)
-        lines = _usable_lines(job, lock, epoch, reporter, or_start=or_start)
+        replicas = redundancy.of(job, arguments)
+        lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=or_start)
         if not lines.epochs and not or_start:
             raise NoSuchJob(
                 f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
             )
-        if is_recorded(_option(job, arguments, "files")):
-            lines = _lines_with_files(job, lines, reporter, required=epoch is not None)
+        if replicas == 1 and is_recorded(_option(job, arguments, "files")):
+            lines = usable_with_files(job, lines, reporter, required=epoch is not None)
         leased = trouble is None and hosts.end_by_themselves(lock, history)
         ended = clear(job, lock, history, arguments.fenced, leased=leased)
         if trouble is not None:
@@ -260,15 +263,17 @@ def _launcher(
     return LocalLauncher(cwd=cwd, spawned=spawned)
 
 
-def _was_reported(history: History) -> bool:
-    """Was this result reported to the user, by the controller of that time or by a later `ckpt restart`?"""
-    return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)
-
-
 def _usable_lines(
-    job: JobDirectory, lock: LockHandle, epoch: int | None, reporter: Reporter, *, or_start: bool
+    job: JobDirectory,
+    lock: LockHandle,
+    epoch: int | None,
+    reporter: Reporter,
+    replicas: int,
+    *,
+    or_start: bool,
 ) -> Lines:
-    """Lines a restart may use: the job's past, or the one asked for. Damaged control files are named and passed over.
+    """Lines a restart may use: the job's past, or the one asked for. Damaged control files are named and passed over, and so
+    are those that are not verified.
 
     `or_start`: where none can be read the program starts over; else the error is raised.
     """
@@ -282,7 +287,9 @@ def _usable_lines(
     newest = max(committed, default=None)
     if epoch is not None:
         plan.resumable(list_epochs(job), epoch)
-        load_control(job, epoch)
+        control = load_control(job, epoch)
+        if replicas > 1 or control.meta.get("verified") is False:
+            redundancy.say_unverified(control, reporter)
         return Lines([epoch], needs_branch=epoch != newest)
     lines = [line for line in list_lines(job) if line.epoch in committed]
     good = [line.epoch for line in lines if line.control is not None]
@@ -299,18 +306,10 @@ def _usable_lines(
             raise lines[-1].error
         job.events.append("starting-over", epoch=lines[-1].epoch, reason=str(lines[-1].error))
         reporter.say("there is no checkpoint that can be used: the program starts over")
+    controls = {line.epoch: line.control for line in lines if line.control is not None}
+    good = redundancy.usable(job, controls, reporter, replicas, or_start=or_start)
     usable = plan.resumable(good, None)
     return Lines(usable, start_over=or_start, needs_branch=max(usable, default=None) != newest)
-
-
-def _lines_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, required: bool) -> Lines:
-    """Those of the lines to which the program's files can be put back."""
-    from ckpt.controller.service.files import lines_with_files
-    from ckpt.controller.supervision.lines import Lines
-
-    found = lines_with_files(job, lines.epochs, reporter.say, required=required)
-    needs_branch = lines.needs_branch or found[-1:] != lines.epochs[-1:]
-    return Lines(found, start_over=lines.start_over, needs_branch=needs_branch)
 
 
 def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
@@ -351,6 +350,7 @@ def _drive(
         generation=lock.generation,
         lines=lines.epochs,
         **({} if adopted is None else {"adopts": adopted.incarnation}),
+        **redundancy.fields(job, arguments),
     )
     hosts.announce(arguments, job, lock, launcher, reporter.say)
     options = _options(job, arguments, new=new)
@@ -385,7 +385,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
     def option(name: str) -> Any:
         return _option(job, arguments, name)
 
-    limit, mode, replicas = arguments.time_limit, option("image_mode"), job.options.get("redundancy", 1)
+    limit, mode, replicas = arguments.time_limit, option("image_mode"), option("redundancy")
     every_ns = None if option("every") is None else int(option("every") * _NS)
     timeout_ns = int(option("timeout") * _NS)
     return ServiceOptions(

@@ -44,6 +44,7 @@ def _entry(line: Line) -> dict[str, Any]:
         "size": control.size,
         "bytes": control.bytes_raw,
         "bytes_written": control.bytes_written,
+        **({"verified": control.meta["verified"]} if "verified" in control.meta else {}),
     }
 
 
@@ -52,7 +53,8 @@ def _row(entry: dict[str, Any]) -> str:
         return f"{entry['epoch']:>8}  DAMAGED: {entry['reason']}"
     sizes = f"{size_text(entry['bytes']):>10}  {size_text(entry['bytes_written']):>10} written"
     left = "  (left behind: `ckpt restart JOB@EPOCH` goes back to it)" if entry["left_behind"] else ""
-    return f"{entry['epoch']:>8}  {entry['committed_at']}  {sizes}  incarnation {entry['incarnation']}{left}"
+    state = {True: "  verified", False: "  NOT VERIFIED", None: ""}[entry.get("verified")]
+    return f"{entry['epoch']:>8}  {entry['committed_at']}  {sizes}  incarnation {entry['incarnation']}{state}{left}"
 
 
 def verify(arguments: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ from ckpt.transport.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A process has told marks, by stream; or its last messages one by one, in answer to `question`; or that it is stuck
-    with a choice of a wrong leader."""
+    """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
+    to `question`; or that it is stuck with a choice of a wrong leader."""
 
     rank: int
     incarnation: int
@@ -24,6 +24,35 @@ class Reported:
     details: Details | None = None
     counts: Mapping[str, int] | None = None
     question: int = 0
+    sent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineTold:
+    """A process has told what it had sent at the place of the image of `epoch`, or at that of another replica's: by stream
+    the number of messages, and the digest over them. In `parts` events. `written`: length of its standard output there."""
+
+    rank: int
+    incarnation: int
+    epoch: int
+    marks: Mapping[str, tuple[int, str]]
+    parts: int
+    written: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPrinted:
+    """Tell, with `LinePrinted`, when of each rank so many bytes of standard output have been agreed on."""
+
+    epoch: int
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinePrinted:
+    """The answer to `AwaitPrinted`."""
+
+    epoch: int
 
 
 class Inquiry:
@@ -99,9 +128,12 @@ class DropVoices:
     planes: tuple[int, ...]
 
 
-def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported:
+def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported | LineTold:
     """The event of a packet of the kind `layer`. What is not well-formed in it is left out: it then counts as not told."""
     told = packet.get("marks")
+    line, parts = packet.get("line"), packet.get("parts")
+    if isinstance(line, int) and isinstance(parts, int):
+        return _line(process, incarnation, line, parts, packet)
     marks = {
         name: [
             (mark[0], mark[1])
@@ -112,7 +144,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         if isinstance(rows, list)
     }
     details, question = packet.get("details"), packet.get("question")
-    counts = packet.get("counts")
+    counts, sent = packet.get("counts"), packet.get("sent")
     return Reported(
         process,
         incarnation,
@@ -121,6 +153,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         _details(details) if isinstance(details, dict) else None,
         counts if isinstance(counts, dict) else {},
         question if isinstance(question, int) else 0,
+        sent if isinstance(sent, int) else None,
     )
 
 
@@ -134,3 +167,17 @@ def _details(told: dict[str, Any]) -> Details:
         for name, rows in told.items()
         if isinstance(rows, list)
     }
+
+
+def _line(process: int, incarnation: int, line: int, parts: int, packet: Mapping[str, Any]) -> LineTold:
+    told, written = packet.get("marks"), packet.get("written")
+    marks = {
+        name: (rows[0][0], rows[0][1])
+        for name, rows in (told.items() if isinstance(told, dict) else ())
+        if isinstance(rows, list)
+        and len(rows) == 1
+        and isinstance(rows[0], list)
+        and [type(value) for value in rows[0]] == [int, str]
+    }
+    length = written if isinstance(written, int) else None
+    return LineTold(process, incarnation, line, marks, parts, length)

@@ -13,7 +13,8 @@ The interface is that of `ckpt.controller.service.passthrough.Passthrough`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from ckpt.controller.replicas.text import Conflict, TextVote, common
@@ -55,6 +56,15 @@ class _Stream:
                     found.append(conflict)
         return found
 
+    def before(self, length: int) -> bytes:
+        """The first `length` bytes, as printed; what was not printed (standard error is not waited for), as a replica has
+        written it."""
+        text = os.pread(self.printed, length, 0)
+        for fd in self.fds:
+            if len(text) < length:
+                text += os.pread(fd, length - len(text), len(text))
+        return text
+
     def close(self) -> None:
         for fd in [*self.fds, self.printed]:
             os.close(fd)
@@ -77,6 +87,7 @@ class ReplicaOutput:
             _Stream(directory, rank, stream, replicas) for rank in range(ranks) for stream in ("out", "err")
         ]
         self._idle_polls = 0
+        self._awaited: tuple[Sequence[int], Callable[[], None]] | None = None
 
     def poll(self) -> bool:
         """Print what has become agreed; returns whether there was any."""
@@ -97,7 +108,16 @@ class ReplicaOutput:
         self._idle_polls = 0 if has_text else self._idle_polls + 1
         for rank, conflict in conflicts:
             self._on_conflict(rank, conflict)
+        self._look_at_awaited()
         return has_text
+
+    def _look_at_awaited(self) -> None:
+        if self._awaited is None:
+            return
+        lengths, then = self._awaited
+        if all(each.again_bytes >= lengths[each.rank] for each in self._streams if each.stream == "out"):
+            self._awaited = None
+            then()
 
     def interval_ns(self) -> int:
         """The time until the next `poll` is due, in ns."""
@@ -108,11 +128,19 @@ class ReplicaOutput:
         for each in self._streams:
             each.vote.drop(replicas)
 
-    def begin_again(self) -> None:
-        """The program is started again, and no process of it lives: all replicas have a voice, and write from the start."""
+    def await_printed(self, lengths: Sequence[int], then: Callable[[], None]) -> None:
+        """Call `then` once so many bytes of each rank's standard output are agreed on. A later call replaces this one."""
+        self._awaited = (lengths, then)
+
+    def begin_again(self, lengths: Mapping[tuple[int, str], int] = MappingProxyType({})) -> None:
+        """The program is started again, and no process of it lives: all replicas have a voice. `lengths`: how much of each
+        rank's stream comes before the line that it goes on from; the rest is written again."""
+        self._awaited = None
         for each in self._streams:
+            text = each.before(lengths.get((each.rank, each.stream), 0))
             for path in each.paths:
-                os.truncate(path, 0)
+                with open(path, "wb") as file:
+                    file.write(text)
             each.begin()
 
     def finish(self) -> None:

@@ -18,9 +18,16 @@ than half of the planes have that it began with. Then
     an error     the job ends with that exit code
 
 Where replicas differ and no majority can be had (two that differ; three that all differ; outcomes that differ), nobody knows
-who is right: the program is started again from its beginning, RERUNS_MAX times at most, then the job ends with
-EXIT_REPLICAS_DIFFER. Where no plane is left, the program is started again as after any death. One plane that is left goes
-on, and is not compared: this is logged and said.
+who is right: all planes go back, to a line that is older than the error, or to the beginning where there is none; RERUNS_MAX
+times at most to the same one, then the job ends with EXIT_REPLICAS_DIFFER.
+
+Which line is older than the error? All replicas of an incarnation begin alike, from one image, so what makes them differ has
+happened since then. A verified line is one before which all have sent the same; but an error may have been in the memory of
+the plane that has given the images, and not been sent yet. So a plane that was wrong takes with it the lines that it has
+given in this incarnation; where it is not known which plane was wrong, all lines of this incarnation are passed over.
+
+Where no plane is left, the program is started again as after any death, from the last verified line. One plane that is left
+goes on, and is not compared: this is logged and said.
 
 This module is long because the life of a job is one state machine; the events are in events.py.
 
@@ -29,16 +36,26 @@ Not here: the vote on messages (`ckpt.redundancy.vote`) and on text (`text`), fi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
-from ckpt.controller.replicas.events import DropVoices, Inquiry, OutputRead, ReadOutput, Reported, TextDiffers
+from ckpt.controller.replicas.coordinator import ReplicaCoordinator
+from ckpt.controller.replicas.events import (
+    DropVoices,
+    Inquiry,
+    LinePrinted,
+    LineTold,
+    OutputRead,
+    ReadOutput,
+    Reported,
+    TextDiffers,
+)
 from ckpt.controller.supervision import messages
-from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
     AgentLost,
+    ControlWritten,
     Died,
     End,
     Event,
@@ -51,8 +68,9 @@ from ckpt.controller.supervision.events import (
     Terminate,
     Tick,
 )
-from ckpt.controller.supervision.failure_policy import restart_if_left, signal_name
+from ckpt.controller.supervision.failure_policy import Decision, restart_if_left, signal_name
 from ckpt.controller.supervision.supervisor import Supervisor
+from ckpt.redundancy.ahead import Floors
 from ckpt.redundancy.origin import Details, Origin, origin
 from ckpt.redundancy.vote import Verdict, Vote
 
@@ -73,18 +91,27 @@ Outcome = tuple[Any, ...]
 class ReplicaSupervisor(Supervisor):
     """`replicas`: N; the coordinator's size is the number of processes, n·N."""
 
-    def __init__(self, coordinator: Coordinator, *, replicas: int, **options: Any) -> None:
+    coordinator: ReplicaCoordinator
+
+    def __init__(self, coordinator: ReplicaCoordinator, *, replicas: int, **options: Any) -> None:
         super().__init__(coordinator, **options)
         self.replicas = replicas
         self.needed = replicas // 2 + 1
         self.reruns = 0
         self.questions = 0
         self.patience_ns: int | None = None
+        self.unverified: list[int] = []
+        """Lines since the newest verified one that are on disk, and that no restart uses by itself."""
+        self.rerun_from: int | None = None
         self._begin()
 
     def _begin(self) -> None:
+        self.coordinator.begin()
+        self.taken: list[tuple[int, int]] = []
+        """The verified lines of this incarnation, each with the plane that has given the images."""
         self.planes = set(range(self.replicas))
         """Those that compute or have finished."""
+        self.floors = Floors(self.size // self.replicas, self.planes, 0)
         self.outcomes: dict[int, Outcome] = {}
         self.votes = [Vote(self.replicas) for _ in range(self.size // self.replicas)]
         self.patience_ns = None
@@ -117,10 +144,20 @@ class ReplicaSupervisor(Supervisor):
 
     # ---- events ------------------------------------------------------------------------------------------
 
-    def _dispatch(self, event: Event | Reported | TextDiffers | OutputRead, now_ns: int) -> list[Action]:
+    def _dispatch(
+        self, event: Event | Reported | TextDiffers | OutputRead | LineTold | LinePrinted, now_ns: int
+    ) -> list[Action]:
         match event:
             case Reported():
                 return self._reported(event, now_ns) if event.incarnation == self.incarnation else []
+            case LineTold():
+                self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
+                is_present = event.incarnation == self.incarnation
+                return self.coordinator.line_told(event, now_ns) if is_present else []
+            case LinePrinted(epoch=epoch):
+                return self.coordinator.printed(epoch, now_ns)
+            case ControlWritten(epoch=epoch):
+                return self._line_written(event, now_ns)
             case TextDiffers():
                 return self._text_differs(event, now_ns)
             case OutputRead(incarnation=incarnation):
@@ -148,8 +185,51 @@ class ReplicaSupervisor(Supervisor):
             return self._ask_again(inquiry, now_ns)
         return []
 
+    @property
+    def last_line(self) -> int | None:
+        return self.unverified[-1] if self.unverified else super().last_line
+
+    @property
+    def needed_lines(self) -> Collection[int]:
+        return {epoch for epoch in (self.resumed, self.lines.newest) if epoch is not None}
+
+    def _line_written(self, event: ControlWritten, now_ns: int) -> list[Action]:
+        """A line that is not verified counts only where somebody asks for it by its number."""
+        if self.coordinator.round is None or self.coordinator.round.verified:
+            self.taken.append((event.epoch, self.coordinator.donor))
+            return super()._dispatch(event, now_ns)
+        say = [] if self.unverified else [Say(f"checkpoint {event.epoch} is not verified: {_ONE_LEFT}")]
+        self.unverified.append(event.epoch)
+        return [*say, *self.coordinator.handle(event, now_ns=now_ns)]
+
+    def _distrust(self, planes: Collection[int], why: str) -> list[Action]:
+        """One of these planes has computed wrongly, since it was started with this incarnation. The images that it has given
+        may hold that error, also where it had not sent it yet: no restart uses them."""
+        bad = [epoch for epoch, donor in self.taken if donor in planes]
+        if not bad:
+            return []
+        self.taken = [each for each in self.taken if each[0] not in bad]
+        self.lines.keep([epoch for epoch in self.lines.epochs if epoch not in bad])
+        self.lines.needs_branch = True
+        self.coordinator.wanted = True  # a new one, as soon as it can be had
+        numbers = ", ".join(map(str, bad))
+        text = f"{_count(bad)} {numbers} may hold the error, and will not be used"
+        return [Log("lines-distrusted", {"epochs": bad, "reason": why}), Say(text)]
+
+    def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
+        """Whoever starts again goes back behind lines that are not verified, and says so."""
+        if not self.unverified or decision.verdict == "end" or self.stop is not None:
+            return super()._carry_out(decision, now_ns)
+        passed, self.unverified = self.unverified, []
+        self.lines.needs_branch = True
+        numbers = ", ".join(map(str, passed))
+        fields = {"epochs": passed, "reason": decision.reason}
+        say = Say(f"no restart from what is not verified: passing over {_count(passed)} {numbers}")
+        return [Log("unverified-passed-over", fields), say, *super()._carry_out(decision, now_ns)]
+
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self._begin()
+        self.floors = Floors(self.size // self.replicas, self.planes, now_ns)
         self.look_ns = now_ns + LOOK_NS
         self.heard_ns = dict.fromkeys(range(self.size), now_ns)
         return super()._launch(reason, now_ns)
@@ -164,6 +244,7 @@ class ReplicaSupervisor(Supervisor):
         self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
         if self.phase not in ("starting", "running") or replica not in self.voices:
             return []
+        floors = [] if event.sent is None else self._tell(self.floors.sent(rank, replica, event.sent, now_ns))
         if event.details is not None:
             return self._answered(event, event.details, now_ns)
         if event.stuck:
@@ -175,7 +256,15 @@ class ReplicaSupervisor(Supervisor):
         for stream, marks in event.marks.items():  # all of them count, whatever the first one shows
             verdict = self.votes[rank].report(replica, stream, marks)
             found = found or verdict
-        return [] if found is None else self._differ(rank, found.odd, _where(found), now_ns)
+        return floors if found is None else [*floors, *self._differ(rank, found.odd, _where(found), now_ns)]
+
+    def _tell(self, floors: Iterable[tuple[int, int | None]]) -> list[Action]:
+        """Tell the replicas of these ranks how far the slowest one is."""
+        found: list[Action] = []
+        for rank, floor in floors:
+            processes = tuple(rank * self.replicas + plane for plane in sorted(self.planes))
+            found.append(Send(messages.layer(floor=floor), processes))
+        return found
 
     def _text_differs(self, event: TextDiffers, now_ns: int) -> list[Action]:
         if self.phase not in ("starting", "running") or not self.voices.issuperset(event.odd):
@@ -322,12 +411,13 @@ class ReplicaSupervisor(Supervisor):
     def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
         """These planes have no voice any more; those that are left go on."""
         led = min(self.planes, default=0)
-        actions = self._leave_behind(planes, cause)
+        distrusted = self._distrust(planes, why) if cause == "wrong" else []
+        actions = [*distrusted, *self._leave_behind(planes, cause, why, now_ns)]
         for plane in planes:
             self.outcomes.pop(plane, None)
         for vote in self.votes:
             vote.drop(list(planes))
-        actions += [DropVoices(tuple(sorted(planes))), *self.coordinator.incomplete(why)]  # type: ignore[list-item]
+        actions.append(DropVoices(tuple(sorted(planes))))  # type: ignore[arg-type]
         if not self.voices:
             decision = restart_if_left(
                 f"{why}, the last", restarts=self.restarts, max_restarts=self.max_restarts
@@ -343,19 +433,26 @@ class ReplicaSupervisor(Supervisor):
             ]
         return actions + self._check_there(now_ns) + self._check_outcomes(now_ns)
 
-    def _leave_behind(self, planes: Collection[int], cause: str, *, kill: bool = True) -> list[Action]:
+    def _leave_behind(
+        self, planes: Collection[int], cause: str, why: str, now_ns: int, *, kill: bool = True
+    ) -> list[Action]:
         """Tell the processes of the other planes that these have left; `kill`: and end them."""
         gone = self.processes(planes)
         self.planes -= set(planes)
         self.failed |= set(gone)
         packet = {**messages.failed(self.failed), "cause": cause}
         told: list[Action] = [Send(packet, self.processes(self.planes))]
+        if self.planes:
+            told += self._tell(self.floors.left(self.planes, now_ns))
+            told += self.coordinator.left(self.planes, why, now_ns)
         return [*told, Terminate(KILL, gone)] if kill else told
 
     # ---- ends of processes -------------------------------------------------------------------------------
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         if self.phase in ("stopping", "fencing", "releasing"):
+            return super()._died(event, now_ns)
+        if self._is_loading(event.rank) and event.signal is None:
             return super()._died(event, now_ns)
         self.gone.add(event.rank)
         rank, replica = divmod(event.rank, self.replicas)
@@ -385,6 +482,8 @@ class ReplicaSupervisor(Supervisor):
 
     def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
         rank, replica = divmod(event.rank, self.replicas)
+        if self._is_loading(event.rank):
+            return super()._program_error(event, now_ns)
         if self.phase not in ("starting", "running") or replica not in self.planes:
             return []
         last_line = event.traceback.rstrip().rpartition("\n")[2]
@@ -405,7 +504,7 @@ class ReplicaSupervisor(Supervisor):
         self.outcomes[replica] = outcome
         # Perhaps it was wrong, and has failed because of that: its choices count as those of one that was wrong. The other
         # processes of its plane stay, and tell what they have sent.
-        actions = self._leave_behind([replica], "wrong", kill=False)
+        actions = self._leave_behind([replica], "wrong", why, now_ns, kill=False)
         if self.planes and min(self.planes) != led:
             actions.append(Log("leader-changed", {"replica": min(self.planes), "former": led, "reason": why}))
         actions += self._check_there(now_ns)
@@ -511,6 +610,7 @@ class ReplicaSupervisor(Supervisor):
         self.look_ns = now_ns + LOOK_NS if self.phase in ("starting", "running") else None
         if self.look_ns is None:
             return []
+        floors = self._tell(self.floors.look(now_ns))
         silent_ns = {
             plane: now_ns
             - min(
@@ -521,24 +621,35 @@ class ReplicaSupervisor(Supervisor):
         well = {plane for plane in self.planes if silent_ns[plane] < 2 * LOOK_NS}
         lost = {plane for plane in self.planes if silent_ns[plane] >= SILENT_NS}
         if not lost or len(well) < min(self.needed, len(self.voices) - 1) or not well:
-            return []
+            return floors
         why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not answered for {SILENT_NS / 1e9:g} s"
         log = Log("replica-lost", {"rank": None, "replica": min(lost), "reason": why})
-        return [log, *self._lose(lost, why, "lost", now_ns)]
+        return [*floors, log, *self._lose(lost, why, "lost", now_ns)]
 
     def _run_again(self, why: str, now_ns: int) -> list[Action]:
-        """Nobody knows who is right: the program starts again from its beginning."""
+        """Nobody knows who is right: back to the last line that is older than the error, or to the beginning."""
+        distrusted = self._distrust(range(self.replicas), why)
+        if self.lines.newest != self.rerun_from:
+            self.reruns, self.rerun_from = 0, self.lines.newest  # it has come further meanwhile
         if self.reruns >= RERUNS_MAX:
             reason = (
                 f"{why}. This was run {self.reruns + 1} of the program: it does not compute the same each time "
                 "(docs/redundancy.md names usual reasons), or this machine computes wrongly"
             )
-            return self._stop_now(End(EXIT_REPLICAS_DIFFER, reason, "interrupted"), now_ns)
+            return [*distrusted, *self._stop_now(End(EXIT_REPLICAS_DIFFER, reason, "interrupted"), now_ns)]
         self.reruns += 1
         decision = restart_if_left(why, restarts=self.restarts, max_restarts=self.max_restarts)
         if decision.verdict == "end":
-            return self._stop_now(End(EXIT_REPLICAS_DIFFER, decision.reason, "interrupted"), now_ns)
-        return self._carry_out(decision, now_ns)
+            end = End(EXIT_REPLICAS_DIFFER, decision.reason, "interrupted")
+            return [*distrusted, *self._stop_now(end, now_ns)]
+        return [*distrusted, *self._carry_out(decision, now_ns)]
+
+
+_ONE_LEFT = "one replica of each rank is left, and nothing is compared"
+
+
+def _count(lines: Sequence[int]) -> str:
+    return "checkpoint" if len(lines) == 1 else "checkpoints"
 
 
 def _what(stream: str) -> str:

@@ -77,6 +77,8 @@ class TextVote:
     def take(self) -> tuple[bytes, Conflict | None]:
         """The bytes that have become agreed, and what conflicts with them."""
         text = b""
+        if not self.ahead:
+            return text, None  # all are lost
         for group in combinations(sorted(self.ahead), self.needed):
             first = self.ahead[group[0]]
             size = min((common(first, self.ahead[other]) for other in group[1:]), default=len(first))

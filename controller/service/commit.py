@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ckpt.controller.supervision.events import ControlFailed, ControlWritten, WriteControl
 from ckpt.store import (
@@ -39,7 +39,7 @@ def commit_line(
     """
     entries = [
         RankEntry(
-            rank=vote.rank,
+            rank=rank,
             incarnation=vote.incarnation,
             label=vote.label,
             manifest=os.path.relpath(os.path.join(job.path, vote.manifest), job.path),
@@ -48,7 +48,7 @@ def commit_line(
             bytes_written=vote.bytes_written,
             vectors=vote.vectors,
         )
-        for vote in line.votes
+        for rank, vote in enumerate(line.votes)
     ]
     control = ControlFile(
         epoch=line.epoch,
@@ -57,7 +57,10 @@ def commit_line(
         generation=lock.generation,
         ranks=entries,
         committed_at=iso_time(time.time_ns(), "milliseconds"),
-        meta={"not_covered": sum(vote.not_covered for vote in line.votes)},
+        meta={
+            "not_covered": sum(vote.not_covered for vote in line.votes),
+            **({} if line.verified is None else {"verified": line.verified}),
+        },
     )
     try:
         write_control(job, control, lock=lock)
@@ -111,14 +114,17 @@ def past(epochs: Iterable[int], branch: Branch | None) -> list[int]:
     return [epoch for epoch in epochs if branch is None or branch.holds(epoch)]
 
 
-def remove_old_lines(job: JobDirectory, lock: LockHandle, keep: int) -> tuple[list[int], str | None]:
-    """Remove all lines but the newest `keep`. Returns the epochs that are left, and why the removal failed, or None.
+def remove_old_lines(
+    job: JobDirectory, lock: LockHandle, keep: int, also: Collection[int] = ()
+) -> tuple[list[int], str | None]:
+    """Remove all lines but the newest `keep` and those of the epochs `also`. Returns the epochs that are left, and why the
+    removal failed, or None.
 
     Raises LockLost.
     """
     problem = None
     try:
-        prune(job, keep, lock=lock)
+        prune(job, keep, lock=lock, also=also)
     except LockLost:
         raise
     except (StoreError, OSError) as error:

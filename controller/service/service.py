@@ -130,10 +130,11 @@ class Service:
             finished = {r: each.finished for r, each in adopted.ranks.items() if each.finished is not None}
             self.first = Adopt(adopted.incarnation, addresses, finished, history.open_round)
         self.processes = job.size * options.replicas
-        coordinator = Coordinator(
+        self.replicas = self._replica_part()
+        make_rounds = Coordinator if self.replicas is None else self.replicas.coordinator
+        coordinator = make_rounds(
             self.processes, highest=highest, committed=lines.newest, options=options.rounds
         )
-        self.replicas = self._replica_part()
         make = Supervisor if self.replicas is None else self.replicas.supervisor
         self.supervisor = make(
             coordinator,
@@ -326,7 +327,7 @@ class Service:
             replicas=self.options.replicas,
         )
         if self.replicas is not None:
-            self.replicas.begin_again()
+            self.replicas.begin_again(action.epoch)
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
@@ -351,9 +352,10 @@ class Service:
             self.reporter.say(f"images of burnt checkpoints could not be removed: {problem}")
 
     def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
-        written = commit_line(self.job, self.lock, line, previous=self.supervisor.lines.newest)
+        written = commit_line(self.job, self.lock, line, previous=self.supervisor.last_line)
         if isinstance(written, ControlWritten) and self.options.keep is not None:
-            left, problem = remove_old_lines(self.job, self.lock, self.options.keep)
+            also = self.supervisor.needed_lines
+            left, problem = remove_old_lines(self.job, self.lock, self.options.keep, also)
             self.supervisor.keep_lines(left)
             if problem is not None:
                 self.reporter.say(f"old checkpoints could not be removed: {problem}")
@@ -424,9 +426,6 @@ class Service:
 
     def _question(self, question: dict[str, Any], token: int) -> None:
         last = question.get("checkpoint") is True
-        if self.options.replicas > 1 and (question.get("do") == "checkpoint" or last):
-            self.clients.answer(token, {"ok": False, "reason": "there are no checkpoints under --redundancy"})
-            return
         match question.get("do"):
             case "checkpoint":
                 self._checkpoint(

@@ -94,6 +94,15 @@ class Coordinator:
         self.refusal: str | None = None  # why this incarnation can have no more rounds
         self.gap = CommitGap()
 
+    @property
+    def members(self) -> range:
+        """The processes whose images make a line."""
+        return range(self.size)
+
+    def rank_of(self, process: int) -> int:
+        """The rank that this process computes."""
+        return process
+
     # ---- what the supervisor says ------------------------------------------------------------------------
 
     def ready(self, incarnation: int, *, now_ns: int) -> list[Action]:
@@ -183,7 +192,7 @@ class Coordinator:
             and not self.round.writing
             and (self.round.ready is None or not isinstance(event, (Captured, Voted, Boundary)))
             and event.incarnation == self.incarnation
-            and 0 <= event.rank < self.size
+            and event.rank in self.members
             and event.epoch == self.round.epoch
         )
 
@@ -243,7 +252,7 @@ class Coordinator:
         if self.round.ready is None:
             return []
         self.round.ready.add(event.rank)
-        if len(self.round.ready) < self.size:
+        if len(self.round.ready) < len(self.members):
             return []
         self.round.ready = None
         self.round.refusals.clear()
@@ -261,15 +270,20 @@ class Coordinator:
             return self._fail(reason, now_ns)
         self.round.captured.add(vote.rank)
         self.round.votes[vote.rank] = vote
-        if len(self.round.votes) < self.size:
+        if len(self.round.votes) < len(self.members):
             return []
-        wrong = vectors.check({rank: each.vectors for rank, each in self.round.votes.items()})
+        votes = [self.round.votes[process] for process in self.members]  # of rank 0, 1, …
+        wrong = vectors.check({self.rank_of(vote.rank): vote.vectors for vote in votes})
         if wrong:
             text = "; ".join(str(each) for each in wrong[:3])
             return self._fail(f"the images are no consistent line: {text}", now_ns)
+        return self._complete(votes, now_ns)
+
+    def _complete(self, votes: list[Voted], now_ns: int) -> list[Action]:
+        """All images of the line are durable, and consistent."""
+        assert self.round is not None and self.incarnation is not None
         self.round.writing = True
-        votes = tuple(self.round.votes[rank] for rank in range(self.size))
-        return [WriteControl(self.round.epoch, self.incarnation, votes)]
+        return [WriteControl(self.round.epoch, self.incarnation, tuple(votes))]
 
     def _late(self, vote: Voted) -> list[Action]:
         """A vote that does not count: remove the image if it belongs to a burnt round."""
@@ -312,6 +326,7 @@ class Coordinator:
             "ms": round((now_ns - done.started_ns) / 1e6, 3),
             "bytes": sum(vote.bytes_raw for vote in done.votes.values()),
             "bytes_written": sum(vote.bytes_written for vote in done.votes.values()),
+            **({} if done.verified is None else {"verified": done.verified}),
         }
         actions: list[Action] = [Log("committed", fields), Send(messages.committed(event.epoch))]
         actions += [Reply(token, True, fields) for token in done.tokens]
@@ -326,11 +341,14 @@ class Coordinator:
             if self.round.writing or now_ns < self.round.deadline_ns:
                 return actions
             limit_s = self.options.timeout_ns / 1e9
-            missing = self.round.who_is_missing(self.size)
-            return actions + self._fail(f"no line after {limit_s:g} s: {missing}", now_ns)
+            return actions + self._fail(f"no line after {limit_s:g} s: {self._missing(self.round)}", now_ns)
         if self.due_ns is not None and now_ns >= self.due_ns:
             self.wanted = True
         return actions + self._maybe_start(now_ns)
+
+    def _missing(self, late: Round) -> str:
+        """What the round waits for."""
+        return late.who_is_missing(self.members)
 
     def _fail(self, reason: str, now_ns: int, held_ns: int = 0) -> list[Action]:
         """The round has failed: burn it, delay the next one, and print a message if this is the gap's first failure."""

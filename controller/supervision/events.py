@@ -279,11 +279,13 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class WriteControl:
-    """Commit the line. The answer is `ControlWritten` or `ControlFailed`. Votes are in the order of ranks."""
+    """Commit the line. The answer is `ControlWritten` or `ControlFailed`. Votes are in the order of ranks. `verified`: other
+    processes compute the same ranks, and agree with what the images follow from; None: there are no such processes."""
 
     epoch: int
     incarnation: int
     votes: tuple[Voted, ...]
+    verified: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,20 +103,31 @@ def specs(
             "resume": epoch,
             "epoch": epoch or 0,
             "options": dict(program.options),
-            **(_replica(placement.rank, len(placements), incarnation, replicas) if replicas > 1 else {}),
+            **(
+                _replica(placement.rank, len(placements), incarnation, epoch, replicas)
+                if replicas > 1
+                else {}
+            ),
         }
         for placement in placements
     ]
 
 
-def _replica(process: int, processes: int, incarnation: int, replicas: int) -> dict[str, Any]:
+def _replica(
+    process: int, processes: int, incarnation: int, epoch: int | None, replicas: int
+) -> dict[str, Any]:
     """What a process is to its program, and the layer that makes it so (`ckpt.mpi.base.layer`)."""
     rank, replica = divmod(process, replicas)
     size = processes // replicas
     streams = f"{rank}.replica-{replica}"
     return {
         "identity": {"rank": rank, "size": size, "local_rank": rank, "local_size": size, "streams": streams},
-        "layer": {"attach": "ckpt.redundancy.layer:attach", "replicas": replicas, "run": incarnation},
+        "layer": {
+            "attach": "ckpt.redundancy.layer:attach",
+            "replicas": replicas,
+            "run": incarnation,
+            "resume": epoch,
+        },
     }
 
 

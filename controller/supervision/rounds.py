@@ -5,6 +5,8 @@ Not here: what follows from that (`coordinator`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ckpt.controller.supervision.boundaries import Agreement
 from ckpt.controller.supervision.events import Refused, Token, Voted
 from ckpt.transport.records import dataclass, field
@@ -40,12 +42,13 @@ class Round:
     tokens: list[Token] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)  # ranks whose programs wait for this round
     writing: bool = False
+    verified: bool | None = None  # see `events.WriteControl`
     agreement: Agreement = field(default_factory=Agreement)
 
-    def who_is_missing(self, size: int) -> str:
-        """The ranks, of `size`, that hold the round up, each with the reason."""
+    def who_is_missing(self, ranks: Iterable[int]) -> str:
+        """Those of `ranks` that hold the round up, each with the reason."""
         parts = []
-        for rank in range(size):
+        for rank in ranks:
             if rank in self.votes or rank in (self.ready or ()):
                 continue
             refusal = self.refusals.get(rank)

@@ -171,6 +171,16 @@ class Supervisor:
             times.append(rounds)
         return min(times, default=None)
 
+    @property
+    def last_line(self) -> int | None:
+        """The line that the state of the ranks follows from: the one that was committed last, or that they resumed from."""
+        return self.lines.newest
+
+    @property
+    def needed_lines(self) -> Collection[int]:
+        """Lines that are kept, however old they are."""
+        return ()
+
     def keep_lines(self, epochs: Collection[int]) -> None:
         """Only these lines are left on disk (older ones were pruned)."""
         self.lines.keep(epochs)

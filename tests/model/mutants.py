@@ -318,13 +318,13 @@ _add(
         "every rank's vote",
         (
             COORDINATOR,
-            "        if len(self.round.votes) < self.size:\n",
-            "        if len(self.round.votes) < self.size - 1:\n",
+            "        if len(self.round.votes) < len(self.members):\n",
+            "        if len(self.round.votes) < len(self.members) - 1:\n",
         ),
         (
             COORDINATOR,
-            "tuple(self.round.votes[rank] for rank in range(self.size))",
-            "tuple(self.round.votes[rank] for rank in sorted(self.round.votes))",
+            "[self.round.votes[process] for process in self.members]",
+            "[self.round.votes[process] for process in sorted(self.round.votes)]",
         ),
     ),
 )
@@ -376,9 +376,9 @@ _add(
         "commit: announced last",
         (
             COORDINATOR,
-            "        return [WriteControl(self.round.epoch, self.incarnation, votes)]\n",
+            "        return [WriteControl(self.round.epoch, self.incarnation, tuple(votes))]\n",
             "        told = Send(messages.committed(self.round.epoch))\n"
-            "        return [told, WriteControl(self.round.epoch, self.incarnation, votes)]\n",
+            "        return [told, WriteControl(self.round.epoch, self.incarnation, tuple(votes))]\n",
         ),
     ),
 )
@@ -389,9 +389,9 @@ _add(
         "garbage collection",
         (
             COORDINATOR,
-            "        self.round.votes[vote.rank] = vote\n        if len(self.round.votes) < self.size:\n"
+            "        self.round.votes[vote.rank] = vote\n        if len(self.round.votes) < len(self.members):\n"
             "            return []\n",
-            "        self.round.votes[vote.rank] = vote\n        if len(self.round.votes) < self.size:\n"
+            "        self.round.votes[vote.rank] = vote\n        if len(self.round.votes) < len(self.members):\n"
             "            return [Discard(self.round.epoch)]\n",
         ),
     ),

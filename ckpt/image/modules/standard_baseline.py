@@ -63,6 +63,12 @@ class StandardBaseline:
             ):
                 self.note(module)
 
+    def note_again(self) -> None:
+        """What the modules hold now is no change by the program: something of this process has put it there."""
+        self.notes.clear()
+        self.seen = _lookup.ModuleStates()
+        self.note_all()
+
     def note(self, module: types.ModuleType) -> None:
         name = module.__dict__["__name__"]
         if name in self.notes or name in _NOT_NOTED or package_of(name) in _NOT_NOTED:

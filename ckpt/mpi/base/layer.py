@@ -15,7 +15,9 @@ Rules
   `block`.
 - What the layer sends for itself it has to tell from what the engine sends, by source or content, and to report as
   `consumed` to what is below.
-- A layer has no place in an image: a job with a layer takes no checkpoints.
+- An image is that of a rank: what is below the layer is saved as of a job whose processes are the ranks (`saved`), and made
+  to fit the processes that are there (`restored`). So it does not matter for an image whether there is a layer. Of several
+  processes of a rank one takes images (`takes_images`), the others take the number of the epoch only.
 
 A layer is named in the description of its process: ``spec["layer"] = {"attach": "module:function", …}``. The function gets
 `Below` and that mapping.
@@ -45,6 +47,9 @@ class Below(Progress, Protocol):
     def secret(self) -> bytes:
         """32 bytes that all processes of this job share, also after a restart, and nobody else knows."""
 
+    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+        """As that of `Progress`; returns after `longest_ns` in any case, if that is given."""
+
     def report(self, fields: dict[str, Any]) -> None:
         """Send `fields` (JSON) to the controller, as a packet of the kind `layer`. Never waits for an answer."""
 
@@ -57,6 +62,9 @@ class Choices(Protocol):
     def answer(self, look: Callable[[], T], holds: Callable[[T], bool]) -> T:
         """The answer to one question: that of `look`, or that of another process, as soon as it `holds` here."""
 
+    def wait(self, look: Callable[[], T | None], holds: Callable[[T], bool]) -> T:
+        """The same for a question that waits for its answer: `look` does not wait, and returns None until there is one."""
+
     def start(self, context: Any, receive: Any) -> None:
         """Match or post a receive (`Receive`) from ANY_SOURCE in a `Context`."""
 
@@ -67,8 +75,29 @@ class Choices(Protocol):
 class Layer(Progress, Protocol):
     """The `Progress` of the ranks that programs see (`rank`, `size`)."""
 
-    def bind(self, engine: Any) -> None:
-        """The `Engine` over this layer has been made; no message has come yet."""
+    def bind(self, engine: Any, content: Any = None) -> None:
+        """The `Engine` over this layer has been made, or loaded from an image; no message has come yet. `content`: what an
+        image has of a layer; None: it has none, or there is no image. Raises NotReplicable."""
+
+    def saved(self, state: Any) -> Any:
+        """The `PortState` of this process as of a job whose processes are the ranks."""
+
+    def restored(self, state: Any) -> Any:
+        """The inverse of `saved`, for this process."""
+
+    def content(self) -> Any:
+        """What an image has of the layer; it can be loaded where there is none. Called while the program stands still."""
+
+    @property
+    def takes_images(self) -> bool:
+        """Is it this process that takes the images of its rank?"""
+
+    def obstacle(self) -> str:
+        """Why no image can be taken just now; empty: one can be."""
+
+    def captured(self, epoch: int, written: int) -> None:
+        """Called in the process that writes an image, where the program stands still: before the vote. `written`: length of
+        the program's standard output there, in bytes."""
 
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
         """Messages of a process have arrived, in order: for the engine, or for the layer itself."""

@@ -354,10 +354,12 @@ class Engine:
 
     def find_wait(self, context: Context, source: int, tag: int) -> Channel:
         """The channel of the message that (source, tag) matches. Waits until there is a message."""
-        if self.choices is not None and source == ANY_SOURCE:
-            found: Channel = self.choices.probe(context, source, tag)
-            return found
         while True:
+            if (
+                self.choices is not None and source == ANY_SOURCE
+            ):  # looked at again: who waits here may be in an image
+                found: Channel = self.choices.probe(context, source, tag)
+                return found
             channel = self.look_for(context, source, tag)
             if channel is not None:
                 return channel

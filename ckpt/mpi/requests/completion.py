@@ -131,20 +131,22 @@ def wait_some(requests: Sequence[Request]) -> int:
     if engine is None:
         return scan(requests)[0]
     with engine.lock:
-        if engine.choices is None:
-            return _wait_some(engine, requests)
-        look = partial(_wait_some, engine, requests)
-        return engine.choices.answer(look, lambda index: _are_done(engine, requests, [index]))
+        while engine.choices is None:  # who waits here may be in an image, and go on with choices
+            index = _look_some(engine, requests)
+            if index is not None:
+                return index
+            engine.block()
+        look = partial(_look_some, engine, requests)
+        return engine.choices.wait(look, lambda index: _are_done(engine, requests, [index]))
 
 
-def _wait_some(engine: Engine, requests: Sequence[Request]) -> int:
-    while True:
-        engine.advance_collectives()
-        index, active = scan(requests)
-        if index != UNDEFINED or not active:
-            return index
-        check(engine, requests)
-        engine.block()
+def _look_some(engine: Engine, requests: Sequence[Request]) -> int | None:
+    engine.advance_collectives()
+    index, active = scan(requests)
+    if index != UNDEFINED or not active:
+        return index
+    check(engine, requests)
+    return None
 
 
 def wait_all(requests: Sequence[Request]) -> bool:

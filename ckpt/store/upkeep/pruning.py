@@ -20,6 +20,7 @@ A file that comes back after a crash between two removals is garbage, which the 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX, close_quietly, sync_directory
 from ckpt.store.errors import Damaged, Incompatible, StorageFailed
@@ -58,13 +59,19 @@ class _Needs:
 
 
 def prune(
-    job: JobDirectory, keep_last: int = KEEP_LEAST, *, fenced: bool = False, lock: LockHandle | None = None
+    job: JobDirectory,
+    keep_last: int = KEEP_LEAST,
+    *,
+    fenced: bool = False,
+    lock: LockHandle | None = None,
+    also: Collection[int] = (),
 ) -> PruneReport:
     """Keep the `keep_last` newest good lines (at least two), and remove the files that they do not need.
 
     Args:
         fenced: no process that could write an image of this job is alive.
         lock: the controller's lock, which is checked first.
+        also: epochs of older lines to keep, too.
 
     Raises:
         ValueError: `keep_last` is below two.
@@ -80,9 +87,9 @@ def prune(
     report = PruneReport()
     lines = list_lines(job)
     branch = job.record().branch if lock is None else lock.record.branch
-    needs, oldest_kept = _lines_to_keep(job, keep_last, branch, report)
+    needs, oldest_kept = _lines_to_keep(job, keep_last, branch, also, report)
     newest = max((line.epoch for line in lines if line.control is not None), default=0)
-    removed = [line.epoch for line in lines if line.epoch < oldest_kept]
+    removed = [line.epoch for line in lines if line.epoch < oldest_kept and line.epoch not in also]
     for epoch in removed:
         _remove(job, f"control/{control_name(epoch)}", report)
     if removed:
@@ -101,11 +108,13 @@ def prune(
 
 
 def _lines_to_keep(
-    job: JobDirectory, keep_last: int, branch: Branch | None, report: PruneReport
+    job: JobDirectory, keep_last: int, branch: Branch | None, also: Collection[int], report: PruneReport
 ) -> tuple[_Needs, int]:
-    """Return the files that must stay, and the epoch of the oldest line to keep (0: remove no line)."""
-    needs = _Needs()
+    """Return the files that must stay, and the epoch of the oldest of the newest lines to keep (0: remove no line)."""
+    needs, oldest = _Needs(), 0
     for line in reversed(list_lines(job)):
+        if oldest and line.epoch not in also:
+            continue
         if line.control is None:
             # A newer control file that does not verify: a user may still restore it, so its images must stay.
             needs.unknown_ranks.update(range(job.size))
@@ -122,8 +131,8 @@ def _lines_to_keep(
         if len(manifests) == line.control.size and (branch is None or branch.holds(line.epoch)):
             report.kept.insert(0, line.epoch)
             if len(report.kept) == keep_last:
-                return needs, line.epoch
-    return needs, 0
+                oldest = line.epoch
+    return needs, oldest
 
 
 def _prune_rank(

@@ -4,14 +4,14 @@ arrive."""
 from __future__ import annotations
 
 import itertools
+import pickle
 from typing import Any
 
 import pytest
 
-from ckpt.layer import ANY_SOURCE, ANY_TAG, EAGER, Engine, Receive
+from ckpt.layer import ANY_SOURCE, ANY_TAG, EAGER, Engine, Matcher, Receive
 from ckpt.mpi.base.envelope import pack
 from ckpt.redundancy.choices import ReplicaChoices
-from ckpt.redundancy.order import Order
 
 CONTEXT = 0
 
@@ -31,9 +31,8 @@ class Replica:
     def __init__(self, me: int) -> None:
         self.engine = Engine(Silent())  # type: ignore[arg-type]
         self.sent: list[tuple[int, Any]] = []
-        self.choices = ReplicaChoices(
-            Order(me, 2), self.engine, lambda to, message: self.sent.append((to, message))
-        )
+        self.choices = ReplicaChoices(self.engine)
+        self.choices.begin(me, 2, lambda to, message: self.sent.append((to, message)))
         self.receives: list[Receive] = []
 
     def post(self, source: int, tag: int) -> None:
@@ -121,3 +120,72 @@ def test_what_a_leader_finds_done_a_follower_waits_for(monkeypatch: pytest.Monke
     tries = iter([False, True])
     monkeypatch.setattr(Engine, "block", lambda self, hungry=False: None)
     assert follower.choices.answer(lambda: False, lambda done: next(tries))
+
+
+def gone_on(image: bytes, me: int, replicas: int) -> Replica:
+    """A replica that goes on from an image."""
+    replica = object.__new__(Replica)
+    replica.engine, replica.choices, replica.receives = pickle.loads(image)
+    replica.engine.progress, replica.sent = Silent(), []  # type: ignore[assignment]
+    if replicas > 1:
+        replica.choices.begin(me, replicas, lambda to, message: replica.sent.append((to, message)))
+    return replica
+
+
+def image_of(replica: Replica) -> bytes:
+    replica.engine.progress = replica.engine.lock = None  # type: ignore[assignment]
+    return pickle.dumps((replica.engine, replica.choices, replica.receives))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_replicas_go_on_alike_from_an_image_of_the_leader_taken_anywhere(name: str) -> None:
+    posts, messages = CASES[name]
+    everything = orders([posts, *messages])
+    for number, order in enumerate(everything[:: max(1, len(everything) // 12)]):
+        for at in range(len(order) + 1):
+            first = Replica(0)
+            run(first, posts, messages, order[:at])
+            image = image_of(first)
+            left = [queue[order[:at].count(which) :] for which, queue in enumerate([list(posts), *messages])]
+            rests = orders(left)
+            leader = gone_on(image, 0, 2)
+            run(leader, left[0], left[1:], rests[number % len(rests)])
+            follower = gone_on(image, 1, 2)
+            run(follower, left[0], left[1:], rests[-1])
+            for _, message in leader.sent:
+                follower.choices.receive(0, message)
+            assert follower.got() == leader.got(), (order, at)
+            assert not follower.choices.matcher.held and not follower.choices.matcher.open
+
+
+def test_an_image_can_be_gone_on_from_without_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the call that waits has begun under replicas: it leads then."""
+    leader = Replica(0)
+    leader.post(ANY_SOURCE, 5)
+    leader.choices._next("q")
+    alone = gone_on(image_of(leader), 0, 1)
+    assert type(alone.engine.matcher) is Matcher and alone.engine.choices is None
+    alone.arrive(2, 5, 7)
+    assert alone.got() == [7]
+    looks = iter([None, 4])
+    monkeypatch.setattr(Engine, "block", lambda self, hungry=False: None)
+    assert alone.choices.wait(lambda: next(looks), lambda value: True) == 4
+
+
+def test_a_question_that_waits_in_an_image_is_the_same_one_in_all_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = Replica(0)
+    for _ in range(3):
+        first.choices.answer(lambda: True, lambda done: True)
+    key = first.choices._next("q")
+    image = image_of(first)
+    leader, follower = gone_on(image, 0, 2), gone_on(image, 1, 2)
+    assert leader.choices._try(key, lambda: 1, lambda value: True) == 1
+    for _, message in leader.sent:
+        follower.choices.receive(0, message)
+    assert follower.choices._try(key, lambda: 2, lambda value: True) == 1
+    leader.choices.answer(lambda: "next", lambda value: True)
+    for _, message in leader.sent:
+        follower.choices.receive(0, message)
+    assert follower.choices.answer(lambda: "other", lambda value: True) == "next"

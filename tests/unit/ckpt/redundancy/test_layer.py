@@ -46,7 +46,8 @@ class Below:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> tuple[Below, ReplicaLayer, Any]:
     """Process 4 of 6: replica 1 of rank 1 of 2."""
-    monkeypatch.setattr(surroundings, "install", lambda *arguments: None)
+    for name in ("install", "begin"):
+        monkeypatch.setattr(surroundings, name, lambda *arguments: None)
     below = Below(4, 6)
     layer = ReplicaLayer(below, {"replicas": 3})  # type: ignore[arg-type]
     engine, world = make_world(layer)

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
-from ckpt.controller.replicas.events import OutputRead, ReadOutput, Reported, TextDiffers
+from ckpt.controller.replicas.coordinator import ReplicaCoordinator
+from ckpt.controller.replicas.events import (
+    LinePrinted,
+    LineTold,
+    OutputRead,
+    ReadOutput,
+    Reported,
+    TextDiffers,
+)
 from ckpt.controller.replicas.supervisor import (
     LAST_PLANE_NS,
     LOOK_NS,
@@ -15,9 +23,9 @@ from ckpt.controller.replicas.supervisor import (
     SILENT_NS,
     ReplicaSupervisor,
 )
-from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Begin,
+    CheckpointRequested,
     Died,
     End,
     Fence,
@@ -27,9 +35,12 @@ from ckpt.controller.supervision.events import (
     Launch,
     Log,
     ProgramError,
+    Ready,
     Send,
     Terminate,
     Tick,
+    Voted,
+    WriteControl,
 )
 from ckpt.controller.supervision.rounds import RoundOptions
 
@@ -43,7 +54,7 @@ class Job:
     def __init__(self, ranks: int = 2, replicas: int = 3) -> None:
         self.size, self.replicas, self.now_ns = ranks * replicas, replicas, 0
         options = RoundOptions(every_ns=None, timeout_ns=10**12, mode="auto")
-        coordinator = Coordinator(self.size, highest=0, committed=None, options=options)
+        coordinator = ReplicaCoordinator(self.size, replicas=replicas, options=options)
         self.supervisor = ReplicaSupervisor(coordinator, replicas=replicas, start_over=True, max_restarts=10)
         self.actions: list[Any] = []
         self.feed(Begin())
@@ -295,3 +306,64 @@ def test_reports_of_an_earlier_run_count_nothing() -> None:
     job.tell(0, MARK)
     job.feed(Reported(1, job.run - 1, {"point": OTHER}))
     assert not job.logged("replica-differs")
+
+
+class Lines(Job):
+    """A job whose coordinator asks nobody before a round; `image` takes one."""
+
+    def image(self, process: int, epoch: int, parts: int = 1, told: int = 1) -> None:
+        for part in range(told):
+            marks = {f"stream {part}": (4, "aa")}
+            self.feed(LineTold(process, self.run, epoch, marks, parts, 0))
+        self.feed(Voted(process, self.run, epoch, (0, epoch), "image", "", {}))
+
+    def begin(self) -> None:
+        self.feed(CheckpointRequested(None))
+        for process in range(0, self.size, self.replicas):
+            self.feed(Ready(process, self.run, 1))
+
+    def asked(self) -> list[Send]:
+        return [each for each in self.actions if isinstance(each, Send) and "line" in each.packet]
+
+
+def test_only_the_leading_plane_is_asked_for_images_and_the_others_for_what_they_have_sent() -> None:
+    job = Lines()
+    job.begin()
+    assert any(isinstance(each, Send) and each.packet["m"] == "checkpoint" for each in job.actions)
+    job.image(0, 1)
+    job.image(3, 1, parts=2, told=2)
+    assert [(each.packet["counts"], each.ranks) for each in job.asked()] == [
+        ({"stream 0": 4}, (1, 2)),
+        ({"stream 0": 4, "stream 1": 4}, (4, 5)),
+    ]
+    job.feed(LinePrinted(1))
+    for process, marks in ((1, {"stream 0": (4, "aa")}), (5, {"stream 0": (4, "aa"), "stream 1": (4, "aa")})):
+        assert not any(isinstance(each, WriteControl) for each in job.actions)
+        job.feed(LineTold(process, job.run, 1, marks, 1))
+    (line,) = [each for each in job.actions if isinstance(each, WriteControl)]
+    assert line.verified and [vote.rank for vote in line.votes] == [0, 1]
+
+
+def test_an_image_without_all_of_its_digests_is_no_part_of_a_line() -> None:
+    job = Lines()
+    job.begin()
+    job.image(0, 1)
+    job.image(3, 1, parts=2, told=1)
+    assert "process 3 has not told" in job.logged("round-aborted")[0]["reason"]
+
+
+def test_a_replica_that_remembers_its_messages_no_more_cannot_verify_a_line() -> None:
+    job = Lines(replicas=2)
+    job.begin()
+    job.image(0, 1)
+    job.image(2, 1)
+    job.feed(LineTold(1, job.run, 1, {"stream 0": (4, "")}, 1))
+    assert "replica 1 of rank 0 is too far ahead" in job.logged("round-aborted")[0]["reason"]
+
+
+def test_the_others_are_told_how_far_the_slowest_replica_is() -> None:
+    job = Job(ranks=2, replicas=3)
+    for process, sent in ((0, 10), (1, 20_000), (2, 30)):
+        job.tell(process, sent=sent)
+    told = [each for each in job.actions if isinstance(each, Send) and "floor" in each.packet]
+    assert [(each.packet["floor"], each.ranks) for each in told] == [(0, (0, 1, 2)), (10, (0, 1, 2))]

@@ -1,0 +1,164 @@
+"""Checkpoint rounds of a job whose ranks are computed by several processes each. Pure.
+
+The images of a line are those of one plane, the one that leads (`donor`). As in every round the processes of that plane are
+asked, take their images, and vote; all others take the number of the epoch only, since planes exchange choices, which carry
+it. Then the line is verified:
+
+    collecting ──all votes──▶ verifying ──most replicas have sent the same before it, and what it has printed
+                                 │         has been printed by most──▶ writing ──▶ committed, verified
+                                 ├── one plane is left ──▶ writing ──▶ committed, *not verified*
+                                 └── replicas differ · too far ahead · timeout · the donor is lost ──▶ burnt
+
+The vote is `ckpt.redundancy.lines`. A line that is not verified is on disk, and said to be so; no restart uses it by itself.
+A plane that is lost leaves the others with their rounds: if it was the donor's, the open round is burnt, and the next plane
+takes the next one.
+
+Not here: rounds in general (`ckpt.controller.supervision.coordinator`), which planes live (`supervisor`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ckpt.controller.replicas.events import AwaitPrinted, LineTold
+from ckpt.controller.supervision import messages
+from ckpt.controller.supervision.coordinator import Coordinator
+from ckpt.controller.supervision.events import Action, Send, Voted, WriteControl
+from ckpt.controller.supervision.rounds import Round
+from ckpt.redundancy.lines import LineVote
+from ckpt.redundancy.vote import Mark
+from ckpt.transport.records import replace
+
+COUNTS_OF_A_PACKET = 1000
+
+
+class ReplicaCoordinator(Coordinator):
+    """`size`: number of processes, n·N; `replicas`: N."""
+
+    def __init__(self, size: int, *, replicas: int, **options: Any) -> None:
+        super().__init__(size, **options)
+        self.replicas = replicas
+        self.needed = replicas // 2 + 1
+        self.begin()
+
+    def begin(self) -> None:
+        """All planes are started."""
+        self.planes = set(range(self.replicas))
+        self.vote: LineVote | None = None
+        self.is_printed = False
+        self.votes: list[Voted] = []
+        self.told: dict[int, tuple[dict[str, Mark], int]] = {}
+        """What each process has told for the line of the open round, and how many parts of it are to come."""
+        self.written: dict[int, int] = {}
+        """By rank, the length of the donor's standard output in its image."""
+
+    @property
+    def donor(self) -> int:
+        return min(self.planes)
+
+    @property
+    def members(self) -> range:
+        return range(self.donor, self.size, self.replicas)
+
+    def rank_of(self, process: int) -> int:
+        return process // self.replicas
+
+    def left(self, planes: Collection[int], why: str, now_ns: int) -> list[Action]:
+        """Only these planes are left, at least one."""
+        former, self.planes = self.donor, set(planes)
+        if self.round is None:
+            return self._maybe_start(now_ns)
+        if self.round.writing:
+            return []
+        if self.donor != former:
+            self.vote = None
+            return [*self._burn(why, keep_requests=True), *self._maybe_start(now_ns)]
+        if self.vote is not None:
+            self.vote.drop(self.vote.others - self.planes)
+        return self._look(now_ns)
+
+    def line_told(self, event: LineTold, now_ns: int) -> list[Action]:
+        """A process has told a part of its marks for a line."""
+        rank, plane = divmod(event.rank, self.replicas)
+        if self.round is None or self.round.writing or event.epoch != self.round.epoch:
+            return []
+        if plane not in self.planes:
+            return []
+        marks, left = self.told.get(event.rank, ({}, event.parts))
+        marks |= event.marks
+        self.told[event.rank] = marks, left - 1
+        if plane == self.donor and event.written is not None:
+            self.written[rank] = event.written
+        if self.vote is not None and plane != self.donor and left == 1:
+            self.vote.answer(rank, plane, marks)
+            return self._look(now_ns)
+        return []
+
+    def printed(self, epoch: int, now_ns: int) -> list[Action]:
+        """What the line of `epoch` has printed has been printed by most replicas."""
+        if self.round is None or self.round.epoch != epoch:
+            return []
+        self.is_printed = True
+        return self._look(now_ns)
+
+    # ---- the inside --------------------------------------------------------------------------------------
+
+    def _maybe_start(self, now_ns: int) -> list[Action]:
+        if self.round is None:
+            self.vote, self.is_printed = None, False
+            self.told, self.written = {}, {}
+        return super()._maybe_start(now_ns)
+
+    def _complete(self, votes: list[Voted], now_ns: int) -> list[Action]:
+        assert self.round is not None
+        self.votes = votes
+        silent = [process for process in self.members if self.told.get(process, ({}, 1))[1]]
+        if silent:
+            return self._fail(f"process {silent[0]} has not told what it had sent before its image", now_ns)
+        ranks = self.size // self.replicas
+        vote = self.vote = LineVote(ranks, self.donor, self.planes - {self.donor}, self.needed)
+        actions: list[Action] = []
+        for rank, process in enumerate(self.members):
+            counts = vote.begin(rank, self.told[process][0])
+            asked = tuple(rank * self.replicas + plane for plane in sorted(vote.others))
+            actions += self._ask(counts, asked)
+        lengths = tuple(self.written.get(rank, 0) for rank in range(ranks))
+        wait: Any = AwaitPrinted(self.round.epoch, lengths)
+        return [*actions, wait, *self._look(now_ns)]
+
+    def _ask(self, counts: dict[str, int], processes: tuple[int, ...]) -> list[Action]:
+        assert self.round is not None
+        rows = list(counts.items())
+        pieces = [rows[at : at + COUNTS_OF_A_PACKET] for at in range(0, len(rows), COUNTS_OF_A_PACKET)] or [
+            []
+        ]
+        if not processes:
+            return []
+        return [
+            Send(messages.layer(line=self.round.epoch, counts=dict(piece), parts=len(pieces)), processes)
+            for piece in pieces
+        ]
+
+    def _look(self, now_ns: int) -> list[Action]:
+        """Can the line be written, or not any more?"""
+        if self.round is None or self.round.writing or self.vote is None or self.incarnation is None:
+            return []
+        state = self.vote.state()
+        if state == "failed":
+            why, self.vote = self.vote.trouble(), None
+            return self._fail(f"the line cannot be verified: {why}", now_ns)
+        if state == "open" or not self.is_printed:
+            return []
+        self.round.writing = True
+        self.round.verified = state == "verified"
+        self.vote = None
+        ranks = tuple(replace(vote, rank=rank) for rank, vote in enumerate(self.votes))
+        return [WriteControl(self.round.epoch, self.incarnation, ranks, verified=self.round.verified)]
+
+    def _missing(self, late: Round) -> str:
+        if self.vote is None:
+            return super()._missing(late)
+        if self.vote.state() == "open":
+            return self.vote.trouble()
+        return "most replicas have not printed yet what the images have"

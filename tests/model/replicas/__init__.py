@@ -1,0 +1,1 @@
+"""Lines of jobs with replicas, explored exhaustively within small bounds."""

@@ -1,0 +1,108 @@
+"""Every order of images, answers, a flipped bit and deaths, within small bounds; and each rule taken out is noticed."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+import pytest
+
+from ckpt.controller.replicas import coordinator, supervisor
+from ckpt.redundancy import lines
+from tests.model.replicas.world import Violation, World
+
+BOUNDS = {"requests": 2, "flips": 1, "deaths": 1}
+
+
+def explore(classes: tuple[Any, Any], ranks: int, replicas: int, **bounds: int) -> tuple[int, bool]:
+    """The number of states, and whether a line has been verified in one. Raises Violation."""
+    first = World(classes, ranks, replicas, BOUNDS | bounds)
+    known, open_, has_verified = {first.key()}, [first], False
+    while open_:
+        world = open_.pop()
+        events = world.events()
+        for number, event in enumerate(events):
+            after = world if number == len(events) - 1 else world.clone()
+            after.do(event)
+            key = after.key()
+            if key not in known:
+                known.add(key)
+                open_.append(after)
+                has_verified = has_verified or bool(after.verified)
+    return len(known), has_verified
+
+
+SHIPPED = supervisor.ReplicaSupervisor, coordinator.ReplicaCoordinator
+
+
+@pytest.mark.parametrize(("ranks", "replicas", "requests"), [(1, 2, 2), (1, 3, 1), (2, 2, 1)])
+def test_a_line_that_is_gone_on_from_is_verified_and_holds_no_error_that_was_seen(
+    ranks: int, replicas: int, requests: int
+) -> None:
+    states, has_verified = explore(SHIPPED, ranks, replicas, requests=requests)
+    assert states > 100 and has_verified
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("ranks", "replicas", "deaths"), [(2, 3, 1), (1, 3, 3), (2, 2, 2)])
+def test_the_same_within_larger_bounds(ranks: int, replicas: int, deaths: int) -> None:
+    states, _ = explore(SHIPPED, ranks, replicas, deaths=deaths, requests=1 if ranks * replicas > 4 else 2)
+    assert states > 1000
+
+
+MUTANTS = {
+    "as many as are needed": (lines, "if same < self.needed:", "if same < 1:"),
+    "what differs is not the same": (lines, '[plane] = "differs"', '[plane] = "same"'),
+    "who is lost has no voice": (lines, "answers.pop(plane, None)", "pass"),
+    "two of three are enough": (lines, "if len(self.others) + 1 < self.needed:", "if len(self.others) < self.needed:"),
+    "what it has printed is printed": (coordinator, 'if state == "open" or not self.is_printed:', 'if state == "open":'),
+    "a line is of one plane": (coordinator, "if self.donor != former:", "if False:"),
+    "what is not verified says so": (coordinator, 'self.round.verified = state == "verified"', "self.round.verified = True"),
+    "no restart from what is not verified": (
+        supervisor,
+        "if self.coordinator.round is None or self.coordinator.round.verified:",
+        "if True:",
+    ),
+    "who was wrong takes its lines along": (
+        supervisor,
+        'self._distrust(planes, why) if cause == "wrong" else []',
+        "[]",
+    ),
+    "of two that differ no line is used": (
+        supervisor,
+        "self._distrust(range(self.replicas), why)",
+        "[]",
+    ),
+}  # fmt: skip
+
+
+def without(module: types.ModuleType, old: str, new: str) -> tuple[Any, Any]:
+    """The classes, without one rule."""
+    made = {}
+    for each in (lines, coordinator, supervisor):
+        source = inspect.getsource(each)
+        if each is module:
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        copy = made[each] = types.ModuleType(each.__name__)
+        exec(compile(source, f"{each.__name__} without a rule", "exec"), copy.__dict__)
+        if each is coordinator:
+            copy.LineVote = made[lines].LineVote  # type: ignore[attr-defined]
+    return made[supervisor].ReplicaSupervisor, made[coordinator].ReplicaCoordinator
+
+
+NOTICED = {
+    "who is lost has no voice": (1, 3, {"requests": 1, "flips": 0}),
+    "two of three are enough": (1, 3, {"requests": 1, "flips": 0}),
+    "no restart from what is not verified": (1, 2, {"requests": 1, "flips": 0, "deaths": 2}),
+    "who was wrong takes its lines along": (1, 3, {"requests": 1, "deaths": 2}),
+}
+"""Bounds within which a mutant is noticed, where one rank of two replicas does not suffice."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_rule_is_needed(name: str) -> None:
+    ranks, replicas, bounds = NOTICED.get(name, (1, 2, {"requests": 1}))
+    with pytest.raises(Violation):
+        explore(without(*MUTANTS[name]), ranks, replicas, **bounds)
