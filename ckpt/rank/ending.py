@@ -118,16 +118,7 @@ class Ending:
             for thread in started_threads():
                 run_base(thread.join)
         except BaseException as failure:  # an interrupt: reported, and the end goes on
-            hook: Any = sys.unraisablehook
-            hook(
-                SimpleNamespace(
-                    exc_type=type(failure),
-                    exc_value=failure,
-                    exc_traceback=failure.__traceback__,
-                    err_msg=None,
-                    object=threading,
-                )
-            )
+            _report_ignored(failure, threading)
 
     def _fail(self, failure: BaseException) -> None:
         self._code = exit_code_of(failure)
@@ -303,6 +294,22 @@ def has_user_text(failure: BaseException) -> bool:
     from ckpt.store import StoreError
 
     return isinstance(failure, (CkptError, ImageError, StoreError))
+
+
+def _report_ignored(failure: BaseException, where: object) -> None:
+    """Report an exception as the interpreter does that nobody can catch. Its own hook takes no arguments but the
+    interpreter's."""
+    hook: Any = sys.unraisablehook
+    if hook is sys.__unraisablehook__:
+        print(f"Exception ignored in: {where!r}", file=sys.stderr)
+        sys.__excepthook__(type(failure), failure, failure.__traceback__)
+        return
+    traceback_of = failure.__traceback__
+    hook(
+        SimpleNamespace(
+            exc_type=type(failure), exc_value=failure, exc_traceback=traceback_of, err_msg=None, object=where
+        )
+    )
 
 
 def exit_code_of(failure: BaseException) -> int:
