@@ -30,7 +30,9 @@ def test_an_interrupt_while_threads_are_joined_is_reported_and_the_end_goes_on(
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
     ending._join_threads()
     said = capsys.readouterr().err
-    assert said.startswith("Exception ignored in: <module 'threading'") and said.endswith("KeyboardInterrupt\n")
+    assert said.startswith("Exception ignored in: <module 'threading'") and said.endswith(
+        "KeyboardInterrupt\n"
+    )
     assert ending._code == 3
 
 
