@@ -373,10 +373,10 @@ def stream(source: int, target: int, count: int, *, long_messages: bool = True) 
     return [generator.randbytes(size) for size in sizes]
 
 
-def exchange(world: World, *, count: int = 200, long_messages: bool = True) -> int:
+def exchange(world: World, *, count: int = 200, long_messages: bool = True, is_last: bool = True) -> int:
     """Every rank sends its stream to every other rank and checks what it receives.
 
-    All, once, in order, unchanged.
+    All, once, in order, unchanged. ``is_last``: nothing is sent afterwards; else a peer that is ahead has perhaps sent more.
     """
     peers = [rank for rank in range(world.size) if rank != world.rank]
     outgoing = {peer: stream(world.rank, peer, count, long_messages=long_messages) for peer in peers}
@@ -394,6 +394,6 @@ def exchange(world: World, *, count: int = 200, long_messages: bool = True) -> i
                 f"rank {world.rank}: message {index} of rank {peer} differs ({len(received)} bytes)"
             )
     world.settle()
-    for peer in peers:
+    for peer in peers if is_last else ():
         assert not world.mailbox[peer], f"rank {world.rank}: {len(world.mailbox[peer])} messages too many"
     return count * len(peers)

@@ -114,7 +114,7 @@ def test_packet_loss_in_the_kernel(cable: Cable, tmp_path: Path) -> None:
 
 def outage(world: World, *, switch: str) -> int:
     """Exchange, with the cable pulled for 0.7 s in between by rank 0."""
-    exchange(world, count=10)
+    exchange(world, count=10, is_last=False)
     if world.rank == 0:
         _command("ip", "link", "set", switch, "down")
         world.send(1, b"into the void")

@@ -104,7 +104,7 @@ def idle(world: World) -> dict[str, float]:
 
     Rank 0 outside of the library, rank 1 blocked inside.
     """
-    exchange(world, count=20)
+    exchange(world, count=20, is_last=False)
     time.sleep(0.2)
     before_s, ticks, began = time.process_time(), world.port.counters()["helper_ticks"], time.monotonic()
     if world.rank == 0:
@@ -212,7 +212,7 @@ def test_wait_returns_when_woken_and_every_50_ms(tmp_path: Path) -> None:
 
 def forked(world: World) -> bool:
     """A forked child may neither use nor close the port; the parent's goes on."""
-    exchange(world, count=5)
+    exchange(world, count=5, is_last=False)
     child = os.fork()
     if child == 0:
         try:

@@ -175,8 +175,9 @@ def test_a_thread_inside_of_c_code_is_named_until_it_comes_out(start: Start, tmp
         ckpt.enable()
         reading, writing = os.pipe()
         def load():
-            os.read(reading, 1)
-            os.close(reading)
+            with os.fdopen(reading, "rb", buffering=0) as file:
+                file.read(1)
+            del file
         worker = threading.Thread(target=load, name="loader")
         worker.start()
         ckpt.checkpoint(wait=False)
