@@ -94,12 +94,9 @@ def usable(
 ) -> list[int]:
     """Those of the lines from which a restart may go on by itself, ascending: not those that replicas have not verified.
     Raises NoSuchJob if these are all there are, and the program is not to be started over."""
-    distrusted = {
-        epoch
-        for event in job.events.read().events
-        if event["event"] == "lines-distrusted"
-        for epoch in event["epochs"]
-    }
+    distrusted = (
+        _distrusted(job) if any(line.meta.get("verified") is not None for line in lines.values()) else ()
+    )
     good = [
         epoch
         for epoch, control in lines.items()
@@ -119,6 +116,12 @@ def usable(
     if good and replicas > 1:
         say_unverified(lines[good[-1]], reporter)
     return good
+
+
+def _distrusted(job: JobDirectory) -> set[int]:
+    """The lines that came from replicas which were found wrong later. Raises StorageFailed: nobody can say which."""
+    events = job.events.read().events
+    return {epoch for event in events if event["event"] == "lines-distrusted" for epoch in event["epochs"]}
 
 
 def say_unverified(control: ControlFile, reporter: Reporter) -> None:

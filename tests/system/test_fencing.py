@@ -104,6 +104,7 @@ def test_what_ranks_have_started_is_ended_when_the_agent_is_killed(
     job = start(write_app(tmp_path, HIDES), how, tmp_path, ranks=2)
     job.wait_for(lambda: writers(tmp_path), "the first line of the file")
     old = writers(tmp_path)
+    job.wait_event("agent-started")  # the ranks may be faster than the controller that writes it
     if lost == "agent and controller":
         job.process.kill()
         job.process.wait()

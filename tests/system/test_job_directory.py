@@ -329,7 +329,8 @@ def test_ls_prints_the_fields_that_are_documented_and_inspect_a_manifest_of_any_
     (control,) = held.directory.glob(f"control/epoch-{newest:08d}.json")
     control.write_bytes(b"damaged")
     printed = json.loads(run_ckpt("ls", "--json", held.directory).stdout)["lines"]
-    assert set().union(*printed) == documented and {line["good"] for line in printed} == {True, False}
+    assert set().union(*printed) == documented - {"verified"}  # only with replicas
+    assert {line["good"] for line in printed} == {True, False}
     older = [line["epoch"] for line in printed if line["good"]][-1]
     (manifest,) = held.directory.glob(f"images/rank-00000/epoch-{older:08d}*.json")
     os.truncate(manifest, (1 << 30) + 1)

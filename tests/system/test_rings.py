@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.transport.wires import ring
-from tests.system.support import Job, write_app
+from tests.system.support import Job, long_enough, write_app
 
 Start = Callable[..., Job]
 
@@ -85,11 +85,11 @@ def test_a_rank_without_a_free_descriptor_uses_the_socket_and_says_so(start: Sta
 
 
 GOES_ON = """
-    import hashlib, ckpt
+    import hashlib, sys, ckpt
 
     comm = ckpt.enable()
     digest, peer = b"", 1 - comm.rank
-    for number in range(12000):
+    for number in range(int(sys.argv[1])):
         comm.send((number, digest), peer)
         digest = hashlib.blake2b(digest + repr(comm.recv(source=peer)).encode(), digest_size=16).digest()
     print(digest.hex())
@@ -98,10 +98,15 @@ GOES_ON = """
 
 def test_a_kill_while_messages_are_in_rings_changes_no_byte(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, GOES_ON)
-    undisturbed = start(app, ranks=2, every=100, wire="socket", name="undisturbed")
-    assert undisturbed.finish() == 0, undisturbed.report()
-    job = start(app, ranks=2, every=0.1)
-    job.wait_event("committed")
-    job.kill_rank(1)
-    assert job.finish() == 0, job.report()
-    assert [job.output(rank) for rank in (0, 1)] == [undisturbed.output(rank) for rank in (0, 1)]
+
+    def killed(messages: int) -> None:
+        name = f"undisturbed-{messages}"
+        undisturbed = start(app, messages, ranks=2, every=100, wire="socket", name=name)
+        assert undisturbed.finish() == 0, undisturbed.report()
+        job = start(app, messages, ranks=2, every=0.1, name=f"job-{messages}")
+        job.wait_event("committed")
+        job.kill_rank(1)
+        assert job.finish() == 0, job.report()
+        assert [job.output(rank) for rank in (0, 1)] == [undisturbed.output(rank) for rank in (0, 1)]
+
+    long_enough(20_000, killed)

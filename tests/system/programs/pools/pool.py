@@ -54,7 +54,9 @@ with multiprocessing.Pool(2, begin, (17,), maxtasksperchild=9) as pool:
     ]
     for answer in answers:
         answer.wait()
-    print(sorted(got), sorted(repr(failure) for failure in failed), [answer.successful() for answer in answers])
+    print(
+        sorted(got), sorted(repr(failure) for failure in failed), [answer.successful() for answer in answers]
+    )
     print([value for value in pool.imap(length, ("x" * 40_000 * n for n in range(10)))])
     print(pool.apply(add, (5, 6)))
     late = pool.map_async(work, range(40, 52))
