@@ -15,6 +15,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,16 +169,40 @@ BUILT_IN = {"dbm.gnu": "_gdbm", "dbm.ndbm": "_dbm"}  # modules that Python is bu
 
 BERKELEY = (0x061561).to_bytes(4, sys.byteorder)  # the magic number of its hash tables
 
+HDF5 = b"\x89HDF\r\n\x1a\n"
+
 SLOW = {"matplotlib": 5}  # how many times longer a step takes
 
 
 def comparable(out: Path) -> Tree:
     """The files in the directory, without their times. Of a file of Berkeley DB, its entries: the library writes a random
-    identity into it, and what happened to be in memory."""
+    identity into it, and what happened to be in memory. Of a file of HDF5, what is in it: an image flushes the files that
+    are open, and then the library lays out what comes later in other places."""
     found = without_times(tree_of(str(out)))
     for path, (kind, mode, content, *names) in found.items():
         if isinstance(content, bytes) and content[12:16] == BERKELEY:
             found[path] = (kind, mode, entries(out / path), *names)
+        elif isinstance(content, bytes) and content.startswith(HDF5) and importlib.util.find_spec("h5py"):
+            found[path] = (kind, mode, members(out / path), *names)
+    return found
+
+
+def members(path: Path) -> list[tuple[object, ...]]:
+    """Of each member of a file of HDF5: name, type, shape, content, attributes."""
+    import h5py
+
+    found: list[tuple[object, ...]] = []
+
+    def note(name: str, member: Any) -> None:
+        attributes = {key: repr(value) for key, value in member.attrs.items()}
+        if isinstance(member, h5py.Dataset):
+            found.append((name, str(member.dtype), member.shape, member[()].tobytes(), attributes))
+        else:
+            found.append((name, attributes))
+
+    with h5py.File(path, "r") as file:
+        note("/", file)
+        file.visititems(note)
     return found
 
 
