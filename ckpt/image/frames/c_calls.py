@@ -44,6 +44,7 @@ from ckpt.image.frames.call_operands import (
     collector_for,
     fold_for,
     holds_bound_argument,
+    made_by_iter,
     makes_tuple,
     positional_arguments,
     recursion_levels,
@@ -330,6 +331,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     elif name in _TAKING and not runs_method(stack[-1], ("__contains__",), inner):
         # What has been produced is in the list already; or was not equal to what is looked for.
         source = repeated_source(stack[-1], inner)
+        if source is NULL and name == "LIST_EXTEND":
+            source = made_by_iter(outer, inner, stack[-1])
         pending = pending_of(stack[-1], inner)
         # An `__iter__` in Python would be called again.
         is_lost = source is NULL or (inner.gen is None and source is stack[-1] and pending is NULL)

@@ -75,6 +75,7 @@ extern PyObject *pending_step(PyObject *iterator);
 
 /* frames_read.c: of memory that may not be there. 0: it is not. */
 extern int read_memory(const void *address, void *buffer, size_t size);
+extern int is_alive(PyObject *object);
 
 /* Has the self-test found everything private where it is expected? Nothing private is touched before. */
 extern int frames_fit;

@@ -40,7 +40,7 @@ static int is_common_type(PyTypeObject *t)
 }
 
 /* Whether a pointer found in a slot leads to a living object: freed blocks have a zero count or an allocator's link there. */
-static int is_alive(PyObject *object)
+int is_alive(PyObject *object)
 {
     PyObject head;
     PyTypeObject type, meta;
