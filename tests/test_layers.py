@@ -1,8 +1,7 @@
 """The rules of the architecture, checked in the source with `ast`.
 
-Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has
-the rooms
-            and their order); a room has at most about 15 files.
+Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has the
+            rooms and their order); a room has at most about 15 files.
 Purity      a pure module is a state machine: no clock, socket, thread, random number, file, process or
             environment; and of this project it imports only pure modules. Imports under `if TYPE_CHECKING:`
             do not run and may name anything the direction allows.

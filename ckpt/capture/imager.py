@@ -1,4 +1,4 @@
-"""★ The images of one rank: whether an image could be taken now, when an image is wanted, and how the attempt ends.
+"""The images of one rank: whether an image could be taken now, when an image is wanted, and how the attempt ends. (driver)
 
 ::
 

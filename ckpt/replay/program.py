@@ -1,4 +1,5 @@
-"""★ Explicit checkpoints: a rank saves the objects that its program has registered, between two steps of ``ckpt.loop``.
+"""Explicit checkpoints: a rank saves the objects that its program has registered, between two steps of ``ckpt.loop``.
+(driver)
 
 This serves programs whose authors prefer it, and interpreters whose frames (of the stack) cannot be captured. The image
 holds the registered objects, the place in the loops, the port and the mailbox, and the state of the libraries'

@@ -181,7 +181,7 @@ class Noted(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """The last line of such a file. ``records``: the number of lines before it."""
+    """The last line of a file of :class:`Noted` records. ``records``: the number of lines before it."""
 
     records: int
 

@@ -39,7 +39,7 @@ _WRITE_BYTES = 1 << 16
 
 
 class Told:
-    """What this process has said not to be covered: the newest of it, with the epochs of the lines before."""
+    """The newest changes that this process has reported as not covered, each with the epoch of the line before it."""
 
     def __init__(self) -> None:
         self._newest: deque[tuple[int, Uncovered]] = deque(maxlen=_MOST_TOLD)

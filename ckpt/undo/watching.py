@@ -8,7 +8,7 @@ names: absolute, through no symbolic link. What child processes do is not seen h
     cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
     stop()         nothing is told any more
 
-Left alone: what lies in the job directory and in other directories of ours, in /proc, /sys and /dev, in directories
+Left alone: what lies in the job directory and in other directories of ckpt, in /proc, /sys and /dev, in directories
 ``__pycache__``, and what is no regular file, directory or symbolic link.
 
 Most operations need no record, or the name of a new file only: those are settled by fast_path.c, for paths in directories

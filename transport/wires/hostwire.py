@@ -1,7 +1,7 @@
-"""A wire that is reached by two ways: near, from processes of its own host, and far, over tcp, from all others. (driver)
+"""A wire with two addresses: a near one for processes of its own host, and a far one (tcp) for all others. (driver)
 
 The address names the host, the far address and the near one. A host is here what shares Unix sockets and memory: one boot of
-one kernel, and one network namespace. Everything else is the wire's below, whose methods this wire hands out unchanged.
+one kernel, and one network namespace. All other methods are those of the inner wire, which this wire offers unchanged.
 
 A `LinkCare` looks after the far links. It does its work where this wire is asked for its deadline: before each sleep.
 """

@@ -12,7 +12,8 @@ it is known what that is. The answer is a :class:`Resumption` with one of these 
        `next`, `any`, `all`; operators, properties, `__getattr__`, `lru_cache`, `__new__`.
     I  a call of a type runs `__init__`: outer goes on behind its instruction, with the new object pushed.
 
-Everything else is refused, because C code keeps state that nobody can read: `sum`, `sorted`, `join`, a running import …
+Everything else is refused, because C code keeps state that nobody can read: `str.join`, a running import … For some
+functions in C (`sum`, `sorted`, `dict` and others) a loop is put in their place whose state can be read (`frames_folds.c`).
 
 Rules
 - inner is identified by its function object (or generator), and the path to it by the very names that C code looks up
