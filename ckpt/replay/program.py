@@ -361,7 +361,7 @@ class Replay:
 
 
 def _stack() -> list[dict[str, Any]]:
-    """The program's frames of the stack, outermost first, in the form of :meth:`ckpt.image.Stack.describe`."""
+    """The program's frames of the stack, outermost first, in the form of :meth:`ckpt.image.frames.stack.Stack.describe`."""
     rows: list[dict[str, Any]] = []
     frame = sys._getframe(1)
     while frame is not None:
