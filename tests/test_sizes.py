@@ -2,6 +2,8 @@
 
 The header of a longer module gives the reason, in a sentence that begins with "This module is long because" ("This file" in
 C). A module that grows beyond the limit is divided by topic; only if that is not possible it gets such a sentence.
+
+Of tests, tools, benchmarks and examples only the functions are measured.
 """
 
 from __future__ import annotations
@@ -29,6 +31,19 @@ def sources() -> list[Path]:
         for suffix in REASONS
         for path in (rooms.ROOT / folder).rglob(f"*{suffix}")
     )
+
+
+def other_sources() -> list[Path]:
+    folders = ("tests", "tools", "benchmarks", "examples")
+    return sorted(path for folder in folders for path in (rooms.ROOT / folder).rglob("*.py"))
+
+
+def parsed(path: Path) -> ast.Module:
+    """The module; empty for a program that needs a later version of Python."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError:
+        return ast.Module([], [])
 
 
 def header(path: Path, text: str) -> str:
@@ -79,4 +94,9 @@ def test_long_modules_give_a_reason_and_functions_are_short() -> None:
             found.append(f"{path}: {len(text.splitlines())} lines")
         if path.suffix == ".py":
             found += [f"{path}: {each}" for each in long_functions(ast.parse(text))]
+    assert not found, "\n".join(found)
+
+
+def test_functions_of_tests_and_tools_are_short() -> None:
+    found = [f"{path}: {each}" for path in other_sources() for each in long_functions(parsed(path))]
     assert not found, "\n".join(found)
