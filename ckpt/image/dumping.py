@@ -3,7 +3,7 @@
 Life of an image
     ``prepare`` in the parent (fast: record timers and offsets, look at new modules) → fork → ``dump`` in the child, on a
     large C stack. Without fork, ``dump`` runs in the parent, and the program stands still meanwhile.
-    ``load`` (:mod:`ckpt.image.loading`) in a fresh process: early state, empty modules, the pairs, deferred calls, ambient
+    ``load`` (:mod:`ckpt.image.loading`) in a fresh process: early state, empty modules, the pairs, deferred calls, late
     state.
 
 Not here: what an image consists of, and in which order (:mod:`ckpt.image.pairs`).

@@ -3,7 +3,7 @@
 :mod:`ckpt.image.pairs` describes the pairs of the stream. The order of a load:
 
 1. early state, empty modules, imports of by-reference modules, the pairs;
-2. deferred calls, which may open files; ambient state;
+2. deferred calls, which may open files; late state;
 3. files are cut, written and locked, and unused descriptor numbers freed; standard streams, changes in installed packages,
    unwritten output, recursion limit, limits.
 

@@ -3,7 +3,7 @@
 ::
 
     note_early()          in the child: plain values that must be set before anything is loaded ("early state")
-    note_late()           in the child: values that may be objects of the program ("late" or ambient state)
+    note_late()           in the child: values that may be objects of the program ("late state")
     leave_out()           in the child: removes values of libraries that no image can hold
     apply_early/late()    in the new process: set the values
 
