@@ -159,7 +159,8 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
 
 @dataclass(slots=True)
 class _Packages:
-    """``changes``: package → its changes. ``calls``: deferred calls, to be made before the changes are restored."""
+    """The last part of an image: what restores the changes in installed packages. ``changes``: package → its changes.
+    ``calls``: deferred calls, to be made before the changes are restored."""
 
     changes: dict[str, list[Any]] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)

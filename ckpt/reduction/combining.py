@@ -53,7 +53,7 @@ class Local(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """A contribution that came too late, for the next reduction of its name."""
+    """A contribution that came too late; it is added to the next reduction of the same name."""
 
     value: Any
     weight: float

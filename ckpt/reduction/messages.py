@@ -220,7 +220,7 @@ class Fetch(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The answer."""
+    """The answer to `Fetch`: the item."""
 
     path: Path
     number: int
@@ -228,7 +228,7 @@ class Data(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The other answer: the item is not here."""
+    """The other answer to `Fetch`: the item is not here."""
 
     path: Path
     number: int
@@ -247,7 +247,7 @@ class Vanished(NamedTuple):
 
 
 class Original(NamedTuple):
-    """A copy of `owner`'s original: to outlive it."""
+    """A copy of `owner`'s original, which the receiver keeps in case the owner dies."""
 
     owner: int
     contract: Contract

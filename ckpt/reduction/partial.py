@@ -4,7 +4,7 @@
     closed     who has called by then takes part, and nobody else: the quorum is reached, the deadline has passed, or
                everybody who lives has called
 
-`Attendance` is the master's book about that. Who contributed is part of the outcome, so it is the same at every rank.
+`Attendance` records that for the master. Who contributed is part of the outcome, so it is the same at every rank.
 Source: partial collectives and eager-SGD (arXiv 1908.04207): solo and majority are `quorum=1` and `quorum=0.5`.
 
 Not here: clocks (the driver says when a deadline has passed), what is done with a late contribution (service.py).

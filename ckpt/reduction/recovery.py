@@ -67,8 +67,8 @@ def amended(report: Report, source: int, message: Message) -> Report:
 
 
 class Cover(NamedTuple):
-    """`items`: disjoint paths of intermediate results, with who holds each. `originals`: the same for single ranks.
-    `lost`: ranks in none of them."""
+    """The items from which a reduction goes on after a death. `items`: disjoint paths of intermediate results, with who
+    holds each. `originals`: the same for single ranks. `lost`: ranks in none of them."""
 
     items: dict[Path, tuple[int, ...]]
     originals: dict[int, tuple[int, ...]]

@@ -40,7 +40,8 @@ def this_host() -> str:
 
 
 class HostWire:
-    """`inner`: the wire, whose address is the near one; `far`: the tcp address at which it is reached too."""
+    """A wire with a near and a far address. `inner`: the wire, whose address is the near one; `far`: the tcp address at
+    which it is reached too."""
 
     def __init__(self, inner: Wire, far: str, care: LinkCare | None = None) -> None:
         self._inner = inner

@@ -72,8 +72,8 @@ class State(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """`source` gives `target` something. kind "update", "panel" (of step k), "kept" (a copy of panel k), "right" (right-hand
-    sides at step k) or "solution"."""
+    """One transfer of data between two ranks before all go on. `source` gives `target` something. kind "update", "panel" (of
+    step k), "kept" (a copy of panel k), "right" (right-hand sides at step k) or "solution"."""
 
     kind: str
     source: int
@@ -120,7 +120,8 @@ class Course:
 
 
 class Decision(NamedTuple):
-    """`what`: "go on", "start" (fill the matrix first), "finish" (only the solution is to be given) or "solved"."""
+    """What all ranks do after a meeting. `what`: "go on", "start" (fill the matrix first), "finish" (only the solution is to
+    be given) or "solved"."""
 
     what: str
     course: Course

@@ -19,8 +19,9 @@ __all__ = ["NumberType", "is_tensor", "number_type_of", "operand", "places"]
 
 
 class NumberType(NamedTuple):
-    """`xp`: the module whose functions take the arrays. `wide`: the type of the checksums, whose rounding is `checks`.
-    `smallest`: the smallest number that has all digits; `factor`: of the variance, 2 for complex numbers."""
+    """A type of numbers, with its roundings. `xp`: the module whose functions take the arrays. `wide`: the type of the
+    checksums, whose rounding is `checks`. `smallest`: the smallest number that has all digits; `factor`: of the variance,
+    2 for complex numbers."""
 
     xp: Any
     wide: Any

@@ -42,8 +42,8 @@ _CHUNK = 1 << 16
 
 
 class Finding(NamedTuple):
-    """`what`: "corrected" (one wrong number, at `place`, put right) or "computed again" (`numbers` of them). `found`: the
-    wrong number at `place`, `right`: what it ought to be."""
+    """What the check of a product has found and put right. `what`: "corrected" (one wrong number, at `place`, put right) or
+    "computed again" (`numbers` of them). `found`: the wrong number at `place`, `right`: what it ought to be."""
 
     what: str
     numbers: int
@@ -111,7 +111,7 @@ def _fits(a: Any, b: Any) -> None:
 
 
 class _Sums(NamedTuple):
-    """Of a matrix: the sums of its rows and columns, and of the squares there."""
+    """The sums of a matrix's rows and columns, of its numbers and of their squares."""
 
     rows: Any
     columns: Any

@@ -259,8 +259,8 @@ def _methods() -> dict[type, tuple[str, ...]]:
 
 
 class Answer(NamedTuple):
-    """``code``: of the function that is called. ``inside``: code of a function that must have been entered from there; None:
-    the call is answered wherever the thread is in it."""
+    """A call that can be answered instead of made again. ``code``: of the function that is called. ``inside``: code of a
+    function that must have been entered from there; None: the call is answered wherever the thread is in it."""
 
     code: types.CodeType
     value: Any

@@ -1,4 +1,4 @@
-/* Frames and generators of the running interpreter as data.
+/* Reads frames and generators of the running interpreter as data.
  *
  * walk() lists the frames from the innermost one to a base frame, with their locals and, where the interpreter keeps a
  * valid stack pointer, their evaluation stack.  A frame that is inside of a C function has no valid stack pointer: its depth is

@@ -28,8 +28,9 @@ _ATTRIBUTE = struct.Struct("=HH")  # nlattr
 
 
 class UnixSocket(NamedTuple):
-    """``peer``: inode of the socket at the other end; 0: it has been closed; None: there never was one. ``shut``: bit 0: it
-    reads no more; bit 1: it writes no more. ``backlog``: of a socket that listens."""
+    """A Unix socket as the kernel describes it. ``peer``: inode of the socket at the other end; 0: it has been closed; None:
+    there never was one. ``shut``: bit 0: it reads no more; bit 1: it writes no more. ``backlog``: of a socket that
+    listens."""
 
     peer: int | None
     shut: int

@@ -19,7 +19,8 @@ NOTHING: tuple[Any, ...] = (None, 0)
 
 
 class Tasks:
-    """``open``: (job, number of the task) → the task, pickled. ``again``: tasks that are to be sent before the next one."""
+    """The open tasks of one pool. ``open``: (job, number of the task) → the task, pickled. ``again``: tasks that are to be
+    sent before the next one."""
 
     def __init__(self, reader: Any, writer: Any) -> None:
         self.reader = reader

@@ -81,11 +81,10 @@ class FilePlan:
 
 @dataclass(slots=True)
 class Plan:
-    """``names``: what each path was bound to, directories before what is in them. ``directories``: path → the paths at which
-    the directory may be now, the likeliest first; none: it has been removed. ``uncovered``: changes that cannot be undone.
-    ``doubled``: files that are put back, but for bytes that will be there twice. ``doubtful``: names below directories of
-    other ranks, which may be wrong; they are in ``uncovered``, too.
-    """
+    """What a restart puts back for one interval. ``names``: what each path was bound to, directories before what is in them.
+    ``directories``: path → the paths at which the directory may be now, the likeliest first; none: it has been removed.
+    ``uncovered``: changes that cannot be undone. ``doubled``: files that are put back, but for bytes that will be there
+    twice. ``doubtful``: names below directories of other ranks, which may be wrong; they are in ``uncovered``, too."""
 
     names: dict[str, Binding] = field(default_factory=dict)
     directories: dict[str, list[str]] = field(default_factory=dict)

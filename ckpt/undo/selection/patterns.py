@@ -75,7 +75,7 @@ class Choices:
 
 
 class Patterns:
-    """``texts``: absolute patterns."""
+    """Patterns that a path is compared with. ``texts``: absolute patterns."""
 
     def __init__(self, texts: Collection[str]) -> None:
         self.texts = list(texts)
