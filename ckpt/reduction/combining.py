@@ -1,4 +1,4 @@
-"""Which thread of a rank combines two values and reads results. (driver)
+"""Combines two values and reads results: decides which thread of a rank does it. (driver)
 
     the handler    arrays up to HANDLER_BYTES with operations of MPI; up to WAITING_BYTES while the program waits
     the worker     longer ones, where they lie in the host's memory. It is a thread that is no part of images: what it works

@@ -1,4 +1,4 @@
-"""What ranks tell each other about one reduction. (pure)
+"""The messages that ranks send each other about one reduction. (pure)
 
 A *path* is the set of ranks whose originals are in an item, as a bit mask: bit k stands for rank k. An item is named by its
 path: a rank may hold several items, and an item may lie at several ranks. A *term* is (master, how often it has asked all

@@ -1,4 +1,4 @@
-"""Who takes part: reductions that do not wait for everybody; and what is said of who is late, slow or gone. (pure)
+"""Decides who takes part in a reduction that does not wait for everybody, and reports who is late, slow or gone. (pure)
 
     open       everybody who lives may still call
     closed     who has called by then takes part, and nobody else: the quorum is reached, the deadline has passed, or

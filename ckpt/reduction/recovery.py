@@ -1,4 +1,4 @@
-"""What can be made of what the living hold. (pure)
+"""Decides after a death who is master and root, where copies lie, and from which items a reduction goes on. (pure)
 
     next_master      the lowest rank that lives
     next_root        the next one above the dead root, around the ring

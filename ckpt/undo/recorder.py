@@ -1,4 +1,4 @@
-"""Which before-images an operation on files needs: the state machine of one rank's undo log.
+"""Decides which before-images an operation on files needs: the state machine of one rank's undo log.
 
 An event is an operation that is about to begin, with what its paths are bound to at this moment; the answer is what must be
 kept before the operation may go on. The recorder knows, for the interval since the last checkpoint:

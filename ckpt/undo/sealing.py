@@ -1,4 +1,4 @@
-"""When a checkpoint is taken: what the interval that ends with it has kept becomes durable, and what its files are is noted.
+"""Ends an interval when a checkpoint is taken: what it has kept becomes durable, and the state of its files is noted.
 
     JOB/undo/epoch-…-…/rank-…/noted     lines as those of a log: of each path that the rank has changed in the interval, what
                                         it is bound to now; a last line says that it is whole

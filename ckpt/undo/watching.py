@@ -1,4 +1,4 @@
-"""What a process is about to do with files, told to its undo log.
+"""Tells the undo log of a process what the process is about to do with files.
 
 Python's audit events (PEP 578) say what is about to happen, before it happens; of what compiled libraries are about to do,
 ``_watch`` tells in the same words (interpose.c). Each event becomes an :class:`~ckpt.undo.recorder.Operation` on canonical

@@ -1,4 +1,4 @@
-"""Where ranks run: remembers where they were, so that a restart leaves them there. (driver)
+"""Remembers where ranks ran, so that a restart leaves them there. (driver)
 
 Not here: the rule itself (`ckpt.controller.supervision.plan`).
 """

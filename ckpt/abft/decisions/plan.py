@@ -1,4 +1,4 @@
-"""What all survivors do after a death: decided from what each of them says about itself, so all decide the same.
+"""Decides what all survivors do after a death, from what each of them says of itself: so all decide the same.
 
 A *course* is what all ranks of a solve know alike: roles, replacements, shares of background work. A rank that meets
 a failure ends all communication; all living ranks of the grid meet, idle ones too, and every one learns the `State`

@@ -1,4 +1,4 @@
-"""How a frame is resumed that waits for C code, which has entered another Python frame.
+"""Decides how a frame is resumed that waits for C code, which has entered another Python frame.
 
 The interpreter sees the frame `outer`, which executes one instruction, then C code that nobody can look into, and the frame
 `inner`, which that C code has entered. What the C code still has to do with inner's result is lost with the process, unless

@@ -1,4 +1,4 @@
-"""How an object leads to a Python frame: which function C code enters when it calls or iterates it.
+"""Finds the function that C code enters when it calls or iterates an object.
 
 Given are an object that C code was working on, and the frame `inner` that this C code has entered. The functions here say
 whether the path from the object to inner is known, and what becomes of inner's result (:class:`CallPath`). The modes V, R

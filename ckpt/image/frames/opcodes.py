@@ -1,4 +1,4 @@
-"""What the bytecode says about a frame: its instructions, and the depth of its evaluation stack at each of them.
+"""Reads from the bytecode of a frame its instructions, and the depth of its evaluation stack at each of them.
 
 While a frame waits for a C function or stands at a check, the interpreter keeps no valid stack pointer for it. But the depth
 follows from the code alone: from the effect of every instruction (`opcode.stack_effect`) along all paths, and from the

@@ -1,4 +1,4 @@
-"""Which Unix sockets belong together, asked of the kernel (``sock_diag(7)``, over netlink).
+"""Asks the kernel which Unix sockets belong together (``sock_diag(7)``, over netlink).
 
 No system call on a socket tells its peer if neither has a name.
 """

@@ -1,4 +1,4 @@
-"""What stands between a pool of ``multiprocessing`` and its pipes: it keeps each task, pickled, until the result is there.
+"""A recorder between a pool of ``multiprocessing`` and its pipes: it keeps each task, pickled, until the result is there.
 
 ``multiprocessing.Pool`` forgets a task as soon as it is in the pipe. So a pool of a program under ckpt has one of these in
 place of the two functions by which its threads send tasks and receive results. A result of a task that is not open (it has

@@ -1,4 +1,4 @@
-"""What a restart has to put back, worked out from the undo logs of all ranks for one interval.
+"""Works out what a restart has to put back, from the undo logs of all ranks for one interval.
 
 The earliest record of a name, and of a file, counts, whichever rank wrote it. Moves of directories are followed in the order
 of time, so that each directory of the checkpoint is known by the paths at which it may be now.
