@@ -278,6 +278,18 @@ def test_every_room_is_there_and_no_larger_than_one_can_see() -> None:
     assert not {room: size for room, size in sizes.items() if size > MOST_FILES}
 
 
+def test_unit_tests_mirror_the_rooms() -> None:
+    """A folder of unit tests has the name of the room that it tests, or of the package above several rooms."""
+    unit = rooms.ROOT / "tests" / "unit"
+    names = {"transport": "ckpt.transport", "controller": "ckpt.controller"}
+    modules, wrong = rooms.project(), []
+    for folder in {path.parent for path in unit.rglob("test_*.py")} - {unit, unit / "examples"}:
+        top, *rest = folder.relative_to(unit).parts
+        if ".".join([names.get(top, top), *rest]) not in modules:
+            wrong.append(str(folder))
+    assert not wrong, "\n".join(wrong)
+
+
 def test_the_picture_of_the_rooms_is_current() -> None:
     assert rooms.picture() in rooms.PICTURE.read_text(encoding="utf-8"), "python tools/rooms.py --write"
 
