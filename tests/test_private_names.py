@@ -117,8 +117,8 @@ WHOSE = {
     ("ckpt.image.interface.registry", "_pytest"): "a package of pytest",
     ("ckpt.image.modules.package_baseline", "_distutils_hack"): "a package of setuptools",
     ("ckpt.mpi.base.errhandler", "_errhandler_kind"): "of what has an error handler: ckpt.mpi.comm",
-    ("ckpt.mpi.libraries", "_alive"): "of ckpt.mpi.comm, of which it must not know",
-    ("ckpt.mpi.libraries", "_side"): "of ckpt.mpi.comm, of which it must not know",
+    ("ckpt.mpi.mpi4py_private", "_alive"): "of ckpt.mpi.comm, of which it must not know",
+    ("ckpt.mpi.mpi4py_private", "_side"): "of ckpt.mpi.comm, of which it must not know",
     ("ckpt.image.stdlib.rebuild_c_objects", "_hand_out"): "an argument: the function is a text",
 }
 

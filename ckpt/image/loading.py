@@ -81,8 +81,8 @@ def load(
     ``__eq__`` of keys and members. When ``load`` returns, signals are blocked until the program goes on
     (:mod:`ckpt.image.process.signals`).
 
-    Raises :class:`RestoreError`: the image does not fit this process or its files; :class:`IncompatibleImage`: another
-    version of Python, ckpt or a package, or standard input has changed.
+    Raises :class:`RestoreError`: the image does not fit this process or its files;
+    :class:`~ckpt.errors.IncompatibleImage`: another version of Python, ckpt or a package, or standard input has changed.
     """
     note_baseline()
     limits.note_baseline()

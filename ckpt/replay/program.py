@@ -129,7 +129,8 @@ class Replay:
         self.tracker = Tracker(header["position"])
 
     def install(self, deliver: Callable[[int, list[Any]], None]) -> Callable[[int, list[Any]], None]:
-        """The function that the port is to call with messages, in place of ``deliver``. Called by :meth:`Runtime.bind`."""
+        """The function that the port is to call with messages, in place of ``deliver``. Called when the rank is
+        bound to its port."""
         runtime = self._runtime
 
         def delivered(src: int, batch: list[Any]) -> None:

@@ -22,7 +22,7 @@ class Placer:
         self._placed: dict[int, str] = {}
 
     def found(self, rank: int, host: str) -> None:
-        """This rank runs there."""
+        """The rank was found running on this host."""
         self._placed[rank] = host
 
     def place(self) -> list[plan.Placement]:

@@ -235,7 +235,7 @@ def _again(source: Any, inner: Suspended) -> CallPath | None:
 
 
 def _again_zip(zipped: Any, sources: tuple[Any, ...], inner: Suspended) -> CallPath | None:
-    """The same of a `zip`, which may have items of its first sources already."""
+    """How a `zip` is asked again for an item; it may have taken items of its first sources already."""
     try:
         taken = _frames.zip_taken(zipped) or ()
     except LookupError:

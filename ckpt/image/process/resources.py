@@ -115,8 +115,8 @@ def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen
 
 def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Set the early state. ``environment``: environment variables that have other values now; a variable that the program
-    has deleted stays deleted. Raises :class:`RestoreError`: the working directory or a file is gone, and
-    :class:`IncompatibleImage`: so is standard input.
+    has deleted stays deleted. Raises :class:`~ckpt.image.errors.RestoreError`: the working directory or a file is gone, and
+    :class:`~ckpt.errors.IncompatibleImage`: so is standard input.
     """
     numbers.reserve(saved["numbers"])
     restore_directories(saved["temporary"])
