@@ -42,7 +42,8 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
         case "hello":
             return Hello(rank, incarnation, packet["address"])
         case "captured":
-            return Captured(rank, incarnation, packet["epoch"])
+            pause_ns = packet.get("pause_ns")
+            return Captured(rank, incarnation, packet["epoch"], pause_ns if isinstance(pause_ns, int) else 0)
         case "voted":
             return _vote(rank, incarnation, packet)
         case "ready":
