@@ -33,6 +33,7 @@ _AT_ONCE_ROWS = 100_000
 
 class Pandas(Library):
     is_left_alone = True
+    transient_types = ("pandas._libs.hashtable",)
     transient_functions = (("pandas.io.parsers.readers:TextFileReader.read", "a table is being read"),)
 
     def reducers(self) -> dict[type, Reducer]:
@@ -45,6 +46,7 @@ class Pandas(Library):
         internals = sys.modules.get("pandas._libs.internals")
         managers = sys.modules.get("pandas.core.internals.managers")
         indexes = sys.modules.get("pandas.core.indexes.base")
+        engines = sys.modules.get("pandas._libs.index")
         return next(
             (
                 reduce
@@ -54,6 +56,7 @@ class Pandas(Library):
                     (internals, "Block", reduce_block),
                     (managers, "SingleBlockManager", reduce_single),
                     (indexes, "Index", reduce_index),
+                    (engines, "IndexEngine", reduce_engine),
                 )
                 if issubclass(cls, getattr(module, name, ()))
             ),
@@ -119,6 +122,19 @@ def reduce_index(pickler: Any, index: Any) -> Any:
     if references is None or any(part is not None for part in reduced[2:]):
         return reduced
     return *reduced[:2], references, None, None, fill_index
+
+
+def reduce_engine(pickler: Any, engine: Any) -> Any:
+    """What an index looks up its values with: made of them when it is needed."""
+    values = getattr(engine, "values", None)
+    cls = type(engine)
+    if (
+        cls.__module__ != "pandas._libs.index"
+        or type(values).__module__ != "numpy"
+        or "String" in cls.__name__
+    ):
+        return NotImplemented
+    return type(engine), (values,)
 
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:

@@ -36,7 +36,11 @@ def test_writing_to_one_of_several_tables_with_shared_memory_leaves_the_others_a
         assert before.equals(saved[name][0]), name
 
 
-def test_an_index_of_a_copy_and_the_places_of_its_blocks_are_kept() -> None:
+def test_what_an_index_looks_up_its_values_with_is_made_again() -> None:
+    assert [copy_of(pd.Index(values)._engine).get_loc(values[1]) for values in ([3, 1], ["a", "b"])] == [1, 1]
+
+
+def test_the_places_of_blocks_are_kept() -> None:
     from pandas._libs.internals import BlockPlacement
 
     places = copy_of([BlockPlacement(slice(2, 8, 3)), BlockPlacement([5, 1])])
