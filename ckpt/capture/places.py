@@ -31,7 +31,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture.check_budget import CheckBudget
-from ckpt.capture.threads import is_left_out
+from ckpt.capture.threads import is_left_out, is_library
 
 if TYPE_CHECKING:
     from ckpt import image
@@ -276,11 +276,6 @@ def library_caller() -> FrameType | None:
             found = frame.f_back or frame
         frame = frame.f_back
     return found
-
-
-def is_library(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__") or ""
-    return name == "ckpt" or name.startswith("ckpt.")
 
 
 def _refused(reason: str, where: str) -> image.Refused:

@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from ckpt.compat import accelerators, interpreter, stdlib
 
@@ -58,12 +58,13 @@ WAITS: dict[type, tuple[str, ...]] = {
 """Type in C → its methods that wait, and take what they have waited for with the interpreter's lock held. All versions."""
 
 _CAPTURED = "__captured_in_threads__"
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 FIRST_CODE: CodeType = threading.Thread._bootstrap.__code__  # type: ignore[attr-defined]
 """The code with which the stack of a thread of ``threading`` begins."""
 
 
-def captured_in_threads(function: Any) -> Any:
+def captured_in_threads(function: _F) -> _F:
     """A decorator of functions of ckpt: an image may be taken while a thread other than the main one runs `function`.
 
     Its variables are the program's, and what it waits for are locks of ``threading`` that images know."""

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ckpt.capture.context import RecordedFiles
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.imager import Imager
-from ckpt.capture.threads import HarmlessThreads
+from ckpt.capture.threads import HarmlessThreads, Outsiders
 from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
 from ckpt.rank import reports
 from ckpt.rank.commits import Commits
@@ -112,6 +112,7 @@ class Runtime:
         self.files: RecordedFiles = NoFiles()
         self.commits = Commits(self)
         self.outputs = HeldOutput(self.lock, control)
+        self.outsiders = Outsiders(self.report)
         self.send: Callable[..., int] = _no_port
 
     # ------------------------------------------------------------------ assembling
@@ -217,6 +218,8 @@ class Runtime:
                 "different ones"
             )
         self.outputs.write()
+        if (now_ns := time.monotonic_ns()) >= self.outsiders.due_ns:
+            self.outsiders.look(now_ns)
         if self.commits.in_call():
             return
         imager = self.imager

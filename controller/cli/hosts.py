@@ -452,11 +452,19 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
     )
 
 
+def not_empty(text: str) -> str:
+    """The value of an option that an unset variable of a shell script would leave empty. Raises ArgumentTypeError."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; leave the option out for ranks on this host")
+    return text
+
+
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Those that say which hosts, and how they are reached."""
     add = parser.add_argument
     add(
         "--hosts",
+        type=not_empty,
         metavar="HOST:N,…",
         help="run the ranks on these hosts, up to N on each (1 without a number); more hosts than needed are spares",
     )
@@ -468,6 +476,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--hostfile",
+        type=not_empty,
         metavar="FILE",
         help="the same from a file: a host in each line (HOST, HOST:N or HOST slots=N)",
     )

@@ -151,10 +151,10 @@ class Coordinator:
         match event:
             case CheckpointRequested():
                 return self._request(event, now_ns)
-            case Captured(rank=rank):
+            case Captured():
                 if self._concerns_round(event):
                     assert self.round is not None
-                    self.round.captured.add(rank)
+                    self.round.captures(event.rank, now_ns - event.pause_ns)
                 return []
             case Ready():
                 return self._ready(event, now_ns)
@@ -320,7 +320,8 @@ class Coordinator:
         self.committed = event.epoch
         self.gap.ends()
         if self.due_ns is not None:
-            self.due_ns = max(self.due_ns, now_ns + (now_ns - done.started_ns))
+            # The wait for a place where the ranks can be captured costs them nothing, and is not counted.
+            self.due_ns = max(self.due_ns, now_ns + (now_ns - done.costs_since_ns))
         fields = {
             "epoch": event.epoch,
             "ms": round((now_ns - done.started_ns) / 1e6, 3),

@@ -34,9 +34,12 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
+    """The image of `rank` is being written. `pause_ns`: how long the rank has stood still for it."""
+
     rank: int
     incarnation: int
     epoch: int
+    pause_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
         case "hello":
             return Hello(rank, incarnation, packet["address"])
         case "captured":
-            return Captured(rank, incarnation, packet["epoch"])
+            pause_ns = packet.get("pause_ns")
+            return Captured(rank, incarnation, packet["epoch"], pause_ns if isinstance(pause_ns, int) else 0)
         case "voted":
             return _vote(rank, incarnation, packet)
         case "ready":
@@ -110,6 +111,13 @@ def message(rank: int, packet: messages.Packet) -> str | None:
             return f"rank {rank}: {stream} cannot be written ({reason}); it is held back, and written when there is room"
         case "output-written":
             return f"rank {rank}: {packet.get('stream')} is written, {packet.get('bytes')} bytes late"
+        case "threads-wait":
+            return (
+                f"rank {rank}: thread {packet.get('thread')!r} has waited for {packet.get('seconds')} s at "
+                f"{packet.get('where')}, because thread {packet.get('inside')!r} waits inside of the library at "
+                f"{packet.get('inside_where')}, and only one thread at a time can be inside. What to do: in one "
+                "of them wait by `iprobe`, or by `irecv` and `test`, with a short time.sleep in between"
+            )
     return None
 
 

@@ -109,6 +109,10 @@ _REFUSALS: _Table = (
         "keep the functions short that the pool calls in this process, or shut it down before a checkpoint",
     ),
     (
+        r"thread .* inside of a call of ckpt",
+        "wait there by `iprobe`, or by `irecv` and `test`, with a short time.sleep in between",
+    ),
+    (
         r"\bthread\b",
         "let it come out of C code now and then, end it, or declare it: ckpt.enable(harmless_threads=[NAME])",
     ),

@@ -37,6 +37,7 @@ class Round:
     deadline_ns: int
     ready: set[int] | None = None
     captured: set[int] = field(default_factory=set)
+    first_image_ns: int | None = None  # when the first of these images began
     votes: dict[int, Voted] = field(default_factory=dict)
     refusals: dict[int, Refused] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
@@ -44,6 +45,17 @@ class Round:
     writing: bool = False
     verified: bool | None = None  # see `events.WriteControl`
     agreement: Agreement = field(default_factory=Agreement)
+
+    @property
+    def costs_since_ns(self) -> int:
+        """Since when the round has cost the program time: since the first image, as far as it is known."""
+        return self.started_ns if self.first_image_ns is None else max(self.started_ns, self.first_image_ns)
+
+    def captures(self, rank: int, since_ns: int) -> None:
+        """The rank has stood still for its image since then, and goes on."""
+        self.captured.add(rank)
+        if self.first_image_ns is None or since_ns < self.first_image_ns:
+            self.first_image_ns = since_ns
 
     def who_is_missing(self, ranks: Iterable[int]) -> str:
         """Those of `ranks` that hold the round up, each with the reason."""

@@ -40,6 +40,7 @@ UNTIMED = {
     "due_ns",
     "since_ns",
     "started_ns",
+    "first_image_ns",
     "deadline_ns",
     "relaunch_reason",
     "options",

@@ -280,3 +280,43 @@ def test_a_thread_of_start_new_thread_is_refused_by_name_until_it_ends(start: St
     assert job.finish() == 0, job.report()
     assert "thread 'background' was not started by threading" in job.events("refused")[0]["reason"]
     assert job.output(0) == "True 1\n"
+
+
+def test_threads_that_look_for_messages_while_the_main_thread_waits_are_part_of_an_image(
+    start: Start, tmp_path: Path
+) -> None:
+    """Such a thread is nearly always found where it waits for the library, in which the main thread is: no checkpoint."""
+    app = app_of(
+        tmp_path,
+        """
+        import threading, time
+        import ckpt
+        from tools import die_once
+        comm = ckpt.enable()
+        requests, probed, log = comm.Dup(), comm.Dup(), []
+        def test():
+            request = requests.irecv(source=0)
+            while not (answer := request.test())[0]:
+                time.sleep(0.001)
+            log.append(answer[1])
+        def probe():
+            while not probed.iprobe(source=0):
+                time.sleep(0.001)
+            log.append(probed.recv(source=0))
+        threads = [threading.Thread(target=each) for each in (test, probe)]
+        for thread in threads:
+            thread.start()
+        while ckpt.checkpoint() is None:
+            pass
+        die_once()
+        requests.send("tested", 0)
+        probed.send("probed", 0)
+        for thread in threads:
+            thread.join()
+        print(sorted(log))
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert len(job.events("restarted")) == 1, job.report()
+    assert job.output(0) == "['probed', 'tested']\n"

@@ -37,6 +37,7 @@ again (`running`), how the frames are read and made in C (`_frames`).
 from __future__ import annotations
 
 import gc
+import threading
 from _thread import get_ident
 from collections.abc import Collection
 from types import CellType, CodeType, FunctionType
@@ -291,6 +292,8 @@ def _capture(
 def _reason_against(frames: list[_frames.Frame] | None, traced: int, thread: int) -> str:
     """Why no stack can be captured, whatever its frames; "": it can."""
     if frames is None:
+        if (this := threading.current_thread()) is not threading.main_thread():
+            return f"thread {this.name!r} waits inside of a call of ckpt"
         return "the program is not running under run_base, or is being restarted"
     if traced == 2:
         return "a trace or profile function of the program is running"

@@ -1,4 +1,4 @@
-"""numba: the random numbers of compiled functions.
+"""numba: the random numbers of compiled functions; no image is taken while something is compiled.
 
 Compiled functions have two generators in each thread, whose states are in memory of C. numba gives a forked child new
 states, so the states are read in the program's own process, before the fork.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from collections.abc import Iterable
 from pickle import PicklingError
+from typing import Any
 
 from ckpt.image.interface.library import Library
 
@@ -20,9 +22,16 @@ _STATE_BYTES = 2516
 
 
 class Numba(Library):
+    moment_limit_s = 60.0
+
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._states: list[bytes] | None = []
+
+    def reason_now(self, values: Iterable[Any]) -> str | None:
+        """What is being compiled is in memory of LLVM. numba holds this lock meanwhile."""
+        lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+        return "numba is compiling a function" if lock is not None and lock.is_locked() else None
 
     def before_image(self) -> None:
         self._states = _states()

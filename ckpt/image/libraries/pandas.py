@@ -8,6 +8,11 @@ Rules
 - While rows are being read the count is not current, so no image is taken at that moment.
 
 Readers with a parser written in Python (``engine="python"``) are ordinary objects.
+
+Copy on write: tables, series and indexes may share memory until one of them is written to. Which ones do is in the objects
+``BlockValuesRefs`` of their blocks, which pandas' own pickling leaves out, since plain pickle copies the memory. An image
+keeps shared memory shared, so it keeps these objects, too: otherwise, after a restart, writing to one table would change
+the others.
 """
 
 from __future__ import annotations
@@ -28,10 +33,35 @@ _AT_ONCE_ROWS = 100_000
 
 class Pandas(Library):
     is_left_alone = True
+    transient_types = ("pandas._libs.hashtable",)
     transient_functions = (("pandas.io.parsers.readers:TextFileReader.read", "a table is being read"),)
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name("pandas.io.parsers.readers", {"TextFileReader": reduce_reader})
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        """For parts of tables, in process images only: plain pickle copies their memory."""
+        if cls.__module__.partition(".")[0] != "pandas":
+            return None
+        internals = sys.modules.get("pandas._libs.internals")
+        managers = sys.modules.get("pandas.core.internals.managers")
+        indexes = sys.modules.get("pandas.core.indexes.base")
+        engines = sys.modules.get("pandas._libs.index")
+        return next(
+            (
+                reduce
+                for module, name, reduce in (
+                    (internals, "BlockPlacement", reduce_placement),
+                    (internals, "BlockValuesRefs", reduce_references),
+                    (internals, "Block", reduce_block),
+                    (managers, "SingleBlockManager", reduce_single),
+                    (indexes, "Index", reduce_index),
+                    (engines, "IndexEngine", reduce_engine),
+                )
+                if issubclass(cls, getattr(module, name, ()))
+            ),
+            None,
+        )
 
     def when_imported(self) -> None:
         """Images may be taken while `Series.map` and `apply` call a function of the program for each value."""
@@ -61,6 +91,50 @@ def _flat(options: dict[str, Any], prefix: str) -> dict[str, Any]:
         else:
             found[prefix + key] = value
     return found
+
+
+def reduce_placement(pickler: Any, placement: Any) -> Any:
+    return type(placement), (placement.indexer,)
+
+
+def reduce_references(pickler: Any, references: Any) -> Any:
+    """Which blocks and indexes share their memory: weak references to them."""
+    state = references.referenced_blocks, getattr(references, "clear_counter", None)
+    return type(references), (), state, None, None, fill_references
+
+
+def reduce_block(pickler: Any, block: Any) -> Any:
+    make, args = block.__reduce__()[:2]
+    return make, args, getattr(block, "refs", None), None, None, fill_block
+
+
+def reduce_single(pickler: Any, manager: Any) -> Any:
+    """The manager of a series: its own way makes a new block."""
+    if len(manager.blocks) != 1 or len(manager.axes) != 1:
+        return NotImplemented
+    return type(manager), (manager.blocks[0], manager.axes[0])
+
+
+def reduce_index(pickler: Any, index: Any) -> Any:
+    """A range makes its array, and this object, when they are needed, so both are new in a new process."""
+    reduced = index.__reduce_ex__(5)
+    references = vars(index).get("_references")
+    if references is None or any(part is not None for part in reduced[2:]):
+        return reduced
+    return *reduced[:2], references, None, None, fill_index
+
+
+def reduce_engine(pickler: Any, engine: Any) -> Any:
+    """What an index looks up its values with: made of them when it is needed."""
+    values = getattr(engine, "values", None)
+    cls = type(engine)
+    if (
+        cls.__module__ != "pandas._libs.index"
+        or type(values).__module__ != "numpy"
+        or "String" in cls.__name__
+    ):
+        return NotImplemented
+    return type(engine), (values,)
 
 
 def reduce_reader(pickler: Any, reader: Any) -> Any:
@@ -105,6 +179,22 @@ def fill_reader(reader: Any, saved: tuple[dict[str, Any], bool]) -> None:
                 f"the table in {getattr(file, 'name', '?')!r} has fewer rows than had been read of it: it has changed"
             )
         left -= found
+
+
+def fill_references(references: Any, saved: tuple[list[Any], int | None]) -> None:
+    blocks, counter = saved
+    references.referenced_blocks = blocks
+    if counter is not None:
+        references.clear_counter = counter
+
+
+def fill_block(block: Any, references: Any) -> None:
+    if references is not None:
+        block.refs = references
+
+
+def fill_index(index: Any, references: Any) -> None:
+    index._references = references
 
 
 class _Closed:

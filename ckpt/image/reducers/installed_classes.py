@@ -120,13 +120,22 @@ def _reduce_running(pickler: Saver, obj: Any, default_reducer: Reducer) -> Any:
 
 
 def _reduce_if_complete(pickler: Saver, obj: Any) -> Any:
-    """The result of the object's ``__reduce_ex__``. None: it has failed for want of an attribute, so the object is still
-    being made; or the result is of no use, since the author has never loaded one.
+    """The result of the object's ``__reduce_ex__``. None: it has failed for want of an attribute or key, so the object is
+    still being made, or by a mistake of its author, as that of sympy's rings of polynomials; or the result is of no use,
+    since the author has never loaded one. Other exceptions are the author's word that the object cannot be saved.
     """
     try:
         reduced = reduce_by_name(pickler, obj)
-    except (AttributeError, RecursionError):  # a __getattr__ that reads a missing attribute calls itself
+    except (
+        AttributeError,
+        LookupError,
+        RecursionError,
+    ):  # a __getattr__ that reads a missing attribute calls itself
         return None
+    except RuntimeError as failure:
+        if "changed size during iteration" in str(failure):
+            return None
+        raise
     return None if _cannot_be_loaded(type(obj), reduced) else reduced
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.base.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
@@ -368,12 +369,14 @@ class BufferMessages(ObjectMessages):
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         return ObjectMessages.probe(self, source, tag, status)
 
+    @captured_in_threads
     def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         return ObjectMessages.iprobe(self, source, tag, status)
 
     def Mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
         return ObjectMessages.mprobe(self, source, tag, status)
 
+    @captured_in_threads
     def Improbe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Message | None:

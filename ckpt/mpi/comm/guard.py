@@ -14,6 +14,7 @@ import functools
 from types import FunctionType
 from typing import Any
 
+from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base.errors import MpiException
 from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.engine import worlds
@@ -46,6 +47,7 @@ def guard(method: Any) -> Any:
     """Wrap a method of a communicator: its MpiException goes through `handled`."""
 
     @functools.wraps(method)
+    @captured_in_threads
     def guarded(self: Any, *args: Any, **options: Any) -> Any:
         try:
             return method(self, *args, **options)

@@ -15,6 +15,7 @@ import pickle
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.base.errors import MpiException, PeerFailed
@@ -263,6 +264,7 @@ class ObjectMessages(CommBase):
                 status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
         return True
 
+    @captured_in_threads
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         """Whether a message that a receive would match is in the mailbox."""
         engine = self._engine
@@ -289,6 +291,7 @@ class ObjectMessages(CommBase):
             channel = engine.find_wait(self._context, source, tag)
             return Message._take(engine, channel, status)
 
+    @captured_in_threads
     def improbe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Message | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base.constants import UNDEFINED
 from ckpt.mpi.base.errors import ERR_REQUEST, ERR_UNSUPPORTED_OPERATION, MpiException
 from ckpt.mpi.base.handle import Handle, expect
@@ -130,6 +131,7 @@ class Request(Handle):
                 raise handled_request(engine, operation, error)  # noqa: B904
         return self._complete(status)
 
+    @captured_in_threads
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
         """(whether the operation is done, received object or None). Raises the operation's error."""
         engine = self._engine
@@ -148,6 +150,7 @@ class Request(Handle):
         Request.wait(self, status)
         return True
 
+    @captured_in_threads
     def Test(self, status: Status | None = None) -> bool:
         return Request.test(self, status)[0]
 

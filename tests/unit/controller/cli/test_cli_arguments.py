@@ -119,6 +119,14 @@ def test_usage_errors_are_2(words: str, capsys: pytest.CaptureFixture[str]) -> N
     assert leaving.value.code == 2
 
 
+@pytest.mark.parametrize("option", ["--hosts", "--hostfile"])
+def test_no_hosts_are_not_this_host(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`ckpt run --hosts "$HOSTS"` with HOSTS unset ran all ranks on this host."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", option, "", "app.py"])
+    assert f"argument {option}: it is empty" in capsys.readouterr().err
+
+
 def test_a_script_that_does_not_exist_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--job", str(tmp_path / "job"), str(tmp_path / "missing.py")]) == 2
     assert "missing.py" in capsys.readouterr().err

@@ -303,6 +303,16 @@ def test_after_a_round_longer_than_the_interval_the_program_is_left_alone_for_as
     assert packets(coordinator.handle(Tick(), now_ns=11 * SECOND)) == ["checkpoint"]
 
 
+def test_a_long_wait_for_a_place_is_not_followed_by_as_long_a_time_without_checkpoints() -> None:
+    """A script that imported for four seconds at its begin had no second checkpoint before its tenth."""
+    coordinator = ready(1, every_ns=SECOND)
+    coordinator.handle(Tick(), now_ns=SECOND)
+    coordinator.handle(Captured(0, 0, 1, pause_ns=SECOND), now_ns=60 * SECOND)
+    coordinator.handle(vote(0), now_ns=62 * SECOND)
+    coordinator.handle(ControlWritten(1), now_ns=62 * SECOND)
+    assert coordinator.deadline_ns() == 65 * SECOND
+
+
 def test_requests_do_not_wait_for_the_schedule() -> None:
     coordinator = ready(1, every_ns=SECOND)
     coordinator.handle(Tick(), now_ns=SECOND)

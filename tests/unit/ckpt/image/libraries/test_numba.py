@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.image.interface.registry import libraries
 from tests.unit.ckpt.image.support import resumed_output
 
 NUMBA = """
@@ -31,3 +32,13 @@ NUMBA = """
 def test_the_random_numbers_of_functions_compiled_by_numba_go_on(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     assert len(resumed_output(tmp_path, NUMBA).split()) == 4  # and they are those of the undisturbed program
+
+
+def test_an_image_waits_while_something_is_compiled() -> None:
+    """`numba.vectorize` compiles at once, in Python: an image met what LLVM had in its memory, and failed."""
+    compiling = pytest.importorskip("numba.core.compiler_lock").global_compiler_lock
+    library = libraries.find("numba")
+    assert library is not None and library.reason_now(()) is None and library.moment_limit_s == 60.0
+    with compiling:
+        assert library.reason_now(()) == "numba is compiling a function"
+    assert library.reason_now(()) is None
