@@ -479,7 +479,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--interface",
         metavar="NAME|NETWORK",
-        help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16)",
+        help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16, fd00:1::/64)",
     )
     add(
         "--ports",
