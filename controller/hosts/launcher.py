@@ -135,11 +135,18 @@ class HostsLauncher:
         self._await_hosts(job.size)
 
     def adopt(
-        self, job: JobDirectory, journal: Journal, *, generation: int, incarnation: int, limit_s: float
+        self,
+        job: JobDirectory,
+        journal: Journal,
+        *,
+        generation: int,
+        incarnation: int,
+        limit_s: float,
+        failed: frozenset[int] | None = None,
     ) -> Adopted | str:
         """Go on with the ranks of the controller before this one, if all are there; waits for their agents for `limit_s` at
         most. Returns the ranks; or why not: then none of them runs any more, if `limit_s` is long enough for leases that
-        this controller has not given. `incarnation`: the last one that was started, as far as is known.
+        this controller has not given. `incarnation`, `failed`: see `adoptable`.
 
         Raises LockLost, StorageFailed, LaunchFailed, UsageError."""
         self._is_adopting = True
@@ -152,7 +159,7 @@ class HostsLauncher:
         while found is None and time.monotonic() < deadline:
             self._look_or_leave()
             rosters = {self.fleet.hosts[i].node.name: each for i, each in self._rosters.items()}
-            found = adoptable(job.size, rosters, incarnation)
+            found = adoptable(job.size, rosters, incarnation, failed)
             time.sleep(_POLL_S)
         self._is_adopting = False
         if isinstance(found, Adopted):
