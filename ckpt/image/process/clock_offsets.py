@@ -23,9 +23,9 @@ __all__ = ["Reading", "offsets_ns"]
 
 
 class Reading(NamedTuple):
-    """Clocks at one moment, in nanoseconds. ``boot``: names the boot of the kernel and the time namespace in which its
-    clocks began; "": unknown. ``wall_ns``: since 1970. ``host_ns``: what the host's monotonic clocks show. ``shown_ns``:
-    what the program sees of them."""
+    """Clocks at one moment, in nanoseconds. ``boot``: names the boot of the kernel, and the time namespace by its offsets;
+    "": unknown. ``wall_ns``: since 1970. ``host_ns``: what the host's monotonic clocks show. ``shown_ns``: what the program
+    sees of them."""
 
     boot: str
     wall_ns: int

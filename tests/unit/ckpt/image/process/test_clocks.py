@@ -137,6 +137,21 @@ assert before != (methods("monotonic"), methods("clock_gettime"))
 """)
 
 
+def test_a_time_namespace_is_known_by_its_offsets() -> None:
+    """Its number is given away again when it has ended: a program that went on in the next one took that for the same."""
+    code = "from ckpt.image.process import clocks; print(clocks.note()[0])"
+
+    def named(up_s: int) -> str:
+        words = ["unshare", "--time", "--monotonic", str(up_s), "--fork", sys.executable, "-c", code]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            pytest.skip(f"no time namespaces here: {done.stderr.strip()}")
+        return done.stdout
+
+    first, then, again = named(1000), named(2000), named(1000)
+    assert first == again != then
+
+
 def test_functions_of_another_kind_are_refused_and_nothing_is_changed() -> None:
     run("""
 import time
