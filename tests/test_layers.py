@@ -46,6 +46,7 @@ PURE = {
     "ckpt.diagnosis.lldp": "compare",
     "ckpt.image": "errors",
     "ckpt.image.frames": "opcodes tables",
+    "ckpt.image.process": "clock_offsets",
     "ckpt.mpi.active": "table",
     "ckpt.mpi.base": "attributes constants envelope errors group handle handlers integers null_handles process progress",
     "ckpt.mpi.collectives": "topology",

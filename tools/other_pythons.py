@@ -35,6 +35,7 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_IMAGE}/frames",
     f"{_IMAGE}/reducers/test_iterators.py",
     f"{_IMAGE}/modules/test_definitions.py",
+    f"{_IMAGE}/process/test_clocks.py",
     f"{_IMAGE}/process/test_signals.py",
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
     "tests/system/test_windows.py::test_after_a_restart_a_window_is_the_memory_that_the_program_sees",

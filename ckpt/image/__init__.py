@@ -40,6 +40,8 @@ from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
 from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
+from ckpt.image.process.clocks import go_on as go_on_clocks
+from ckpt.image.process.clocks import monotonic_offset_ns
 from ckpt.image.process.signals import program_mask
 from ckpt.image.program import prepare_program, run_program
 from ckpt.image.threads.captured import LeftOut, StoppedThreads, is_waiting
@@ -69,7 +71,9 @@ __all__ = [
     "dump",
     "forget",
     "fork",
+    "go_on_clocks",
     "keep_package",
+    "monotonic_offset_ns",
     "program_mask",
     "is_waiting",
     "note_standard_again",

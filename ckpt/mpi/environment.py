@@ -87,7 +87,8 @@ def Get_hw_resource_info() -> Info:
 
 
 def Wtime() -> float:
-    """Seconds of the system's monotonic clock. After a restart on the same machine, the same clock goes on."""
+    """Seconds of the system's monotonic clock, which goes on after a restart: on the same machine, another one, or one that
+    was booted meanwhile (:mod:`ckpt.image.process.clocks`)."""
     return time.perf_counter()
 
 

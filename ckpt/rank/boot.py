@@ -367,7 +367,7 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
 
     ``source``: the image. The program restores its registered objects while it runs (:mod:`ckpt.replay.program`).
     """
-    from ckpt.image import prepare_program
+    from ckpt.image import go_on_clocks, prepare_program
     from ckpt.mpi import make_world
     from ckpt.rank.network import open_port
     from ckpt.replay.pickling import Reader
@@ -375,6 +375,7 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
     assert runtime.explicit is not None
     reader = Reader(source.stream(), source.buffers())
     header, state = reader.load(), port_state(runtime, reader.load())
+    go_on_clocks(header.get("clocks"))
     runtime.finished_code = header["finished"]
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image import monotonic_offset_ns
 from ckpt.transport.driver.port import SPIN_LONGEST_NS, Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
@@ -56,6 +57,15 @@ def allow_connections(size: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
+def _set_clock() -> None:
+    """The clock of this process may show something else than that of the host (:mod:`ckpt.image.process.clocks`): the
+    transport's C code is told by how much."""
+    if offset_ns := monotonic_offset_ns():
+        from ckpt.transport.wires import _ring
+
+        _ring.shift_clock(offset_ns)
+
+
 def open_port(
     spec: Mapping[str, Any],
     key: bytes,
@@ -80,6 +90,7 @@ def open_port(
         if report is not None:
             report("wire-fallback", peer=peer, reason=reason)
 
+    _set_clock()
     plan = _faults()
     config = EndpointConfig(
         job=int(spec["job_id"], 16),

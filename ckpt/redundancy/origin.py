@@ -1,9 +1,10 @@
 """Where an error began: the first rank of a plane that sent something else than the other planes. Pure.
 
-What a replica computes wrongly it sends to others of its plane, which then send wrong messages too. The comparison may see
-theirs first. So each replica tells its last messages one by one (`Details`), with the times at which it sent them. All
-processes have the same monotonic clock (they are on one host): in one plane a wrong message is sent after those it follows
-from. So the rank whose first differing message is the earliest is the one where it began.
+What a replica computes wrongly it sends to others of its plane, which then send wrong messages too. The comparison may
+see theirs first. So each replica tells its last messages one by one (`Details`), with the times at which it sent them.
+All processes have the same monotonic clock (they are on one host; after a restart in another boot to some microseconds):
+in one plane a wrong message is sent after those it follows from. So the rank whose first differing message is the
+earliest is the one where it began.
 
 Not here: when this is asked (:mod:`ckpt.controller.replicas.supervisor`).
 """

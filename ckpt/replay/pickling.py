@@ -2,7 +2,8 @@
 
 ::
 
-    header      plain values: format, versions, place in the loops, lengths of the standard streams, has the program ended
+    header      plain values: format, versions, clocks, place in the loops, lengths of the standard streams, has the program
+                ended
     port        the port's state
                 ↑ header and port are loaded when the rank starts
                 ↓ the parts are loaded when the new run of the script has come to the saved place: a label, then its value
@@ -30,6 +31,7 @@ from ckpt.image import ImageReport, Sink, Unpicklable
 from ckpt.image.modules.versions import FORMAT, current_versions
 from ckpt.image.pickling import diagnose
 from ckpt.image.pickling.pickler import DiscardingSink, Stream, collector_off, failure_of, on_deep_stack
+from ckpt.image.process import clocks
 
 __all__ = ["Reader", "dump"]
 
@@ -99,7 +101,7 @@ def dump(
 
     def work() -> None:
         pickler = _Pickler(stream, names, reducers)
-        pickler.dump({"format": FORMAT, "versions": versions, **header})
+        pickler.dump({"format": FORMAT, "versions": versions, "clocks": clocks.note(), **header})
         pickler.dump(port)
         for label, value_of in parts:
             before = stream.total_bytes

@@ -123,6 +123,7 @@ class Replay:
     def replay(self, reader: Reader, header: Mapping[str, Any]) -> None:
         """This run goes on from an image. Called before the program starts. ``header``: of the image's stream."""
         self._reader = reader
+        self._passed_ns = time.monotonic_ns()  # the clock goes on from where it was in another boot
         self._names = header["names"]
         self.count = header["count"]
         self._output = ReplayedOutput(header["lengths"])

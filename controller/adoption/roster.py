@@ -8,6 +8,9 @@ Rules
   controller before this one has not ended its fencing, since each host would have had to report its ranks as gone, and has
   started no later ones.
 - Ranks of which one has ended, has failed, or was told to end, are not adopted: the job goes on from the last checkpoint.
+- Where the program handles failures itself (`--on-failure continue`), a rank that has ended without a word is a failed rank:
+  the others are adopted. It has ended if its host says so, or if the event log says that the job has gone on without it:
+  nobody was told that before it had ended. One that runs all the same is a contradiction, and nothing is adopted.
 - The next controller counts epochs from the highest one that any rank has heard of, whatever the event log says.
 
 Not here: the lease, within which all that happens (`ckpt.controller.hosts`), what the ranks are told (`supervisor`).
@@ -39,11 +42,13 @@ class AdoptedRank:
 
 @dataclass(frozen=True)
 class Adopted:
-    """All ranks of a job, which run. `epoch`: the highest one that any of them has heard of."""
+    """All ranks of a job, which run. `epoch`: the highest one that any of them has heard of. `failed`: those that have
+    ended, and without which the others go on."""
 
     incarnation: int
     epoch: int
     ranks: dict[int, AdoptedRank]
+    failed: frozenset[int] = frozenset()
 
 
 class Roster:
@@ -74,11 +79,15 @@ class Roster:
                     "ticks": event["start_ticks"],
                     "address": None,
                     "finished": None,
+                    "dead": False,
                 }
             case "packet" if event["rank"] in self.ranks:
                 self._packet(event["rank"], event["packet"])
             case "died" if self._pid(event["rank"]) == event["pid"]:
-                self.unfit = f"rank {event['rank']} has ended"
+                if self.ranks[event["rank"]]["finished"] is None:
+                    self.ranks[event["rank"]]["dead"] = True
+                else:
+                    self.unfit = _ended(event["rank"])
 
     def lost(self) -> None:
         """The fork server has ended, and the ranks with it."""
@@ -109,27 +118,48 @@ class Roster:
         return {"ranks": ranks, "unfit": self.unfit, "epoch": self.epoch}
 
 
-def adoptable(size: int, rosters: Mapping[str, Mapping[str, Any]], incarnation: int) -> Adopted | str | None:
+def _ended(rank: int) -> str:
+    return f"rank {rank} has ended"
+
+
+def adoptable(
+    size: int,
+    rosters: Mapping[str, Mapping[str, Any]],
+    incarnation: int,
+    failed: frozenset[int] | None = None,
+) -> Adopted | str | None:
     """All ranks; or why they cannot be gone on with; None: not all hosts have told of theirs.
 
     `rosters`: by host, what `Roster.told` has returned there. `incarnation`: the last one that was started, as far as the
-    job directory says.
+    job directory says. `failed`: the ranks of that one without which the job has gone on, as far as it says; None: the job
+    goes on without none.
     """
     ranks: dict[int, AdoptedRank] = {}
-    incarnations = set()
+    incarnations, dead = set(), set()
     for host, roster in rosters.items():
         if roster["unfit"] and roster["ranks"]:
             return str(roster["unfit"])
         for rank, facts in roster["ranks"]:
-            if rank in ranks:
+            if rank in ranks or rank in dead:
                 return f"rank {rank} is on two hosts"
+            if facts["dead"] and failed is None:
+                return _ended(rank)
             if facts["address"] is None:
                 return f"rank {rank} was being started"
             incarnations.add(facts["incarnation"])
+            if facts["dead"]:
+                dead.add(rank)
+                continue
             ranks[rank] = AdoptedRank(host, facts["pid"], facts["ticks"], facts["address"], facts["finished"])
     if len(incarnations) > 1 or any(each < incarnation for each in incarnations):
         return "ranks were being started again"
-    if ranks.keys() != set(range(size)):
+    if failed is not None and incarnations == {incarnation}:
+        if runs := failed & ranks.keys():
+            return f"rank {min(runs)} runs, and the job has gone on without it"
+        dead |= failed
+    if ranks.keys() | dead != set(range(size)):
         return None
+    if not ranks:
+        return "all ranks have ended"
     epoch = max(roster["epoch"] for roster in rosters.values())
-    return Adopted(incarnations.pop(), epoch, ranks)
+    return Adopted(incarnations.pop(), epoch, ranks, frozenset(dead))

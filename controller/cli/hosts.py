@@ -377,6 +377,7 @@ def adopt_or_wait(
             generation=lock.generation,
             incarnation=history.incarnation,
             limit_s=wait_s,
+            failed=history.failed if made.fleet.tolerant else None,
         )
         is_adopted = not isinstance(found, str)
     finally:
@@ -407,8 +408,7 @@ def _is_possible(
         end_by_themselves(lock, history)
         and engine.get("hosts") == hostlist.text_of(nodes)
         and options["lease"] == history.lease_s
-        and options["on_failure"] == "restart"
-        and engine.get("tolerant") is False
+        and engine.get("tolerant") is (options["on_failure"] == "continue")
         and history.outcome is None
     )
 
@@ -488,7 +488,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--interface",
         metavar="NAME|NETWORK",
-        help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16)",
+        help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16, fd00:1::/64)",
     )
     add(
         "--ports",

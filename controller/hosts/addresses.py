@@ -1,7 +1,9 @@
-"""Which of a host's IPv4 addresses others use to reach it, and which name the job has for it. (driver)
+"""Which of a host's addresses others use to reach it, and which name the job has for it. (driver)
 
-`--interface` says the address: the name of an interface, or a network (10.1.0.0/16). Without it, it is the address from
-which this host would send to the other one.
+`--interface` says the address: the name of an interface, or a network (10.1.0.0/16, fd00:1::/64). Without it, it is the
+address from which this host would send to the other one. Where both kinds are there, it is the IPv4 address, unless the
+other side has named an IPv6 one. Link-local addresses (fe80::/10) are never used: another host could not reach them without
+the name of an interface of its own.
 """
 
 from __future__ import annotations
@@ -12,28 +14,46 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ckpt.controller.errors import UsageError
+from ckpt.transport.wires.addresses import family_of
 
 __all__ = ["own_address", "own_addresses", "own_name"]
 
 _SIOCGIFADDR = 0x8915
+_LINK_LOCAL = 0x20  # the scope (ipv6(7), /proc/net/if_inet6)
+_UNUSABLE = 0x08 | 0x40  # flags: a duplicate of another host's, or not yet known not to be (linux/if_addr.h)
+_NOT_FIRST = 0x01 | 0x20  # temporary, deprecated
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """(interface, IPv4 address) of all interfaces that have one; loopback last."""
+    """(interface, address) of all interfaces that have one: IPv4, IPv6, loopback last."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has no IPv4 address
                 packed = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 found.append((name, socket.inet_ntoa(packed[20:24])))
-    return sorted(found, key=lambda pair: pair[1].startswith("127."))
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as table:
+        found += _of_ipv6(table.read())
+    return sorted(found, key=lambda pair: ipaddress.ip_address(pair[1]).is_loopback)
+
+
+def _of_ipv6(table: str) -> list[tuple[str, str]]:
+    """Pure: the same from the kernel's table; lasting addresses before temporary ones."""
+    found = []
+    for line in table.splitlines():
+        digits, _, _, scope, flags, name = line.split()
+        if int(scope, 16) != _LINK_LOCAL and not int(flags, 16) & _UNUSABLE:
+            address = str(ipaddress.IPv6Address(int(digits, 16)))
+            found.append((bool(int(flags, 16) & _NOT_FIRST), name, address))
+    return [(name, address) for _, name, address in sorted(found, key=lambda row: row[0])]
 
 
 def own_address(interface: str | None, towards: str | None = None) -> str:
-    """This host's address. `towards`: name or address of the other side. Raises UsageError: no such interface or network."""
+    """This host's address. `towards`: name or address of the other side, maybe after USER@. Raises UsageError: no such
+    interface or network."""
     addresses = own_addresses()
     if interface is not None:
         chosen = [address for name, address in addresses if _fits(interface, name, address)]
@@ -42,12 +62,24 @@ def own_address(interface: str | None, towards: str | None = None) -> str:
             raise UsageError(
                 f"--interface {interface}: host {socket.gethostname()} has no such interface or network; it has: {known}"
             )
-        return chosen[0]
+        wanted = family_of(towards or "")
+        return next((address for address in chosen if family_of(address) == wanted), chosen[0])
     if towards is not None:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((towards, 9))
-            return str(probe.getsockname()[0])
+        for family, place in _places(towards.rpartition("@")[2]):
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(place)  # sends nothing: it asks the kernel's table of routes
+                own = ipaddress.ip_address(probe.getsockname()[0].partition("%")[0])
+                if not (own.version == 6 and own.is_link_local):
+                    return str(own)
     return addresses[0][1] if addresses else "127.0.0.1"
+
+
+def _places(name: str) -> Iterator[tuple[socket.AddressFamily, tuple[object, ...]]]:
+    """Where a host is that is called so, IPv4 first. None, if the name does not resolve here."""
+    with contextlib.suppress(OSError):
+        found = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)
+        for family, *_, place in sorted(found, key=lambda entry: entry[0] == socket.AF_INET6):
+            yield family, place
 
 
 def _fits(interface: str, name: str, address: str) -> bool:
@@ -75,7 +107,9 @@ def own_name(names: Sequence[str], variable: str | None) -> str:
         name for name in names if name.partition(".")[0] == own.partition(".")[0]
     ]
     if not found:
-        addresses = {address for _, address in own_addresses() if not address.startswith("127.")}
+        addresses = {
+            address for _, address in own_addresses() if not ipaddress.ip_address(address).is_loopback
+        }
         found = [name for name in names if _resolved(name) & addresses]
     if len(found) == 1:
         return found[0]
@@ -87,6 +121,6 @@ def own_name(names: Sequence[str], variable: str | None) -> str:
 
 def _resolved(name: str) -> set[str]:
     try:
-        return {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, socket.AF_INET)}
+        return {str(entry[4][0]) for entry in socket.getaddrinfo(name, None)}
     except OSError:
         return set()

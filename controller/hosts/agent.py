@@ -53,6 +53,7 @@ from ckpt.controller.launch.spawning import spawn_agent
 from ckpt.controller.supervision import messages
 from ckpt.store import JobDirectory
 from ckpt.store.disk.privacy import make_runtime_directory
+from ckpt.transport.wires.addresses import joined, split
 from ckpt.transport.wires.hubwire import SpokeWire
 from ckpt.version import VERSION
 
@@ -111,7 +112,7 @@ class _HostAgent:
     def __init__(self, job: JobDirectory, arguments: argparse.Namespace) -> None:
         self.number, self.name = arguments.index, arguments.host
         self.generation = arguments.generation
-        self.listen = own_address(arguments.interface, arguments.controller.rpartition(":")[0])
+        self.listen = own_address(arguments.interface, split(arguments.controller)[0])
         self.ports = arguments.ports
         self.door = Door(self.listen, self.ports)
         self.runtime_dir = make_runtime_directory()
@@ -323,7 +324,7 @@ class _HostAgent:
                     {
                         **spec,
                         "runtime_dir": self.runtime_dir,
-                        "listen": f"{self.listen}:{self.ports or '*'}",
+                        "listen": joined(self.listen, self.ports or "*"),
                         "host_number": self.number,
                     }
                     for spec in command["specs"]

@@ -1,10 +1,12 @@
 """`--hosts a:4,b:4` and `--hostfile FILE`: names of hosts with their slots. Pure.
 
-A host file has one host in a line, as MPI's launchers take it: `a`, `a:4` or `a slots=4`; `#` begins a comment.
+A host file has one host in a line, as MPI's launchers take it: `a`, `a:4` or `a slots=4`; `#` begins a comment. A host may
+be named by its address; one of IPv6 is written in brackets: `[fd00::1]:4`.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 
@@ -14,7 +16,9 @@ from ckpt.controller.supervision.plan import Node
 __all__ = ["MOST_HOSTS", "check_ports", "check_size", "of_file", "of_text", "text_of"]
 
 MOST_HOSTS = 1000
-_HOST = re.compile(r"(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.@-]*[A-Za-z0-9_])?)(?::(?P<slots>[0-9]+))?")
+_HOST = re.compile(
+    r"(?:(?P<user>[A-Za-z0-9_.-]+@)?\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.@-]*[A-Za-z0-9_])?))(?::(?P<slots>[0-9]+))?"
+)
 _LINE = re.compile(r"(?P<host>\S+)(?:\s+slots\s*=\s*(?P<slots>[0-9]+))?")
 
 
@@ -41,7 +45,12 @@ def of_file(text: str, name: str) -> list[Node]:
 
 def text_of(nodes: Sequence[Node]) -> str:
     """The inverse of `of_text`."""
-    return ",".join(f"{node.name}:{node.slots}" for node in nodes)
+    return ",".join(f"{_written(node.name)}:{node.slots}" for node in nodes)
+
+
+def _written(name: str) -> str:
+    user, at, host = name.rpartition("@")
+    return f"{user}{at}[{host}]" if ":" in host else name
 
 
 def check_size(size: int, nodes: Sequence[Node]) -> None:
@@ -68,8 +77,18 @@ def check_ports(text: str, nodes: Sequence[Node]) -> None:
 def _node(word: str, where: str) -> Node:
     found = _HOST.fullmatch(word)
     if found is None:
-        raise UsageError(f"{where}: {word!r} is no host: use NAME or NAME:SLOTS")
-    return Node(found["name"], _slots(found["slots"] or "1", where))
+        hint = "[ADDRESS] or [ADDRESS]:SLOTS" if word.count(":") > 1 else "NAME or NAME:SLOTS"
+        raise UsageError(f"{where}: {word!r} is no host: use {hint}")
+    name = found["name"] or (found["user"] or "") + _address(found["address"], where)
+    return Node(name, _slots(found["slots"] or "1", where))
+
+
+def _address(text: str, where: str) -> str:
+    """An IPv6 address in its one short form."""
+    try:
+        return str(ipaddress.IPv6Address(text))
+    except ValueError as error:
+        raise UsageError(f"{where}: [{text}] is no IPv6 address: {error}") from None
 
 
 def _slots(text: str, where: str) -> int:

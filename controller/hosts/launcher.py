@@ -47,6 +47,7 @@ from ckpt.controller.supervision.plan import Node
 from ckpt.store import JobDirectory, LockLost, StoreError
 from ckpt.store.job.journal_files import Journal
 from ckpt.transport.errors import AddressError
+from ckpt.transport.wires.addresses import joined, split
 from ckpt.transport.wires.hubwire import HubWire
 from ckpt.version import VERSION
 
@@ -134,24 +135,31 @@ class HostsLauncher:
         self._await_hosts(job.size)
 
     def adopt(
-        self, job: JobDirectory, journal: Journal, *, generation: int, incarnation: int, limit_s: float
+        self,
+        job: JobDirectory,
+        journal: Journal,
+        *,
+        generation: int,
+        incarnation: int,
+        limit_s: float,
+        failed: frozenset[int] | None = None,
     ) -> Adopted | str:
         """Go on with the ranks of the controller before this one, if all are there; waits for their agents for `limit_s` at
         most. Returns the ranks; or why not: then none of them runs any more, if `limit_s` is long enough for leases that
-        this controller has not given. `incarnation`: the last one that was started, as far as is known.
+        this controller has not given. `incarnation`, `failed`: see `adoptable`.
 
         Raises LockLost, StorageFailed, LaunchFailed, UsageError."""
         self._is_adopting = True
         port = self._listen(job, generation)
         self.keep_watch(journal)
         names = [host.node.name for host in self.fleet.hosts.values()]
-        journal.record_contact(" ".join(f"{own_address(self.interface, name)}:{port}" for name in names))
+        journal.record_contact(" ".join(joined(own_address(self.interface, name), port) for name in names))
         deadline = time.monotonic() + limit_s
         found: Adopted | str | None = None
         while found is None and time.monotonic() < deadline:
             self._look_or_leave()
             rosters = {self.fleet.hosts[i].node.name: each for i, each in self._rosters.items()}
-            found = adoptable(job.size, rosters, incarnation)
+            found = adoptable(job.size, rosters, incarnation, failed)
             time.sleep(_POLL_S)
         self._is_adopting = False
         if isinstance(found, Adopted):
@@ -183,10 +191,10 @@ class HostsLauncher:
     def _listen(self, job: JobDirectory, generation: int) -> str:
         """Open the port at which agents dial in; returns its number."""
         self._version = job.python
-        address = own_address(self.interface)
         try:
-            listen = f"{address if self.interface else '0.0.0.0'}:{self.ports or '*'}"
-            wire = HubWire(f"tcp://{listen}", curve=keys_of(job.key))
+            wire = HubWire(
+                f"tcp://{joined(self._where_to_listen(), self.ports or '*')}", curve=keys_of(job.key)
+            )
         except AddressError as error:
             raise LaunchFailed(str(error)) from error
         hosts = len(self.fleet.hosts)
@@ -196,7 +204,14 @@ class HostsLauncher:
         fd = self._link.fileno()
         self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
         self._epoll.register(fd, select.EPOLLIN)
-        return wire.address.rpartition(":")[2]
+        return split(wire.address.removeprefix("tcp://"))[1]
+
+    def _where_to_listen(self) -> str:
+        """At the address of --interface; else at all of this host, those of IPv6 too if hosts are to dial one."""
+        if self.interface is not None:
+            return own_address(self.interface)
+        names = [host.node.name for host in self.fleet.hosts.values()]
+        return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
 
     def _start_agents(self, common: Sequence[str], port: str, directory: str) -> None:
         """`common`: the options of all agents; `port`: of this process."""
@@ -211,7 +226,7 @@ class HostsLauncher:
                 place += ["--naming", self.engine.naming] if self.engine.naming else []
             else:
                 place = ["--host", names[index], "--index", str(index)]
-            return [*begin, *common, *place, "--controller", f"{address}:{port}"]
+            return [*begin, *common, *place, "--controller", joined(address, port)]
 
         self._started = self.engine.start(names, words, directory)
         for index, started in self._started.items():
@@ -253,7 +268,7 @@ class HostsLauncher:
         for index in self._joined():
             name = self.fleet.hosts[index].node.name
             for other, reason in self._knocked.get(index, {}).items():
-                there, address = self.fleet.hosts[int(other)].node.name, doors[int(other)].rpartition(":")[0]
+                there, address = self.fleet.hosts[int(other)].node.name, split(doors[int(other)])[0]
                 raise LaunchFailed(
                     f"host {name} cannot reach host {there} at {address}: {reason}. Ranks talk by tcp between all hosts, at "
                     "any port (or --ports): open it, or name another network (--interface)"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 
 from ckpt.controller.errors import LaunchFailed
+from ckpt.transport.wires.addresses import family_of, joined, split
 from ckpt.transport.wires.zmqsettings import ports_of
 
 __all__ = ["MOST", "Door", "errors_of", "knock", "others_of", "twice"]
@@ -31,7 +32,8 @@ class Door:
         """`ports`: a range, A-B; None: any port. Raises LaunchFailed: none of them is free."""
         for port in ports_of(ports or "0"):
             try:
-                self._socket = socket.create_server((address, int(port)), backlog=MOST)
+                family = family_of(address)
+                self._socket = socket.create_server((address, int(port)), family=family, backlog=MOST)
                 break
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
@@ -39,7 +41,7 @@ class Door:
         else:
             raise LaunchFailed(f"host {socket.gethostname()}: none of the ports {ports} is free at {address}")
         self._socket.setblocking(False)
-        self.address = f"{address}:{self._socket.getsockname()[1]}"
+        self.address = joined(address, self._socket.getsockname()[1])
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -82,8 +84,8 @@ def errors_of(doors: Mapping[str, str], limit_s: float) -> dict[str, int | None]
     waiting: dict[int, tuple[str, socket.socket]] = {}
     poller = select.poll()
     for name, door in doors.items():
-        host, _, port = door.rpartition(":")
-        knocking = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        host, port = split(door)
+        knocking = socket.socket(family_of(host), socket.SOCK_STREAM)
         knocking.setblocking(False)
         code = knocking.connect_ex((host, int(port)))
         if code in (0, errno.EINPROGRESS):

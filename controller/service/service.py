@@ -128,7 +128,10 @@ class Service:
             highest = max(highest, adopted.epoch)
             addresses = {rank: facts.address for rank, facts in adopted.ranks.items()}
             finished = {r: each.finished for r, each in adopted.ranks.items() if each.finished is not None}
-            self.first = Adopt(adopted.incarnation, addresses, finished, history.open_round)
+            failed, told = adopted.failed, adopted.failed & history.failed
+            self.first = Adopt(
+                adopted.incarnation, addresses, finished, history.open_round, failed=failed, told=told
+            )
         self.processes = job.size * options.replicas
         self.replicas = self._replica_part()
         make_rounds = Coordinator if self.replicas is None else self.replicas.coordinator

@@ -64,13 +64,16 @@ class Adopt:
     """In the place of `Begin`: the ranks of this incarnation run, and this controller goes on with them.
 
     `addresses`, `finished`: of each rank, and the exit codes of those whose programs have ended. `open_round`: the last one
-    that was begun, and of which the event log has no end.
+    that was begun, and of which the event log has no end. `failed`: dead ranks, without which the others go on, and which
+    have no address; `told`: those of them of which the event log says so.
     """
 
     incarnation: int
     addresses: Mapping[int, str]
     finished: Mapping[int, int]
     open_round: int | None = None
+    failed: frozenset[int] = frozenset()
+    told: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

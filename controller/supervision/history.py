@@ -86,6 +86,12 @@ class History:
         default_factory=dict
     )  # epoch -> changes of files since, which cannot be undone
 
+    @property
+    def failed(self) -> frozenset[int]:
+        """The ranks of the newest incarnation that are dead, and without which the job has gone on."""
+        now = self.incarnation
+        return frozenset(rank for rank, each in self.ranks.items() if each.failed and each.incarnation == now)
+
 
 def finished_code(history: History) -> int | None:
     """The program's exit code, if the job ended by itself; None: the job has not ended, or was stopped or interrupted."""

@@ -34,7 +34,7 @@ Rules
 - The job does not end before everything is fenced: no rank and no image child survives the job.
 - A controller may go on with ranks that run (`Adopt`), all of one incarnation: they are sent the table, since some may
   wait for it, and the newest commit, since the controller before may have ended between commit and announcement; the number
-  of its open round is burnt.
+  of its open round is burnt. With `on_failure` "continue" some may be dead: the others are told (once more).
 - Each incarnation number is used once. Events of another incarnation than the present one are ignored.
 - Every decision carries its reason.
 
@@ -277,10 +277,14 @@ class Supervisor:
         )
 
     def _adopt(self, event: Adopt, now_ns: int) -> list[Action]:
-        assert self.phase == "new" and len(event.addresses) == self.size, (self.phase, event)
+        assert self.phase == "new" and len(event.addresses) + len(event.failed) == self.size, (
+            self.phase,
+            event,
+        )
         self.phase = "running"
         self.incarnation, self.resumed = event.incarnation, self.lines.newest
         self.addresses, self.finished = dict(event.addresses), dict(event.finished)
+        self.failed, self.gone = set(event.failed), set(event.failed)
         committed, highest = self.lines.newest or 0, self.coordinator.highest
         actions: list[Action] = [
             Log("adopted", {"incarnation": self.incarnation, "committed": self.lines.newest}),
@@ -294,7 +298,20 @@ class Supervisor:
             if event.open_round is not None and event.open_round > committed:
                 actions.append(Log("round-aborted", {"epoch": event.open_round, "reason": reason}))
             actions += [Send(messages.abort(highest, reason)), Discard(highest)]
-        return actions + self.coordinator.ready(self.incarnation, now_ns=now_ns) + self._check_finished()
+        actions += self.coordinator.ready(self.incarnation, now_ns=now_ns)
+        return actions + self._adopt_failures(event) + self._check_finished()
+
+    def _adopt_failures(self, event: Adopt) -> list[Action]:
+        """Whom the controller before has told of which dead rank is not known: all are told of all."""
+        if not event.failed:
+            return []
+        failed = sorted(event.failed)
+        actions: list[Action] = [Send(messages.failed(failed, self.diagnoses))]
+        for rank in sorted(event.failed - event.told):
+            fields = {"rank": rank, "incarnation": self.incarnation}
+            actions += [Log("rank-died", fields), Log("continuing", {**fields, "failed": failed})]
+            actions.append(Say(f"rank {rank} has ended meanwhile; the job goes on without it"))
+        return actions + self.coordinator.incomplete(f"rank {failed[0]} has ended")
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
         if self.phase == "stopping" and self.passed_on_ns is not None:

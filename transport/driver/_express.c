@@ -38,7 +38,7 @@ static long long now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
+    return (long long)now.tv_sec * 1000000000 + now.tv_nsec + rings->clock_offset_ns;
 }
 
 /* ---- the object ------------------------------------------------------------------------------------------------------------ */

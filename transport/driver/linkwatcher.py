@@ -22,6 +22,7 @@ from ckpt.transport.protocol.events import Event
 from ckpt.transport.protocol.watch import GIVE_UP_NS, LinkWatch, TcpState
 from ckpt.transport.records import dataclass
 from ckpt.transport.wires import owned
+from ckpt.transport.wires.addresses import family_of, split
 
 __all__ = ["LinkWatcher", "tcp_counts", "tcp_state"]
 
@@ -41,7 +42,7 @@ def _info(descriptor: int, peer: tuple[str, int], nbytes: int) -> bytes | None:
     except OSError:
         return None
     try:
-        if connection.getpeername() != peer:
+        if connection.getpeername()[:2] != peer:  # of IPv6 there are two numbers more
             return None
         data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, nbytes)
     except OSError:
@@ -112,7 +113,7 @@ class LinkWatcher:
         self._end_probe(rank)
         self._peers.pop(rank, None)
         if address is not None:
-            host, _, port = address.removeprefix("tcp://").rpartition(":")
+            host, port = split(address.removeprefix("tcp://"))
             self._peers[rank] = host, int(port)
 
     def late(self, rank: int, silent_ns: int) -> None:
@@ -157,7 +158,8 @@ class LinkWatcher:
 
     def _begin_probe(self, rank: int, now_ns: int) -> None:
         try:
-            probing = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            family = family_of(self._peers[rank][0])
+            probing = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError:  # no descriptor is left: that says nothing of the peer
             self._probed(rank, None, now_ns)
             return
@@ -193,7 +195,7 @@ class LinkWatcher:
 
 def _has_route(peer: tuple[str, int]) -> bool:
     """Does the own host know a way? Asks its table only: connecting a datagram socket sends nothing."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with contextlib.suppress(OSError), socket.socket(family_of(peer[0]), socket.SOCK_DGRAM) as asking:
         asking.connect(peer)
         return True
     return False

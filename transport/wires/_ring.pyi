@@ -3,6 +3,8 @@ from ckpt.transport.wires.wire import Frame
 
 api: object
 
+def shift_clock(offset_ns: int, /) -> None: ...
+
 class _Ring:
     @property
     def fd(self) -> int: ...

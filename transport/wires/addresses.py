@@ -1,5 +1,7 @@
 """Addresses of wires, `ipc://PATH` and `tcp://HOST:PORT`: their form, and the socket file that a dead process left.
 
+An IPv6 address stands in brackets where a port follows: `tcp://[fd00::1]:5000` (RFC 3986). Without a port it has none.
+
 Not here: the sockets themselves (`zmqwire.py`).
 """
 
@@ -14,7 +16,32 @@ import zmq
 
 from ckpt.transport.errors import AddressError, AddressInUse, WireError
 
-__all__ = ["clear_stale_socket", "path_of"]
+__all__ = ["allow_ipv6", "clear_stale_socket", "family_of", "joined", "path_of", "split"]
+
+
+def joined(host: str, port: object) -> str:
+    """`HOST:PORT`, with an IPv6 address in brackets. The port may be a range, or `*`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split(text: str) -> tuple[str, str]:
+    """The inverse of `joined`: the host without brackets, and the port. Without a port it is ""."""
+    if text.startswith("[") and (end := text.find("]")) > 0:
+        return text[1:end], text[end + 1 :].removeprefix(":")
+    host, _, port = text.rpartition(":")
+    return (host, port) if host else (text, "")
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Of sockets that reach this address, or this host by a name (then of IPv4)."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def allow_ipv6(zmq_socket: zmq.Socket[bytes], address: str) -> None:
+    """Before this socket binds or connects to `address`. Of IPv6 only where it is needed: ZeroMQ would else reach IPv4
+    addresses through IPv6, too, which a kernel may not have."""
+    if address.startswith("tcp://["):
+        zmq_socket.setsockopt(zmq.IPV6, 1)
 
 
 def path_of(address: str) -> str | None:
@@ -23,7 +50,7 @@ def path_of(address: str) -> str | None:
     if not separator or not rest or scheme not in ("ipc", "tcp"):
         raise AddressError(f"{address!r} is no address: use ipc://PATH or tcp://HOST:PORT")
     if scheme == "tcp":
-        if ":" not in rest:
+        if not split(rest)[1]:
             raise AddressError(f"{address!r} has no port: use tcp://HOST:PORT")
         return None
     if rest.startswith("@"):

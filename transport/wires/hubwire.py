@@ -19,6 +19,7 @@ from typing import Any, cast
 import zmq
 
 from ckpt.transport.errors import AddressError, WireClosed
+from ckpt.transport.wires.addresses import allow_ipv6
 from ckpt.transport.wires.wire import Frame, ProcessGuard
 from ckpt.transport.wires.zmqsettings import CurveKeys, ZmqLimits, bind_one
 
@@ -105,7 +106,7 @@ class HubWire(_StarWire):
         self._socket.router_mandatory = 1
         self._socket.router_handover = 1
         try:
-            bind_one(self._socket.bind, address)
+            bind_one(self._socket, address)
         except AddressError:
             self.close()
             raise
@@ -140,6 +141,7 @@ class SpokeWire(_StarWire):
         self._socket.curve_serverkey = curve.public
         self._socket.immediate = 1
         try:
+            allow_ipv6(self._socket, address)
             self._socket.connect(address)
         except zmq.ZMQError as error:
             self.close()

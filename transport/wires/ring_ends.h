@@ -52,6 +52,7 @@ typedef struct {
     int (*write)(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
     int (*spin)(PyObject *inbox, int64_t end_ns, int64_t pause_ns); /* until a record is there: 1; 0: the time is over */
     PyObject *(*take)(PyObject *inbox); /* the next frame; NULL, maybe with an exception: there is none */
+    int64_t clock_offset_ns; /* what the clock of this process shows more than CLOCK_MONOTONIC */
 } RingApi;
 
 #endif

@@ -12,7 +12,7 @@ import errno
 import os
 import resource
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import zmq
 from zmq.utils import z85
@@ -20,6 +20,7 @@ from zmq.utils import z85
 from ckpt.compat.accelerators import blake2b
 from ckpt.transport.errors import AddressError, TooManyConnections
 from ckpt.transport.records import dataclass
+from ckpt.transport.wires.addresses import allow_ipv6
 
 __all__ = [
     "CONNECTION",
@@ -117,12 +118,13 @@ def ports_of(text: str) -> Iterator[str]:
         yield str(low + (os.getpid() + step) % count)
 
 
-def bind_one(bind: Callable[[str], object], address: str) -> None:
+def bind_one(bound: zmq.Socket[bytes], address: str) -> None:
     """Bind at `tcp://HOST:PORTS` (see `ports_of`), at the first port that is free. Raises AddressError."""
+    allow_ipv6(bound, address)
     host, _, ports = address.rpartition(":")
     for port in ports_of(ports):
         try:
-            bind(f"{host}:{port}")
+            bound.bind(f"{host}:{port}")
         except zmq.ZMQError as error:
             if error.errno != errno.EADDRINUSE or "-" not in ports:
                 raise AddressError(f"cannot listen at {host}:{port}: {error}") from error

@@ -53,7 +53,7 @@ from zmq import backend
 from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires import owned
-from ckpt.transport.wires.addresses import clear_stale_socket, path_of
+from ckpt.transport.wires.addresses import allow_ipv6, clear_stale_socket, path_of
 from ckpt.transport.wires.bufferpool import keep_freed_memory
 from ckpt.transport.wires.wire import Frame, ProcessGuard
 from ckpt.transport.wires.zmqsettings import (
@@ -174,6 +174,7 @@ class ZmqWire:
                 self._close(peer, self._monitors.pop(rank, None))
                 raise too_many(rank, len(self._sockets), error) from error
         try:
+            allow_ipv6(peer, address)
             peer.connect(address)
             os.close(os.dup(self._fd))  # ZeroMQ's thread needs a descriptor, and would say nothing
         except (zmq.ZMQError, OSError) as error:
@@ -188,7 +189,7 @@ class ZmqWire:
     def listen_also(self, address: str) -> str:
         """Listen at `address`, too (its port may be a range, A-B); return it with its port. Raises AddressError."""
         self._check_usable()
-        bind_one(self._inbox.bind, address)
+        bind_one(self._inbox, address)
         return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
     def descriptor(self, rank: int) -> int | None:
@@ -382,6 +383,7 @@ class ZmqWire:
             if self._path is not None:
                 clear_stale_socket(self._path)
             self._monitor = self._watch(inbox)
+            allow_ipv6(inbox, address)
             inbox.bind(address)
             self._address = bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         except zmq.ZMQError as error:

@@ -11,12 +11,12 @@ A forked child has its own copy of all of this state except timers and the offse
 (:mod:`ckpt.image.process.moment`), so the parent looks at nothing else. :func:`note_late` runs in the thread that runs the
 program, because context variables belong to a thread.
 
-The state: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask; lengths of the files of standard
-output and error (what was printed after the image is cut off); files that the program has put under the numbers of standard
-streams; signals (:mod:`ckpt.image.process.signals`); context variables; replaced standard streams and their settings;
-``sys`` hooks, garbage collector settings; functions registered with ``atexit``; settings of libraries, random numbers and
-warning filters among them (:mod:`ckpt.image.process.settings`); values that the program has put into modules of others
-(monkey patches).
+The state: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, monotonic clocks; lengths of
+the files of standard output and error (what was printed after the image is cut off); files that the program has put
+under the numbers of standard streams; signals (:mod:`ckpt.image.process.signals`); context variables; replaced standard
+streams and their settings; ``sys`` hooks, garbage collector settings; functions registered with ``atexit``; settings of
+libraries, random numbers and warning filters among them (:mod:`ckpt.image.process.settings`); values that the program
+has put into modules of others (monkey patches).
 
 Not here: the modules' variables and the stack (:mod:`ckpt.image.pairs`).
 """
@@ -43,7 +43,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import package_of
 from ckpt.image.modules import held_locks, search_path, standard_streams
 from ckpt.image.modules.origins import OWN_PACKAGES
-from ckpt.image.process import directory, exits, limits, signals
+from ckpt.image.process import clocks, directory, exits, limits, signals
 from ckpt.image.process.settings import apply_library_settings, note_library_settings
 from ckpt.image.reducers.logs import note_logging, put_back
 from ckpt.image.stdlib.temporary import note_directories, restore_directories
@@ -88,6 +88,7 @@ def note_early(
         "recursion_limit": sys.getrecursionlimit(),
         "umask": umask,
         "limits": limits.note_limits(),
+        "clocks": clocks.note(),
         "temporary": note_directories(),
         "unwritten": standard_output.note_unwritten(is_disposable=is_disposable),
         "input": standard_input.note_position(notes, is_disposable=is_disposable),
@@ -118,6 +119,7 @@ def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     has deleted stays deleted. Raises :class:`~ckpt.image.errors.RestoreError`: the working directory or a file is gone, and
     :class:`~ckpt.errors.IncompatibleImage`: so is standard input.
     """
+    clocks.go_on(saved.get("clocks"))
     numbers.reserve(saved["numbers"])
     restore_directories(saved["temporary"])
     directory.go_back(saved)

@@ -139,6 +139,8 @@ def _replace_idents(frames: list[FrameRecord], idents: dict[int, int]) -> None:
             state = record.locals[index]
             if type(state) is tuple and len(state) == 2:
                 record.locals[index] = (state[0], idents.get(state[1], state[1]))
+                # It has been woken, and waits for the lock: the state is an operand of the call that is made again.
+                record.stack[:] = [record.locals[index] if each is state else each for each in record.stack]
 
 
 class _Beginning:

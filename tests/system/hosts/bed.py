@@ -1,7 +1,8 @@
 """Hosts for tests: each a network namespace on a common switch; what runs on one has its own process ids and host name.
 
-A host named hK has the address 10.88.0.K. Cables can be pulled; a host can be killed (the first process of its process ids
-is, and so the kernel kills all of them at once) or frozen. The job directory is on a file system that all hosts see.
+A host named hK has the address 10.88.0.K, or with IPv6 only fd88::K. Cables can be pulled; a host can be killed (the
+first process of its process ids is, and so the kernel kills all of them at once) or frozen. The job directory is on a
+file system that all hosts see.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ def ip(*words: str) -> None:
 class Hosts:
     """The hosts h1, h2, …, as many as `count`."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, ipv6: bool = False) -> None:
+        self.network = "fd88::/64" if ipv6 else "10.88.0.0/16"
         self.names = [f"h{number}" for number in range(1, count + 1)]
         self.tag = uuid.uuid4().hex[:6]
+
+    def address(self, name: str) -> str:
+        return f"fd88::{name[1:]}" if ":" in self.network else f"10.88.0.{name[1:]}"
 
     def namespace(self, name: str) -> str:
         return f"ho-{self.tag}-{name}"
@@ -49,7 +54,10 @@ class Hosts:
             ip("link", "add", "eth0", "netns", host, *veth)
             ip("-n", switch, "link", "set", port, "master", "br0", "up")
             ip("-n", host, "link", "set", "lo", "up")
-            ip("-n", host, "addr", "add", f"10.88.0.{name[1:]}/24", "dev", "eth0")
+            more = (
+                ("/64", "nodad") if ":" in self.network else ("/24",)
+            )  # else it could not be used for a second
+            ip("-n", host, "addr", "add", self.address(name) + more[0], "dev", "eth0", *more[1:])
             ip("-n", host, "link", "set", "eth0", "up")
 
     def remove(self) -> None:
@@ -85,7 +93,7 @@ class Hosts:
             f"HostKey {host_key}\nAuthorizedKeysFile {directory}/authorized_keys\nStrictModes no\nPidFile none\n"
             "PermitRootLogin prohibit-password\nUsePAM no\n"
         )
-        addresses = "".join(f"Host {each}\n HostName 10.88.0.{each[1:]}\n" for each in self.names)
+        addresses = "".join(f"Host {each}\n HostName {self.address(each)}\n" for each in self.names)
         (directory / "ssh_config").write_text(
             f"{addresses}Host *\n IdentityFile {key}\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n"
         )

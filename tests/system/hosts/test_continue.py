@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -224,20 +223,112 @@ def test_two_hosts_that_only_do_not_reach_each_other(
     assert len(job.events("host-lost")) == 1
 
 
+LONG_S = 10
+"""A lease that is not over because the machine is busy."""
+
+
+@pytest.fixture
+def succeed(hosts: Hosts) -> Iterator[Callable[..., Job]]:
+    """The controller is killed, something happens, and the next one is started on h1."""
+    started: list[Job] = []
+
+    def run(job: Job, meanwhile: Callable[[], None] = lambda: None) -> Job:
+        job.process.kill()
+        job.process.wait()
+        meanwhile()
+        started.append(Job(job.directory, job.directory, verb="restart", within=hosts.on("h1")))
+        return started[-1]
+
+    yield run
+    for job in started:
+        job.close()
+
+
+def kill_a_rank(hosts: Hosts, name: str) -> int:
+    pid = next(p for p in hosts.processes(name) if is_rank(p))
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def failed(job: Job) -> set[int]:
+    return {e["rank"] for e in job.events("continuing")}
+
+
+def test_the_next_controller_goes_on_with_the_ranks_that_are_left(
+    start: Callable[..., Job],
+    hosts: Hosts,
+    succeed: Callable[..., Job],
+) -> None:
+    """One has died before the controller, and is in the event log; another one has died while there was none. There can be
+    no checkpoint after a death, so a restart would lose all that was computed since."""
+    job = tolerant(start, hosts, PROGRAMS / "sum_of_tasks.py", 40, 0.003, lease=LONG_S, every=0.3)
+    job.wait_event("committed")
+    kill_a_rank(hosts, "h4")
+    job.wait_event("continuing", rank=4)
+    later = succeed(job, lambda: kill_a_rank(hosts, "h3"))
+    adopted = later.wait_event("adopted")
+    assert adopted["incarnation"] == 0
+    later.wait_for(lambda: len(failed(later)) == 2, "the second death is told")
+    (dead,) = failed(later) - {4}
+    assert dead in (2, 3) and len(later.events("continuing")) == 2
+    assert later.finish() == 0, later.report()
+    assert right_on(job, sorted({0, 1, 2, 3} - {dead})), job.report()
+    assert not later.events("restarting") and len(later.events("rank-started")) == 5
+    hosts.wait_until_empty(hosts.names)
+
+
 @pytest.mark.nightly
-def test_the_controller_is_killed_and_all_ranks_go_on_from_the_last_checkpoint(
-    start: Callable[..., Job], hosts: Hosts, tmp_path: Path
+def test_ranks_of_a_host_that_was_lost_before_the_controller(
+    start: Callable[..., Job],
+    hosts: Hosts,
+    succeed: Callable[..., Job],
+) -> None:
+    """Nobody but the event log can say that they are dead. Under the next controller one more dies."""
+    job = tolerant(start, hosts, PROGRAMS / "sum_of_tasks.py", 40, 0.003, lease=LONG_S, every=0.3)
+    job.wait_event("committed")
+    hosts.kill("h3")
+    job.wait_event("continuing", rank=3)
+    assert failed(job) == {2, 3}
+    later = succeed(job)
+    later.wait_event("adopted")
+    kill_a_rank(hosts, "h4")
+    later.wait_event("continuing", rank=4)
+    assert later.finish() == 0, later.report()
+    assert right_on(job, [0, 1]), job.report()
+    assert not later.events("restarting") and len(later.events("rank-started")) == 5
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_no_rank_has_died_and_checkpoints_go_on(
+    start: Callable[..., Job],
+    hosts: Hosts,
+    succeed: Callable[..., Job],
+) -> None:
+    job = tolerant(start, hosts, PROGRAMS / "sum_of_tasks.py", 40, 0.003, lease=LONG_S, every=0.3)
+    job.wait_event("committed", 2)
+    later = succeed(job)
+    later.wait_event("adopted")
+    later.wait_event("committed", len(later.events("committed")) + 2)
+    assert later.finish() == 0, later.report()
+    assert right_on(job, [0, 1, 2, 3, 4]), job.report()
+    assert not failed(later) and len(later.events("rank-started")) == 5
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
+def test_a_fork_server_has_ended_and_all_ranks_go_on_from_the_last_checkpoint(
+    start: Callable[..., Job],
+    hosts: Hosts,
+    succeed: Callable[..., Job],
 ) -> None:
     """The hosts end their ranks; no failed rank is remembered by the restart."""
     job = tolerant(start, hosts, PROGRAMS / "sum_of_tasks.py", 40, 0.003, every=0.3)
     job.wait_event("committed", 2)
-    os.kill(next(p for p in hosts.processes("h4") if is_rank(p)), signal.SIGKILL)
+    kill_a_rank(hosts, "h4")
     job.wait_event("continuing", rank=4)
-    job.process.kill()
-    job.process.wait()
-    job.go()
-    words = (*hosts.on("h1"), sys.executable, "-m", "ckpt", "restart", str(job.directory))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    later = succeed(job, lambda: fork_server_killed(hosts))
+    assert later.wait_event("not-adopted")["reason"] == "a fork server has ended"
+    assert later.finish(120) == 0, later.report()
     assert right_on(job, [0, 1, 2, 3, 4]), job.report()
     hosts.wait_until_empty(hosts.names)

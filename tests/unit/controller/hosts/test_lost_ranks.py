@@ -239,10 +239,16 @@ class Job:
 
 
 def explore(
-    make_fleet: Callable[..., Fleet] = Fleet, depth: int = DEPTH, *, tolerant: bool = True
+    make_fleet: Callable[..., Fleet] = Fleet,
+    depth: int = DEPTH,
+    *,
+    tolerant: bool = True,
+    make_job: Callable[[Callable[..., Fleet], bool], Job] | None = None,
+    to_first: bool = False,
 ) -> tuple[int, list[str]]:
-    """How many states there are up to this depth, and what is broken in them, with the way there."""
-    level: dict[str, tuple[Job, tuple[Any, ...]]] = {"": (Job(make_fleet, tolerant), ())}
+    """How many states there are up to this depth, and what is broken in them, with the way there. `to_first`: the first of
+    these ends it."""
+    level: dict[str, tuple[Job, tuple[Any, ...]]] = {"": ((make_job or Job)(make_fleet, tolerant), ())}
     seen: set[str] = set()
     broken: list[str] = []
     for _ in range(depth):
@@ -260,6 +266,8 @@ def explore(
                     copy.deepcopy(other).settle()
                 except Broken as error:
                     broken.append(f"{(*way, choice)}: {error}")
+                    if to_first:
+                        return len(seen), broken
         level = following
     return len(seen), broken
 
