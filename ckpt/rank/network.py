@@ -86,6 +86,7 @@ def open_port(
         size=spec["size"],
         incarnation=spec["incarnation"],
         epoch=spec["epoch"],
+        reserved=spec.get("reserved", 0),
         checksum_payload=plan is not None,  # a local socket does not corrupt; injected faults do
     )
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
