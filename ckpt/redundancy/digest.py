@@ -102,8 +102,8 @@ class Stream:
         return [(number, f"{self._digests[at]:x}", self._times[at]) for number, at in places]
 
     def go_on(self, count: int, state: bytes, now_ns: int) -> None:
-        """This stream goes on where that of another process was: after `count` messages, with the digest `state`. The mark of
-        that place is reported."""
+        """This stream goes on where that of another process was: after `count` messages, with the digest `state`. The mark
+        of that place is reported."""
         digest = int.from_bytes(state[:_BYTES], "little")
         filled = min(count, RING)
         self.count, self.state, self._from = count, state, count

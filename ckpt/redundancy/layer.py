@@ -1,9 +1,9 @@
 """★ The layer of a replica: the `Progress` of n ranks over n·N processes (:mod:`ckpt.mpi.base.layer`).
 
-Rank h is a *cluster* of N processes; process N·h + k is its replica k (membership.py). All replicas with the same k are a *plane*: a whole
-copy of the job. Replica k of rank h sends to replica k of rank g, so each message travels once in each plane, and what a
-replica computes wrongly stays in its plane. Between the replicas of one rank only choices travel (choices.py); to the
-controller, digests of what each has sent (digest.py), which it compares (vote.py).
+Rank h is a *cluster* of N processes; process N·h + k is its replica k (membership.py). All replicas with the same k are a
+*plane*: a whole copy of the job. Replica k of rank h sends to replica k of rank g, so each message travels once in each
+plane, and what a replica computes wrongly stays in its plane. Between the replicas of one rank only choices travel
+(choices.py); to the controller, digests of what each has sent (digest.py), which it compares (vote.py).
 
     send            the message is counted into its stream, and goes to the same plane
     on_messages     from the same plane: to the engine; from another replica of this rank: a choice
@@ -15,8 +15,8 @@ since all replicas of a rank go on from the same image. What that plane had sent
 (`captured`), which asks the other replicas for their digests at the same places (`on_packet`).
 
 A plane that is lost is replaced by a copy of the one that leads, made from such images while all others go on: see
-:mod:`ckpt.controller.replicas.clones`. For that an image also has what a process needs to go on among the others (`_beside`):
-its digests and counts, and what it knows of choices and surroundings. A restart does not look at it.
+:mod:`ckpt.controller.replicas.clones`. For that an image also has what a process needs to go on among the others
+(`_beside`): its digests and counts, and what it knows of choices and surroundings. A restart does not look at it.
 
 Not here: what happens to a replica that differs, or is lost (:mod:`ckpt.controller.replicas`).
 """
@@ -68,8 +68,8 @@ def current() -> ReplicaLayer | None:
 
 def attach(below: Below, options: Mapping[str, Any]) -> ReplicaLayer:
     """The layer of this process. ``options``: ``replicas``, the number of replicas with which each rank begins; ``ranks``:
-    how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``living``: this
-    process is a copy, made while these planes compute."""
+    how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``living``:
+    this process is a copy, made while these planes compute."""
     layer = ReplicaLayer(below, options)
     _current[:] = [layer]
     return layer
@@ -91,6 +91,7 @@ class ReplicaLayer:
         self.streams = Streams()
         self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
         self.copied_beside: list[int] | None = options.get("living")
+        self.replica: int
         self.living = {self.replica, *(range(replicas) if self.copied_beside is None else self.copied_beside)}
         """Planes that compute, as far as this process has been told."""
         self._is_compared = self.copied_beside is None
@@ -182,9 +183,9 @@ class ReplicaLayer:
             self._lost_ns = time.monotonic_ns()
 
     def on_packet(self, packet: Mapping[str, Any]) -> None:
-        """The controller tells how far the slowest replica of this rank is (``floor``), or of a copy (`_on_copy`); or asks for
-        digests where an image was taken (`LineQuestion`), or for messages one by one: a replica differs, and it wants to know
-        where it began.
+        """The controller tells how far the slowest replica of this rank is (``floor``), or of a copy (`_on_copy`); or asks
+        for digests where an image was taken (`LineQuestion`), or for messages one by one: a replica differs, and it wants to
+        know where it began.
 
         ``after``: by stream, the number after which to begin; ``ranges``: by stream, first and last number."""
         if "floor" in packet:

@@ -22,8 +22,8 @@ Rules
 A copy of the leader is to be started (`hold`, then `join` or `let_go`):
     From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken: it
     has what the leader has followed and what it knows (`state`), and the copy begins with that (`copy`). At `join` the leader
-    sends it all choices that it knows, as after a loss. All replicas are told of holds, joins and losses in one order, so
-    whoever leads meanwhile, the copy gets every choice that the image does not have.
+    sends it all choices that it knows, as after a loss. All replicas are told of holds, joins and losses in one order. If the
+    leader is lost before the join, the copy is given up (`let_go`): it has followed what nobody else may know.
 
 Not here: what choices mean (choices.py), the messages' way (layer.py), who is lost (the controller).
 """
@@ -106,13 +106,15 @@ class Order:
     def let_go(self, replica: int) -> None:
         """There will be no such copy."""
         self.floors.pop(replica, None)
+        self.early = [each for each in self.early if each[0] != replica]
         self._forget()
 
     def join(self, replica: int) -> Outgoing:
         """This copy is there now, and follows."""
         self.living.add(replica)
         self.hold(replica)
-        return [(replica, ("n", self.view, dict(self.known)))] if self.leads else []
+        found: Outgoing = [(replica, ("n", self.view, dict(self.known)))] if self.leads else []
+        return found + self._receive_early()
 
     def joined(self, living: Iterable[int]) -> Outgoing:
         """The copy itself is told who lives now: some of which it was told may be lost meanwhile."""
@@ -149,6 +151,8 @@ class Order:
     def receive(self, source: int, message: Message) -> Outgoing:
         """A message of another replica."""
         if source not in self.living:
+            if source in self.floors:  # a copy knows already that it has joined
+                self.early.append((source, message))
             return []
         kind, view, *rest = message
         if kind == "f":
@@ -191,6 +195,10 @@ class Order:
             self.gathering = self.living - {self.me}
         else:
             found.append((leader, ("s", leader, dict(self.known))))
+        return found + self._receive_early()
+
+    def _receive_early(self) -> Outgoing:
+        found: Outgoing = []
         early, self.early = self.early, []
         for source, message in early:
             found += self.receive(source, message)

@@ -21,10 +21,10 @@ processes of one replica of every rank, from images that fit together. These are
 Rules
 - Nobody waits for a copy: it computes what the others have computed meanwhile. Nothing is handed on to it but choices, since
   all messages of its plane are in the images, or are sent in its plane.
-- The images are on disk before the copy is started. So the death of the donor, or of whoever leads, does not matter from then
-  on: all replicas hold the choices that are not in the images. Before that the next plane gives the images of the next line.
-- A donor that is found *wrong* before its copy votes takes the copy with it. Afterwards the vote tells whether the copy has the
-  error, too (`Lineage.decides`).
+- A donor that is lost before its copy has joined takes the copy with it: the images have what the donor has chosen last, and
+  that may be known to nobody else, so the next leader may choose otherwise. From the join on the copy tells the next leader
+  what it knows, as every replica does.
+- A donor that is found wrong after the join: the vote tells whether the copy has the error, too (`Lineage.decides`).
 - One copy at a time; none once a program has ended, or the job is being stopped. A copy that is not there START_NS after its
   start, or of which a process ends before, is given up, and another one is made a little later.
 - Numbers of processes are used once. The budget is so many copies for each place of a rank within an hour; what is beyond that
@@ -103,20 +103,22 @@ class Clones:
 
     # ---- what happens ------------------------------------------------------------------------------------
 
-    def lost(self, planes: Collection[int], why: str, *, wrong: bool, now_ns: int) -> list[Action]:
-        """These planes have no voice any more. `wrong`: they have computed wrongly."""
+    def lost(self, planes: Collection[int], why: str, *, now_ns: int) -> list[Action]:
+        """These planes have no voice any more."""
         for plane in planes:
             place = self.places.pop(plane, None)
             if place is not None:
                 self.empty.append(place)
         copy = self.copy
-        if copy is None:
+        if copy is None or copy.plane not in planes:
             return []
-        if copy.plane in planes:
-            self.copy = None
-            return [self._failed(copy, why, now_ns)]
-        if wrong and copy.donor in planes and copy.state == "starting":
-            return self.give_up(f"its donor was wrong: {why}", now_ns)
+        self.copy = None
+        return [self._failed(copy, why, now_ns)]
+
+    def left(self, planes: Collection[int], why: str, now_ns: int) -> list[Action]:
+        """These planes go on no more: they are lost, or their programs have ended with an error."""
+        if self.copy is not None and self.copy.state == "starting" and self.copy.donor in planes:
+            return self.give_up(f"its donor is lost: {why}", now_ns)
         return []
 
     def begin_copy(self, living: Collection[int], now_ns: int) -> list[Action]:
@@ -199,7 +201,13 @@ class Clones:
             return []
         self.copy, self.failures = None, 0
         took_ms = round((now_ns - copy.began_ns) / 1e6, 3)
-        fields = {"replica": plane, "place": copy.place, "donor": copy.donor, "epoch": copy.epoch, "ms": took_ms}
+        fields = {
+            "replica": plane,
+            "place": copy.place,
+            "donor": copy.donor,
+            "epoch": copy.epoch,
+            "ms": took_ms,
+        }
         text = (
             f"replica {plane} of all ranks has taken the place of replica {copy.place}: a copy of replica {copy.donor}, from "
             f"checkpoint {copy.epoch}"

@@ -39,9 +39,7 @@ COUNTS_OF_A_PACKET = 1000
 class ReplicaCoordinator(Coordinator):
     """`size`: number of processes with which all begins, n·N; `replicas`: N."""
 
-    def __init__(
-        self, size: int, *, replicas: int, lineage: Lineage | None = None, **options: Any
-    ) -> None:
+    def __init__(self, size: int, *, replicas: int, lineage: Lineage | None = None, **options: Any) -> None:
         super().__init__(size, **options)
         self.replicas = replicas
         self.numbers = Numbering(size // replicas, replicas)
@@ -54,6 +52,8 @@ class ReplicaCoordinator(Coordinator):
         self.planes = set(range(self.replicas))
         self.lineage.begin()
         self.was_alone = False
+        self.burnt = ""
+        """Why the last round was burnt."""
         self.vote: LineVote | None = None
         self.is_printed = False
         self.votes: list[Voted] = []
@@ -135,9 +135,7 @@ class ReplicaCoordinator(Coordinator):
         if silent:
             return self._fail(f"process {silent[0]} has not told what it had sent before its image", now_ns)
         ranks = self.numbers.ranks
-        vote = self.vote = LineVote(
-            ranks, self.donor, self.planes - {self.donor}, self.needed, self.lineage
-        )
+        vote = self.vote = LineVote(ranks, self.donor, self.planes - {self.donor}, self.needed, self.lineage)
         actions: list[Action] = []
         for rank, process in enumerate(self.members):
             counts = vote.begin(rank, self.told[process][0])
@@ -175,6 +173,10 @@ class ReplicaCoordinator(Coordinator):
         self.vote = None
         ranks = tuple(replace(vote, rank=rank) for rank, vote in enumerate(self.votes))
         return [WriteControl(self.round.epoch, self.incarnation, ranks, verified=self.round.verified)]
+
+    def _burn(self, reason: str, *, keep_requests: bool = False) -> list[Action]:
+        self.burnt = reason
+        return super()._burn(reason, keep_requests=keep_requests)
 
     def _missing(self, late: Round) -> str:
         if self.vote is None:

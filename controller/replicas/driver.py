@@ -34,7 +34,6 @@ from ckpt.redundancy.membership import Lineage, Numbering
 from ckpt.store import ImageReader, JobDirectory
 from ckpt.store.errors import StoreError
 
-
 RESERVED_PLANES: Final = 32
 """So many planes may be started as copies, in one incarnation."""
 

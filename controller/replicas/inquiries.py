@@ -87,7 +87,10 @@ class Inquiries(ReplicaLines):
         asked = [process for process in self.processes([plane]) if process not in self.gone]
         inquiry.open = set(asked)
         question: list[Action] = [
-            Send(messages.layer(question=self.questions, after=agreed[self.numbers.parts(process)[0]]), (process,))
+            Send(
+                messages.layer(question=self.questions, after=agreed[self.numbers.parts(process)[0]]),
+                (process,),
+            )
             for process in asked
         ]
         return question + self._check_inquiry(now_ns)
@@ -152,9 +155,7 @@ class Inquiries(ReplicaLines):
         seen = {} if rank is not None else {"seen_in": inquiry.rank}
         where = f" of rank {rank if rank is not None else inquiry.rank}"
         if not odd:
-            why = (
-                f"the replicas{where} differ in {text_of(fields)}, and it cannot be told which of them is right"
-            )
+            why = f"the replicas{where} differ in {text_of(fields)}, and it cannot be told which of them is right"
             log = Log("replica-differs", {"rank": rank, "replica": None, **seen, **fields, "reason": why})
             return [log, *self._run_again(why, now_ns)]
         logs: list[Action] = []

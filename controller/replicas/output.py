@@ -111,7 +111,9 @@ class ReplicaOutput:
         lineage = Lineage() if lineage is None else lineage
         self._emit, self._say, self._on_conflict = emit, say, on_conflict
         self._streams = [
-            _Stream(directory, rank, stream, replicas, lineage) for rank in range(ranks) for stream in ("out", "err")
+            _Stream(directory, rank, stream, replicas, lineage)
+            for rank in range(ranks)
+            for stream in ("out", "err")
         ]
         self._idle_polls = 0
         self._awaited: tuple[Sequence[int], Callable[[], None]] | None = None

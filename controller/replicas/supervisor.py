@@ -32,7 +32,7 @@ Not here: the vote on messages (`ckpt.redundancy.vote`) and on text (`text`), fi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from ckpt.controller.errors import EXIT_INCOMPATIBLE
@@ -78,8 +78,8 @@ TERM: Final = 15
 
 
 class ReplicaSupervisor(Inquiries):
-    """`replicas`, `coordinator`: see `lines`. `clones`: so many copies may be made for each place and hour; `reserved`: and so
-    many planes in all, in one incarnation."""
+    """`replicas`, `coordinator`: see `lines`. `clones`: so many copies may be made for each place and hour; `reserved`:
+    and so many planes in all, in one incarnation."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class ReplicaSupervisor(Inquiries):
             self.outcomes.pop(plane, None)
         for vote in self.votes:
             vote.drop(list(planes))
-        actions += self.clones.lost(planes, why, wrong=cause == "wrong", now_ns=now_ns)
+        actions += self.clones.lost(planes, why, now_ns=now_ns)
         actions.append(DropVoices(tuple(sorted(planes))))  # type: ignore[arg-type]
         if not self.voices:
             decision = restart_if_left(
@@ -253,7 +253,7 @@ class ReplicaSupervisor(Inquiries):
         self.planes -= set(planes)
         self.failed |= set(gone)
         packet = {**messages.failed(self.failed), "cause": cause}
-        told: list[Action] = [Send(packet, self.processes(self.planes))]
+        told = [*self.clones.left(planes, why, now_ns), Send(packet, self.processes(self.planes))]
         if self.planes:
             told += self._tell(self.floors.left(self.planes, now_ns))
             told += self.coordinator.left(self.planes, why, now_ns)
@@ -268,9 +268,7 @@ class ReplicaSupervisor(Inquiries):
 
     @property
     def _may_copy(self) -> bool:
-        return (
-            self.phase == "running" and not self.outcomes and self.stop is None and self.inquiry is None
-        )
+        return self.phase == "running" and not self.outcomes and self.stop is None and self.inquiry is None
 
     def _look_at_copies(self, now_ns: int) -> list[Action]:
         """Begin a copy, go on with one, or give it up: see `clones`."""
@@ -286,7 +284,7 @@ class ReplicaSupervisor(Inquiries):
         if clones.is_held(self.planes, self.gone, rounds.highest):
             return rounds.want(now_ns)
         if copy.state == "imaging" and rounds.round is None and not rounds.wanted:
-            return clones.give_up("no checkpoint could be taken", now_ns)
+            return clones.give_up(f"no checkpoint could be taken: {rounds.burnt}", now_ns)
         return []
 
     def _start_copy(self, epoch: int, donor: int, now_ns: int) -> list[Action]:
@@ -510,6 +508,7 @@ class ReplicaSupervisor(Inquiries):
         why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not answered for {SILENT_NS / 1e9:g} s"
         log = Log("replica-lost", {"rank": None, "replica": min(lost), "reason": why})
         return [*floors, log, *self._lose(lost, why, "lost", now_ns)]
+
 
 def _came_to(plane: int, outcome: Outcome) -> str:
     if outcome[0] == "finished":

@@ -81,7 +81,8 @@ if TYPE_CHECKING:
 class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
 
-    `replicas`: how many processes compute each rank; `clones`: how often each of them may be replaced in an hour. `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
+    `replicas`: how many processes compute each rank; `clones`: how often each of them may be replaced in an hour.
+    `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
     `checkpoint_on_signal`: take a last checkpoint before a signal stops the job. `faults`: of a job on several hosts.
     """
 
@@ -327,14 +328,14 @@ class Service:
             return
         program = program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files})
         placed = self.placer.place()
-        where = {"incarnation": action.incarnation, "epoch": action.epoch}
-        if self.replicas is None:
-            specs = plan.specs(program, placed, **where)
-        else:
+        more = plan.no_more
+        if self.replicas is not None:
             self.launched = program, placed[0]
             more = self.replicas.described(action.incarnation, action.epoch)
-            specs = plan.specs(program, placed, **where, more=more)
             self.replicas.begin_again(action.epoch)
+        specs = plan.specs(
+            program, placed, incarnation=action.incarnation, epoch=action.epoch, more=more
+        )
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
@@ -349,9 +350,7 @@ class Service:
         program, first = self.launched
         placed = [plan.Placement(process, first.node, 0, first.local_size) for process in processes]
         incarnation = self.supervisor.incarnation
-        self.launcher.start(
-            plan.specs(program, placed, incarnation=incarnation, epoch=epoch, more=more)
-        )
+        self.launcher.start(plan.specs(program, placed, incarnation=incarnation, epoch=epoch, more=more))
 
     def _watch_agent(self) -> None:
         fd = self.launcher.fileno()

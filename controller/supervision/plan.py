@@ -74,13 +74,18 @@ class Program:
     options: Mapping[str, Any]
 
 
+def no_more(process: int) -> Mapping[str, Any]:
+    """A process of a job without replicas has no more in its description."""
+    return {}
+
+
 def specs(
     program: Program,
     placements: Sequence[Placement],
     *,
     incarnation: int,
     epoch: int | None,
-    more: Callable[[int], Mapping[str, Any]] = lambda process: {},
+    more: Callable[[int], Mapping[str, Any]] = no_more,
 ) -> list[dict[str, Any]]:
     """One description per process, as `ckpt.rank.boot.run_rank` takes it.
 

@@ -64,7 +64,9 @@ class EndpointConfig:
             raise ConfigError(f"incarnation {self.incarnation}, epoch {self.epoch}")
         for name in names(self)[5:]:
             value = getattr(self, name)
-            if value < (name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns", "reserved"}):
+            if value < (
+                name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns", "reserved"}
+            ):
                 raise ConfigError(f"{name} {value}: too small")
         if self.large_bytes + self.coalesce_bytes >= 1 << 31 or self.fragment_bytes >= 1 << 31:
             raise ConfigError("large_bytes, coalesce_bytes together, and fragment_bytes, must be below 2 GiB")

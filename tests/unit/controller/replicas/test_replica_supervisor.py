@@ -16,10 +16,10 @@ from ckpt.controller.replicas.events import (
     Reported,
     TextDiffers,
 )
+from ckpt.controller.replicas.lines import RERUNS_MAX
 from ckpt.controller.replicas.supervisor import (
     LAST_PLANE_NS,
     LOOK_NS,
-    RERUNS_MAX,
     SILENT_NS,
     ReplicaSupervisor,
 )
