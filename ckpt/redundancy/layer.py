@@ -211,7 +211,7 @@ class ReplicaLayer:
         )
 
     def _on_copy(self, packet: Mapping[str, Any]) -> None:
-        """``copy``: number of a plane. ``step``: "hold", which is answered; "let go"; "join"; to the copy itself "joined"."""
+        """``copy``: number of a plane. ``step``: "hold", which is answered; "let go"; "join"; to the copy "joined"."""
         assert self._choices is not None
         plane = packet["copy"]
         match packet["step"]:

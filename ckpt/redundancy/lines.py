@@ -64,9 +64,14 @@ class LineVote:
             for plane in planes:
                 answers.pop(plane, None)
 
+    @property
+    def is_too_small(self) -> bool:
+        """Are there fewer planes than are needed?"""
+        return len(self.others) + 1 < self.needed
+
     def state(self) -> str:
         """`verified`, `unverified`, `failed` or `open`: see above."""
-        if len(self.others) + 1 < self.needed:
+        if self.is_too_small:
             return "unverified"
         found = "verified"
         for answers in self.answers:

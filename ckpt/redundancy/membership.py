@@ -5,9 +5,10 @@
     lineage     a plane that was started from an image of another one has all errors that this had in its memory then
     budget      so many copies for each of the N places of a rank within an hour
 
-Who is right? More than half of the replicas agree, and no error can have come to all of them from one that they are copies
-of. Replica 3 is a copy of 1: if 1 and 3 agree and 2 differs, then either 2 is wrong now, or 1 had an error in its memory when
-it was copied, and 3 has it, too. Nobody can tell (`Lineage.decides`). If 2 and 3 agree, 1 is wrong; if 1 and 2 do, 3 is.
+Who is right? More than half of the replicas agree, and no error can have come to all of them from one that they are
+copies of. Replica 3 is a copy of 1: if 1 and 3 agree and 2 differs, then either 2 is wrong now, or 1 had an error in its
+memory when it was copied, and 3 has it, too. Nobody can tell (`Lineage.decides`). If 2 and 3 agree, 1 is wrong; if 1 and 2
+do, 3 is.
 
 Not here: how a copy is made (:mod:`ckpt.controller.replicas.clones`).
 """

@@ -20,10 +20,10 @@ Rules
 - A choice is forgotten when all living replicas have followed it: each tells the others how far it is (`FLOOR_EVERY`).
 
 A copy of the leader is to be started (`hold`, then `join` or `let_go`):
-    From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken: it
-    has what the leader has followed and what it knows (`state`), and the copy begins with that (`copy`). At `join` the leader
-    sends it all choices that it knows, as after a loss. All replicas are told of holds, joins and losses in one order. If the
-    leader is lost before the join, the copy is given up (`let_go`): it has followed what nobody else may know.
+    From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken:
+    it has what the leader has followed and what it knows (`state`), and the copy begins with that (`copy`). At `join` the
+    leader sends it all choices that it knows, as after a loss. All replicas are told of holds, joins and losses in one
+    order. If the leader is lost before the join, the copy is given up (`let_go`): it has followed what nobody else may know.
 
 Not here: what choices mean (choices.py), the messages' way (layer.py), who is lost (the controller).
 """

@@ -47,8 +47,8 @@ def add_option(verb: argparse.ArgumentParser) -> None:
         "--clones",
         type=_clones,
         metavar="K",
-        help="with --redundancy: replace each replica that is lost or wrong by a copy of another one, at most K times an hour "
-        "(default 4); 0: never",
+        help="with --redundancy: replace each replica that is lost or wrong by a copy of another one, at most K times an "
+        "hour (default 4); 0: never",
     )
 
 

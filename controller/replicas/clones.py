@@ -9,14 +9,14 @@ processes of one replica of every rank, from images that fit together. These are
       │                                                                                                           ▼
       └── it has sent as much as the others had when it joined: `replica-cloned` ────────────────────────── catching up
 
-    holding      every process of the others keeps the choices of its rank that it has not forgotten yet (`order`), and answers
-    imaging      a line is asked for. Its images are those of the leading plane, the *donor*: they have what the donor has done,
-                 and messages that were under way in its plane
+    holding      every process of the others keeps the choices of its rank that it has not forgotten yet (`order`), and says so
+    imaging      a line is asked for. Its images are those of the leading plane, the *donor*: they have what the donor has
+                 done, and messages that were under way in its plane
     starting     one process for each rank is forked, under the reserved numbers of a new plane, and loads the donor's image.
                  Its program goes on at once, with the messages of its own plane; nobody else waits for it
     joined       the others are told its addresses, the leader sends it all choices that are held; from now on it votes
-    catching up  what it sends is compared with what the others have sent at the same places. They wait for it as for any slow
-                 replica: only where they are too far ahead (`ahead`)
+    catching up  what it sends is compared with what the others have sent at the same places. They wait for it as for any
+                 slow replica: only where they are too far ahead (`ahead`)
 
 Rules
 - Nobody waits for a copy: it computes what the others have computed meanwhile. Nothing is handed on to it but choices, since
@@ -27,8 +27,8 @@ Rules
 - A donor that is found wrong after the join: the vote tells whether the copy has the error, too (`Lineage.decides`).
 - One copy at a time; none once a program has ended, or the job is being stopped. A copy that is not there START_NS after its
   start, or of which a process ends before, is given up, and another one is made a little later.
-- Numbers of processes are used once. The budget is so many copies for each place of a rank within an hour; what is beyond that
-  does not compute the same each time, or is on a bad host, and is said to.
+- Numbers of processes are used once. The budget is so many copies for each place of a rank within an hour; a program that
+  needs more does not compute the same each time, or its host is bad: this is said.
 
 Not here: what the supervisor knows of planes (`supervisor`), votes, files and processes (`driver`).
 """
@@ -209,8 +209,8 @@ class Clones:
             "ms": took_ms,
         }
         text = (
-            f"replica {plane} of all ranks has taken the place of replica {copy.place}: a copy of replica {copy.donor}, from "
-            f"checkpoint {copy.epoch}"
+            f"replica {plane} of all ranks has taken the place of replica {copy.place}: a copy of replica {copy.donor}, "
+            f"from checkpoint {copy.epoch}"
         )
         return [Log("replica-cloned", {"rank": None, **fields, "reason": text}), Say(text)]
 

@@ -94,6 +94,9 @@ class ReplicaCoordinator(Coordinator):
             return [*self._burn(why, keep_requests=True), *self._maybe_start(now_ns)]
         if self.vote is not None:
             self.vote.drop(self.vote.others - self.planes)
+            if self.vote.is_too_small and len(self.planes) >= self.needed:  # a copy has joined meanwhile
+                self.vote, self.wanted = None, True
+                return [*self._burn(why, keep_requests=True), *self._maybe_start(now_ns)]
         return self._look(now_ns)
 
     def line_told(self, event: LineTold, now_ns: int) -> list[Action]:

@@ -42,8 +42,8 @@ Start = Callable[[int | None, Sequence[int], Callable[[int], Mapping[str, Any]]]
 
 class ReplicaPart:
     """The part of the service that only a job with replicas has. `feed`: takes events for the supervisor; `start(epoch,
-    processes, more)`: forks these processes in the present incarnation, see `plan.specs`; `clones`: so many copies may be made
-    for each place and hour."""
+    processes, more)`: forks these processes in the present incarnation, see `plan.specs`; `clones`: so many copies may be
+    made for each place and hour."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Planes differ: who is asked what, and what follows from the answers. Pure.
 
-Two questions, one after the other (`events.Inquiry`), each with a time limit. What has been seen is certain in most cases; the
-questions only locate it: rank, replica and message where it began (:mod:`ckpt.redundancy.origin`).
+Two questions, one after the other (`events.Inquiry`), each with a time limit. What has been seen is certain in most cases;
+the questions only locate it: rank, replica and message where it began (:mod:`ckpt.redundancy.origin`).
 
     conclude     planes are wrong ──▶ they are lost      nobody knows which ──▶ all go back      nothing differs ──▶ nothing
 

@@ -1,4 +1,4 @@
-"""What a job with replicas does with its lines (checkpoints): which count, which may hold an error, where it goes back to. Pure.
+"""The lines (checkpoints) of a job with replicas: which count, which may hold an error, to which it goes back. Pure.
 
 Which line is older than an error? All replicas of an incarnation begin alike, from one image, so what makes them differ has
 happened since then. A verified line is one before which all have sent the same; but an error may have been in the memory of

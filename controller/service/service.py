@@ -333,9 +333,7 @@ class Service:
             self.launched = program, placed[0]
             more = self.replicas.described(action.incarnation, action.epoch)
             self.replicas.begin_again(action.epoch)
-        specs = plan.specs(
-            program, placed, incarnation=action.incarnation, epoch=action.epoch, more=more
-        )
+        specs = plan.specs(program, placed, incarnation=action.incarnation, epoch=action.epoch, more=more)
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)

@@ -57,7 +57,7 @@ MUTANTS = {
     "as many as are needed": (lines, "if not self._suffice(same):", "if False:"),
     "what differs is not the same": (lines, '[plane] = "differs"', '[plane] = "same"'),
     "who is lost has no voice": (lines, "answers.pop(plane, None)", "pass"),
-    "two of three are enough": (lines, "if len(self.others) + 1 < self.needed:", "if len(self.others) < self.needed:"),
+    "two of three are enough": (lines, "return len(self.others) + 1 < self.needed", "return len(self.others) < self.needed"),
     "what it has printed is printed": (coordinator, 'if state == "open" or not self.is_printed:', 'if state == "open":'),
     "a line is of one plane": (coordinator, "if self.donor != former:", "if False:"),
     "what is not verified says so": (coordinator, 'self.round.verified = state == "verified" and', "self.round.verified ="),

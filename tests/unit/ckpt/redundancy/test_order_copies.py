@@ -35,7 +35,7 @@ class World(test_order.World):
 
     def begin(self) -> bool:
         """The controller asks all to hold."""
-        if self.packets and self.packets[0][0] == "hold" or self.image or self.dead:
+        if (self.packets and self.packets[0][0] == "hold") or self.image or self.dead:
             return False
         self.packets.append(("hold", None))
         return True
