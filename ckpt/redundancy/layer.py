@@ -91,7 +91,6 @@ class ReplicaLayer:
         self.streams = Streams()
         self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
         self.copied_beside: list[int] | None = options.get("living")
-        self.replica: int
         self.living = {self.replica, *(range(replicas) if self.copied_beside is None else self.copied_beside)}
         """Planes that compute, as far as this process has been told."""
         self._is_compared = self.copied_beside is None
@@ -147,7 +146,7 @@ class ReplicaLayer:
 
     @property
     def takes_images(self) -> bool:
-        return self.replica == min(self.living)
+        return bool(self.replica == min(self.living))
 
     def obstacle(self) -> str:
         if self._choices is None or self._choices.leads:

@@ -9,7 +9,7 @@ processes of one replica of every rank, from images that fit together. These are
       │                                                                                                           ▼
       └── it has sent as much as the others had when it joined: `replica-cloned` ────────────────────────── catching up
 
-    holding      every process of the others keeps the choices of its rank that it has not forgotten yet (`order`), and says so
+    holding      every process of the others keeps the choices that it has not forgotten yet (`order`), and says so
     imaging      a line is asked for. Its images are those of the leading plane, the *donor*: they have what the donor has
                  done, and messages that were under way in its plane
     starting     one process for each rank is forked, under the reserved numbers of a new plane, and loads the donor's image.

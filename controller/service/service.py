@@ -328,7 +328,7 @@ class Service:
             return
         program = program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files})
         placed = self.placer.place()
-        more = plan.no_more
+        more: Callable[[int], Mapping[str, Any]] = plan.no_more
         if self.replicas is not None:
             self.launched = program, placed[0]
             more = self.replicas.described(action.incarnation, action.epoch)
