@@ -88,7 +88,7 @@ class Stream:
         fresh = [mark for mark in self._due if mark[0] > self._last]
         self._due = []
         if few:
-            first = max(self.count - self.waiting, self._last)
+            first = max(self.count - self.waiting, fresh[-1][0] if fresh else self._last)
             fresh += [(number, digest) for number, digest, _ in self.details(first + 1, self.count)]
         if fresh:
             self._last = fresh[-1][0]

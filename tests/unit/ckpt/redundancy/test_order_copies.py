@@ -164,6 +164,7 @@ class KnowsNothing(Order):
         return {**super().state(), "known": {}}
 
 
+@pytest.mark.nightly
 def test_the_copy_of_a_donor_that_was_lost_before_it_joins_must_be_given_up() -> None:
     """It has followed what the donor has chosen last, and nobody else may have learnt that."""
     world = World(Order, (0,), False)
