@@ -170,8 +170,8 @@ class Imager:
         runtime = self._runtime
         if not self.is_looking or runtime.in_hook or self._places.is_child():
             return False
-        if (call := library_caller()) is not None:  # it looks itself when it waits
-            self._places.queue_after(call, self._at_check)
+        if (caller := library_caller()) is not None:  # the library call looks itself when it waits
+            self._places.queue_after(caller, self._at_check)
             return False
         if not runtime.lock.acquire(blocking=False):  # never wait for it here: this very thread may hold it
             return True
