@@ -240,6 +240,8 @@ class ReplicaLayer:
                     self.below.report({"stuck": True})
 
     def ending(self, exit_code: int) -> None:
+        while not self._is_compared and not exit_code:
+            self.below.block(False, REPORT_NS)  # a copy ends when the others know of it
         self._report(all_of_it=True)
         self._answer_line()
 

@@ -268,7 +268,7 @@ class ReplicaSupervisor(Inquiries):
 
     @property
     def _may_copy(self) -> bool:
-        return self.phase == "running" and not self.outcomes and self.stop is None and self.inquiry is None
+        return self.phase == "running" and not self.outcomes and self.stop is None
 
     def _look_at_copies(self, now_ns: int) -> list[Action]:
         """Begin a copy, go on with one, or give it up: see `clones`."""
@@ -283,7 +283,7 @@ class ReplicaSupervisor(Inquiries):
             return clones.give_up(f"{slow} have answered within a minute", now_ns)
         if clones.is_held(self.planes, self.gone, rounds.highest):
             return rounds.want(now_ns)
-        if copy.state == "imaging" and rounds.round is None and not rounds.wanted:
+        if copy.state == "imaging" and rounds.round is None and not rounds.wanted and self._may_copy:
             return clones.give_up(f"no checkpoint could be taken: {rounds.burnt}", now_ns)
         return []
 
