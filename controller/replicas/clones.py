@@ -95,6 +95,10 @@ class Clones:
         copy = self.copy
         return self.numbers.of_plane(copy.plane) if copy is not None and copy.state == "starting" else ()
 
+    def is_starting(self, plane: int) -> bool:
+        """Have the processes of this plane been started, and not joined yet?"""
+        return self.copy is not None and self.copy.plane == plane and self.copy.state == "starting"
+
     def deadline_ns(self) -> int | None:
         """When `look` is due; None: not before another event."""
         if self.copy is not None:

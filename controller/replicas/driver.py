@@ -108,7 +108,7 @@ class ReplicaPart:
         try:
             self.output.prepare(action.plane, action.donor, output_lengths(self.job, action.epoch))
         except (OSError, StoreError) as failure:
-            return CopyFailed(action.plane, str(failure))
+            return CopyFailed(action.plane, incarnation, str(failure))
         self.start(action.epoch, self.numbers.of_plane(action.plane), more)
         return None
 

@@ -147,6 +147,7 @@ class CopyFailed:
     """The processes of `plane` could not be started."""
 
     plane: int
+    incarnation: int
     reason: str
 
 

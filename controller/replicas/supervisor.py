@@ -140,10 +140,11 @@ class ReplicaSupervisor(Inquiries):
             case ControlWritten(epoch=epoch):
                 donor = self.coordinator.donor
                 return [*self._line_written(event, now_ns), *self._start_copy(epoch, donor, now_ns)]
-            case CopyFailed(plane=plane, reason=reason):
-                copy = self.clones.copy
-                is_present = copy is not None and copy.plane == plane and copy.state == "starting"
-                return self.clones.give_up(reason, now_ns) if is_present else []
+            case CopyFailed(plane=plane, reason=reason, incarnation=incarnation):
+                if incarnation != self.incarnation:
+                    return []
+                self.gone |= set(self.numbers.of_plane(plane))  # they have never lived
+                return self.clones.give_up(reason, now_ns) if self.clones.is_starting(plane) else []
             case TextDiffers():
                 return self._text_differs(event, now_ns)
             case OutputRead(incarnation=incarnation):
@@ -298,7 +299,10 @@ class ReplicaSupervisor(Inquiries):
     def _join(self, now_ns: int) -> list[Action]:
         """All processes of the copy are there: the others are told, and it votes."""
         others = sorted(self.planes)
-        targets = {rank: max(counts.values(), default=0) for rank, counts in enumerate(self.floors.counts)}
+        targets = {
+            rank: max(counts.get(plane, 0) for plane in others)
+            for rank, counts in enumerate(self.floors.counts)
+        }
         copy = self.clones.joined(targets)
         plane = copy.plane
         self.planes.add(plane)
