@@ -353,7 +353,10 @@ class ReplicaSupervisor(Inquiries):
         ]
 
     def _failed_after_release(self, event: Died) -> bool:
-        """A process that is killed after the release changes nothing: the result has been compared."""
+        """A process that is killed after the release changes nothing: the result has been compared. Nor does one of a plane
+        that was lost, or of a copy that was given up."""
+        if self.numbers.parts(event.rank)[1] not in self.planes:
+            return False
         super()._failed_after_release(Died(event.rank, event.incarnation, None, event.code))
         return False
 

@@ -373,8 +373,8 @@ def test_the_others_are_told_how_far_the_slowest_replica_is() -> None:
     assert [(each.packet["floor"], each.ranks) for each in told] == [(0, (0, 1, 2)), (10, (0, 1, 2))]
 
 
-def test_the_numbers_of_a_copy_that_could_not_be_started_are_not_waited_for_at_the_end() -> None:
-    job = Job(ranks=1, clones=1)
+def copy_of_the_leader(job: Job) -> None:
+    """Replica 0 is killed, and a copy of replica 1 is started."""
     job.feed(Died(0, job.run, signal=9))
     for process in (1, 2):
         job.tell(process, held=3)
@@ -385,6 +385,11 @@ def test_the_numbers_of_a_copy_that_could_not_be_started_are_not_waited_for_at_t
     job.feed(LineTold(2, job.run, 1, marks, 1))
     job.feed(LinePrinted(1))
     job.feed(ControlWritten(1))
+
+
+def test_the_numbers_of_a_copy_that_could_not_be_started_are_not_waited_for_at_the_end() -> None:
+    job = Job(ranks=1, clones=1)
+    copy_of_the_leader(job)
     assert any(isinstance(each, StartCopy) for each in job.actions) and job.supervisor.size == 4
     job.feed(CopyFailed(3, job.run, "no space left"))
     assert job.logged("clone-failed")[0]["reason"] == "no space left"
@@ -393,3 +398,15 @@ def test_the_numbers_of_a_copy_that_could_not_be_started_are_not_waited_for_at_t
     for process in (1, 2):
         job.feed(Died(process, job.run, code=0))
     assert any(isinstance(each, Fence) for each in job.actions)
+
+
+def test_the_exit_code_of_a_copy_that_was_given_up_is_not_that_of_the_job() -> None:
+    """It has told why it cannot go on, and leaves when the others have been released already."""
+    job = Job(ranks=1, clones=1)
+    copy_of_the_leader(job)
+    job.feed(ProgramError(3, job.run, 13, "it has hooks"))
+    assert job.logged("not-replaced")
+    job.finish(1, 2)
+    job.read_output()
+    job.feed(Died(3, job.run, code=13))
+    assert job.end() == End(0, "all ranks have finished")
