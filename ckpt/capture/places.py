@@ -1,4 +1,4 @@
-"""★ Where the program can be captured: the looks at its stack, and how much time the looks may take.
+"""Finds places where the program can be captured: looks at its stack, within a budget of time. (driver)
 
 A *place* is a moment at which the stack can be captured. There are two kinds: the main thread is blocked in a library call
 (``at="call"``), or the interpreter makes its check between two instructions (``at="check"``; CPython's eval breaker), for

@@ -1,4 +1,4 @@
-"""★ Calls that wait for a commit: effects outside of the job (:func:`ckpt.when_committed`).
+"""Calls that wait for a commit: effects outside of the job (:func:`ckpt.when_committed`). (driver)
 
 A program cannot take back a mail that it has sent. So it asks for the call, and the call is made when the line that holds
 the request is committed: what the program does after a restart then begins after the request.

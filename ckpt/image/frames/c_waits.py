@@ -1,4 +1,4 @@
-"""The innermost frame of a thread, where it executes a call: is the call over, or is C code running it?
+"""Decides whether the call that the innermost frame of a thread executes is over, or is still running in C code.
 
 A thread that stands at the interpreter's check behind a call, and one that is inside of the C function that is called, have
 the same "last instruction". They differ in the evaluation stack: the result of a call takes the lowest slot of its operands.
@@ -265,8 +265,8 @@ def _methods() -> dict[type, tuple[str, ...]]:
 
 
 class Answer(NamedTuple):
-    """``code``: of the function that is called. ``inside``: code of a function that must have been entered from there; None:
-    the call is answered wherever the thread is in it."""
+    """A call that can be answered instead of made again. ``code``: of the function that is called. ``inside``: code of a
+    function that must have been entered from there; None: the call is answered wherever the thread is in it."""
 
     code: types.CodeType
     value: Any

@@ -832,8 +832,7 @@ def test_state_hidden_in_c_is_refused_by_name(sweep, reason):
     assert report["captured"] > 0  # refusals are short
 
 
-def test_destructors_during_release_never_give_a_wrong_image(sweep):
-    program = """
+DESTRUCTORS = """
 import gc, weakref
 class D:
     def __init__(self, n):
@@ -906,7 +905,10 @@ reference = weakref.ref(target, lambda ref: emit(("gone", work(1))))
 target = None
 emit("end")
 """
-    report = sweep(program)
+
+
+def test_destructors_during_release_never_give_a_wrong_image(sweep):
+    report = sweep(DESTRUCTORS)
     assert report["failures"] == []
     assert report["restored"] >= 100
     assert "a destructor is running" in report["refused"]
