@@ -30,7 +30,7 @@ from ckpt.rank import forks, mpi4py_alias, reports
 from ckpt.rank.control import ControlChannel
 from ckpt.rank.ending import Ending, exit_code_of, has_user_text, resume_handlers, text_of, without_finding
 from ckpt.rank.files import files_of, is_put_back
-from ckpt.rank.layers import port_state, progress_of
+from ckpt.rank.layers import check_copy, port_state, progress_of
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -332,6 +332,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     image.refresh_modules()
     extras = loaded.extras
     runtime.load(extras, spec["resume"])
+    check_copy(runtime)
     state = port_state(runtime, extras["ckpt.port"])
     port = open_port(spec, job.key, runtime.lock, state, report=runtime.report)
     engine = extras["ckpt.engine"]

@@ -45,6 +45,20 @@ def port_state(runtime: Runtime, state: PortState) -> PortState:
     return found
 
 
+def check_copy(runtime: Runtime) -> None:
+    """Raise IncompatibleImage if this process is started as one more replica, among others that go on, and its program has
+    functions for a restart: these would be called in one replica only."""
+    if (
+        runtime.layer is not None
+        and runtime.spec["layer"].get("living") is not None
+        and runtime.hooks.are_due
+    ):
+        raise IncompatibleImage(
+            "the program has on_restart hooks, or children that a restart starts again: a copy of a replica would call them "
+            "alone"
+        )
+
+
 class ProcessBelow:
     """:class:`ckpt.mpi.base.layer.Below` of one process."""
 

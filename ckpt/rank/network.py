@@ -92,14 +92,9 @@ def open_port(
 
     _set_clock()
     plan = _faults()
-    config = EndpointConfig(
-        job=int(spec["job_id"], 16),
-        rank=spec["rank"],
-        size=spec["size"],
-        incarnation=spec["incarnation"],
-        epoch=spec["epoch"],
-        checksum_payload=plan is not None,  # a local socket does not corrupt; injected faults do
-    )
+    config = _config(
+        spec, checksum_payload=plan is not None
+    )  # a local socket does not corrupt; injected faults do
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(key)
     limits = ZmqLimits(peers=spec["size"])
@@ -137,6 +132,18 @@ def open_port(
     if rings is not None and plan is None:
         port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by
     return port
+
+
+def _config(spec: Mapping[str, Any], *, checksum_payload: bool) -> EndpointConfig:
+    return EndpointConfig(
+        job=int(spec["job_id"], 16),
+        rank=spec["rank"],
+        size=spec["size"],
+        incarnation=spec["incarnation"],
+        epoch=spec["epoch"],
+        reserved=spec.get("reserved", 0),
+        checksum_payload=checksum_payload,
+    )
 
 
 def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> None:

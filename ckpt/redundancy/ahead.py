@@ -36,9 +36,13 @@ class Floors:
 
     def sent(self, rank: int, plane: int, count: int, now_ns: int) -> list[tuple[int, int | None]]:
         """A replica has sent so many messages."""
-        if plane in self.planes and count > self.counts[rank][plane]:
+        if plane in self.planes and count > self.counts[rank].get(plane, -1):
             self.counts[rank][plane], self.changed_ns[rank][plane] = count, now_ns
         return self._look(rank, now_ns)
+
+    def joined(self, plane: int) -> None:
+        """A copy is there. It holds nobody up before it has told how far its image was."""
+        self.planes.add(plane)
 
     def left(self, planes: Collection[int], now_ns: int) -> list[tuple[int, int | None]]:
         """Only these planes are left."""
@@ -50,7 +54,7 @@ class Floors:
         return [each for rank in range(len(self.counts)) for each in self._look(rank, now_ns)]
 
     def _look(self, rank: int, now_ns: int) -> list[tuple[int, int | None]]:
-        counts = {plane: self.counts[rank][plane] for plane in self.planes}
+        counts = {plane: count for plane, count in self.counts[rank].items() if plane in self.planes}
         most = max(counts.values(), default=0)
         moving = [
             count

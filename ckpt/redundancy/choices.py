@@ -13,7 +13,7 @@ Not here: the matching of open receives (matcher.py), how replicas agree on who 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ckpt.layer import Channel, Context, Engine, Receive
@@ -39,6 +39,9 @@ class ReplicaChoices:
         self._counts = {"q": 0, "w": 0}
         self._asking: Key | None = None
         """The question that the program waits for now."""
+        self.beside: dict[str, Any] = {}
+        """What the layer keeps for a copy, in an image."""
+        self._former: dict[str, Any] | None = None
         self._alone()
 
     def _alone(self) -> None:
@@ -52,22 +55,41 @@ class ReplicaChoices:
         return {"q": self._counts["q"] - (self._asking is not None), "w": self._counts["w"]}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"engine": self._engine, "counts": dict(self._counts), "asking": self._asking}
+        opened = list(self.matcher.open.values()) if self._engine.choices is self else []
+        former = {"order": self._order.state(), "open": opened}
+        return {
+            "engine": self._engine,
+            "counts": dict(self._counts),
+            "asking": self._asking,
+            "beside": self.beside,
+            "former": former,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """From an image. Where this process has no replicas, it leads."""
         self._engine, self._counts, self._asking = state["engine"], state["counts"], state["asking"]
+        self.beside, self._former = state.get("beside", {}), state.get("former")
         self._alone()
 
     def begin(self, me: int, replicas: int, send: Callable[[int, Message], None]) -> None:
         """The engine asks this object from now on; this process is replica `me`."""
+        self._bind(Order(me, replicas, self._begun()), send)
+        self._counts["w"] += self.matcher.open_again(self._counts["w"])
+        self._former = None
+
+    def begin_as_copy(self, me: int, living: Iterable[int], send: Callable[[int, Message], None]) -> None:
+        """As `begin`, from an image of one of the `living` replicas, which have gone on since."""
+        assert self._former is not None
+        self._bind(Order.copy(me, living, self._former["order"]), send)
+        self.matcher.open_as_before(self._former["open"])
+        self._former = None
+
+    def _bind(self, order: Order, send: Callable[[int, Message], None]) -> None:
         engine = self._engine
-        self._order = order = Order(me, replicas, self._begun())
-        self._send = send
+        self._order, self._send = order, send
         self.matcher = matcher = OrderedMatcher(engine.matcher)
         matcher.leads = lambda: order.leads
         matcher.on_match = self._matched
-        self._counts["w"] += matcher.open_again(self._counts["w"])
         engine.matcher = matcher
         engine.choices = self
 
@@ -203,6 +225,23 @@ class ReplicaChoices:
                 if id(receive) not in self.matcher.open
             ]
             self._suspected_key = self._waits_for
+        self._apply()
+
+    def hold(self, replica: int) -> None:
+        """A copy is to become this replica: see `order`."""
+        self._order.hold(replica)
+
+    def let_go(self, replica: int) -> None:
+        """There will be no such copy."""
+        self._order.let_go(replica)
+
+    def join(self, replica: int) -> None:
+        """A copy follows from now on."""
+        self._pass_on(self._order.join(replica))
+
+    def joined(self, living: Iterable[int]) -> None:
+        """This copy follows from now on; `living`: who is there."""
+        self._pass_on(self._order.joined(living))
         self._apply()
 
     def is_stuck(self) -> bool:

@@ -51,7 +51,7 @@ _FEW = 64
 class Stream:
     """One stream of one replica: `count` messages so far, `state` the digest over all of them."""
 
-    __slots__ = ("_digests", "_due", "_last", "_times", "count", "name", "state")
+    __slots__ = ("_digests", "_due", "_from", "_last", "_times", "count", "name", "state")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,6 +59,8 @@ class Stream:
         self.state = b""
         self._due: list[tuple[int, str]] = []
         self._last = 0
+        self._from = 0
+        """Messages below this number are not remembered, since another process has sent them."""
         # of the last RING messages, at (number - 1) % RING
         self._digests = array("Q")
         self._times = array("Q")
@@ -86,7 +88,7 @@ class Stream:
         fresh = [mark for mark in self._due if mark[0] > self._last]
         self._due = []
         if few:
-            first = max(self.count - self.waiting, self._last)
+            first = max(self.count - self.waiting, fresh[-1][0] if fresh else self._last)
             fresh += [(number, digest) for number, digest, _ in self.details(first + 1, self.count)]
         if fresh:
             self._last = fresh[-1][0]
@@ -95,9 +97,21 @@ class Stream:
     def details(self, first: int, last: int) -> list[tuple[int, str, int]]:
         """Messages one by one, from number `first` to `last`, as far as they are remembered: number, digest, when (ns of
         the monotonic clock)."""
-        first, last = max(first, self.count - RING + 1, 1), min(last, self.count)
+        first, last = max(first, self.count - RING + 1, self._from, 1), min(last, self.count)
         places = [(number, (number - 1) % RING) for number in range(first, last + 1)]
         return [(number, f"{self._digests[at]:x}", self._times[at]) for number, at in places]
+
+    def go_on(self, count: int, state: bytes, now_ns: int) -> None:
+        """This stream goes on where that of another process was: after `count` messages, with the digest `state`. The mark
+        of that place is reported."""
+        digest = int.from_bytes(state[:_BYTES], "little")
+        filled = min(count, RING)
+        self.count, self.state, self._from = count, state, count
+        self._digests, self._times = array("Q", bytes(8 * filled)), array("Q", bytes(8 * filled))
+        if count:
+            at = (count - 1) % RING
+            self._digests[at], self._times[at] = digest, now_ns
+            self._due = [(count, f"{digest:x}")]
 
     @property
     def is_open(self) -> bool:
@@ -185,6 +199,15 @@ class Streams:
         stream = self._by_name.get(name)
         rows = [] if stream is None else stream.details(count, count)
         return rows[0][1] if rows else ""
+
+    def states(self) -> dict[str, tuple[int, bytes]]:
+        """For an image: count and digest of every stream."""
+        return {name: (stream.count, stream.state) for name, stream in self._by_name.items() if stream.count}
+
+    def go_on(self, states: Mapping[str, tuple[int, bytes]], now_ns: int) -> None:
+        """All streams go on where those of another process were."""
+        for name, (count, state) in states.items():
+            self.named(name).go_on(count, state, now_ns)
 
     def counts(self) -> dict[str, int]:
         """How many messages each stream has."""

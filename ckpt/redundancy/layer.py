@@ -1,9 +1,9 @@
 """The layer of a replica: the `Progress` of n ranks over n·N processes (:mod:`ckpt.mpi.base.layer`). (driver)
 
-Rank h is a *cluster* of N processes; process N·h + k is its replica k. All replicas with the same k are a *plane*: a whole
-copy of the job. Replica k of rank h sends to replica k of rank g, so each message travels once in each plane, and what a
-replica computes wrongly stays in its plane. Between the replicas of one rank only choices travel (choices.py); to the
-controller, digests of what each has sent (digest.py), which it compares (vote.py).
+Rank h is a *cluster* of N processes; process N·h + k is its replica k (membership.py). All replicas with the same k are a
+*plane*: a whole copy of the job. Replica k of rank h sends to replica k of rank g, so each message travels once in each
+plane, and what a replica computes wrongly stays in its plane. Between the replicas of one rank only choices travel
+(choices.py); to the controller, digests of what each has sent (digest.py), which it compares (vote.py).
 
     send            the message is counted into its stream, and goes to the same plane
     on_messages     from the same plane: to the engine; from another replica of this rank: a choice
@@ -13,6 +13,10 @@ controller, digests of what each has sent (digest.py), which it compares (vote.p
 Images are those of one plane, the one that leads: messages of other planes are choices, which nobody needs after a restart,
 since all replicas of a rank go on from the same image. What that plane had sent before its images is told to the controller
 (`captured`), which asks the other replicas for their digests at the same places (`on_packet`).
+
+A plane that is lost is replaced by a copy of the one that leads, made from such images while all others go on: see
+:mod:`ckpt.controller.replicas.clones`. For that an image also has what a process needs to go on among the others
+(`_beside`): its digests and counts, and what it knows of choices and surroundings. A restart does not look at it.
 
 Not here: what happens to a replica that differs, or is lost (:mod:`ckpt.controller.replicas`).
 """
@@ -30,6 +34,7 @@ from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
+from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.order import Message
 from ckpt.redundancy.vote import Mark
 
@@ -62,8 +67,9 @@ def current() -> ReplicaLayer | None:
 
 
 def attach(below: Below, options: Mapping[str, Any]) -> ReplicaLayer:
-    """The layer of this process. ``options``: ``replicas``, the number of replicas of each rank; ``run``: 0 in the first
-    run of the program, more when it has been started again."""
+    """The layer of this process. ``options``: ``replicas``, the number of replicas with which each rank begins; ``ranks``:
+    how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``living``:
+    this process is a copy, made while these planes compute."""
     layer = ReplicaLayer(below, options)
     _current[:] = [layer]
     return layer
@@ -74,14 +80,21 @@ class ReplicaLayer:
 
     def __init__(self, below: Below, options: Mapping[str, Any]) -> None:
         self.below = below
-        self.replicas = replicas = int(options["replicas"])
-        self.rank, self.replica = divmod(below.rank, replicas)
-        self.size = below.size // replicas
+        replicas = int(options["replicas"])
+        self.size = int(options.get("ranks", below.size // replicas))
+        self.replicas = replicas
+        self.numbers = numbers = Numbering(self.size, replicas)
+        self.rank, self.replica = numbers.parts(below.rank)
+        self._process = numbers.of_plane(self.replica)
+        """By rank, the process of this plane."""
         self.lock: Lock = below.lock
         self.streams = Streams()
         self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
-        self.living = set(range(replicas))
+        self.copied_beside: list[int] | None = options.get("living")
+        self.living = {self.replica, *(range(replicas) if self.copied_beside is None else self.copied_beside)}
         """Planes that compute, as far as this process has been told."""
+        self._is_compared = self.copied_beside is None
+        """A copy tells nothing before the others know of it."""
         self._line = LineQuestion(0)
         self._sent = 0
         self._most: int | None = None
@@ -98,8 +111,14 @@ class ReplicaLayer:
     def bind(self, engine: Engine, content: ReplicaChoices | None = None) -> None:
         self._engine = engine
         engine.windows.refusal = "one-sided communication is not compared under --redundancy"
-        self._choices = ReplicaChoices(engine) if content is None else content
-        self._choices.begin(self.replica, self.replicas, self._to_replica)
+        self._choices = choices = ReplicaChoices(engine) if content is None else content
+        if self.copied_beside is None:
+            choices.begin(self.replica, self.replicas, self._to_replica)
+        else:
+            choices.begin_as_copy(self.replica, self.copied_beside, self._to_replica)
+            self._sent = choices.beside["sent"]
+            self.streams.go_on(choices.beside["streams"], time.monotonic_ns())
+            surroundings.go_on(choices.beside["surroundings"])
         surroundings.begin()
 
     def _ask(self, look: Callable[[], Any]) -> Any:
@@ -108,24 +127,26 @@ class ReplicaLayer:
     # ---- images ------------------------------------------------------------------------------------------
 
     def saved(self, state: Any) -> Any:
-        links = {
-            process // self.replicas: link
-            for process, link in state.links.items()
-            if process % self.replicas == self.replica
-        }
+        mine = {process: rank for rank, process in enumerate(self._process)}
+        links = {mine[process]: link for process, link in state.links.items() if process in mine}
         return type(state)(state.job, self.rank, self.size, state.epoch, state.incarnation, links)
 
     def restored(self, state: Any) -> Any:
-        links = {rank * self.replicas + self.replica: link for rank, link in state.links.items()}
+        links = {self._process[rank]: link for rank, link in state.links.items()}
         below = self.below
         return type(state)(state.job, below.rank, below.size, state.epoch, state.incarnation, links)
 
     def content(self) -> ReplicaChoices | None:
+        if self._choices is not None:
+            self._choices.beside = self._beside()
         return self._choices
+
+    def _beside(self) -> dict[str, Any]:
+        return {"sent": self._sent, "streams": self.streams.states(), "surroundings": surroundings.state()}
 
     @property
     def takes_images(self) -> bool:
-        return self.replica == min(self.living)
+        return bool(self.replica == min(self.living))
 
     def obstacle(self) -> str:
         if self._choices is None or self._choices.leads:
@@ -141,7 +162,7 @@ class ReplicaLayer:
             self.below.report({**place, "marks": part, "written": written})
 
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
-        rank, replica = divmod(process, self.replicas)
+        rank, replica = self.numbers.parts(process)
         if replica == self.replica:
             assert self._engine is not None
             self._engine.on_messages(rank, batch)
@@ -152,22 +173,25 @@ class ReplicaLayer:
             self._choices.receive(replica, pickle.loads(data))
 
     def on_lost(self, processes: Sequence[int], cause: str) -> None:
-        self.living -= {process % self.replicas for process in processes}
-        mine = [
-            replica for rank, replica in (divmod(p, self.replicas) for p in processes) if rank == self.rank
-        ]
+        places = [self.numbers.parts(process) for process in processes]
+        self.living -= {plane for _, plane in places}
+        mine = [plane for rank, plane in places if rank == self.rank]
         assert self._choices is not None
         if mine:
             self._choices.lost(mine, wrong=cause == WRONG)
             self._lost_ns = time.monotonic_ns()
 
     def on_packet(self, packet: Mapping[str, Any]) -> None:
-        """The controller tells how far the slowest replica of this rank is (``floor``); or asks for digests where an image
-        was taken (`LineQuestion`), or for messages one by one: a replica differs, and it wants to know where it began.
+        """The controller tells how far the slowest replica of this rank is (``floor``), or of a copy (`_on_copy`); or asks
+        for digests where an image was taken (`LineQuestion`), or for messages one by one: a replica differs, and it wants to
+        know where it began.
 
         ``after``: by stream, the number after which to begin; ``ranges``: by stream, first and last number."""
         if "floor" in packet:
             self._most = None if packet["floor"] is None else packet["floor"] + AHEAD_MAX
+            return
+        if "copy" in packet:
+            self._on_copy(packet)
             return
         if "line" in packet:
             if packet["line"] != self._line.epoch:
@@ -185,6 +209,24 @@ class ReplicaLayer:
             {"details": self.streams.details(ranges), "counts": counts, "question": packet.get("question")}
         )
 
+    def _on_copy(self, packet: Mapping[str, Any]) -> None:
+        """``copy``: number of a plane. ``step``: "hold", which is answered; "let go"; "join"; to the copy "joined"."""
+        assert self._choices is not None
+        plane = packet["copy"]
+        match packet["step"]:
+            case "hold":
+                self._choices.hold(plane)
+                self.below.report({"held": plane})
+            case "let go":
+                self._choices.let_go(plane)
+            case "join":
+                self.living.add(plane)
+                self._choices.join(plane)
+            case "joined":
+                self.living &= {plane, *packet["living"]}
+                self._choices.joined(packet["living"])
+                self._is_compared = True
+
     def tick(self) -> None:
         now_ns = time.monotonic_ns()
         if now_ns - self._reported_ns >= REPORT_NS:
@@ -198,6 +240,8 @@ class ReplicaLayer:
                     self.below.report({"stuck": True})
 
     def ending(self, exit_code: int) -> None:
+        while not self._is_compared and not exit_code:
+            self.below.block(False, REPORT_NS)  # a copy ends when the others know of it
         self._report(all_of_it=True)
         self._answer_line()
 
@@ -214,13 +258,13 @@ class ReplicaLayer:
                 data, payload = self.flips.message(data, payload)
             stream.add(dst, data, payload, time.monotonic_ns())
             self._sent += 1
-        return self.below.send(self.replicas * dst + self.replica, data, payload)
+        return self.below.send(self._process[dst], data, payload)
 
     def acked(self, dst: int) -> int:
-        return self.below.acked(self.replicas * dst + self.replica)
+        return self.below.acked(self._process[dst])
 
     def release(self, dst: int, sequence: int) -> bool:
-        return self.below.release(self.replicas * dst + self.replica, sequence)
+        return self.below.release(self._process[dst], sequence)
 
     @property
     def is_ahead(self) -> bool:
@@ -230,10 +274,10 @@ class ReplicaLayer:
     def backlog_bytes(self, dst: int) -> int:
         if self.is_ahead:
             return ENDLESS_BYTES
-        return self.below.backlog_bytes(self.replicas * dst + self.replica)
+        return self.below.backlog_bytes(self._process[dst])
 
     def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
-        self.below.consumed(self.replicas * src + self.replica, nbytes, nmessages)
+        self.below.consumed(self._process[src], nbytes, nmessages)
 
     def poll(self) -> None:
         self.below.poll()
@@ -260,6 +304,8 @@ class ReplicaLayer:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _report(self, *, all_of_it: bool) -> None:
+        if not self._is_compared:
+            return
         marks = self.streams.report(all_of_it=all_of_it)
         now_ns = time.monotonic_ns()
         if not marks and now_ns - self._told_ns < ALIVE_NS:
@@ -285,7 +331,7 @@ class ReplicaLayer:
             self.below.report({"line": line.epoch, "marks": part, "part": number, "parts": len(pieces)})
 
     def _to_replica(self, replica: int, message: Message) -> None:
-        self.below.send(self.replicas * self.rank + replica, pickle.dumps(message, 5))
+        self.below.send(self.numbers.process(self.rank, replica), pickle.dumps(message, 5))
 
 
 class LineQuestion:

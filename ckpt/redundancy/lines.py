@@ -13,7 +13,8 @@ at these very counts, which they tell as soon as they have come so far (:mod:`ck
     unverified  fewer planes are left than are needed: nobody can tell
     open        else
 
-Needed are more than half of the replicas that a rank began with.
+Needed are more than half of the replicas that a rank began with, and that they have not got their errors from one of which
+they are copies (:mod:`ckpt.redundancy.membership`).
 
 Not here: text that the program has printed, images, what follows from the outcome (:mod:`ckpt.controller.replicas`).
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from ckpt.redundancy.membership import Lineage
 from ckpt.redundancy.vote import Mark
 
 __all__ = ["LineVote"]
@@ -30,7 +32,10 @@ __all__ = ["LineVote"]
 class LineVote:
     """The vote of `ranks` ranks on one line. `others`: the planes beside the donor."""
 
-    def __init__(self, ranks: int, donor: int, others: Collection[int], needed: int) -> None:
+    def __init__(
+        self, ranks: int, donor: int, others: Collection[int], needed: int, lineage: Lineage | None = None
+    ) -> None:
+        self.lineage = Lineage() if lineage is None else lineage
         self.donor, self.others, self.needed = donor, set(others), needed
         self.marks: list[dict[str, Mark]] = [{} for _ in range(ranks)]
         self.answers: list[dict[int, str]] = [{} for _ in range(ranks)]
@@ -59,18 +64,27 @@ class LineVote:
             for plane in planes:
                 answers.pop(plane, None)
 
+    @property
+    def is_too_small(self) -> bool:
+        """Are there fewer planes than are needed?"""
+        return len(self.others) + 1 < self.needed
+
     def state(self) -> str:
         """`verified`, `unverified`, `failed` or `open`: see above."""
-        if len(self.others) + 1 < self.needed:
+        if self.is_too_small:
             return "unverified"
         found = "verified"
         for answers in self.answers:
-            same = 1 + sum(answer == "same" for answer in answers.values())
-            if same + len(self.others) - len(answers) < self.needed:
+            same = {self.donor, *(plane for plane, answer in answers.items() if answer == "same")}
+            if not self._suffice(same | (self.others - answers.keys())):
                 return "failed"
-            if same < self.needed:
+            if not self._suffice(same):
                 found = "open"
         return found
+
+    def _suffice(self, same: Collection[int]) -> bool:
+        others = (self.others | {self.donor}) - set(same)
+        return len(same) >= self.needed and self.lineage.decides(same, others)
 
     def trouble(self) -> str:
         """Why it has failed, or what it waits for."""
@@ -82,5 +96,7 @@ class LineVote:
             for plane, answer in sorted(answers.items()):
                 if answer == "unknown":
                     return f"replica {plane} of rank {rank} is too far ahead of replica {self.donor} to tell its digest"
+        if all(answers.keys() >= self.others for answers in self.answers):
+            return "the replicas that agree are copies of one another"
         slow = sorted({plane for answers in self.answers for plane in self.others - answers.keys()})
         return f"replica {' and '.join(map(str, slow))} of the ranks has not come so far yet"

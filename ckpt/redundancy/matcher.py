@@ -14,7 +14,7 @@ Not here: who chooses the source (choices.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ckpt.layer import ANY_SOURCE, ANY_TAG, Buffer, Channel, Context, Matcher, Receive
@@ -51,9 +51,18 @@ class OrderedMatcher(Matcher):
         found = [receive for receive in waiting if receive.want_source == ANY_SOURCE]
         for number, receive in enumerate(sorted(found, key=lambda each: each.ticket), first):
             self.open[id(receive)] = (("w", number), receive)
+        self._keep_no_orders()
+        return len(found)
+
+    def open_as_before(self, rows: Iterable[tuple[Key, Receive]]) -> None:
+        """These receives, which an image has, are open, with the keys that they had when it was taken."""
+        for key, receive in rows:
+            self.open[id(receive)] = (key, receive)
+        self._keep_no_orders()
+
+    def _keep_no_orders(self) -> None:
         for context in self.contexts.values():
             context.keep_no_order()  # the fast paths look there, and would take without a choice
-        return len(found)
 
     def arrive(
         self, src: int, source: int, tag: int, number: int, data: Buffer

@@ -19,6 +19,12 @@ Rules
 - The view is the number of the leader; it only grows. Messages of an older view are dropped, those of a newer one kept.
 - A choice is forgotten when all living replicas have followed it: each tells the others how far it is (`FLOOR_EVERY`).
 
+A copy of the leader is to be started (`hold`, then `join` or `let_go`):
+    From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken:
+    it has what the leader has followed and what it knows (`state`), and the copy begins with that (`copy`). At `join` the
+    leader sends it all choices that it knows, as after a loss. All replicas are told of holds, joins and losses in one
+    order. If the leader is lost before the join, the copy is given up (`let_go`): it has followed what nobody else may know.
+
 Not here: what choices mean (choices.py), the messages' way (layer.py), who is lost (the controller).
 """
 
@@ -53,11 +59,18 @@ class Order:
 
     `begun`: the numbers of the first choices of each kind, where the program goes on from an image."""
 
-    def __init__(self, me: int, replicas: int, begun: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        me: int,
+        replicas: int,
+        begun: Mapping[str, int] | None = None,
+        living: Iterable[int] | None = None,
+    ) -> None:
+        """`living`: the replicas there are, if these are not all with which the rank began."""
         begun = begun or {"q": 0, "w": 0}
         self.me = me
-        self.living = set(range(replicas))
-        self.view = 0
+        self.living = set(range(replicas) if living is None else living)
+        self.view = min(self.living)
         self.known: dict[Key, Any] = {}
         self.followed = dict(begun)
         """This replica has followed or made all choices of each kind below that number."""
@@ -68,6 +81,44 @@ class Order:
         self.early: list[tuple[int, Message]] = []
         self.forgotten = dict(begun)
         self._told = 0
+
+    @classmethod
+    def copy(cls, me: int, living: Iterable[int], state: Mapping[str, Any]) -> Order:
+        """That of replica `me`, which begins with the image of one of the `living`, whose `state` this is."""
+        order = cls(me, 0, state["forgotten"], {me, *living})
+        order.followed, order.ahead = dict(state["followed"]), set(state["ahead"])
+        order.known = dict(state["known"])
+        return order
+
+    def state(self) -> dict[str, Any]:
+        """For an image: how far this replica is, and what it knows."""
+        return {
+            "followed": dict(self.followed),
+            "ahead": sorted(self.ahead),
+            "forgotten": dict(self.forgotten),
+            "known": dict(self.known),
+        }
+
+    def hold(self, replica: int) -> None:
+        """A copy is to become this replica: from now on nothing is forgotten that it may need."""
+        self.floors.setdefault(replica, dict(self.forgotten))
+
+    def let_go(self, replica: int) -> None:
+        """There will be no such copy."""
+        self.floors.pop(replica, None)
+        self.early = [each for each in self.early if each[0] != replica]
+        self._forget()
+
+    def join(self, replica: int) -> Outgoing:
+        """This copy is there now, and follows."""
+        self.living.add(replica)
+        self.hold(replica)
+        found: Outgoing = [(replica, ("n", self.view, dict(self.known)))] if self.leads else []
+        return found + self._receive_early()
+
+    def joined(self, living: Iterable[int]) -> Outgoing:
+        """The copy itself is told who lives now: some of which it was told may be lost meanwhile."""
+        return self.lost(self.living - {self.me, *living}, wrong=False)
 
     @property
     def leads(self) -> bool:
@@ -100,6 +151,8 @@ class Order:
     def receive(self, source: int, message: Message) -> Outgoing:
         """A message of another replica."""
         if source not in self.living:
+            if source in self.floors:  # a copy knows already that it has joined
+                self.early.append((source, message))
             return []
         kind, view, *rest = message
         if kind == "f":
@@ -142,6 +195,10 @@ class Order:
             self.gathering = self.living - {self.me}
         else:
             found.append((leader, ("s", leader, dict(self.known))))
+        return found + self._receive_early()
+
+    def _receive_early(self) -> Outgoing:
+        found: Outgoing = []
         early, self.early = self.early, []
         for source, message in early:
             found += self.receive(source, message)

@@ -34,14 +34,14 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 from ckpt import MPI
 from ckpt.errors import NotReplicable
 
-__all__ = ["Randomness", "begin", "install"]
+__all__ = ["Randomness", "begin", "go_on", "install", "state"]
 
 Ask = Callable[[Callable[[], Any]], Any]
 
@@ -69,6 +69,15 @@ class Randomness:
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._count = 0
+
+    @property
+    def count(self) -> int:
+        """So often it has been used; set, it goes on from there."""
+        return self._count
+
+    @count.setter
+    def count(self, count: int) -> None:
+        self._count = count
 
     def __call__(self, size: int, /) -> bytes:
         """Like `os.urandom`. Raises ValueError for a negative size."""
@@ -101,6 +110,19 @@ def begin() -> None:
             "replicas (--redundancy 1)"
         )
     sys.addaudithook(_refuse)
+
+
+def state() -> dict[str, Any]:
+    """For an image: what a copy of this process has to know, to get what this one would."""
+    return {"last": dict(_State.last), "pid": list(_State.pid), "random": getattr(_State.urandom, "count", 0)}
+
+
+def go_on(state: Mapping[str, Any]) -> None:
+    """This process is a copy of one that had this `state`."""
+    _State.last.update(state["last"])
+    _State.pid[:] = state["pid"]
+    if isinstance(_State.urandom, Randomness):
+        _State.urandom.count = state["random"]
 
 
 def open_for_writing() -> set[tuple[int, str]]:

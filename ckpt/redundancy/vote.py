@@ -9,12 +9,16 @@ whenever they come.
     no majority                it cannot be told who is right (two replicas, or three that all differ)
     no mark at that count      the replica has reported later ones only: nothing is known at this count
 
+A replica that is a copy of another one has all errors that this had then: see :mod:`ckpt.redundancy.membership`. A majority
+counts only where the replicas that agree have not got an error from one that they are copies of (`Lineage.decides`).
+
 Replicas report different counts (one is asked while it sends, one while it waits), so a mark is kept until all replicas have
 passed it. A majority is more than half of the replicas that the rank began with; with one of three lost, both that are left.
 
 Rules
 - Digests of one replica in one stream are chained: a later mark that agrees proves all earlier messages, an earlier one that
   differs can never be made good.
+- A copy that joins has told the same marks as its donor until its image; its first marks are those of there.
 - A replica is named at most once. After `drop` it has no voice, and its marks are forgotten.
 
 Not here: what follows from a verdict (:mod:`ckpt.controller.replicas`), how digests are made.
@@ -22,8 +26,10 @@ Not here: what follows from a verdict (:mod:`ckpt.controller.replicas`), how dig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+from ckpt.redundancy.membership import Lineage
 
 __all__ = ["Mark", "Verdict", "Vote"]
 
@@ -59,9 +65,10 @@ class _Stream:
 
 
 class Vote:
-    """The vote of one rank. `replicas`: how many it began with, numbered from 0."""
+    """The vote of one rank. `replicas`: how many it began with, numbered from 0; `lineage`: of the planes."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, lineage: Lineage | None = None) -> None:
+        self.lineage = Lineage() if lineage is None else lineage
         self.needed = replicas // 2 + 1
         self.living = set(range(replicas))
         self.streams: dict[str, _Stream] = {}
@@ -70,7 +77,7 @@ class Vote:
 
     def clone(self) -> Vote:
         """An independent copy, for tests that explore all orders."""
-        twin = Vote(0)
+        twin = Vote(0, self.lineage)
         twin.needed, twin.living, twin.compared = self.needed, set(self.living), self.compared
         for name, stream in self.streams.items():
             copy = twin.streams[name] = _Stream()
@@ -97,6 +104,10 @@ class Vote:
             found = found or verdict
         self._forget(stream)
         return found
+
+    def join(self, replica: int) -> None:
+        """A copy has a voice from now on."""
+        self.living.add(replica)
 
     def drop(self, replicas: Sequence[int]) -> None:
         """These replicas have no voice any more."""
@@ -128,7 +139,7 @@ class Vote:
             if len(counts) == 1:
                 continue
             most = max(counts.values(), key=len)
-            odd = tuple(sorted(self.living - set(most))) if len(most) >= self.needed else ()
+            odd = tuple(sorted(self.living - set(most))) if self._counts(most, self.living) else ()
             return Verdict(name, odd, min(counts) + 1, max(counts))
         return None
 
@@ -138,19 +149,23 @@ class Vote:
         for replica, digest in votes.items():
             ballots.setdefault(digest, []).append(replica)
         most = max(ballots.values(), key=len)
-        if len(most) >= self.needed:
+        if self._counts(most, self.living):
             stream.agreed |= {replica: max(count, stream.agreed.get(replica, 0)) for replica in most}
             self.compared += max(0, count - stream.verified)
             stream.verified = max(count, stream.verified)
         if len(ballots) == 1:
             return None
-        if len(most) >= self.needed:
+        if self._counts(most, votes):
             odd = tuple(sorted(set(votes) - set(most)))
         elif len(votes) == len(self.living):
             odd = ()
         else:
             return None  # who is right will be known when the others have reported
         return Verdict(name, odd, self._agreed(stream, count) + 1, count)
+
+    def _counts(self, agree: Collection[int], all_: Iterable[int]) -> bool:
+        """Are these enough, and independent enough, against the others of all?"""
+        return len(agree) >= self.needed and self.lineage.decides(agree, set(all_) - set(agree))
 
     def _agreed(self, stream: _Stream, count: int) -> int:
         """The last count below `count` at which all have reported the same; 0: none is known."""

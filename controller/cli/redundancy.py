@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ckpt.store import ControlFile, JobDirectory
 
 _REPLICAS_MAX = 3
+_CLONES_MAX = 1000
 _EXPLICIT = "the steps of a program that saves itself explicitly are not compared"
 _CONTINUE = "the program is not told of a dead replica: the others compute its rank"
 _ONE_HOST = "replicas are processes of one host yet"
@@ -42,6 +43,19 @@ def add_option(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help="compute every rank in N processes and compare what they send, print and return: 2 or 3 (default 1)",
     )
+    verb.add_argument(
+        "--clones",
+        type=_clones,
+        metavar="K",
+        help="with --redundancy: replace each replica that is lost or wrong by a copy of another one, at most K times an "
+        "hour (default 4); 0: never",
+    )
+
+
+def _clones(text: str) -> int:
+    if not text.isdecimal() or int(text) > _CLONES_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number from 0 to {_CLONES_MAX}")
+    return int(text)
 
 
 def add_options(run: argparse.ArgumentParser) -> None:
@@ -140,6 +154,8 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.redundancy in (None, 1):
         if arguments.compare is not None:
             raise UsageError("--compare says how replicas are compared: give --redundancy 2 or 3, too")
+        if arguments.clones is not None:
+            raise UsageError("--clones says how often replicas are replaced: give --redundancy 2 or 3, too")
         return
     if arguments.compare in ("sender", "receiver"):
         raise UsageError(f"--compare {arguments.compare} is not there yet: only late is")
@@ -161,6 +177,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 _EVENTS = (
     *("replica-differs", "replica-lost", "leader-changed", "cluster-unverified", "result-compared"),
+    *("replica-cloned", "clone-failed", "not-replaced"),
     "unverified-passed-over",
     "lines-distrusted",
 )

@@ -49,6 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "files": "auto",
     "files_limit": 1 << 30,
     "redundancy": 1,
+    "clones": 4,
     "engine": None,
     "hosts": None,
     "engine_command": None,
@@ -397,6 +398,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         time_limit_ns=None if limit is None else int(limit * _NS),
         checkpoint_on_signal=option("checkpoint_on_signal"),
         replicas=replicas,
+        clones=option("clones"),
         rank_options={
             "image_mode": mode,
             "wire": option("wire"),

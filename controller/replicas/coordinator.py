@@ -11,7 +11,9 @@ it. Then the line is verified:
 
 The vote is `ckpt.redundancy.lines`. A line that is not verified is on disk, and said to be so; no restart uses it by itself.
 A plane that is lost leaves the others with their rounds: if it was the donor's, the open round is burnt, and the next plane
-takes the next one.
+takes the next one. A copy that joins has a voice from the next round on. Where one plane alone has gone on for a time, what
+it computed then was compared with nothing, and all copies of it have it: no line is verified any more until all planes are
+started again (`was_alone`).
 
 Not here: rounds in general (`ckpt.controller.supervision.coordinator`), which planes live (`supervisor`).
 """
@@ -27,6 +29,7 @@ from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import Action, Send, Voted, WriteControl
 from ckpt.controller.supervision.rounds import Round
 from ckpt.redundancy.lines import LineVote
+from ckpt.redundancy.membership import Lineage, Numbering
 from ckpt.redundancy.vote import Mark
 from ckpt.transport.records import replace
 
@@ -34,17 +37,23 @@ COUNTS_OF_A_PACKET = 1000
 
 
 class ReplicaCoordinator(Coordinator):
-    """`size`: number of processes, n·N; `replicas`: N."""
+    """`size`: number of processes with which all begins, n·N; `replicas`: N."""
 
-    def __init__(self, size: int, *, replicas: int, **options: Any) -> None:
+    def __init__(self, size: int, *, replicas: int, lineage: Lineage | None = None, **options: Any) -> None:
         super().__init__(size, **options)
         self.replicas = replicas
+        self.numbers = Numbering(size // replicas, replicas)
+        self.lineage = Lineage() if lineage is None else lineage
         self.needed = replicas // 2 + 1
         self.begin()
 
     def begin(self) -> None:
         """All planes are started."""
         self.planes = set(range(self.replicas))
+        self.lineage.begin()
+        self.was_alone = False
+        self.burnt = ""
+        """Why the last round was burnt."""
         self.vote: LineVote | None = None
         self.is_printed = False
         self.votes: list[Voted] = []
@@ -58,11 +67,20 @@ class ReplicaCoordinator(Coordinator):
         return min(self.planes)
 
     @property
-    def members(self) -> range:
-        return range(self.donor, self.size, self.replicas)
+    def members(self) -> tuple[int, ...]:
+        return self.numbers.of_plane(self.donor)
 
     def rank_of(self, process: int) -> int:
-        return process // self.replicas
+        return self.numbers.parts(process)[0]
+
+    def joined(self, plane: int) -> None:
+        """A copy has a voice from now on."""
+        self.planes.add(plane)
+
+    def want(self, now_ns: int) -> list[Action]:
+        """Take a line as soon as it can be had."""
+        self.wanted = True
+        return self._maybe_start(now_ns)
 
     def left(self, planes: Collection[int], why: str, now_ns: int) -> list[Action]:
         """Only these planes are left, at least one."""
@@ -76,11 +94,14 @@ class ReplicaCoordinator(Coordinator):
             return [*self._burn(why, keep_requests=True), *self._maybe_start(now_ns)]
         if self.vote is not None:
             self.vote.drop(self.vote.others - self.planes)
+            if self.vote.is_too_small and len(self.planes) >= self.needed:  # a copy has joined meanwhile
+                self.vote, self.wanted = None, True
+                return [*self._burn(why, keep_requests=True), *self._maybe_start(now_ns)]
         return self._look(now_ns)
 
     def line_told(self, event: LineTold, now_ns: int) -> list[Action]:
         """A process has told a part of its marks for a line."""
-        rank, plane = divmod(event.rank, self.replicas)
+        rank, plane = self.numbers.parts(event.rank)
         if self.round is None or self.round.writing or event.epoch != self.round.epoch:
             return []
         if plane not in self.planes:
@@ -116,12 +137,12 @@ class ReplicaCoordinator(Coordinator):
         silent = [process for process in self.members if self.told.get(process, ({}, 1))[1]]
         if silent:
             return self._fail(f"process {silent[0]} has not told what it had sent before its image", now_ns)
-        ranks = self.size // self.replicas
-        vote = self.vote = LineVote(ranks, self.donor, self.planes - {self.donor}, self.needed)
+        ranks = self.numbers.ranks
+        vote = self.vote = LineVote(ranks, self.donor, self.planes - {self.donor}, self.needed, self.lineage)
         actions: list[Action] = []
         for rank, process in enumerate(self.members):
             counts = vote.begin(rank, self.told[process][0])
-            asked = tuple(rank * self.replicas + plane for plane in sorted(vote.others))
+            asked = tuple(self.numbers.process(rank, plane) for plane in sorted(vote.others))
             actions += self._ask(counts, asked)
         lengths = tuple(self.written.get(rank, 0) for rank in range(ranks))
         wait: Any = AwaitPrinted(self.round.epoch, lengths)
@@ -151,10 +172,14 @@ class ReplicaCoordinator(Coordinator):
         if state == "open" or not self.is_printed:
             return []
         self.round.writing = True
-        self.round.verified = state == "verified"
+        self.round.verified = state == "verified" and not self.was_alone
         self.vote = None
         ranks = tuple(replace(vote, rank=rank) for rank, vote in enumerate(self.votes))
         return [WriteControl(self.round.epoch, self.incarnation, ranks, verified=self.round.verified)]
+
+    def _burn(self, reason: str, *, keep_requests: bool = False) -> list[Action]:
+        self.burnt = reason
+        return super()._burn(reason, keep_requests=keep_requests)
 
     def _missing(self, late: Round) -> str:
         if self.vote is None:

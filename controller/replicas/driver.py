@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.events import (
     AwaitPrinted,
+    CopyFailed,
     DropVoices,
+    JoinVoices,
     LinePrinted,
     LineTold,
     OutputRead,
     ReadOutput,
     Reported,
+    StartCopy,
     TextDiffers,
     reported,
 )
@@ -27,11 +30,20 @@ from ckpt.controller.replicas.supervisor import ReplicaSupervisor
 from ckpt.controller.replicas.text import Conflict
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.supervisor import Supervisor
+from ckpt.redundancy.membership import Lineage, Numbering
 from ckpt.store import ImageReader, JobDirectory
+from ckpt.store.errors import StoreError
+
+RESERVED_PLANES: Final = 32
+"""So many planes may be started as copies, in one incarnation."""
+
+Start = Callable[[int | None, Sequence[int], Callable[[int], Mapping[str, Any]]], None]
 
 
 class ReplicaPart:
-    """The part of the service that only a job with replicas has. `feed`: takes events for the supervisor."""
+    """The part of the service that only a job with replicas has. `feed`: takes events for the supervisor; `start(epoch,
+    processes, more)`: forks these processes in the present incarnation, see `plan.specs`; `clones`: so many copies may be
+    made for each place and hour."""
 
     def __init__(
         self,
@@ -40,35 +52,81 @@ class ReplicaPart:
         emit: Emit,
         say: Callable[[str], None],
         feed: Callable[[Any], None],
+        start: Start,
+        clones: int,
     ) -> None:
         def on_conflict(rank: int, conflict: Conflict) -> None:
             feed(TextDiffers(rank, conflict.odd, conflict.at))
 
-        self.replicas, self.feed = replicas, feed
+        self.replicas, self.feed, self.start, self.clones = replicas, feed, start, clones
         self.job = job
+        self.numbers = Numbering(job.size, replicas)
+        self.reserved = RESERVED_PLANES if clones else 0
+        lineage = self.lineage = Lineage()
         directory = os.path.dirname(job.output_path(0, "out"))
-        self.output = ReplicaOutput(directory, job.size, replicas, emit, say, on_conflict)
+        self.output = ReplicaOutput(directory, job.size, replicas, emit, say, on_conflict, lineage)
 
     def coordinator(self, size: int, **options: Any) -> Coordinator:
         """`options`: of `Coordinator`; `size`: number of processes."""
-        return ReplicaCoordinator(size, replicas=self.replicas, **options)
+        return ReplicaCoordinator(size, replicas=self.replicas, lineage=self.lineage, **options)
 
     def supervisor(self, coordinator: Coordinator, **options: Any) -> Supervisor:
         """`options`: of `Supervisor`."""
         assert isinstance(coordinator, ReplicaCoordinator)
-        return ReplicaSupervisor(coordinator, replicas=self.replicas, **options)
+        limits = {"clones": self.clones, "reserved": self.reserved}
+        return ReplicaSupervisor(coordinator, replicas=self.replicas, **limits, **options)
 
-    def perform(self, action: object) -> OutputRead | None:
+    def described(
+        self, incarnation: int, resumed: int | None, living: Sequence[int] | None = None
+    ) -> Callable[[int], dict[str, Any]]:
+        """What a process is to its program, and the layer that makes it so (`ckpt.mpi.base.layer`): `more` of `plan.specs`.
+        `resumed`: the line from which this incarnation began; `living`: the planes beside which a copy is started."""
+        numbers = self.numbers
+        size, reserved = numbers.ranks, numbers.ranks * self.reserved
+
+        def more(process: int) -> dict[str, Any]:
+            rank, plane = numbers.parts(process)
+            own = {"rank": rank, "size": size, "local_rank": rank, "local_size": size}
+            return {
+                "size": size * self.replicas + reserved,
+                "reserved": reserved,
+                "identity": {**own, "streams": f"{rank}.replica-{plane}"},
+                "layer": {
+                    "attach": "ckpt.redundancy.layer:attach",
+                    "replicas": self.replicas,
+                    "ranks": size,
+                    "run": incarnation,
+                    "resume": resumed,
+                    **({} if living is None else {"living": list(living)}),
+                },
+            }
+
+        return more
+
+    def _start_copy(self, action: StartCopy, incarnation: int) -> CopyFailed | None:
+        more = self.described(incarnation, action.resumed, action.living)
+        try:
+            self.output.prepare(action.plane, action.donor, output_lengths(self.job, action.epoch))
+        except (OSError, StoreError) as failure:
+            return CopyFailed(action.plane, incarnation, str(failure))
+        self.start(action.epoch, self.numbers.of_plane(action.plane), more)
+        return None
+
+    def perform(self, action: object, incarnation: int) -> OutputRead | CopyFailed | None:
         """Carry out an action of `ReplicaSupervisor` alone; returns the event that answers it, if any."""
         match action:
             case DropVoices(planes=planes):
                 self.output.drop(planes)
             case AwaitPrinted(epoch=epoch, lengths=lengths):
                 self.output.await_printed(lengths, lambda: self.feed(LinePrinted(epoch)))
-            case ReadOutput(incarnation=incarnation):
+            case ReadOutput(incarnation=present):
                 while self.output.poll():
                     pass
-                return OutputRead(incarnation)
+                return OutputRead(present)
+            case StartCopy():
+                return self._start_copy(action, incarnation)
+            case JoinVoices(plane=plane):
+                self.output.join(plane)
         return None
 
     def begin_again(self, epoch: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.origin import Details
 from ckpt.transport.records import dataclass
 
@@ -15,7 +16,7 @@ from ckpt.transport.records import dataclass
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
-    to `question`; or that it is stuck with a choice of a wrong leader."""
+    to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`."""
 
     rank: int
     incarnation: int
@@ -25,6 +26,7 @@ class Reported:
     counts: Mapping[str, int] | None = None
     question: int = 0
     sent: int | None = None
+    held: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,10 @@ class Inquiry:
     def is_second(self) -> bool:
         return self.again_ns is not None
 
-    def ranges(self, process: int, replicas: int) -> dict[str, tuple[int, int]]:
+    def ranges(self, process: int, numbers: Numbering) -> dict[str, tuple[int, int]]:
         """The messages that a process of the right plane is asked for: those that the other plane's has told."""
-        rank = process // replicas
-        told = self.first.get(rank * replicas + self.plane, {})
+        rank, _ = numbers.parts(process)
+        told = self.first.get(numbers.process(rank, self.plane), {})
         return {name: (rows[0][0], rows[-1][0]) for name, rows in told.items() if rows}
 
 
@@ -128,6 +130,34 @@ class DropVoices:
     planes: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StartCopy:
+    """Fork the processes of `plane`, which go on from the images that `donor` has given for the line of `epoch`, beside the
+    planes `living`. `resumed`: the line from which the incarnation began."""
+
+    plane: int
+    epoch: int
+    donor: int
+    living: tuple[int, ...]
+    resumed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFailed:
+    """The processes of `plane` could not be started."""
+
+    plane: int
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinVoices:
+    """The text of this plane counts from now on."""
+
+    plane: int
+
+
 def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported | LineTold:
     """The event of a packet of the kind `layer`. What is not well-formed in it is left out: it then counts as not told."""
     told = packet.get("marks")
@@ -144,7 +174,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         if isinstance(rows, list)
     }
     details, question = packet.get("details"), packet.get("question")
-    counts, sent = packet.get("counts"), packet.get("sent")
+    counts, sent, held = packet.get("counts"), packet.get("sent"), packet.get("held")
     return Reported(
         process,
         incarnation,
@@ -154,6 +184,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         counts if isinstance(counts, dict) else {},
         question if isinstance(question, int) else 0,
         sent if isinstance(sent, int) else None,
+        held if isinstance(held, int) else None,
     )
 
 

@@ -3,7 +3,7 @@
 Replica k of rank h writes to ``rank-h.replica-k.out`` and ``.err`` in the job's ``output``. What is agreed (`text`) is
 printed and appended to ``rank-h.out`` and ``rank-h.err``. Standard error is printed alike while the replicas agree; where
 they do not (an address in a message), that of the replica with the lowest number is printed from there, and nobody is
-called wrong for it.
+called wrong for it. A copy of a replica, replica k, begins with what its donor had written when it was copied.
 
 After the program has been started again, text that was printed is not printed a second time if it is the same.
 
@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ckpt.controller.replicas.text import Conflict, TextVote, common
+from ckpt.redundancy.membership import Lineage
 from ckpt.store.disk.privacy import open_regular
 
 POLL_BUSY_NS: Final = 10_000_000
@@ -30,19 +31,43 @@ Emit = Callable[[int, str, bytes], None]
 class _Stream:
     """One stream of one rank."""
 
-    def __init__(self, directory: str, rank: int, stream: str, replicas: int) -> None:
-        self.rank, self.stream, self.replicas = rank, stream, replicas
-        self.paths = [os.path.join(directory, f"rank-{rank}.replica-{k}.{stream}") for k in range(replicas)]
-        self.fds = [open_regular(path, os.O_RDONLY | os.O_CREAT) for path in self.paths]
+    def __init__(self, directory: str, rank: int, stream: str, replicas: int, lineage: Lineage) -> None:
+        self.rank, self.stream, self.replicas, self.lineage = rank, stream, replicas, lineage
+        self.directory = directory
+        self.paths = {k: self.path(k) for k in range(replicas)}
+        self.fds = {k: open_regular(path, os.O_RDONLY | os.O_CREAT) for k, path in self.paths.items()}
         self.printed = open_regular(os.path.join(directory, f"rank-{rank}.{stream}"), os.O_RDWR | os.O_CREAT)
         self.printed_bytes = 0
         self.line = b""
         self.begin()
 
+    def path(self, replica: int) -> str:
+        return os.path.join(self.directory, f"rank-{self.rank}.replica-{replica}.{self.stream}")
+
     def begin(self) -> None:
-        self.vote = TextVote(self.replicas)
-        self.read_bytes = [0] * self.replicas
+        for copy in [k for k in self.paths if k >= self.replicas]:
+            os.close(self.fds.pop(copy))
+            os.unlink(self.paths.pop(copy))
+        self.vote = TextVote(self.replicas, self.lineage)
+        self.read_bytes = dict.fromkeys(self.paths, 0)
         self.again_bytes = 0
+
+    def prepare(self, copy: int, donor: int, length: int) -> None:
+        """A copy is to begin where `donor` had written so many bytes. Raises OSError."""
+        at = 0
+        with open(open_regular(self.path(copy), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+            while at < length and (text := os.pread(self.fds[donor], min(_READ_BYTES, length - at), at)):
+                at += file.write(text)
+        if at < length:
+            raise OSError(f"{self.paths[donor]} has only {at} of {length} bytes")
+
+    def join(self, copy: int) -> Conflict | None:
+        """This copy has a voice from now on."""
+        path = self.paths[copy] = self.path(copy)
+        fd = self.fds[copy] = open_regular(path, os.O_RDONLY)
+        text = os.pread(fd, os.fstat(fd).st_size, 0)
+        self.read_bytes[copy] = len(text)
+        return self.vote.join(copy, text, os.pread(self.printed, self.again_bytes, 0))
 
     def read(self) -> list[Conflict]:
         """Feed what the replicas have written since."""
@@ -60,13 +85,13 @@ class _Stream:
         """The first `length` bytes, as printed; what was not printed (standard error is not waited for), as a replica has
         written it."""
         text = os.pread(self.printed, length, 0)
-        for fd in self.fds:
+        for fd in self.fds.values():
             if len(text) < length:
                 text += os.pread(fd, length - len(text), len(text))
         return text
 
     def close(self) -> None:
-        for fd in [*self.fds, self.printed]:
+        for fd in [*self.fds.values(), self.printed]:
             os.close(fd)
 
 
@@ -81,10 +106,14 @@ class ReplicaOutput:
         emit: Emit,
         say: Callable[[str], None],
         on_conflict: Callable[[int, Conflict], None],
+        lineage: Lineage | None = None,
     ) -> None:
+        lineage = Lineage() if lineage is None else lineage
         self._emit, self._say, self._on_conflict = emit, say, on_conflict
         self._streams = [
-            _Stream(directory, rank, stream, replicas) for rank in range(ranks) for stream in ("out", "err")
+            _Stream(directory, rank, stream, replicas, lineage)
+            for rank in range(ranks)
+            for stream in ("out", "err")
         ]
         self._idle_polls = 0
         self._awaited: tuple[Sequence[int], Callable[[], None]] | None = None
@@ -128,6 +157,18 @@ class ReplicaOutput:
         for each in self._streams:
             each.vote.drop(replicas)
 
+    def prepare(self, copy: int, donor: int, lengths: Mapping[tuple[int, str], int]) -> None:
+        """The files of a copy, which begins where `donor` had written so much. Raises OSError."""
+        for each in self._streams:
+            each.prepare(copy, donor, lengths.get((each.rank, each.stream), 0))
+
+    def join(self, copy: int) -> None:
+        """The text of this copy counts from now on."""
+        for each in self._streams:
+            conflict = each.join(copy)
+            if conflict is not None and each.stream == "out":
+                self._on_conflict(each.rank, conflict)
+
     def await_printed(self, lengths: Sequence[int], then: Callable[[], None]) -> None:
         """Call `then` once so many bytes of each rank's standard output are agreed on. A later call replaces this one."""
         self._awaited = (lengths, then)
@@ -138,10 +179,10 @@ class ReplicaOutput:
         self._awaited = None
         for each in self._streams:
             text = each.before(lengths.get((each.rank, each.stream), 0))
-            for path in each.paths:
+            each.begin()
+            for path in each.paths.values():
                 with open(path, "wb") as file:
                     file.write(text)
-            each.begin()
 
     def finish(self) -> None:
         """Print the rest. Call it when no process lives."""

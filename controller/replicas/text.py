@@ -5,7 +5,8 @@
     odd        a replica has written something else than what is agreed
     no vote    none of the texts can get as many voices as are needed any more
 
-Needed are more than half of the replicas that the rank began with, or all that are left if these are fewer.
+Needed are more than half of the replicas that the rank began with, or all that are left if these are fewer; and where some
+are copies of others, that these have not got an error from one another (:mod:`ckpt.redundancy.membership`).
 
 Not here: files and lines (`output`).
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import combinations
 
+from ckpt.redundancy.membership import Lineage
 from ckpt.transport.records import dataclass
 
 
@@ -41,9 +43,10 @@ class Conflict:
 
 
 class TextVote:
-    """One stream of one rank."""
+    """One stream of one rank. `lineage`: of the planes."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, lineage: Lineage | None = None) -> None:
+        self.lineage = Lineage() if lineage is None else lineage
         self.majority = replicas // 2 + 1
         self.ahead = dict.fromkeys(range(replicas), b"")
         """What each replica has written beyond what is agreed."""
@@ -54,6 +57,11 @@ class TextVote:
     @property
     def needed(self) -> int:
         return min(self.majority, len(self.ahead))
+
+    def join(self, replica: int, text: bytes, agreed: bytes) -> Conflict | None:
+        """A copy has a voice from now on, which has written `text` until now; `agreed`: all that is agreed."""
+        self.ahead[replica], self.behind[replica] = b"", agreed
+        return self.write(replica, text)
 
     def drop(self, replicas: Iterable[int]) -> None:
         """These replicas have no voice any more."""
@@ -79,7 +87,10 @@ class TextVote:
         text = b""
         if not self.ahead:
             return text, None  # all are lost
-        for group in combinations(sorted(self.ahead), self.needed):
+        sizes = range(self.needed, len(self.ahead) + 1)
+        for group in (group for size in sizes for group in combinations(sorted(self.ahead), size)):
+            if not self.lineage.decides(group, self.ahead.keys() - set(group)):
+                continue
             first = self.ahead[group[0]]
             size = min((common(first, self.ahead[other]) for other in group[1:]), default=len(first))
             if size > len(text):
@@ -106,13 +117,13 @@ class TextVote:
         return found
 
     def _no_vote(self) -> Conflict | None:
-        first: dict[int, int] = {}
-        silent = 0
-        for written in self.ahead.values():
-            if written:
-                first[written[0]] = first.get(written[0], 0) + 1
-            else:
-                silent += 1
-        if first and max(first.values()) + silent < self.needed:
+        silent = {replica for replica, written in self.ahead.items() if not written}
+        first: dict[int, set[int]] = {}
+        for replica in self.ahead.keys() - silent:
+            first.setdefault(self.ahead[replica][0], set()).add(replica)
+        if first and not any(self._may_agree(group | silent) for group in first.values()):
             return Conflict((), self.agreed)
         return None
+
+    def _may_agree(self, group: set[int]) -> bool:
+        return len(group) >= self.needed and self.lineage.decides(group, self.ahead.keys() - group)

@@ -135,7 +135,7 @@ def describe_round(
     if current is None:
         return None
     waits = []
-    for rank in range(coordinator.size):
+    for rank in coordinator.members:
         if rank in current.votes or rank in (current.ready or ()):
             continue
         refusal = current.refusals.get(rank)

@@ -24,6 +24,7 @@ import selectors
 import signal
 import time
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
@@ -80,7 +81,8 @@ if TYPE_CHECKING:
 class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
 
-    `replicas`: how many processes compute each rank. `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
+    `replicas`: how many processes compute each rank; `clones`: how often each of them may be replaced in an hour.
+    `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
     `checkpoint_on_signal`: take a last checkpoint before a signal stops the job. `faults`: of a job on several hosts.
     """
 
@@ -92,6 +94,7 @@ class ServiceOptions:
     time_limit_ns: int | None = None
     checkpoint_on_signal: bool = False
     replicas: int = 1
+    clones: int = 0
     rank_options: dict[str, Any] = field(default_factory=dict)
     faults: FaultOptions | None = None
 
@@ -157,6 +160,7 @@ class Service:
         self.locator = self._fault_locator()
         self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
         self.pids: dict[int, int] = {}
+        self.launched: tuple[plan.Program, plan.Placement] | None = None
         if adopted is not None:
             self._take_over(adopted)
         self.questions: list[LiveStatus] = []
@@ -182,7 +186,10 @@ class Service:
         from ckpt.controller.replicas.driver import ReplicaPart
 
         reporter = self.reporter
-        return ReplicaPart(self.job, self.options.replicas, reporter.output, reporter.say, self._feed)
+        clones, more = self.options.clones, self._start_more
+        return ReplicaPart(
+            self.job, self.options.replicas, reporter.output, reporter.say, self._feed, more, clones
+        )
 
     def _fault_locator(self) -> FaultLocator | None:
         """What only a job on several hosts has."""
@@ -311,7 +318,7 @@ class Service:
             case End():
                 self.end = action
             case _ if self.replicas is not None:
-                answer = self.replicas.perform(action)
+                answer = self.replicas.perform(action, self.supervisor.incarnation)
                 if answer is not None:
                     self.events.append(answer)
 
@@ -322,20 +329,29 @@ class Service:
             self.events.append(files)
             self._watch_agent()  # it answers that no rank is alive
             return
-        specs = plan.specs(
-            program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files}),
-            self.placer.place(),
-            incarnation=action.incarnation,
-            epoch=action.epoch,
-            replicas=self.options.replicas,
-        )
+        program = program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files})
+        placed = self.placer.place()
+        more: Callable[[int], Mapping[str, Any]] = plan.no_more
         if self.replicas is not None:
+            self.launched = program, placed[0]
+            more = self.replicas.described(action.incarnation, action.epoch)
             self.replicas.begin_again(action.epoch)
+        specs = plan.specs(program, placed, incarnation=action.incarnation, epoch=action.epoch, more=more)
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
         self.launcher.start(specs)
         self._watch_agent()
+
+    def _start_more(
+        self, epoch: int | None, processes: Sequence[int], more: Callable[[int], Mapping[str, Any]]
+    ) -> None:
+        """Fork more processes in this incarnation, on the host of the others."""
+        assert self.launched is not None
+        program, first = self.launched
+        placed = [plan.Placement(process, first.node, 0, first.local_size) for process in processes]
+        incarnation = self.supervisor.incarnation
+        self.launcher.start(plan.specs(program, placed, incarnation=incarnation, epoch=epoch, more=more))
 
     def _watch_agent(self) -> None:
         fd = self.launcher.fileno()

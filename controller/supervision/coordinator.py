@@ -37,6 +37,8 @@ written (`ckpt.controller.service.commit`, `ckpt.store`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ckpt.controller.supervision import messages, vectors
 from ckpt.controller.supervision.events import (
     Action,
@@ -95,7 +97,7 @@ class Coordinator:
         self.gap = CommitGap()
 
     @property
-    def members(self) -> range:
+    def members(self) -> Sequence[int]:
         """The processes whose images make a line."""
         return range(self.size)
 

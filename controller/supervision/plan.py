@@ -8,7 +8,7 @@ A rank is identified by its number. Images hold nothing of this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -74,18 +74,23 @@ class Program:
     options: Mapping[str, Any]
 
 
+def no_more(process: int) -> Mapping[str, Any]:
+    """A process of a job without replicas has no more in its description."""
+    return {}
+
+
 def specs(
     program: Program,
     placements: Sequence[Placement],
     *,
     incarnation: int,
     epoch: int | None,
-    replicas: int = 1,
+    more: Callable[[int], Mapping[str, Any]] = no_more,
 ) -> list[dict[str, Any]]:
     """One description per process, as `ckpt.rank.boot.run_rank` takes it.
 
-    `epoch`: the line to resume from; None: start the program. `restarts` is the incarnation: the first is 0. `replicas`:
-    so many processes compute each rank; process h * replicas + k is replica k of rank h.
+    `epoch`: the line to resume from; None: start the program. `restarts` is the incarnation: the first is 0. `more`:
+    what is different, or is added, by number of the process.
     """
     return [
         {
@@ -103,32 +108,10 @@ def specs(
             "resume": epoch,
             "epoch": epoch or 0,
             "options": dict(program.options),
-            **(
-                _replica(placement.rank, len(placements), incarnation, epoch, replicas)
-                if replicas > 1
-                else {}
-            ),
+            **more(placement.rank),
         }
         for placement in placements
     ]
-
-
-def _replica(
-    process: int, processes: int, incarnation: int, epoch: int | None, replicas: int
-) -> dict[str, Any]:
-    """What a process is to its program, and the layer that makes it so (`ckpt.mpi.base.layer`)."""
-    rank, replica = divmod(process, replicas)
-    size = processes // replicas
-    streams = f"{rank}.replica-{replica}"
-    return {
-        "identity": {"rank": rank, "size": size, "local_rank": rank, "local_size": size, "streams": streams},
-        "layer": {
-            "attach": "ckpt.redundancy.layer:attach",
-            "replicas": replicas,
-            "run": incarnation,
-            "resume": epoch,
-        },
-    }
 
 
 def words_of(command: Sequence[str], options: Mapping[str, Any]) -> list[str]:

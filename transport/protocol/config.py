@@ -40,6 +40,9 @@ class EndpointConfig:
     held_bytes: int = 32 << 20
     held_frames: int = 4096
     max_message_bytes: int = 1 << 40
+    reserved: int = 0
+    """So many of the highest numbers are of processes that may be started later: there is a link to one only when the port
+    has been told of it."""
     checksum_payload: bool = False
     """Guard the payload parts of fragments by crc32 too (about 1 to 2.5 GB/s). Heads and MESSAGES frames always have
     a crc32."""
@@ -61,7 +64,9 @@ class EndpointConfig:
             raise ConfigError(f"incarnation {self.incarnation}, epoch {self.epoch}")
         for name in names(self)[5:]:
             value = getattr(self, name)
-            if value < (name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns"}):
+            if value < (
+                name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns", "reserved"}
+            ):
                 raise ConfigError(f"{name} {value}: too small")
         if self.large_bytes + self.coalesce_bytes >= 1 << 31 or self.fragment_bytes >= 1 << 31:
             raise ConfigError("large_bytes, coalesce_bytes together, and fragment_bytes, must be below 2 GiB")

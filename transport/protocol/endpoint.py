@@ -123,12 +123,9 @@ class Endpoint:
         self._nacks: dict[int, Link] = {}
         self._nacked: dict[int, Link] = {}
         self._links: dict[int, Link] = {}
-        for peer in range(config.size):
-            ident = (config.job, config.rank, peer, config.incarnation, 0)
-            self._links[peer] = Link(
-                peer, ident, self._common, _window(config), _ledger(config), _timeout(config)
-            )
-        self._windows = {peer: link.window for peer, link in self._links.items()}
+        self._windows: dict[int, SendWindow] = {}
+        for peer in {*range(config.size - config.reserved), config.rank}:
+            self._connect(peer)
         self._self_window = self._windows[config.rank]
         if state is not None:
             self._restore(state)
@@ -146,12 +143,12 @@ class Endpoint:
                 f"is later than epoch {mine.epoch}, incarnation {mine.incarnation}"
             )
         for peer, saved in state.links.items():
-            if peer not in self._links or saved.base + len(saved.messages) != saved.tx:
+            if not 0 <= peer < mine.size or saved.base + len(saved.messages) != saved.tx:
                 raise StateMismatch(
                     f"saved link to rank {peer}: {len(saved.messages)} messages, "
                     f"base {saved.base}, tx {saved.tx}"
                 )
-            link = self._links[peer]
+            link = self._link(peer)
             link.window.base = link.window.tx = saved.base
             link.ledger.rx = link.ledger.arrived = saved.rx
             link.ledger.unconsumed = saved.unconsumed_bytes
@@ -173,7 +170,10 @@ class Endpoint:
         try:
             window = self._windows[dst]
         except KeyError:
-            return self._link(dst).window.tx - 1  # the peer was dropped: the message is discarded
+            link = self._link(dst)
+            if dst not in self._windows:
+                return link.window.tx - 1  # the peer was dropped: the message is discarded
+            window = link.window
         if payload is not None or data.__class__ is not bytes or len(data) > self._large:
             return self._send_other(dst, window, data, payload)
         window.queue.append(data)
@@ -338,7 +338,17 @@ class Endpoint:
         try:
             return self._links[rank]
         except KeyError:
-            raise UnknownRank(f"rank {rank!r} of {self.config.size}") from None
+            size = self.config.size
+            if not size - self.config.reserved <= rank < size:
+                raise UnknownRank(f"rank {rank!r} of {size}") from None
+            return self._connect(rank)
+
+    def _connect(self, peer: int) -> Link:
+        config = self.config
+        ident = (config.job, config.rank, peer, config.incarnation, 0)
+        link = Link(peer, ident, self._common, _window(config), _ledger(config), _timeout(config))
+        self._links[peer], self._windows[peer] = link, link.window
+        return link
 
     # ---- the wire's side -------------------------------------------------------------------------
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from typing import Any
 
 import pytest
 
-from ckpt.controller.replicas import coordinator, supervisor
-from ckpt.redundancy import lines
+from ckpt.controller.replicas import clones, coordinator, inquiries, supervisor
+from ckpt.controller.replicas import lines as own_lines
+from ckpt.redundancy import lines, membership, vote
 from tests.model.replicas.world import Violation, World
 
 BOUNDS = {"requests": 2, "flips": 1, "deaths": 1}
@@ -52,15 +54,15 @@ def test_the_same_within_larger_bounds(ranks: int, replicas: int, deaths: int) -
 
 
 MUTANTS = {
-    "as many as are needed": (lines, "if same < self.needed:", "if same < 1:"),
+    "as many as are needed": (lines, "if not self._suffice(same):", "if False:"),
     "what differs is not the same": (lines, '[plane] = "differs"', '[plane] = "same"'),
     "who is lost has no voice": (lines, "answers.pop(plane, None)", "pass"),
-    "two of three are enough": (lines, "if len(self.others) + 1 < self.needed:", "if len(self.others) < self.needed:"),
+    "two of three are enough": (lines, "return len(self.others) + 1 < self.needed", "return len(self.others) < self.needed"),
     "what it has printed is printed": (coordinator, 'if state == "open" or not self.is_printed:', 'if state == "open":'),
     "a line is of one plane": (coordinator, "if self.donor != former:", "if False:"),
-    "what is not verified says so": (coordinator, 'self.round.verified = state == "verified"', "self.round.verified = True"),
+    "what is not verified says so": (coordinator, 'self.round.verified = state == "verified" and', "self.round.verified ="),
     "no restart from what is not verified": (
-        supervisor,
+        own_lines,
         "if self.coordinator.round is None or self.coordinator.round.verified:",
         "if True:",
     ),
@@ -70,25 +72,28 @@ MUTANTS = {
         "[]",
     ),
     "of two that differ no line is used": (
-        supervisor,
-        "self._distrust(range(self.replicas), why)",
+        own_lines,
+        "self._distrust({plane for _, plane in self.taken}, why)",
         "[]",
     ),
 }  # fmt: skip
 
 
+ALL = (membership, vote, lines, coordinator, clones, own_lines, inquiries, supervisor)
+
+
 def without(module: types.ModuleType, old: str, new: str) -> tuple[Any, Any]:
     """The classes, without one rule."""
-    made = {}
-    for each in (lines, coordinator, supervisor):
-        source = inspect.getsource(each)
-        if each is module:
-            assert source.count(old) == 1, old
-            source = source.replace(old, new)
-        copy = made[each] = types.ModuleType(each.__name__)
-        exec(compile(source, f"{each.__name__} without a rule", "exec"), copy.__dict__)
-        if each is coordinator:
-            copy.LineVote = made[lines].LineVote  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patched:
+        made = {}
+        for each in ALL:
+            source = inspect.getsource(each)
+            if each is module:
+                assert source.count(old) == 1, old
+                source = source.replace(old, new)
+            copy = made[each] = types.ModuleType(each.__name__)
+            patched.setitem(sys.modules, each.__name__, copy)
+            exec(compile(source, f"{each.__name__} without a rule", "exec"), copy.__dict__)
     return made[supervisor].ReplicaSupervisor, made[coordinator].ReplicaCoordinator
 
 

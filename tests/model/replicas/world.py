@@ -1,4 +1,4 @@
-"""A job with replicas as its supervisor sees it, in any order of events: images, answers, a flipped bit, deaths.
+"""A job with replicas as its supervisor sees it, in any order of events: images, answers, a flipped bit, deaths, copies.
 
 The supervisor and its coordinator are those that ship. What processes would do is chosen here, one event at a time
 (`events`, `do`); `key` tells states apart. Checked at every step (`Violation`):
@@ -7,6 +7,9 @@ The supervisor and its coordinator are those that ship. What processes would do 
     … as not verified                   only if fewer planes are left than are needed
     the images of a line                are all of one plane, one of each rank
     the job goes on from a line         only from a verified one; and from none that may hold an error which has been seen
+    a replica is called wrong           only if it is
+    a copy is started                   only from images that were taken when all had held their choices already
+    … and joins                         only while its donor lives
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ckpt.controller.replicas.events import AwaitPrinted, LinePrinted, LineTold, Reported
+from ckpt.controller.replicas.events import AwaitPrinted, LinePrinted, LineTold, Reported, StartCopy
 from ckpt.controller.supervision.events import (
     Begin,
     CheckpointRequested,
@@ -26,6 +29,7 @@ from ckpt.controller.supervision.events import (
     Fenced,
     Hello,
     Launch,
+    Log,
     Send,
     Voted,
     WriteControl,
@@ -47,7 +51,11 @@ class World:
         self.size = ranks * replicas
         make, make_rounds = classes
         coordinator = make_rounds(self.size, replicas=replicas, options=RoundOptions(asks=False))
-        self.supervisor = make(coordinator, replicas=replicas, start_over=True)
+        copies = self.left.setdefault("copies", 0)
+        self.supervisor = make(
+            coordinator, replicas=replicas, clones=copies, reserved=copies, start_over=True
+        )
+        self.numbers = self.supervisor.numbers
         self.verified: dict[int, int] = {}  # committed as verified: epoch -> incarnation
         self.tainted: set[int] = set()  # epochs in whose images the error is
         self.seen: set[int] = set()  # incarnations in which replicas have been seen to differ
@@ -65,6 +73,15 @@ class World:
         self.cut_wrong: set[int] = set()  # epochs before which the plane of the images has sent the error
         self.print_of: int | None = None
         self.printed: set[int] = set()
+        self.holds: list[tuple[int, int]] = []  # (process, plane of the copy): answers that are due
+        self.held: set[tuple[int, int]] = set()
+        self.held_before: dict[int, set[tuple[int, int]]] = {}  # by epoch, when its images began to be taken
+        self.image_of: dict[
+            int, tuple[bool, bool]
+        ] = {}  # by epoch: is the donor wrong, and has it sent the error?
+        self.hellos: list[int] = []
+        self.donor_of: dict[int, int] = {}
+        self.was_alone = False
 
     def clone(self) -> World:
         twin = copy.copy(self)
@@ -95,7 +112,30 @@ class World:
             self.print_of,
             str(sorted(self.left.items())),
             job.incarnation,
+            *self.copies_key(),
         )
+
+    def copies_key(self) -> tuple[object, ...]:
+        clones = self.supervisor.clones
+        copy_ = clones.copy
+        return (
+            None
+            if copy_ is None
+            else (copy_.plane, copy_.state, tuple(sorted(copy_.open)), copy_.after, copy_.donor),
+            (
+                tuple(clones.empty),
+                tuple(sorted(clones.places.items())),
+                clones.next_plane,
+                clones.not_before_ns,
+            ),
+            tuple(sorted(self.supervisor.lineage.origins.items())),
+            *(tuple(sorted(each)) for each in (self.holds, self.held, self.hellos)),
+            str(sorted(self.image_of.items())),
+            self.was_alone,
+        )
+
+    def plane(self, process: int) -> int:
+        return self.numbers.parts(process)[1]
 
     # ---- what may happen ---------------------------------------------------------------------------------
 
@@ -107,7 +147,8 @@ class World:
         found: list[tuple[Any, ...]] = [("image", *each) for each in self.images]
         for process, epoch in self.questions:
             found.append(("answer", process, epoch, True))
-            if process % self.replicas in self.sent and process < self.replicas:
+            rank, plane = self.numbers.parts(process)
+            if plane in self.sent and rank == 0:
                 found.append(("answer", process, epoch, False))
         if self.print_of is not None:
             found.append(("print",))
@@ -120,6 +161,8 @@ class World:
             found.append(("differ",))
         if self.left["deaths"]:
             found += [("die", plane) for plane in planes]
+            found += [("die", self.plane(process)) for process in job.clones.voiceless[:1]]
+        found += [("held", *each) for each in self.holds] + [("hello", process) for process in self.hellos]
         return found
 
     def do(self, event: tuple[Any, ...]) -> None:
@@ -133,7 +176,7 @@ class World:
                 self.take(process, epoch)
             case ("answer", process, epoch, is_same):
                 self.questions.remove((process, epoch))
-                rank, plane = divmod(process, self.replicas)
+                rank, plane = self.numbers.parts(process)
                 is_wrong = not is_same
                 self.answers[epoch, rank, plane] = is_wrong == (rank == 0 and epoch in self.cut_wrong)
                 marks = {"point": (1, WRONG if is_wrong else RIGHT)}
@@ -152,13 +195,22 @@ class World:
                 self.differ()
             case ("die", plane):
                 self.left["deaths"] -= 1
-                self.feed(Died(plane, job.incarnation, signal=9))
+                self.feed(Died(self.numbers.process(0, plane), job.incarnation, signal=9))
+            case ("held", process, plane):
+                self.holds.remove((process, plane))
+                self.held.add((process, plane))
+                self.feed(Reported(process, job.incarnation, {}, held=plane))
+            case ("hello", process):
+                self.hellos.remove(process)
+                self.feed(Hello(process, job.incarnation, "address"))
 
     def take(self, process: int, epoch: int) -> None:
-        rank, plane = divmod(process, self.replicas)
+        rank, plane = self.numbers.parts(process)
         if rank == 0 and plane in self.wrong:
             self.tainted.add(epoch)
         has_sent = rank == 0 and plane in self.sent
+        if rank == 0:
+            self.image_of[epoch] = plane in self.wrong, has_sent
         if has_sent:
             self.cut_wrong.add(epoch)
         run = self.supervisor.incarnation
@@ -173,24 +225,42 @@ class World:
         self.marks += 1
         for plane in sorted(job.planes):
             mark = [(self.marks, WRONG if plane in self.sent else RIGHT)]
-            self.feed(Reported(plane, job.incarnation, {"point": mark}))
+            for rank in range(self.ranks):
+                told = mark if rank == 0 else [(self.marks, RIGHT)]
+                process = self.numbers.process(rank, plane)
+                self.feed(Reported(process, job.incarnation, {"point": told}, sent=self.marks))
         for _ in range(2):
-            for process in range(self.size):
-                told = {"details": {}, "counts": {}, "question": job.questions}
-                self.feed(Reported(process, job.incarnation, {}, **told))
+            for process in range(job.size):
+                answer = {"details": {}, "counts": {}, "question": job.questions}
+                self.feed(Reported(process, job.incarnation, {}, **answer))
 
     # ---- what the supervisor does ------------------------------------------------------------------------
 
     def feed(self, event: Event | LineTold | LinePrinted | Reported) -> None:
         for action in self.supervisor.handle(event, now_ns=0):
             self.perform(action)
+        self.was_alone = self.was_alone or len(self.supervisor.planes) == 1
 
     def perform(self, action: Any) -> None:
         job = self.supervisor
         match action:
             case Send(packet=packet, ranks=processes) if packet["m"] == "checkpoint":
                 donor = min(job.planes)
-                self.images = [(rank * self.replicas + donor, packet["epoch"]) for rank in range(self.ranks)]
+                self.images = [(process, packet["epoch"]) for process in self.numbers.of_plane(donor)]
+                self.held_before[packet["epoch"]] = set(self.held)
+            case Send(packet=packet, ranks=processes) if packet.get("step") == "hold":
+                self.holds = [(process, packet["copy"]) for process in processes or ()]
+            case Send(packet=packet) if packet.get("step") == "let go":
+                self.holds, self.hellos = [], []
+                self.held = {each for each in self.held if each[1] != packet["copy"]}
+            case Send(packet=packet) if packet.get("step") == "join":
+                if self.donor_of[packet["copy"]] not in job.planes:
+                    raise Violation("the donor of a copy was lost before the copy has joined")
+            case StartCopy():
+                self.start_copy(action)
+            case Log(event="replica-differs", fields=fields) if fields["replica"] is not None:
+                if fields["replica"] not in self.wrong:
+                    raise Violation(f"replica {fields['replica']} is called wrong")
             case Send(packet=packet, ranks=processes) if packet["m"] == "layer" and "line" in packet:
                 assert processes is not None
                 self.questions += [(process, packet["line"]) for process in processes]
@@ -210,16 +280,27 @@ class World:
                     self.feed(Hello(process, action.incarnation, "address"))
             case End():
                 self.ended = True
-        self.images = [each for each in self.images if each[0] % self.replicas in job.planes]
-        self.questions = [each for each in self.questions if each[0] % self.replicas in job.planes]
+        self.images = [each for each in self.images if self.plane(each[0]) in job.planes]
+        self.questions = [each for each in self.questions if self.plane(each[0]) in job.planes]
+        self.holds = [each for each in self.holds if self.plane(each[0]) in job.planes]
+
+    def start_copy(self, action: StartCopy) -> None:
+        for process in self.supervisor.processes(action.living):
+            if (process, action.plane) not in self.held_before[action.epoch]:
+                raise Violation(f"process {process} did not hold its choices when the images were taken")
+        self.donor_of[action.plane] = action.donor
+        self.hellos = list(self.numbers.of_plane(action.plane))
+        is_wrong, has_sent = self.image_of[action.epoch]
+        self.wrong |= {action.plane} if is_wrong else set()
+        self.sent |= {action.plane} if has_sent else set()
 
     # ---- rules -------------------------------------------------------------------------------------------
 
     def check_line(self, line: WriteControl) -> None:
         planes, epoch, needed = self.supervisor.planes, line.epoch, self.replicas // 2 + 1
         images = [vote.manifest for vote in line.votes]
-        for donor in range(self.replicas):
-            if images == [f"image-{rank * self.replicas + donor}" for rank in range(self.ranks)]:
+        for donor in [*range(self.replicas), *self.donor_of]:
+            if images == [f"image-{process}" for process in self.numbers.of_plane(donor)]:
                 break
         else:
             raise Violation(f"images of several planes: {images}")
@@ -227,7 +308,9 @@ class World:
             raise Violation("images of a plane that is lost")
         if epoch not in self.printed:
             raise Violation("its output has not been printed")
-        if not line.verified and len(planes) >= needed:
+        if line.verified and self.was_alone:
+            raise Violation("verified, though nothing was compared for a time")
+        if not line.verified and len(planes) >= needed and not self.was_alone:
             raise Violation("not verified, though there are replicas enough")
         if not line.verified:
             return

@@ -13,6 +13,7 @@ from ckpt.errors import NotReplicable
 from ckpt.mpi import make_world
 from ckpt.mpi.base.envelope import ACTIVE, pack
 from ckpt.redundancy import surroundings
+from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.layer import ReplicaLayer, parts
 from ckpt.redundancy.surroundings import Randomness
 
@@ -121,3 +122,46 @@ def test_random_bytes_follow_from_the_key_alone() -> None:
     assert Randomness(b"another")(16) != Randomness(b"key")(16)
     with pytest.raises(ValueError, match="negative"):
         one(-1)
+
+
+def test_who_is_asked_to_hold_choices_for_a_copy_says_so(made: Any) -> None:
+    below, layer, _ = made
+    layer.on_packet({"copy": 3, "step": "hold"})
+    assert below.reports[-1] == {"held": 3}
+    layer.on_packet({"copy": 3, "step": "join"})
+    assert layer.living == {0, 1, 2, 3}
+
+
+def test_a_copy_goes_on_where_its_donor_was_and_tells_nothing_before_it_has_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Process 7 of 8: replica 3 of rank 1. Its program ends before the others know of it: it waits."""
+    for name in ("install", "begin", "go_on"):
+        monkeypatch.setattr(surroundings, name, lambda *arguments: None)
+    below = Below(7, 8)
+    layer = ReplicaLayer(below, {"replicas": 3, "ranks": 2, "living": [1, 2]})  # type: ignore[arg-type]
+    engine, world = make_world(layer)
+    order = {"followed": {"q": 4, "w": 0}, "ahead": [], "forgotten": {"q": 2, "w": 0}, "known": {}}
+    content = ReplicaChoices(engine)
+    content.__setstate__({
+        "engine": engine,
+        "counts": {"q": 4, "w": 0},
+        "asking": None,
+        "beside": {"sent": 9, "streams": {"point": (9, b"12345678")}, "surroundings": {}},
+        "former": {"order": order, "open": []},
+    })  # fmt: skip
+    layer.bind(engine, content)
+    assert (layer.rank, layer.size, layer.replica, layer.takes_images) == (1, 2, 3, False)
+    world.send("hello", dest=0)
+    assert [dst for dst, _ in below.sent] == [6]
+    layer.tick()
+    assert below.reports == []
+
+    def block(hungry: bool, longest_ns: int | None = None) -> None:
+        layer.on_packet({"copy": 3, "step": "joined", "living": [2]})
+
+    monkeypatch.setattr(below, "block", block, raising=False)
+    layer.ending(0)
+    assert layer.living == {2, 3}
+    told = below.reports[-1]
+    assert told["sent"] == 10 and [count for count, _ in told["marks"]["point"]] == [9, 10]

@@ -115,3 +115,27 @@ def test_different_text_on_standard_error_is_printed_as_the_lowest_replica_wrote
     job.output.finish()
     assert job.printed["err"] == b"at 0x1\nmore\n"
     assert not job.conflicts
+
+
+def test_a_copy_begins_with_what_its_donor_had_written_and_has_a_voice_when_it_joins(job: Job) -> None:
+    for replica in (0, 1):
+        job.write(replica, b"one\ntwo")
+    job.write(0, b"\nthree")
+    job.output.prepare(2, 0, {(0, "out"): 7})
+    assert (job.directory / "rank-0.replica-2.out").read_bytes() == b"one\ntwo"
+    job.output.drop([1])
+    job.write(0, b"\n")  # one is left
+    job.write(2, b"\nthr")
+    job.output.join(2)
+    job.write(0, b"four\n")
+    assert job.printed["out"] == b"one\ntwo\nthree\n"  # both have to write it now
+    job.write(2, b"ee\nfour\n")
+    assert job.printed["out"].endswith(b"four\n") and not job.conflicts
+    job.output.begin_again()
+    assert not (job.directory / "rank-0.replica-2.out").exists()
+
+
+def test_a_copy_cannot_begin_where_text_is_missing(job: Job) -> None:
+    with pytest.raises(OSError, match="only 3 of 7 bytes"):
+        job.write(0, b"one")
+        job.output.prepare(2, 0, {(0, "out"): 7})

@@ -9,23 +9,26 @@ import pytest
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.events import (
+    CopyFailed,
     LinePrinted,
     LineTold,
     OutputRead,
     ReadOutput,
     Reported,
+    StartCopy,
     TextDiffers,
 )
+from ckpt.controller.replicas.lines import RERUNS_MAX
 from ckpt.controller.replicas.supervisor import (
     LAST_PLANE_NS,
     LOOK_NS,
-    RERUNS_MAX,
     SILENT_NS,
     ReplicaSupervisor,
 )
 from ckpt.controller.supervision.events import (
     Begin,
     CheckpointRequested,
+    ControlWritten,
     Died,
     End,
     Fence,
@@ -51,11 +54,12 @@ OTHER = [(1, "bb")]
 class Job:
     """A supervisor that runs, and the actions that it has returned."""
 
-    def __init__(self, ranks: int = 2, replicas: int = 3) -> None:
+    def __init__(self, ranks: int = 2, replicas: int = 3, clones: int = 0) -> None:
         self.size, self.replicas, self.now_ns = ranks * replicas, replicas, 0
-        options = RoundOptions(every_ns=None, timeout_ns=10**12, mode="auto")
+        options = RoundOptions(every_ns=None, timeout_ns=10**12, mode="auto", asks=not clones)
         coordinator = ReplicaCoordinator(self.size, replicas=replicas, options=options)
-        self.supervisor = ReplicaSupervisor(coordinator, replicas=replicas, start_over=True, max_restarts=10)
+        more: dict[str, Any] = {"clones": clones, "reserved": clones, "start_over": True, "max_restarts": 10}
+        self.supervisor = ReplicaSupervisor(coordinator, replicas=replicas, **more)
         self.actions: list[Any] = []
         self.feed(Begin())
         self.start()
@@ -367,3 +371,42 @@ def test_the_others_are_told_how_far_the_slowest_replica_is() -> None:
         job.tell(process, sent=sent)
     told = [each for each in job.actions if isinstance(each, Send) and "floor" in each.packet]
     assert [(each.packet["floor"], each.ranks) for each in told] == [(0, (0, 1, 2)), (10, (0, 1, 2))]
+
+
+def copy_of_the_leader(job: Job) -> None:
+    """Replica 0 is killed, and a copy of replica 1 is started."""
+    job.feed(Died(0, job.run, signal=9))
+    for process in (1, 2):
+        job.tell(process, held=3)
+    assert any(isinstance(each, Send) and each.packet["m"] == "checkpoint" for each in job.actions)
+    marks = {"point": (1, "aa")}
+    job.feed(LineTold(1, job.run, 1, marks, 1, written=0))
+    job.feed(Voted(1, job.run, 1, (0, 1), "image", "", {}))
+    job.feed(LineTold(2, job.run, 1, marks, 1))
+    job.feed(LinePrinted(1))
+    job.feed(ControlWritten(1))
+
+
+def test_the_numbers_of_a_copy_that_could_not_be_started_are_not_waited_for_at_the_end() -> None:
+    job = Job(ranks=1, clones=1)
+    copy_of_the_leader(job)
+    assert any(isinstance(each, StartCopy) for each in job.actions) and job.supervisor.size == 4
+    job.feed(CopyFailed(3, job.run, "no space left"))
+    assert job.logged("clone-failed")[0]["reason"] == "no space left"
+    job.finish(1, 2)
+    job.read_output()
+    for process in (1, 2):
+        job.feed(Died(process, job.run, code=0))
+    assert any(isinstance(each, Fence) for each in job.actions)
+
+
+def test_the_exit_code_of_a_copy_that_was_given_up_is_not_that_of_the_job() -> None:
+    """It has told why it cannot go on, and leaves when the others have been released already."""
+    job = Job(ranks=1, clones=1)
+    copy_of_the_leader(job)
+    job.feed(ProgramError(3, job.run, 13, "it has hooks"))
+    assert job.logged("not-replaced")
+    job.finish(1, 2)
+    job.read_output()
+    job.feed(Died(3, job.run, code=13))
+    assert job.end() == End(0, "all ranks have finished")

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from ckpt.controller.replicas.text import Conflict, TextVote, common
+from ckpt.redundancy.membership import Lineage
 
 
 def pieces(text: bytes, random: Random) -> list[bytes]:
@@ -77,3 +78,29 @@ def test_the_first_byte_that_differs_is_found() -> None:
         one = bytes(size)
         other = one[:at] + b"x" + one[at + 1 :] if at < size else one
         assert common(one, other) == min(size, at)
+
+
+def test_text_of_a_replica_and_its_own_copy_is_not_printed_before_another_has_written_it() -> None:
+    lineage = Lineage()
+    vote = TextVote(3, lineage)
+    vote.write(1, b"begin ")
+    vote.write(2, b"begin ")
+    assert vote.take() == (b"begin ", None)
+    vote.drop([0])
+    lineage.copied(3, donor=1, epoch=1)
+    assert vote.join(3, b"beg", b"begin ") is None
+    for replica, text in ((1, b"wrong"), (3, b"in wrong")):
+        assert vote.write(replica, text) is None
+    assert vote.take() == (b"", None)
+    vote.write(2, b"right")
+    assert vote.take() == (b"", Conflict((), 6))
+
+
+def test_a_copy_that_has_written_something_else_is_odd() -> None:
+    lineage = Lineage()
+    vote = TextVote(2, lineage)
+    lineage.copied(2, donor=0, epoch=1)
+    vote.drop([1])
+    vote.write(0, b"begin")
+    vote.take()
+    assert vote.join(2, b"bad", b"begin") == Conflict((2,), 1)

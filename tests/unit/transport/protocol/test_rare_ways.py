@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.transport.errors import FrameError, StateMismatch, UsageError
+from ckpt.transport.errors import FrameError, StateMismatch, UnknownRank, UsageError
 from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.config import EndpointConfig
 from ckpt.transport.protocol.endpoint import Endpoint
@@ -336,3 +336,24 @@ def test_a_partial_message_that_comes_whole_another_way_is_put_away() -> None:
     ledger.accept(2, [b"3"], 1)
     ledger.accept(0, [b"1", b"2"], 2)
     assert ledger.arrived == 3 and not ledger.partials
+
+
+def test_a_reserved_number_has_a_link_when_it_is_used_and_messages_wait_for_it() -> None:
+    a = Endpoint(EndpointConfig(7, 0, 4, reserved=2))
+    b = Endpoint(EndpointConfig(7, 3, 4, reserved=2))  # a reserved number itself
+    assert set(a._links) == {0, 1} and set(b._links) == {0, 1, 3}
+    assert a.send(3, b"early") == 0  # before the port has been told of it
+    a.set_peer(3, 0, 0)
+    b.set_peer(0, 0, 0)
+    carry(a, b)
+    assert take(b) == [b"early"]
+    a.drop_peer(2)
+    assert a.send(2, b"to nobody") == -1 and a.backlog_bytes(2) == 0
+    with pytest.raises(UnknownRank):
+        a.set_peer(4, 0, 0)
+
+
+def test_a_saved_port_of_a_reserved_number_has_its_links() -> None:
+    state = PortState(7, 3, 4, 0, 0, {2: LinkState(1, 2, 0, 0, [b"one"])})
+    b = Endpoint(EndpointConfig(7, 3, 4, reserved=2), state)
+    assert b.base(2) == 1 and b.backlog_bytes(2) > 0

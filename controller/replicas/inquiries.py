@@ -1,0 +1,219 @@
+"""Planes differ: who is asked what, and what follows from the answers. Pure.
+
+Two questions, one after the other (`events.Inquiry`), each with a time limit. What has been seen is certain in most cases;
+the questions only locate it: rank, replica and message where it began (:mod:`ckpt.redundancy.origin`).
+
+    conclude     planes are wrong ──▶ they are lost      nobody knows which ──▶ all go back      nothing differs ──▶ nothing
+
+Not here: what it means to be lost (`supervisor`), or to go back (`lines`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from ckpt.controller.replicas.events import Inquiry, Reported
+from ckpt.controller.replicas.lines import ReplicaLines
+from ckpt.controller.supervision import messages
+from ckpt.controller.supervision.events import Action, Log, Send
+from ckpt.redundancy.origin import Details, Origin, origin
+from ckpt.redundancy.vote import Verdict, Vote
+
+INQUIRY_NS: Final = 1_000_000_000
+SECOND_NS: Final = 5_000_000_000
+ASK_AGAIN_NS: Final = 100_000_000
+
+Outcome = tuple[Any, ...]
+"""("finished",), or ("failed", rank, exit code)."""
+
+
+class Inquiries(ReplicaLines):
+    """The part of the supervisor that finds out where planes began to differ."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.questions = 0
+        super().__init__(*arguments, **options)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.inquiry: Inquiry | None = None
+        self.outcomes: dict[int, Outcome] = {}
+        self.votes = [Vote(self.replicas, self.lineage) for _ in range(self.numbers.ranks)]
+
+    @property
+    def voices(self) -> set[int]:
+        """Planes that compute, or have an outcome, and are neither lost nor wrong."""
+        return self.planes | self.outcomes.keys()
+
+    def processes(self, planes: Collection[int]) -> tuple[int, ...]:
+        return tuple(sorted(process for plane in planes for process in self.numbers.of_plane(plane)))
+
+    def _lose(self, planes: Collection[int], why: str, cause: str, now_ns: int) -> list[Action]:
+        raise NotImplementedError
+
+    def _check_outcomes(self, now_ns: int) -> list[Action]:
+        raise NotImplementedError
+
+    def _look_at_inquiry(self, now_ns: int) -> list[Action]:
+        inquiry = self.inquiry
+        if inquiry is None:
+            return []
+        if now_ns >= inquiry.until_ns:
+            return self._conclude(inquiry, now_ns)
+        if inquiry.again_ns is not None and now_ns >= inquiry.again_ns:
+            return self._ask_again(inquiry, now_ns)
+        return []
+
+    def _inquire(
+        self,
+        odd: Collection[int],
+        rank: int | None,
+        where: dict[str, Any],
+        now_ns: int,
+        *,
+        is_certain: bool = True,
+    ) -> list[Action]:
+        """Ask for messages one by one, to learn where it began: see `Inquiry`."""
+        if self.inquiry is not None:
+            return []  # one after the other: what differs, differs again
+        plane = min(odd) if odd else min(self.voices)
+        right = tuple(sorted(each for each in self.voices if each not in odd and each != plane))
+        agreed = [vote.agreed(plane) for vote in self.votes]
+        inquiry = self.inquiry = Inquiry(odd, (plane, right), (rank, where), agreed, is_certain=is_certain)
+        inquiry.until_ns = now_ns + INQUIRY_NS
+        self.questions += 1
+        inquiry.question = self.questions
+        asked = [process for process in self.processes([plane]) if process not in self.gone]
+        inquiry.open = set(asked)
+        question: list[Action] = [
+            Send(
+                messages.layer(question=self.questions, after=agreed[self.numbers.parts(process)[0]]),
+                (process,),
+            )
+            for process in asked
+        ]
+        return question + self._check_inquiry(now_ns)
+
+    def _answered(self, event: Reported, details: Details, now_ns: int) -> list[Action]:
+        inquiry = self.inquiry
+        if inquiry is None or event.question != inquiry.question or event.rank not in inquiry.open:
+            return []
+        if not inquiry.is_second:
+            inquiry.first[event.rank] = details
+            inquiry.counts[event.rank] = event.counts or {}
+            inquiry.open.discard(event.rank)
+            return self._check_inquiry(now_ns)
+        inquiry.second[event.rank] = details
+        counts = event.counts or {}
+        wanted = inquiry.ranges(event.rank, self.numbers)
+        has_ended = event.rank in self.finished or self.numbers.parts(event.rank)[1] not in self.planes
+        if has_ended or all(counts.get(name, 0) >= last for name, (_, last) in wanted.items()):
+            inquiry.open.discard(event.rank)
+        return self._check_inquiry(now_ns)
+
+    def _check_inquiry(self, now_ns: int) -> list[Action]:
+        inquiry = self.inquiry
+        if inquiry is None or not inquiry.open <= self.gone:
+            return []
+        if inquiry.is_second or not inquiry.right:
+            return self._conclude(inquiry, now_ns)
+        inquiry.open = {p for p in self.processes(inquiry.right) if inquiry.ranges(p, self.numbers)}
+        inquiry.until_ns = now_ns + SECOND_NS
+        return self._ask_again(inquiry, now_ns)
+
+    def _ask_again(self, inquiry: Inquiry, now_ns: int) -> list[Action]:
+        """The second question, to those that have not come so far yet."""
+        inquiry.again_ns = now_ns + ASK_AGAIN_NS
+        asked = sorted(inquiry.open - self.gone)
+        question: list[Action] = [
+            Send(
+                messages.layer(question=inquiry.question, ranges=inquiry.ranges(process, self.numbers)),
+                (process,),
+            )
+            for process in asked
+        ]
+        return question if asked else self._conclude(inquiry, now_ns)
+
+    def _conclude(self, inquiry: Inquiry, now_ns: int) -> list[Action]:
+        """Name the replicas that are wrong, as far as it is known where it began, and take their planes out."""
+        self.inquiry = None
+        odd = [plane for plane in inquiry.odd if plane in self.voices]
+        if self.phase not in ("starting", "running") or (inquiry.odd and not odd):
+            return []
+        began = self._began(inquiry)
+        if began is None and not inquiry.is_certain:
+            return self._check_outcomes(now_ns)
+        rank, fields = None, inquiry.fields
+        if began is not None:
+            rank, fields = (
+                began.rank,
+                {"what": what_of(began.stream), "first": began.number, "last": began.number},
+            )
+        elif self._all_messages_agree(inquiry):
+            rank = inquiry.rank
+        seen = {} if rank is not None else {"seen_in": inquiry.rank}
+        where = f" of rank {rank if rank is not None else inquiry.rank}"
+        if not odd:
+            why = f"the replicas{where} differ in {text_of(fields)}, and it cannot be told which of them is right"
+            log = Log("replica-differs", {"rank": rank, "replica": None, **seen, **fields, "reason": why})
+            return [log, *self._run_again(why, now_ns)]
+        logs: list[Action] = []
+        for plane in odd:
+            process = None if rank is None else self.numbers.process(rank, plane)
+            logs.append(
+                Log("replica-differs", {"rank": rank, "replica": plane, "process": process, **seen, **fields})
+            )
+        names = " and ".join(map(str, odd))
+        why = f"replica {names}{where} differs from the others in {text_of(fields)}"
+        if rank is None:
+            why += " (where it began is not known)"
+        return [*logs, *self._lose(odd, why, "wrong", now_ns)]
+
+    def _all_messages_agree(self, inquiry: Inquiry) -> bool:
+        """Is it known of every message that the wrong plane has sent that it is right? Then it began where it was seen."""
+        plane = inquiry.plane
+        for rank, vote in enumerate(self.votes):
+            process = self.numbers.process(rank, plane)
+            told, agreed = inquiry.first.get(process, {}), vote.agreed(plane)
+            others = [inquiry.second.get(self.numbers.process(rank, right), {}) for right in inquiry.right]
+            for name, count in (inquiry.counts.get(process) or vote.counts(plane)).items():
+                last = told[name][-1][0] if told.get(name) else inquiry.agreed[rank].get(name, 0)
+                if max(last, agreed.get(name, 0)) < count:
+                    return False
+                if not any(len(other.get(name, ())) >= len(told.get(name, ())) for other in others):
+                    return False
+        return bool(inquiry.right)
+
+    def _began(self, inquiry: Inquiry) -> Origin | None:
+        """Where the plane began to differ from all others of which that is known. None: that is not known, or they differ
+        among themselves, or they are too few to call one wrong of which nothing else is known."""
+        odd = [inquiry.first.get(process) for process in self.processes([inquiry.plane])]
+        found = []
+        for plane in inquiry.right:
+            right = [inquiry.second.get(process) for process in self.processes([plane])]
+            began = origin(odd, right, inquiry.agreed)
+            if began is not None:
+                found.append(began)
+        if not found or any(each != found[0] for each in found):
+            return None
+        return found[0] if inquiry.is_certain or len(found) >= self.needed else None
+
+
+def what_of(stream: str) -> str:
+    return {"point": "messages", "result": "results"}.get(stream, f"messages of collectives ({stream})")
+
+
+def where_of(verdict: Verdict) -> dict[str, Any]:
+    return {"what": what_of(verdict.stream), "first": verdict.first, "last": verdict.last}
+
+
+def text_of(where: Mapping[str, Any]) -> str:
+    if "first" not in where and "byte" not in where:
+        return f"{where['what']}: {where['reason']}"
+    if "byte" in where:
+        return f"{where['what']}, at byte {where['byte']}"
+    numbers = (
+        f"{where['first']}" if where["first"] == where["last"] else f"{where['first']} to {where['last']}"
+    )
+    return f"{where['what']} (number {numbers})"
