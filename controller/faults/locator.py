@@ -11,17 +11,11 @@ A host at fault is left out (`avoid`), which ends its ranks and starts them else
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import selectors
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from ckpt.controller.faults.losses import (
     SURVEY_LIMIT_S,
@@ -33,6 +27,7 @@ from ckpt.controller.faults.losses import (
     Survey,
     which_goes,
 )
+from ckpt.controller.faults.oneshot import OneShotProcess
 from ckpt.controller.faults.slowness import Counts, Slowness
 from ckpt.controller.faults.topology import JobTopology
 from ckpt.store.disk.privacy import open_regular
@@ -86,13 +81,10 @@ class FaultLocator:
         self._log = log
         self._say = say
         self.losses = Losses(patience_ns=options.patience_ns)
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: OneShotProcess | None = None
         self._facts: dict[str, Any] = {}
-        self._is_told = False
         self._slowness = Slowness()
         self._counted_incarnation = -1
-        self._said = b""
-        self._until_ns: int | None = None
         self._found: dict[str, dict[str, Any]] = {}
         self.topology = JobTopology(
             options.topology, os.path.dirname(options.log_path), selector=selector, log=log, say=say
@@ -153,16 +145,16 @@ class FaultLocator:
 
     def deadline_ns(self) -> int | None:
         """When `tick` is due."""
-        times = (self.losses.deadline_ns(), self._until_ns, self.topology.deadline_ns())
+        child_ns = None if self._child is None else self._child.deadline_ns()
+        times = (self.losses.deadline_ns(), child_ns, self.topology.deadline_ns())
         return min((when for when in times if when is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Time has passed."""
         self._do(self.losses.tick(now_ns), now_ns)
         self.topology.tick(now_ns)
-        if self._until_ns is not None and now_ns >= self._until_ns:
-            self._end_child()
-            self._conclude({"text": f"unknown fault: no diagnosis within {_LIMIT_NS / 1e9:g} s"}, now_ns)
+        if self._child is not None:
+            self._child.tick(now_ns)
 
     def close(self) -> None:
         """End what is under way."""
@@ -181,7 +173,6 @@ class FaultLocator:
                     if self._child is None:
                         self._start_child()
                     self._facts = {**facts, "topology": self.topology.path, "wanted": True}
-                    self._until_ns = now_ns + _LIMIT_NS
                     self._tell_child(now_ns)
                 case Drop():
                     self._end_child()
@@ -212,60 +203,34 @@ class FaultLocator:
 
     def _start_child(self) -> None:
         self._end_child()
-        self._said, self._is_told = b"", False
-        words = [sys.executable, "-P", "-m", "ckpt.diagnosis"]
         try:
             log = open_regular(self._options.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
-                self._child = subprocess.Popen(
-                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-                )
+                self._child = OneShotProcess("ckpt.diagnosis", self._selector, stderr=log)
             finally:
                 os.close(log)
         except OSError as error:  # a full disk, no more processes: the job goes on without an answer
             self._say(f"the diagnosis could not be started: {error}")
 
     def _tell_child(self, now_ns: int) -> None:
-        child = self._child
-        if child is None:
+        if self._child is None:
             self._conclude({"text": "unknown fault: the diagnosis could not be started"}, now_ns)
             return
-        assert child.stdin is not None and child.stdout is not None
-        self._is_told = True
-        data = json.dumps(self._facts).encode()
-        # in a thread: of a thousand hosts they are more than a pipe takes, and the process may be starting still
-        threading.Thread(target=_write, args=(child.stdin, data), daemon=True).start()
-        os.set_blocking(child.stdout.fileno(), False)
-        self._selector.register(child.stdout, selectors.EVENT_READ, self._on_answer)
+        self._child.ask(self._facts, _LIMIT_NS, self._answered, self._failed, now_ns=now_ns)
 
-    def _on_answer(self) -> None:
-        assert self._child is not None and self._child.stdout is not None
-        data = self._child.stdout.read(1 << 16)
-        if data is None:
-            return
-        self._said += data
-        if data:
-            return
-        self._end_child()
-        try:
-            record = json.loads(self._said)
-        except ValueError:
-            record = {"text": f"unknown fault: the diagnosis failed, see {self._options.log_path}"}
+    def _answered(self, record: Mapping[str, Any]) -> None:
+        self._child = None
         self._conclude(record, time.monotonic_ns())
 
+    def _failed(self, is_late: bool) -> None:
+        late = f"no diagnosis within {_LIMIT_NS / 1e9:g} s"
+        text = late if is_late else f"the diagnosis failed, see {self._options.log_path}"
+        self._answered({"text": f"unknown fault: {text}"})
+
     def _end_child(self) -> None:
-        child, self._child, self._until_ns = self._child, None, None
-        if child is None:
-            return
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(child.stdout)  # type: ignore[arg-type]
-        with contextlib.suppress(ProcessLookupError):  # it may have started others, to ask
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
-        if child.stdin is not None and not self._is_told:
-            child.stdin.close()
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
 
     # ---- the answer --------------------------------------------------------------------------------------
 
@@ -298,8 +263,3 @@ class FaultLocator:
         told = {name: list(record[name])[:_LOST_SHOWN] for name in ("hosts", "between", "faults", "suspects")}
         for host in {*record["hosts"], *record["between"], *missing}:
             self._found[str(host)] = {"text": str(record["text"])[:_TEXT_LIMIT], **told}
-
-
-def _write(pipe: IO[bytes], data: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError), pipe:  # broken: the process has ended, and its answer is empty
-        pipe.write(data)

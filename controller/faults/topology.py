@@ -14,20 +14,16 @@ Not here: what is compared (`ckpt.diagnosis.lldp`).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import selectors
-import signal
-import subprocess
-import sys
-import time
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ckpt.store.disk.privacy import open_regular
+from ckpt.controller.faults.oneshot import OneShotProcess
+from ckpt.store.disk.replacing import replace_file
 
 __all__ = ["JobTopology"]
 
@@ -51,9 +47,7 @@ class JobTopology:
     ) -> None:
         self._given = given
         self._selector, self._log, self._say = selector, log, say
-        self._child: subprocess.Popen[bytes] | None = None
-        self._said = b""
-        self._until_ns: int | None = None
+        self._child: OneShotProcess | None = None
         digest = None if given is None else _digest_of_one_with_lldp(given)
         self._kept = os.path.join(folder, f"topology-{digest}.json")
         self._is_kept = digest is not None and os.path.isfile(self._kept)
@@ -67,64 +61,29 @@ class JobTopology:
 
     def deadline_ns(self) -> int | None:
         """When `tick` is due."""
-        return self._until_ns
+        return None if self._child is None else self._child.deadline_ns()
 
     def tick(self, now_ns: int) -> None:
         """Time has passed."""
-        if self._until_ns is not None and now_ns >= self._until_ns:
-            self.close()
-            self._take({"reason": f"no answer within {_LIMIT_NS / 1e9:g} s"})
+        if self._child is not None:
+            self._child.tick(now_ns)
 
     def close(self) -> None:
         """End what is under way."""
-        child, self._child, self._until_ns = self._child, None, None
-        if child is None:
-            return
-        assert child.stdout is not None
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(child.stdout)
-        with contextlib.suppress(ProcessLookupError):  # it may have started others, to ask
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        if self._child is not None:
+            self._child.close()
 
     def _start(self, given: str) -> None:
-        words = [sys.executable, "-P", "-m", "ckpt.diagnosis.lldp"]
         try:
-            child = self._child = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            self._child = OneShotProcess("ckpt.diagnosis.lldp", self._selector)
         except OSError as error:  # no more processes: the job goes on with what the file says
             self._take({"reason": f"cannot be asked: {error.strerror}"})
             return
-        assert child.stdin is not None and child.stdout is not None
-        with (
-            contextlib.suppress(BrokenPipeError),
-            child.stdin,
-        ):  # broken: it has ended, and its answer is empty
-            child.stdin.write(json.dumps({"lldp": given}).encode())
-        os.set_blocking(child.stdout.fileno(), False)
-        self._selector.register(child.stdout, selectors.EVENT_READ, self._on_answer)
-        self._until_ns = time.monotonic_ns() + _LIMIT_NS
+        self._child.ask({"lldp": given}, _LIMIT_NS, self._take, self._fail)
 
-    def _on_answer(self) -> None:
-        assert self._child is not None and self._child.stdout is not None
-        data = self._child.stdout.read(1 << 16)
-        if data is None:
-            return
-        self._said += data
-        if data:
-            return
-        self.close()
-        try:
-            found = json.loads(self._said)
-        except ValueError:
-            found = {"reason": "the process that asks has failed"}
-        self._take(found)
+    def _fail(self, is_late: bool) -> None:
+        late = f"no answer within {_LIMIT_NS / 1e9:g} s"
+        self._take({"reason": late if is_late else "the process that asks has failed"})
 
     def _take(self, found: Mapping[str, Any]) -> None:
         """Keep the answer and say what is wrong."""
@@ -145,12 +104,8 @@ class JobTopology:
 
     def _keep(self, text: str) -> str | None:
         """Write it, all of it or nothing. Returns why not."""
-        new = f"{self._kept}.new"
         try:
-            file = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            with open(file, "w", encoding="utf-8") as opened:
-                opened.write(text)
-            os.replace(new, self._kept)
+            replace_file(self._kept, text.encode())
         except OSError as error:  # a full disk: the job goes on without
             return f"{self._kept}: {error.strerror}"
         self._is_kept = True

@@ -90,8 +90,8 @@ def test_the_answer_is_logged_and_the_host_goes_when_the_time_has_come(bench: Be
 def test_a_process_that_is_killed_is_an_unknown_fault(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
     bench.locator.packet(0, 0, packet, 3 * S)
-    child = bench.locator._child
-    assert child is not None
+    assert bench.locator._child is not None
+    child = bench.locator._child.process
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     bench.locator.tick(9 * S)
@@ -103,8 +103,8 @@ def test_a_process_that_is_killed_is_an_unknown_fault(bench: Bench) -> None:
 def test_a_process_that_does_not_end_is_ended(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
     bench.locator.packet(0, 0, packet, 3 * S)
-    child = bench.locator._child
-    assert child is not None
+    assert bench.locator._child is not None
+    child = bench.locator._child.process
     os.kill(child.pid, signal.SIGSTOP)
     bench.locator.tick(9 * S)
     assert bench.locator.deadline_ns() == 18 * S
@@ -125,8 +125,8 @@ def test_a_disk_that_takes_no_log_costs_the_answer_only(
 def test_a_restart_ends_what_was_begun(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "refused", "silent_ns": S}
     bench.locator.packet(0, 0, packet, 3 * S)
-    child = bench.locator._child
-    assert child is not None
+    assert bench.locator._child is not None
+    child = bench.locator._child.process
     bench.locator.agent_event({"e": "started", "rank": 0, "incarnation": 1, "host": "a"}, 3 * S)
     assert child.poll() is not None
     bench.locator.tick(9 * S)
