@@ -212,6 +212,7 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
         return Question("", (), sys.executable, query.handler, text)
     end = "host" if face.on_way else query.on or ("switch" if place.kind in ("port", "switch") else "host")
     name = here if face.on_way else place.variables.get(end)
+    end = "host" if end == "peer" else end
     if name is None:
         raise NoAnswer(f"the topology names no {end} there")
     machine = topology.switch.get(name) if end == "switch" else topology.host.get(name)

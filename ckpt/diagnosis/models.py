@@ -11,6 +11,8 @@ the temperature of a CPU. A *fault* is an element beyond a threshold; its name i
                  may have caused it. Without it (a cable without a link): only when every cause is known to be clear
     past         the value tells of something that is over, such as a message in a log: it is noted, and may be the
                  cause of another fault, but is never itself named
+    symptom      the value shows an effect only, of whatever it was (a neighbour that does not answer): it is suspected, with
+                 what may be the reason, or a consequence, and is never itself named
     caused_by    faults that bring this one about: it is then a consequence
     hides        faults that cannot be asked about while this one holds
     errors       after which errors the fault is looked for (`errors_map`); of an element: instead of the model's
@@ -54,7 +56,7 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     handler: str
     value: str
-    on: Literal["host", "switch"] | None = None
+    on: Literal["host", "switch", "peer"] | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -74,6 +76,7 @@ class Element(BaseModel):
     unit: str | None = None
     proves: bool = False
     past: bool = False
+    symptom: bool = False
     caused_by: tuple[str, ...] = ()
     hides: tuple[str, ...] = ()
     errors: tuple[str, ...] | None = None
@@ -87,6 +90,8 @@ class Element(BaseModel):
             raise ValueError('a threshold without a unit: add, for example, unit = "RPM"')
         if self.past and self.proves:
             raise ValueError("what is over proves nothing about now: past and proves exclude each other")
+        if self.symptom and (self.past or self.proves):
+            raise ValueError("a symptom proves nothing, and is not over: symptom excludes past and proves")
         if not all(map(math.isfinite, numbers)):
             raise ValueError("a threshold that is no finite number: give one")
         if self.high is not None and self.low is not None and self.low > self.high:

@@ -190,7 +190,11 @@ class _Way:
 
     def end(self, name: str, host: Host, side: Side, peer: str, other: Host, port: int | None) -> None:
         """A host with its interface; there, its process too."""
-        variables = _of_host(name, host) | {"peer": peer, "peer_address": other.address}
+        variables = _of_host(name, host) | {
+            "peer": peer,
+            "peer_address": other.address,
+            "peer_interface": other.interface,
+        }
         if port is not None:
             variables["tcp_port"] = str(port)
         kinds = ["host", "interface"] if side == "here" else ["interface", "host", "process"]

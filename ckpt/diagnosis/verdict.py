@@ -11,7 +11,8 @@ fault, or have nothing to do with it. The answer has six lists:
 
     faults          the roots: faulty, no direct cause is faulty, and either its value proves that this very device
                     is not well, or everything that may cause it is clear. Only these are named as the fault
-    suspects        faulty, but something that may cause it could not be asked: it is this one, or one of `instead`
+    suspects        faulty, but something that may cause it could not be asked: it is this one, or one of `instead`. Or a
+                    symptom without a faulty cause: it shows that something is not well, and not what
     consequences    faulty, and a direct cause is faulty, too
     unknown         with the reason and, where nothing came back and something faulty explains that, what hides it
     noted, clear    as above
@@ -172,7 +173,7 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
         open_causes = [each for each in causes if states[each].state in ("unknown", "noted")]
         if guilty:
             consequences.append((name, guilty))
-        elif open_causes and name not in graph.proving:
+        elif name in graph.symptoms or (open_causes and name not in graph.proving):
             suspects.append(Suspect(name, _instead(graph, states, name)))
         else:
             faults.append(Fault(name, _instead(graph, states, name)))

@@ -18,8 +18,9 @@ Count = Callable[[str, int], None]
 MUTANTS = {
     "what is over is named": ('state="noted"', 'state="faulty"'),
     "what is over causes nothing": ('in ("unknown", "noted")]', 'in ("unknown",)]'),
-    "an open cause counts as clear": ("elif open_causes and name not in graph.proving:", "elif False:"),
-    "nothing proves anything": ("elif open_causes and name not in graph.proving:", "elif open_causes:"),
+    "an open cause counts as clear": ("(open_causes and name not in graph.proving):", "False:"),
+    "nothing proves anything": ("(open_causes and name not in graph.proving):", "open_causes:"),
+    "a symptom is a fault": ("elif name in graph.symptoms or ", "elif "),
     "a faulty cause counts as none": ("if guilty:", "if False:"),
     "every cause counts as open": ('in ("unknown", "noted")]', '!= "faulty"]'),
     "a suspicion stops at the first cause": ("waiting.append(cause)", "pass"),

@@ -224,6 +224,7 @@ def test_netlink() -> None:
     assert one("netlink", device="lo", mtu="9000").values["mtu_is"] == "wrong"
     assert one("netlink", device="lo", address="10.255.255.1").values["address"] == "gone"
     assert one("netlink", device="lo", peer="::1").values["route"] == "present"
+    assert "neighbour" not in one("netlink", device="lo", peer="127.0.0.9").values
     assert one("netlink", device="none9").values == {"present": "no", "alive": "yes"}
 
 

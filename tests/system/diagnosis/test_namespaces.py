@@ -118,6 +118,24 @@ def test_who_cannot_be_asked_makes_nobody_guilty(
     assert not {place for place in asked_places if place.kind == "interface" and place.host == mute}
 
 
+@pytest.mark.parametrize("how", ["ARP is off there", "its address is gone, and it is mute"])
+def test_a_peer_that_does_not_answer_arp(how: str, cluster: Cluster, tmp_path: Path) -> None:
+    """It is seen where it is asked. What it is because of, nobody says: nothing is named."""
+    mute = how != "ARP is off there"
+    if mute:
+        cluster.on("n2", "addr", "flush", "dev", "eth0")
+    else:
+        cluster.on("n2", "link", "set", "eth0", "arp", "off")
+    asked = request(cluster, tmp_path, "n2", without=("n2",) if mute else ())
+    asked.query(LONG_S)
+    assert asked.faults == ()
+    [suspect] = asked.suspects
+    assert suspect.id == "neighbour.unresolved@n2"
+    assert ("interface.address-gone@n2:eth0" in suspect.instead) == mute, suspect
+    hidden = {each.id for each in asked.unknown if suspect.id in each.by}
+    assert ("process.gone@n2" in hidden) == mute
+
+
 def test_two_faults_at_once(cluster: Cluster, tmp_path: Path) -> None:
     cluster.pull("c2")
     cluster.on("n1", "route", "flush", "dev", "eth0")
