@@ -45,6 +45,11 @@ class Question:
         return str(json.loads(self.arguments).get("address", ""))
 
     @property
+    def key(self) -> str:
+        """The same for the same question in another process, and in a file."""
+        return f"{self.machine} {self.handler} {self.arguments}"
+
+    @property
     def source(self) -> str:
         """Who is asked, for people."""
         if HANDLERS[self.handler].local:

@@ -20,7 +20,7 @@ __all__ = ["OWN_NAMES", "packet"]
 
 _OWN = (
     "adopted agent-lost agent-started captured cluster-unverified committed continued continuing "
-    "controller ended-at-once engine engine-ended failed fault-located fenced files-chosen "
+    "controller counters-kept ended-at-once engine engine-ended failed fault-located fenced files-chosen "
     "files-given-up files-kept files-not-covered files-not-put-back files-not-undone files-not-watched "
     "files-put-back fork-failed handshakes-refused host-back host-failed host-fenced host-joined "
     "host-left-out host-lost image-mode job-finished job-interrupted job-started leader-changed "

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ckpt.controller.faults.baseline import JobBaseline
 from ckpt.controller.faults.losses import (
     SURVEY_LIMIT_S,
     Action,
@@ -55,7 +56,7 @@ class HostsControl(Protocol):
 class FaultOptions:
     """`topology`: a file, or None: the user's, if there is one. `avoid`: leave hosts at fault out, when their links have
     been down for `patience_ns`. `log_path`: for what the diagnosis says on its standard error; beside it the
-    topology is kept that LLDP has completed (`topology`)."""
+    topology is kept that LLDP has completed (`topology`), and what counters were at the start (`baseline`)."""
 
     hosts: HostsControl
     topology: str | None
@@ -86,8 +87,10 @@ class FaultLocator:
         self._slowness = Slowness()
         self._counted_incarnation = -1
         self._found: dict[str, dict[str, Any]] = {}
+        folder = os.path.dirname(options.log_path)
+        self.baseline = JobBaseline(folder, selector, log)
         self.topology = JobTopology(
-            options.topology, os.path.dirname(options.log_path), selector=selector, log=log, say=say
+            options.topology, folder, selector=selector, log=log, say=say, known=self.baseline.begin
         )
 
     # ---- what happens ------------------------------------------------------------------------------------
@@ -146,13 +149,15 @@ class FaultLocator:
     def deadline_ns(self) -> int | None:
         """When `tick` is due."""
         child_ns = None if self._child is None else self._child.deadline_ns()
-        times = (self.losses.deadline_ns(), child_ns, self.topology.deadline_ns())
+        at_start = (self.topology.deadline_ns(), self.baseline.deadline_ns())
+        times = (self.losses.deadline_ns(), child_ns, *at_start)
         return min((when for when in times if when is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Time has passed."""
         self._do(self.losses.tick(now_ns), now_ns)
         self.topology.tick(now_ns)
+        self.baseline.tick(now_ns)
         if self._child is not None:
             self._child.tick(now_ns)
 
@@ -160,6 +165,7 @@ class FaultLocator:
         """End what is under way."""
         self._end_child()
         self.topology.close()
+        self.baseline.close()
 
     # ---- the process -------------------------------------------------------------------------------------
 
@@ -172,7 +178,8 @@ class FaultLocator:
                 case Ask(facts=facts):
                     if self._child is None:
                         self._start_child()
-                    self._facts = {**facts, "topology": self.topology.path, "wanted": True}
+                    files = {"topology": self.topology.path, "counters": self.baseline.path}
+                    self._facts = {**facts, **files, "wanted": True}
                     self._tell_child(now_ns)
                 case Drop():
                     self._end_child()

@@ -25,7 +25,7 @@ from typing import Any
 from ckpt.controller.faults.oneshot import OneShotProcess
 from ckpt.store.disk.replacing import replace_file
 
-__all__ = ["JobTopology"]
+__all__ = ["JobTopology", "digest_of_one_with"]
 
 _LIMIT_NS = 30_000_000_000
 """Fifteen seconds for the answers; a busy machine may take long to start processes, and nobody waits."""
@@ -34,7 +34,7 @@ _SHOWN = 40
 
 class JobTopology:
     """`given`: the file of the user, or None. `folder`: where what was learned is kept. `log(event, fields)` writes the
-    event log, `say` tells the user."""
+    event log, `say` tells the user, `known` is called once, with the path, when nothing is waited for any more."""
 
     def __init__(
         self,
@@ -44,15 +44,18 @@ class JobTopology:
         selector: selectors.BaseSelector,
         log: Callable[[str, dict[str, Any]], None],
         say: Callable[[str], None],
+        known: Callable[[str | None], None] = lambda path: None,
     ) -> None:
         self._given = given
-        self._selector, self._log, self._say = selector, log, say
+        self._selector, self._log, self._say, self._known = selector, log, say, known
         self._child: OneShotProcess | None = None
-        digest = None if given is None else _digest_of_one_with_lldp(given)
+        digest = None if given is None else digest_of_one_with("lldp", given)
         self._kept = os.path.join(folder, f"topology-{digest}.json")
         self._is_kept = digest is not None and os.path.isfile(self._kept)
         if given is not None and digest is not None and not self._is_kept:
             self._start(given)
+        else:
+            known(self.path)
 
     @property
     def path(self) -> str | None:
@@ -101,6 +104,7 @@ class JobTopology:
             self._say(f"topology: {text}")
         if reason is not None:
             self._say(f"topology: LLDP was not asked, or what it says is not kept: {reason}")
+        self._known(self.path)
 
     def _keep(self, text: str) -> str | None:
         """Write it, all of it or nothing. Returns why not."""
@@ -112,12 +116,15 @@ class JobTopology:
         return None
 
 
-def _digest_of_one_with_lldp(path: str) -> str | None:
-    """Of a file that asks for LLDP; None: it does not. One that cannot be read is reported by the diagnosis."""
+def digest_of_one_with(key: str, path: str) -> str | None:
+    """Of a file that has `lldp = true`, for example; None: it has not. One that cannot be read is reported by the
+    diagnosis."""
     try:
         with open(path, "rb") as file:
             data = file.read()
-        wants = tomllib.loads(data.decode()).get("lldp") is True
-    except (OSError, ValueError):
+        text = data.decode()
+        content = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+        wants = content.get(key) is True
+    except (OSError, ValueError, AttributeError):
         return None
     return hashlib.sha256(data).hexdigest()[:16] if wants else None

@@ -10,10 +10,11 @@ Not /sys/class/net: in a network namespace that shows the devices of whoever mou
 
     values     alive: "yes" (the machine answers); present: "yes" or "no"; if it is there:
                admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes);
-               rx_errors, tx_errors, carrier_changes (numbers)
+               rx_packets, tx_packets, rx_errors, tx_errors, rx_dropped, tx_dropped, rx_crc_errors,
+               tx_carrier_errors, carrier_changes (numbers)
                mtu_is: "right" or "wrong"
                speed (Mbit/s), duplex: "full" or "half", speed_is: "right" or "wrong" (of a device that has a link and tells)
-               neighbour, of the peer, or of the router that leads there: "resolved", or "unresolved": it has been asked for its
+               neighbour, of the peer, or of the router that leads there: "resolved", or "unresolved": it was asked for its
                hardware address and has not answered; nothing if neither was found out lately
                address: "present" or "gone"; route: "present", "gone", "prohibited" or "other" (another device)
 """
@@ -44,6 +45,27 @@ _NDA_DST = 1
 _RTN_UNICAST, _RTN_LOCAL = 1, 2
 _SIOCETHTOOL, _GSET, _UNKNOWN_SPEED = 0x8946, 1, 0xFFFFFFFF
 _INCOMPLETE, _REACHABLE, _FAILED, _NOARP, _PERMANENT = 0x01, 0x02, 0x20, 0x40, 0x80
+_COUNTERS: Final = [
+    "rx_packets",
+    "tx_packets",
+    "-",
+    "-",
+    "rx_errors",
+    "tx_errors",
+    "rx_dropped",
+    "tx_dropped",
+    "-",
+    "-",
+    "-",
+    "-",
+    "rx_crc_errors",
+    "-",
+    "-",
+    "-",
+    "-",
+    "tx_carrier_errors",
+]
+"""Of struct rtnl_link_stats64, in its order."""
 _NO_ROUTE: Final = {
     errno.ENETUNREACH: "gone",
     errno.EHOSTUNREACH: "gone",
@@ -109,9 +131,9 @@ def _look(
         values["mtu"] = float(struct.unpack("=I", attributes[_MTU])[0])
     if _CARRIER_CHANGES in attributes:
         values["carrier_changes"] = float(struct.unpack("=I", attributes[_CARRIER_CHANGES])[0])
-    if len(attributes.get(_STATS64, b"")) >= 48:
-        _, _, _, _, rx_errors, tx_errors = struct.unpack_from("=6Q", attributes[_STATS64])
-        values |= {"rx_errors": float(rx_errors), "tx_errors": float(tx_errors)}
+    if len(attributes.get(_STATS64, b"")) >= 8 * len(_COUNTERS):
+        counts = struct.unpack_from(f"={len(_COUNTERS)}Q", attributes[_STATS64])
+        values |= {name: float(count) for name, count in zip(_COUNTERS, counts, strict=True) if name != "-"}
     if address is not None:
         values["address"] = "present" if _packed(address) in _addresses(kernel, index) else "gone"
     if peer is not None:

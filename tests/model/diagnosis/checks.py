@@ -192,6 +192,19 @@ def check_judge(verdict: ModuleType) -> None:
         (element(equal="dead", low=2000, unit="RPM"), [say("bmc", "na")], "unknown"),
         (element(equal="dead", low=2000, unit="RPM"), [say("bmc", 3000.0)], "clear"),
     ]
+    ends = [{"handler": "h", "value": "v", "on": on} for on in ("host", "switch", "switch")]
+    speeds = element(ends_agree=True, queries=ends)
+    ten, one = say("host", 10.0), say("sw", 1.0)
+    cases += [
+        (speeds, [ten, say("sw", 10.0), none], "clear"),
+        (speeds, [ten, none, say("sw", 10.0)], "clear"),
+        (speeds, [ten, one, none], "faulty"),
+        (speeds, [ten, none, none], "unknown"),
+        (speeds, [none, one, one], "unknown"),
+        (speeds, [none, none, none], "unknown"),
+        (speeds, [ten, say("sw", 10.0, stale_s=2), none], "unknown"),
+        (speeds, [ten, say("sw", 1.0, stale_s=2), none], "faulty"),
+    ]
     for asked, answers, state in cases:
         found = verdict.judge(asked, answers)
         assert found.state == state, (asked, answers, found)

@@ -1,7 +1,7 @@
 """The verdict said once more, as plainly as possible: sets and paths, no order, no state.
 
-Written from docs/diagnosis.md, not from the code. States: "f" faulty, "c" clear, "u" unknown, "n" noted. "s": faulty, and a symptom. `causes[a]`,
-`hides[a]`: sets of names.
+Written from docs/diagnosis.md, not from the code. States: "f" faulty, "c" clear, "u" unknown, "n" noted. "s": faulty, and a
+symptom. `causes[a]`, `hides[a]`: sets of names.
 """
 
 from __future__ import annotations

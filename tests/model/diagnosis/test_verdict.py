@@ -27,8 +27,8 @@ MUTANTS = {
     "a suspicion goes on behind what is clear": ('states[cause].state != "clear"', "True"),
     "what was not asked is clear": ('not_asked = Finding("unknown"', 'not_asked = Finding("clear"'),
     "who does not answer is clear": (
-        'return Finding("unknown", reason="; "',
-        'return Finding("clear", reason="; "',
+        'return Finding("unknown", reason="; ".join(reasons) or "nothing to ask", silent=silent)\n    if not any',
+        'return Finding("clear", reason="; ".join(reasons) or "nothing to ask", silent=silent)\n    if not any',
     ),
     "the first of two sources is believed": ("if len({state for state, _ in known}) > 1:", "if False:"),
     "what may be older than the fault is clear": ("if not each[1].stale_s]", "]"),
@@ -44,6 +44,12 @@ MUTANTS = {
         "for each in states if states[name].silent",
     ),
     "what is hidden hides": ("and name in graph.hides[each]", "and each in graph.hides[name]"),
+    "ends that differ agree": (
+        'return Finding("faulty", value=" and "',
+        'return Finding("clear", value=" and "',
+    ),
+    "one end is enough": ("if len(by_end) < 2:", "if not by_end:"),
+    "ends that agree long ago agree": ("    if stale_s:", "    if False:"),
     "a suspect is nothing found": ("bool(self.faults or self.suspects)", "bool(self.faults)"),
 }
 
