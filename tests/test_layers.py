@@ -43,7 +43,7 @@ PURE = {
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
     "ckpt.diagnosis": "errors errors_map graph growth models report topology verdict witnesses",
-    "ckpt.diagnosis.handlers": "face",
+    "ckpt.diagnosis.handlers": "entity face",
     "ckpt.diagnosis.lldp": "compare",
     "ckpt.image": "errors",
     "ckpt.image.frames": "opcodes tables",

@@ -140,6 +140,8 @@ def ask(
     for question in dict.fromkeys(questions):
         address = question.address if HANDLERS[question.handler].alone else ""
         groups.setdefault((question.machine, question.shell, question.handler, address), []).append(question)
+    for group in groups.values():  # whole tables come last: a handler may ask one question after the other
+        group.sort(key=lambda question: "table" in json.loads(question.arguments))
     replies: dict[Question, Reply] = {}
     workers: list[_Worker] = []
     try:

@@ -4,11 +4,12 @@ ckpt[diagnosis]`).
     address    HOST or HOST:PORT; several with commas: tried in this order
     port       name of a port, as in ifName or ifDescr
     oid        any object; its value is `value`
-    table      "lldp": its neighbours
+    table      "lldp": its neighbours; "entity": its fans and power supplies
 
     values     alive: "yes"; of the port: admin: "up" or "down"; link: "up" or "down" (of a port that is up); in_errors,
                out_errors, in_discards, out_discards, in_packets, out_packets (numbers; packets to one receiver each);
-               speed (Mbit/s, of a port that has a link); of the table: links, neighbours, as those of the handler `lldp`
+               speed (Mbit/s, of a port that has a link); of the table: links, neighbours, as those of the
+               handler `lldp`; slowest_fan, fan_failed, supply_failed (`entity`)
 
 Only GET and its like are sent.
 """
@@ -19,6 +20,7 @@ import time
 from typing import Any, Final
 
 from ckpt.diagnosis.errors import NoAnswer
+from ckpt.diagnosis.handlers import entity
 from ckpt.diagnosis.handlers.lldp import LOCAL_PORTS, REMOTE, as_values, from_mib
 from ckpt.diagnosis.handlers.shared import Once, host_and_port
 
@@ -71,6 +73,8 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
             if str(found.type).upper().startswith(("NOSUCH", "ENDOFMIB")):
                 raise NoAnswer(f"{reached} has no object {oid}")
             values["value"] = float(text) if text.lstrip("-").isdecimal() else text
+        if arguments.get("table") == "entity":
+            values |= _once((reached, "entity"), lambda: _entity(reached, secret, try_s))
         if arguments.get("table") == "lldp":
             local, remote = (_walk(reached, secret, try_s, each) for each in (LOCAL_PORTS, REMOTE))
             if not local:
@@ -130,6 +134,14 @@ def _walk(address: str, secret: dict[str, str], try_s: float, table: str) -> dic
         full = ".".join(part for part in (str(row.oid).strip("."), str(row.index).strip(".")) if part)
         if full.startswith(f"{table}."):
             found[full.removeprefix(f"{table}.")] = str(row.value).strip('"')
+    return found
+
+
+def _entity(address: str, secret: dict[str, str], try_s: float) -> dict[str, float | str]:
+    tables = (entity.PARTS, entity.SENSORS, entity.STATES)
+    found = entity.from_mib(*(_walk(address, secret, try_s, each) for each in tables))
+    if not found:
+        raise NoAnswer(f"{address} tells nothing of fans and power supplies (ENTITY-MIB)")
     return found
 
 
