@@ -22,7 +22,7 @@ _OWN = (
     "adopted agent-lost agent-started captured cluster-unverified committed continued continuing "
     "controller counters-kept ended-at-once engine engine-ended failed fault-located fenced files-chosen "
     "files-given-up files-kept files-not-covered files-not-put-back files-not-undone files-not-watched "
-    "files-put-back fork-failed handshakes-refused host-back host-failed host-fenced host-joined "
+    "files-put-back fork-failed handshakes-refused host-back host-drained host-failed host-fenced host-joined "
     "host-left-out host-lost image-mode job-finished job-interrupted job-started leader-changed "
     "leases-not-renewed line-unusable lines-distrusted link-down link-slow link-up log-unreadable "
     "malformed-packet message not-adopted not-put-back output output-held-back output-written "

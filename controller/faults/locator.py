@@ -6,11 +6,14 @@ nor has a rank.
 
     fault-located   the record (`ckpt.diagnosis.jobs`), with `lost`: the errors that were diagnosed
 
+    host-drained    host, fault: it is drained in Slurm (`drains`); `reason`: why not
+
 A host at fault is left out (`avoid`), which ends its ranks and starts them elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import time
@@ -29,15 +32,18 @@ from ckpt.controller.faults.losses import (
     which_goes,
 )
 from ckpt.controller.faults.oneshot import OneShotProcess
+from ckpt.controller.faults.record import is_back, statuses
 from ckpt.controller.faults.slowness import Counts, Slowness
 from ckpt.controller.faults.topology import JobTopology
 from ckpt.store.disk.privacy import open_regular
+from ckpt.store.job.eventlog import iso_time
 from ckpt.transport.records import asdict, dataclass
 
 __all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
 
 _LIMIT_NS = 9_000_000_000
 """A diagnosis ends in five seconds; its process needs some time to start on a busy machine."""
+_DRAIN_NS = 90_000_000_000
 _LOST_SHOWN = 20
 _TEXT_LIMIT = 4000
 
@@ -63,6 +69,10 @@ class FaultOptions:
     avoid: bool
     log_path: str
     patience_ns: int = 0
+    drains: bool = False
+    """Drain a host at fault in Slurm."""
+    record_path: str | None = None
+    """A file to which a record of each fault is added (`record`)."""
     tolerant: bool = False
     """Ranks of a host that is left out are not started elsewhere, so nobody has to have room for them."""
 
@@ -89,6 +99,8 @@ class FaultLocator:
         self._found: dict[str, dict[str, Any]] = {}
         folder = os.path.dirname(options.log_path)
         self.baseline = JobBaseline(folder, selector, log)
+        self._draining: dict[str, OneShotProcess] = {}
+        self._recorded: set[str] = set()
         self.topology = JobTopology(
             options.topology, folder, selector=selector, log=log, say=say, known=self.baseline.begin
         )
@@ -109,6 +121,7 @@ class FaultLocator:
                 self._do(losses.host_lost(event["fields"]["host"], now_ns), now_ns)
             case "note" if event["event"] == "host-back":
                 losses.back(event["fields"]["host"])
+                self._record_back(event["fields"]["host"])
                 self._found.pop(event["fields"]["host"], None)
 
     def packet(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
@@ -150,7 +163,8 @@ class FaultLocator:
         """When `tick` is due."""
         child_ns = None if self._child is None else self._child.deadline_ns()
         at_start = (self.topology.deadline_ns(), self.baseline.deadline_ns())
-        times = (self.losses.deadline_ns(), child_ns, *at_start)
+        draining = (each.deadline_ns() for each in self._draining.values())
+        times = (self.losses.deadline_ns(), child_ns, *at_start, *draining)
         return min((when for when in times if when is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
@@ -158,14 +172,16 @@ class FaultLocator:
         self._do(self.losses.tick(now_ns), now_ns)
         self.topology.tick(now_ns)
         self.baseline.tick(now_ns)
-        if self._child is not None:
-            self._child.tick(now_ns)
+        for each in [child for child in (self._child, *self._draining.values()) if child is not None]:
+            each.tick(now_ns)
 
     def close(self) -> None:
         """End what is under way."""
         self._end_child()
         self.topology.close()
         self.baseline.close()
+        for each in self._draining.values():
+            each.close()
 
     # ---- the process -------------------------------------------------------------------------------------
 
@@ -187,6 +203,8 @@ class FaultLocator:
                     self._leave_out(action)
 
     def _leave_out(self, action: LeaveOut) -> None:
+        if len(action.hosts) == 1:
+            self._drain(action.hosts[0], action.reason)
         if not self._options.avoid:
             return
         if action.is_lost:
@@ -199,6 +217,25 @@ class FaultLocator:
         self._say(f"host {host} is left out: {reason}")
         self.losses.gone.add(host)
         self._options.hosts.leave_out(host, reason)
+
+    def _drain(self, host: str, reason: str) -> None:
+        """In Slurm, so that nobody else gets it either; once."""
+        if not self._options.drains or host in self._draining:
+            return
+
+        def drained(answer: Mapping[str, Any]) -> None:
+            why_not = answer.get("reason")
+            self._log("host-drained", {"host": host, "fault": reason, "reason": why_not})
+            if why_not is not None:
+                self._say(f"host {host} is not drained in Slurm: {why_not}")
+
+        try:
+            child = self._draining[host] = OneShotProcess("ckpt.controller.faults.drain", self._selector)
+        except OSError as error:
+            drained({"reason": f"scontrol cannot be started: {error.strerror}"})
+            return
+        failed = {"reason": "the process that drains it has failed"}
+        child.ask({"node": host, "reason": reason}, _DRAIN_NS, drained, lambda _: drained(failed))
 
     def _room_without(self, host: str) -> int:
         slots = self._options.hosts.slots_without(host)
@@ -250,12 +287,44 @@ class FaultLocator:
         missing, is_slow = self._facts.get("missing", []), bool(self._facts.get("slow"))
         self._log("fault-located", {**record, "lost": lost, "missing": missing, "slow": is_slow})
         self._say(f"fault located: {record['text']}")
+        if not is_slow:
+            self._record(record)
         self._keep(record, missing)
         if self._facts.get("slow"):
             self._do(self.losses.answered(now_ns), now_ns)
             return
+        for host in record["hosts"]:
+            if host in self.losses.gone:  # its lease was over before the fault was found
+                self._drain(str(host), str(record["text"]))
         self.losses.located(record)
         self._do(self.losses.answered(now_ns), now_ns)
+
+    def _record(self, located: Mapping[str, Any]) -> None:
+        """For other tools."""
+        lines = statuses(located, iso_time(time.time_ns()))
+        self._recorded |= {line["node"] for line in lines if line["node"] is not None}
+        self._append(lines)
+
+    def _record_back(self, host: str) -> None:
+        if host in self._recorded:
+            self._recorded.discard(host)
+            self._append([is_back(host, iso_time(time.time_ns()))])
+
+    def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        path, data = self._options.record_path, "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        if path is None or not data:
+            return
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+            try:
+                is_whole = os.write(file, data) == len(data)
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._say(f"the record of the fault is not written: {path}: {error.strerror}")
+        else:
+            if not is_whole:
+                self._say(f"the record of the fault is not written wholly: {path}")
 
     def _keep(self, record: Mapping[str, Any], missing: Iterable[str]) -> None:
         """Keep what programs are told (`diagnosis_of`), if it is more than that nothing was found."""
