@@ -112,7 +112,7 @@ from ckpt.mpi.environment import (
     _set_abort_status,
     get_vendor,
 )
-from ckpt.mpi.libraries import (
+from ckpt.mpi.mpi4py_private import (
     _addressof,
     _comm_lock,
     _comm_lock_table,

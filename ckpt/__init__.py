@@ -88,9 +88,9 @@ def enable(
     """The world communicator of this job, with mpi4py's names; a world of one rank outside ``ckpt run``.
 
     May be called any number of times; always returns the same communicator. ``harmless_threads``: as for
-    :func:`harmless_threads`. Raises :class:`ckpt.errors.ThreadsRunning` if other threads of the application are running,
-    which an image cannot hold. ``explicit``: the program saves itself (:func:`register`, :func:`loop`); raises
-    :class:`ckpt.errors.NotEnabled` in a job that was started without ``--explicit``.
+    :func:`harmless_threads`. Raises :class:`ckpt.errors.ThreadsRunning` if threads run that no image can hold,
+    because ``threading.Thread`` has not started them. ``explicit``: the program saves itself (:func:`register`,
+    :func:`loop`); raises :class:`ckpt.errors.NotEnabled` in a job that was started without ``--explicit``.
     """
     runtime = _runtime()
     runtime.threads.allow(*harmless_threads)

@@ -11,7 +11,7 @@
     ├── RegistrationError   ``ckpt.register`` and its like were given something they cannot use
     ├── EventError          ``ckpt.log_event`` was given a name or fields that it cannot write
     ├── HookFailed          a function registered with ``ckpt.on_checkpoint`` raised
-    ├── ThreadsRunning      the program has threads, which cannot be part of an image
+    ├── ThreadsRunning      threads run that no image can hold: they were not started by ``threading.Thread``
     ├── NoInput             the program reads its standard input, which was given as a pipe or a terminal
     ├── NotReplicable       under --redundancy: replicas cannot all do this, or not alike; nothing has been done
     ├── CannotCapture       this interpreter's frames cannot be captured, and the program is not explicit
@@ -84,7 +84,7 @@ class HookFailed(CkptError):
 
 
 class ThreadsRunning(CkptError):
-    """Threads of the application, by name; see :mod:`ckpt.capture.threads` for what may be done."""
+    """Threads run that no image can hold; the message names them. :mod:`ckpt.capture.threads` says what may be done."""
 
 
 class NotReplicable(CkptError):

@@ -1,8 +1,7 @@
 """The rules of the architecture, checked in the source with `ast`.
 
-Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has
-the rooms
-            and their order); a room has at most about 15 files.
+Rooms       imports between rooms run one way, those for types and inside functions included (tools/rooms.py has the
+            rooms and their order); a room has at most about 15 files.
 Purity      a pure module is a state machine: no clock, socket, thread, random number, file, process or
             environment; and of this project it imports only pure modules. Imports under `if TYPE_CHECKING:`
             do not run and may name anything the direction allows.
@@ -277,6 +276,18 @@ def test_every_room_is_there_and_no_larger_than_one_can_see() -> None:
     }
     assert not [room for room, size in sizes.items() if not size and room not in modules]
     assert not {room: size for room, size in sizes.items() if size > MOST_FILES}
+
+
+def test_unit_tests_mirror_the_rooms() -> None:
+    """A folder of unit tests has the name of the room that it tests, or of the package above several rooms."""
+    unit = rooms.ROOT / "tests" / "unit"
+    names = {"transport": "ckpt.transport", "controller": "ckpt.controller"}
+    modules, wrong = rooms.project(), []
+    for folder in {path.parent for path in unit.rglob("test_*.py")} - {unit, unit / "examples"}:
+        top, *rest = folder.relative_to(unit).parts
+        if ".".join([names.get(top, top), *rest]) not in modules:
+            wrong.append(str(folder))
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_picture_of_the_rooms_is_current() -> None:

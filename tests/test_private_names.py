@@ -32,10 +32,6 @@ import pytest
 from tools import rooms
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (
-    *("ckpt/capture", "ckpt/diagnosis", "ckpt/doctor", "ckpt/image", "ckpt/mpi", "ckpt/rank", "ckpt/replay"),
-    "ckpt/store",
-)
 C_PLACES = {
     *(f"ckpt/image/frames/{name}.h" for name in ("frames", "frames_311", "frames_312", "frames_313")),
     "ckpt/image/lowlevel/private_api.h",
@@ -67,9 +63,8 @@ def found_in(text: str, patterns: dict[str, str], path: str) -> list[str]:
 
 
 def sources(*endings: str) -> list[str]:
-    folders = [ROOT / "transport", ROOT / "controller", *(ROOT / folder for folder in FOLDERS)]
-    paths = [path for folder in folders for ending in endings for path in folder.rglob(f"*.{ending}")]
-    paths += [path for ending in endings for path in (ROOT / "ckpt").glob(f"*.{ending}")]
+    folders = [ROOT / folder for folder in rooms.PACKAGES.values()]
+    paths = {path for folder in folders for ending in endings for path in folder.rglob(f"*.{ending}")}
     return sorted(str(path.relative_to(ROOT)) for path in paths)
 
 
@@ -122,8 +117,8 @@ WHOSE = {
     ("ckpt.image.interface.registry", "_pytest"): "a package of pytest",
     ("ckpt.image.modules.package_baseline", "_distutils_hack"): "a package of setuptools",
     ("ckpt.mpi.base.errhandler", "_errhandler_kind"): "of what has an error handler: ckpt.mpi.comm",
-    ("ckpt.mpi.libraries", "_alive"): "of ckpt.mpi.comm, of which it must not know",
-    ("ckpt.mpi.libraries", "_side"): "of ckpt.mpi.comm, of which it must not know",
+    ("ckpt.mpi.mpi4py_private", "_alive"): "of ckpt.mpi.comm, of which it must not know",
+    ("ckpt.mpi.mpi4py_private", "_side"): "of ckpt.mpi.comm, of which it must not know",
     ("ckpt.image.stdlib.rebuild_c_objects", "_hand_out"): "an argument: the function is a text",
 }
 

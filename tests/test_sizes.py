@@ -2,6 +2,8 @@
 
 The header of a longer module gives the reason, in a sentence that begins with "This module is long because" ("This file" in
 C). A module that grows beyond the limit is divided by topic; only if that is not possible it gets such a sentence.
+
+Of tests, tools, benchmarks and examples only the functions are measured.
 """
 
 from __future__ import annotations
@@ -31,6 +33,19 @@ def sources() -> list[Path]:
     )
 
 
+def other_sources() -> list[Path]:
+    folders = ("tests", "tools", "benchmarks", "examples")
+    return sorted(path for folder in folders for path in (rooms.ROOT / folder).rglob("*.py"))
+
+
+def parsed(path: Path) -> ast.Module:
+    """The module; empty for a program that needs a later version of Python."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError:
+        return ast.Module([], [])
+
+
 def header(path: Path, text: str) -> str:
     """The docstring of a module, or the comment with which a file in C begins."""
     if path.suffix == ".py":
@@ -54,6 +69,19 @@ def long_functions(tree: ast.Module) -> list[str]:
     ]
 
 
+def long_functions_in_c(text: str) -> list[str]:
+    """Functions whose braces stand at the beginning of a line; without the lines of their heads."""
+    found, opened = [], 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line == "{":
+            opened = number
+        elif line == "}" and opened:
+            if number - opened >= MOST_LINES_OF_A_FUNCTION:
+                found.append(f"line {opened}: {number - opened + 1} lines")
+            opened = 0
+    return found
+
+
 @pytest.mark.parametrize("suffix", [".py", ".c"])
 def test_a_reason_is_looked_for_in_the_header_only(suffix: str) -> None:
     path, lines = Path(f"sample{suffix}"), "\n" * MOST_LINES
@@ -71,6 +99,12 @@ def test_a_long_function_is_found() -> None:
     assert long_functions(ast.parse(f"def f():\n{body}    y = 2\n")) == ["f: 71 lines"]
 
 
+def test_a_long_function_in_c_is_found() -> None:
+    body = "    x();\n" * (MOST_LINES_OF_A_FUNCTION - 2)
+    assert long_functions_in_c(f"int f(void)\n{{\n{body}}}\n") == []
+    assert long_functions_in_c(f"int f(void)\n{{\n{body}\n}}\n") == ["line 2: 71 lines"]
+
+
 def test_long_modules_give_a_reason_and_functions_are_short() -> None:
     found = []
     for path in sources():
@@ -79,4 +113,11 @@ def test_long_modules_give_a_reason_and_functions_are_short() -> None:
             found.append(f"{path}: {len(text.splitlines())} lines")
         if path.suffix == ".py":
             found += [f"{path}: {each}" for each in long_functions(ast.parse(text))]
+        else:
+            found += [f"{path}: {each}" for each in long_functions_in_c(text)]
+    assert not found, "\n".join(found)
+
+
+def test_functions_of_tests_and_tools_are_short() -> None:
+    found = [f"{path}: {each}" for path in other_sources() for each in long_functions(parsed(path))]
     assert not found, "\n".join(found)

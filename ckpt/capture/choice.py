@@ -1,4 +1,4 @@
-"""How an image is written: by a forked copy while the program computes on, or by the rank itself. Pure.
+"""Decides how an image is written: by a forked copy while the program computes on, or by the rank itself. Pure.
 
 =========  ==========================================================================================================
 asked for  done

@@ -1,4 +1,4 @@
-"""What a program adds to its checkpoints: functions called around them, and functions that save instances of a type.
+"""The program's additions to its checkpoints: functions called around them, and functions that save instances of a type.
 
 Hooks
     ``on_checkpoint`` hooks are called in the program's main thread, wherever the program happens to be, once its stack has

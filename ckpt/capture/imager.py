@@ -1,4 +1,4 @@
-"""★ The images of one rank: whether an image could be taken now, when an image is wanted, and how the attempt ends.
+"""The images of one rank: whether an image could be taken now, when an image is wanted, and how the attempt ends. (driver)
 
 ::
 
@@ -15,7 +15,7 @@ Rules (``PROTOCOL``: what makes the cut consistent)
   with the epoch, and no rank waits. The controller begins the round when all ranks have answered. Until then, a rank that
   cannot be captured costs the other ranks nothing.
 - An image is taken *before* any frame (of the wire) of its epoch is processed: the endpoint holds such frames until
-  :meth:`Endpoint.advance`.
+  :meth:`ckpt.transport.protocol.endpoint.Endpoint.advance`.
 - A rank that never voted for an epoch may take the epoch's label without an image, since a line (the images of all ranks
   for one epoch) needs every rank's vote. An aborted round, a failed image and the rank's own time limit end so. Thus a
   program that cannot be captured never hangs the other ranks.
@@ -170,8 +170,8 @@ class Imager:
         runtime = self._runtime
         if not self.is_looking or runtime.in_hook or self._places.is_child():
             return False
-        if (call := library_caller()) is not None:  # it looks itself when it waits
-            self._places.queue_after(call, self._at_check)
+        if (caller := library_caller()) is not None:  # the library call looks itself when it waits
+            self._places.queue_after(caller, self._at_check)
             return False
         if not runtime.lock.acquire(blocking=False):  # never wait for it here: this very thread may hold it
             return True
@@ -389,7 +389,7 @@ class Imager:
             return  # for example, no descriptor is left: the real image will fail and report it; the program must not
 
     def _fail_round(self, failure: Exception) -> bool:
-        """This image cannot be taken, and the program must not fail: report it, take the label, go on. Always ``True``."""
+        """The image cannot be taken, but the program goes on: report the failure and take the label. Always ``True``."""
         reason = getattr(failure, "reason", None) or f"{type(failure).__name__}: {failure}"
         report_failure(self._runtime, self.wanted, reason, getattr(failure, "path", None) or self.where())
         self._take_label_only()

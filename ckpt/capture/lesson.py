@@ -1,4 +1,4 @@
-"""What the child that writes an image tells its rank when it fails: one number, in memory that both have.
+"""The message of a child whose image has failed, to its rank: one number, in memory that both have.
 
 The child has no other way to the rank; what it reports to the controller comes back as a text for people.
 

@@ -1,4 +1,4 @@
-"""How much memory this process uses, and how much more it can get: numbers of the kernel, read from /proc.
+"""Reads from /proc how much memory this process uses, and how much more it can get.
 
 The helper thread reads them while it holds the port's lock. So the interpreter's lock is not released for each file: other
 threads of the program may compute.

@@ -1,4 +1,5 @@
-"""How much memory the control groups (cgroups) of this process leave it: versions 1 and 2, its own group and all above.
+"""Reads how much memory the control groups (cgroups) of this process leave it: versions 1 and 2, its own group and all
+above.
 
 Of all limits, the one that leaves least memory counts, whichever group has it: the limit of a container is often set on a
 group above the process's own. The memory in use by a group includes the page cache. The kernel drops pages of the cache

@@ -1,9 +1,9 @@
-"""★ Where the program can be captured: the looks at its stack, and how much time the looks may take.
+"""Finds places where the program can be captured: looks at its stack, within a budget of time. (driver)
 
 A *place* is a moment at which the stack can be captured. There are two kinds: the main thread is blocked in a library call
 (``at="call"``), or the interpreter makes its check between two instructions (``at="check"``; CPython's eval breaker), for
 which the helper thread queues a look every few milliseconds. A check that finds the main thread inside a library call has
-the look called after that call (:meth:`Places.queue_after`), unless the call looks itself, when it waits. Where the main
+the look called after that call (:func:`queue_after_call`), unless the call looks itself, when it waits. Where the main
 thread waits in C for another thread (a lock, a queue, the end of a thread), the helper thread wakes it by a signal without
 any other effect: such a wait makes the calls that are queued.
 
@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture.check_budget import CheckBudget
 from ckpt.capture.threads import is_left_out
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
     from ckpt.image.frames.stack import Stack
 
-__all__ = ["Places", "is_library", "library_caller", "wake_main_thread"]
+__all__ = ["Places", "is_library", "library_caller", "queue_after_call", "wake_main_thread"]
 
 _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
@@ -89,16 +89,13 @@ class Places:
         _frames.look(look, *obstacle, _CHECKS)
         wake_main_thread()
 
-    def queue_after(self, call: FrameType, look: Callable[[], bool]) -> None:
-        """In the main thread: have ``look`` called once this frame of the program, which has called the library, goes on.
-
-        A program that calls the library all the time without having to wait there, between long calls in C, would else be
-        looked at only where a call has just begun.
-        """
+    def queue_after(self, caller: FrameType, look: Callable[[], bool]) -> None:
+        """At a check inside a library call: have ``look`` called as by :meth:`queue`, once ``caller`` goes on
+        (:func:`queue_after_call`)."""
         from ckpt.image.frames import _frames
 
         began_ns = time.monotonic_ns()
-        _frames.look(look, *_frames.frame_place(call), _CHECKS_IN_CALL)
+        queue_after_call(_frames.look, look, caller)
         self.spend(began_ns)
 
     def spend(self, since_ns: int) -> None:
@@ -249,6 +246,19 @@ def wake_main_thread() -> None:
     number = _frames.wake_signal()
     if number and image.is_waiting(ident):
         signal.pthread_kill(ident, number)
+
+
+def queue_after_call(
+    queue: Callable[[Callable[[], Any], int, int, int], object], call: Callable[[], Any], caller: FrameType
+) -> None:
+    """At a check inside a library call: have ``call`` made once ``caller`` goes on, the frame that has called the library.
+
+    ``queue``: the function of ``_frames`` that queues such calls. A program that calls the library all the time without
+    having to wait there, between long calls in C, is met by checks only where a call of the library has just begun.
+    """
+    from ckpt.image.frames import _frames
+
+    queue(call, *_frames.frame_place(caller), _CHECKS_IN_CALL)
 
 
 def library_caller() -> FrameType | None:

@@ -1,11 +1,19 @@
 """Private CPython: every private name, layout and version of the interpreter that Python code of ckpt relies on.
 
-    interpreter     the version, and what differs between versions in the bytecode and in dictionaries; pure
-    stdlib          private names of the standard library's modules that are written in Python
-    accelerators    the standard library's modules in C that have a private name
-    typeobjects     flags and sizes of types
-    referents       the objects that an object in C refers to, in the order in which the garbage collector sees them
-    memory          structs in memory, read and written by ctypes; functions of the C API
+    interpreter       the version, and what differs between versions in the bytecode and in dictionaries; pure
+    stdlib            private names of the standard library's modules that are written in Python
+    threads           those of ``threading`` that belong to one running thread
+    children          those of ``subprocess``
+    worker_pools      those of the pools of ``concurrent.futures`` and ``multiprocessing``
+    ctypes_objects    those of ctypes' libraries and data
+    asyncio_names     those of ``asyncio``
+    asyncio_objects   structs of futures and tasks in C
+    awaitables        structs of the awaitables of asynchronous generators and coroutines
+    signals           the functions of ``signal``, and those in C below them
+    accelerators      the standard library's modules in C that have a private name
+    typeobjects       flags and sizes of types
+    referents         the objects that an object in C refers to, in the order in which the garbage collector sees them
+    memory            structs in memory, read and written by ctypes; functions of the C API
 
 Each function says what is private, and which versions have it. For a new minor version of Python these functions are checked
 (docs/new-python.md); tests/test_private_names.py keeps the other rooms free of such names. The modules here import nothing

@@ -1,7 +1,8 @@
 """Structs of awaitables in C that offer no way to read them: of asynchronous generators, of ``anext``, of coroutines.
 
 For a new minor version: have ``PyAsyncGenASend``, ``PyAsyncGenAThrow``, ``PyCoroWrapper`` (``Objects/genobject.c``) and
-``anextawaitableobject`` (``Objects/iterobject.c``) kept their fields? A type of another size is not known here.
+``anextawaitableobject`` (``Objects/iterobject.c``) kept their fields? If a type has another size than the known one, its
+objects are not read, and are refused by name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Private names of ``subprocess``: was a child process started, and who waits for it.
+"""Private names of ``subprocess``, which tell whether a child process was started, and which method waits for its end.
 
 For a new minor version: do these methods of ``Popen`` still wait, and no others?
 """

@@ -55,7 +55,7 @@ _api = ctypes.PyDLL(None)
 
 
 class _Buffer(ctypes.Structure):
-    """`Py_buffer` (its layout is part of the stable ABI since CPython 3.11)."""
+    """The struct `Py_buffer` (its layout is part of the stable ABI since CPython 3.11)."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),

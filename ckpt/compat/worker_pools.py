@@ -171,7 +171,7 @@ def fill_queue(queue: Any, context: Any) -> None:
 
 
 def fill_wakeup(wakeup: Any) -> None:
-    """The same for a ``_ThreadWakeup``."""
+    """Make the pipe of a ``_ThreadWakeup`` anew, in place."""
     from multiprocessing import connection
 
     for end, new in zip(connections_of(wakeup), connection.Pipe(duplex=False), strict=True):

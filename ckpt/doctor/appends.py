@@ -1,4 +1,4 @@
-"""★ Files that are opened for appending again and again.
+"""Files that are opened for appending again and again. (driver)
 
 An image records the files that are open, and a restart cuts these files back to the length they had at the image. If the
 program opens a file, appends a line and closes the file, no image finds that file open: the lines that were appended after

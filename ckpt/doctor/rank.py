@@ -1,4 +1,4 @@
-"""★ The entry function of a rank under `ckpt doctor`: a usual rank with a :class:`Watch`, started before the program."""
+"""The entry function of a rank under `ckpt doctor`: a rank with a :class:`Watch`, started before the program. (driver)"""
 
 from __future__ import annotations
 

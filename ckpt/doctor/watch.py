@@ -1,4 +1,4 @@
-"""★ The watch on a rank: samples of where it could be captured, and examinations in forked children.
+"""The watch on a rank: samples of where it could be captured, and examinations in forked children. (driver)
 
 A thread asks the interpreter for a check every `_PERIOD_S`; the thread does not ask again before the check has been made.
 The check runs in the main thread between two instructions: it captures the stack and discards the result. This is a

@@ -3,7 +3,7 @@
 Life of an image
     ``prepare`` in the parent (fast: record timers and offsets, look at new modules) → fork → ``dump`` in the child, on a
     large C stack. Without fork, ``dump`` runs in the parent, and the program stands still meanwhile.
-    ``load`` (:mod:`ckpt.image.loading`) in a fresh process: early state, empty modules, the pairs, deferred calls, ambient
+    ``load`` (:mod:`ckpt.image.loading`) in a fresh process: early state, empty modules, the pairs, deferred calls, late
     state.
 
 Not here: what an image consists of, and in which order (:mod:`ckpt.image.pairs`).
@@ -119,8 +119,8 @@ def fork(noted: bytes | None = None, others: StoppedThreads | None = None) -> in
 
 
 def check(prepared: Prepared) -> None:
-    """Must be the first call in a forked child, before the child opens a file. Raises :class:`Unpicklable`: another thread
-    of the program has opened a file just before the fork.
+    """Must be the first call in a forked child, before the child opens a file. Raises
+    :class:`~ckpt.image.errors.Unpicklable`: another thread of the program has opened a file just before the fork.
     """
     moment.check(prepared.noted)
 
@@ -129,7 +129,7 @@ def dump(prepared: Prepared, *, live: Mapping[str, object], sink: Sink) -> Image
     """Write the image. Called in a forked child or, with a longer pause of the program, in the process that has prepared.
 
     ``live``: name → object; these objects are saved by name only, and ``load`` must get objects of the same names. Raises
-    :class:`Unpicklable`, and whatever ``sink`` raises.
+    :class:`~ckpt.image.errors.Unpicklable`, and whatever ``sink`` raises.
     """
     return run_dump(prepared, live=live, sink=sink)
 

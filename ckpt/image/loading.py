@@ -3,7 +3,7 @@
 :mod:`ckpt.image.pairs` describes the pairs of the stream. The order of a load:
 
 1. early state, empty modules, imports of by-reference modules, the pairs;
-2. deferred calls, which may open files; ambient state;
+2. deferred calls, which may open files; late state;
 3. files are cut, written and locked, and unused descriptor numbers freed; standard streams, changes in installed packages,
    unwritten output, recursion limit, limits.
 
@@ -81,8 +81,8 @@ def load(
     ``__eq__`` of keys and members. When ``load`` returns, signals are blocked until the program goes on
     (:mod:`ckpt.image.process.signals`).
 
-    Raises :class:`RestoreError`: the image does not fit this process or its files; :class:`IncompatibleImage`: another
-    version of Python, ckpt or a package, or standard input has changed.
+    Raises :class:`RestoreError`: the image does not fit this process or its files;
+    :class:`~ckpt.errors.IncompatibleImage`: another version of Python, ckpt or a package, or standard input has changed.
     """
     note_baseline()
     limits.note_baseline()
@@ -159,7 +159,8 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
 
 @dataclass(slots=True)
 class _Packages:
-    """``changes``: package → its changes. ``calls``: deferred calls, to be made before the changes are restored."""
+    """The last part of an image: what restores the changes in installed packages. ``changes``: package → its changes.
+    ``calls``: deferred calls, to be made before the changes are restored."""
 
     changes: dict[str, list[Any]] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)

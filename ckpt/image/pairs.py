@@ -11,7 +11,7 @@ Stream
         ("frame", index)                the frame record; those of other threads follow those of the main thread
         ("stack",)                      the stack, which refers to the frame records
         ("extra", name)                 the runtime's own state: engine, port state, registered objects
-        ("late", name)                  ambient state (:mod:`ckpt.image.process.resources`)
+        ("late", name)                  late state (:mod:`ckpt.image.process.resources`)
         ("call",)                       (function, arguments): a call that is made when everything is loaded
         ("end",)                        the part that follows may fail at load; the restart goes on without it
         ("package", name)               changes in an installed package (:mod:`ckpt.image.modules.package_changes`)

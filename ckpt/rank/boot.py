@@ -1,4 +1,5 @@
-"""★ From a forked process to a running rank: streams, environment, port, then the program from its start or from its image.
+"""From a forked process to a running rank: streams, environment, port, then the program from its start or from its image.
+(driver)
 
 The agent calls :func:`run_rank` in the child that it has just forked. The function never returns: it raises SystemExit,
 which passes through the agent's frames of the stack. The steps, in order:
@@ -342,15 +343,8 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
-    del (
-        loaded,
-        extras,
-        state,
-        reader,
-        engine,
-        progress,
-        live,
-    )  # else these references would keep objects of the program alive
+    # These references would keep objects of the program alive.
+    del loaded, extras, state, reader, engine, progress, live
 
     def go_on() -> object:
         if runtime.hooks.are_due or runtime.commits.is_due:

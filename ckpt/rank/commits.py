@@ -1,4 +1,4 @@
-"""★ Calls that wait for a commit: effects outside of the job (:func:`ckpt.when_committed`).
+"""Calls that wait for a commit: effects outside of the job (:func:`ckpt.when_committed`). (driver)
 
 A program cannot take back a mail that it has sent. So it asks for the call, and the call is made when the line that holds
 the request is committed: what the program does after a restart then begins after the request.
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.capture.hooks import name_of
-from ckpt.capture.places import library_caller
+from ckpt.capture.places import library_caller, queue_after_call
 from ckpt.errors import NotEnabled, RegistrationError
 from ckpt.transport.records import NamedTuple
 
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Commits", "CommitsAtOnce", "Request"]
 
-
-_CHECKS = 1024
-"""So many checks inside of a library call may look whether the call is over, until the helper's next tick."""
+_CHECKS = 16
+"""So many checks look whether the call can be made, until the helper's next tick."""
 
 
 class Request(NamedTuple):
@@ -126,22 +125,19 @@ class Commits:
 
     def tick(self) -> None:
         """If a call is due, have it made at the main thread's next check. From any thread."""
-        if self.is_due:
-            self._call_at_check(0, 0)
-
-    def _call_at_check(self, obstacle: int, at: int) -> None:
         from ckpt.image.frames import _frames
 
-        _frames.call_in_program(self._at_check, obstacle, at, _CHECKS)
+        if self.is_due:
+            _frames.call_in_program(self._at_check, 0, 0, _CHECKS)
 
     def _at_check(self) -> None:
         """Between two instructions. Those of the library are left to :meth:`in_call`, or to the end of the library's call: a
         program that calls it all the time, between long calls in C, is met by checks only where such a call has begun."""
-        runtime = self._runtime
-        if (call := library_caller()) is not None:
-            from ckpt.image.frames import _frames
+        from ckpt.image.frames import _frames
 
-            self._call_at_check(*_frames.frame_place(call))
+        runtime = self._runtime
+        if (caller := library_caller()) is not None:
+            queue_after_call(_frames.call_in_program, self._at_check, caller)
             return
         if not self._can_call() or not runtime.lock.acquire(blocking=False):
             return

@@ -1,4 +1,4 @@
-"""★ The rank's end of the control channel: one JSON object per packet to and from the agent that started it.
+"""The rank's end of the control channel: one JSON object per packet to and from the agent that started it. (driver)
 
 The channel is one end of a ``SOCK_SEQPACKET`` pair that the agent makes before it forks the rank. So the channel is private
 to agent and rank, keeps packet boundaries, needs no address and ends when either process ends. The image child of a

@@ -1,4 +1,4 @@
-"""★ The end of a rank: in the order in which CPython's interpreter ends, with MPI_Finalize where mpi4py has it.
+"""The end of a rank: in the order in which CPython's interpreter ends, with MPI_Finalize where mpi4py has it. (driver)
 
 ::
 

@@ -8,7 +8,8 @@ So if the program itself has one thread only, an entry of ``warnings.filters`` h
 
     before the fork       is inserted as the first one
     in the parent         is removed by the warning itself, which Python 3.13 gives after the functions of
-    ``register_at_fork`` in the child          is removed
+                          ``register_at_fork``
+    in the child          is removed
     if the fork fails     is removed before the next fork; an image does not hold it
 
 In a program with threads of its own, Python warns as always. The fork for an image calls none of these functions. Python

@@ -1,4 +1,4 @@
-"""★ Output that a full disk has refused: tried again later, and the controller is told.
+"""Output that a full disk has refused: tried again later, and the controller is told. (driver)
 
 Not here: how output is written and held back (:mod:`ckpt.image.files.output`).
 """

@@ -1,4 +1,4 @@
-"""★ The layer of a process, and what it stands on (:mod:`ckpt.mpi.base.layer`).
+"""The layer of a process, and what it stands on (:mod:`ckpt.mpi.base.layer`). (driver)
 
 Not here: what a layer does, when it is called (:mod:`ckpt.rank.runtime`).
 """

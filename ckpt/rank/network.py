@@ -1,4 +1,5 @@
-"""★ How a rank is connected to its peers: which wires, with which keys. The whole decision is made in this module.
+"""Connects a rank with its peers: decides which wires it uses, with which keys. The whole decision is made in this module.
+(driver)
 
     ZmqWire      a Unix socket in the job's private directory; always with CURVE (RFC 26 of ZeroMQ), whose keys are derived
                  from the job's key: a process that cannot read the key file can neither connect nor be connected to

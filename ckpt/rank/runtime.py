@@ -1,4 +1,4 @@
-"""★ The runtime of one rank: binds the port, the communicator's engine, the image and the control channel.
+"""The runtime of one rank: binds the port, the communicator's engine, the image and the control channel. (driver)
 
 Who makes progress
     The main thread holds ``lock`` for the whole of every library call and drives the port itself. Outside the

@@ -1,4 +1,4 @@
-"""What is reduced: numpy arrays under an operation of MPI, or objects of the program's own class.
+"""The values that a reduction combines: numpy arrays under an operation of MPI, or objects of the program's own class.
 
 A reduction combines two values into a new one, out of place: what it was given stays as it is until the end, since a task
 whose executor dies is done again from its inputs.

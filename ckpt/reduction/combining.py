@@ -1,4 +1,4 @@
-"""Who combines two values at a rank, and reads results. (driver)
+"""Combines two values and reads results: decides which thread of a rank does it. (driver)
 
     the handler    arrays up to HANDLER_BYTES with operations of MPI; up to WAITING_BYTES while the program waits
     the worker     longer ones, where they lie in the host's memory. It is a thread that is no part of images: what it works
@@ -53,7 +53,7 @@ class Local(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """A contribution that came too late, for the next reduction of its name."""
+    """A contribution that came too late; it is added to the next reduction of the same name."""
 
     value: Any
     weight: float

@@ -8,7 +8,7 @@
     free       a piece that nobody here refers to any more: its mark is taken away, and the memory is used again, since new
                memory costs far more (2 µs a page) than what is done with it. Not if an image was taken since it was last
                used: images are written by a copy of the process, which shares this memory
-    retired    … or there is too much of it: the file is removed, and readers let go of it
+    retired    there are too many free pieces: the file is removed, and readers unmap it
 
 An image has the content of pieces, not the pieces. After a restart an owner writes again the originals that others count on,
 under the same name and mark; all else is asked for by message. What a job that was killed as a whole has left is removed by

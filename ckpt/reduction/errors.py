@@ -86,4 +86,4 @@ class NameInUse(ReductionError):
 
 
 class WouldDeadlock(ReductionError):
-    """`result` in a callback or in `combine`: the thread that runs these is the one that computes the result."""
+    """`result` was called in a callback or in `combine`: the thread that runs these is the one that computes the result."""

@@ -1,4 +1,4 @@
-"""What a call returns: the outcome of one reduction, now or later.
+"""The result of a call: the outcome of one reduction, now or later.
 
     pending    nothing is known yet
     done       the outcome is known; the result, where this rank is to have it, is here

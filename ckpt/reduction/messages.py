@@ -1,4 +1,4 @@
-"""What ranks tell each other about one reduction. (pure)
+"""The messages that ranks send each other about one reduction. (pure)
 
 A *path* is the set of ranks whose originals are in an item, as a bit mask: bit k stands for rank k. An item is named by its
 path: a rank may hold several items, and an item may lie at several ranks. A *term* is (master, how often it has asked all
@@ -220,7 +220,7 @@ class Fetch(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The answer."""
+    """The answer to `Fetch`: the item."""
 
     path: Path
     number: int
@@ -228,7 +228,7 @@ class Data(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The other answer: the item is not here."""
+    """The other answer to `Fetch`: the item is not here."""
 
     path: Path
     number: int
@@ -247,7 +247,7 @@ class Vanished(NamedTuple):
 
 
 class Original(NamedTuple):
-    """A copy of `owner`'s original: to outlive it."""
+    """A copy of `owner`'s original, which the receiver keeps in case the owner dies."""
 
     owner: int
     contract: Contract

@@ -1,10 +1,10 @@
-"""Who takes part: reductions that do not wait for everybody; and what is said of who is late, slow or gone. (pure)
+"""Decides who takes part in a reduction that does not wait for everybody, and reports who is late, slow or gone. (pure)
 
     open       everybody who lives may still call
     closed     who has called by then takes part, and nobody else: the quorum is reached, the deadline has passed, or
                everybody who lives has called
 
-`Attendance` is the master's book about that. Who contributed is part of the outcome, so it is the same at every rank.
+`Attendance` records that for the master. Who contributed is part of the outcome, so it is the same at every rank.
 Source: partial collectives and eager-SGD (arXiv 1908.04207): solo and majority are `quorum=1` and `quorum=0.5`.
 
 Not here: clocks (the driver says when a deadline has passed), what is done with a late contribution (service.py).

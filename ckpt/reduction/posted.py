@@ -1,4 +1,4 @@
-"""What the thread of reductions has for the handler: called under the lock, by whoever has it. (driver)
+"""The work that the thread of reductions posts for the handler: called under the lock, by whoever has it. (driver)
 
 Not here: the thread (service.py).
 """

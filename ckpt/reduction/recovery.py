@@ -1,4 +1,4 @@
-"""What can be made of what the living hold. (pure)
+"""Decides after a death who is master and root, where copies lie, and from which items a reduction goes on. (pure)
 
     next_master      the lowest rank that lives
     next_root        the next one above the dead root, around the ring
@@ -67,8 +67,8 @@ def amended(report: Report, source: int, message: Message) -> Report:
 
 
 class Cover(NamedTuple):
-    """`items`: disjoint paths of intermediate results, with who holds each. `originals`: the same for single ranks.
-    `lost`: ranks in none of them."""
+    """The items from which a reduction goes on after a death. `items`: disjoint paths of intermediate results, with who
+    holds each. `originals`: the same for single ranks. `lost`: ranks in none of them."""
 
     items: dict[Path, tuple[int, ...]]
     originals: dict[int, tuple[int, ...]]

@@ -34,7 +34,8 @@ from ckpt.reduction.partial import Attendance
 
 
 class Item(NamedTuple):
-    """`holders`: living ranks that have it, at least one. `recovered`: an original brought back after a death."""
+    """An item of the queue. `holders`: living ranks that have it, at least one. `recovered`: an original brought back after
+    a death."""
 
     path: Path
     holders: tuple[int, ...]

@@ -8,8 +8,8 @@
     images       hold all of it: state, queue, futures, and the thread where it is. In the middle of a combination the inputs
                  and the task are in the state; the thread goes on, or an image waits until it is out of C code
 
-    the worker   combines arrays with operations of MPI, and reads results, where they lie in the host's memory (worker.py).
-                 What is short is done by the handler itself
+    the worker   combines arrays with operations of MPI, and reads results, where they lie in the host's memory
+                 (combining.py). The handler itself does what is short
 
 Not here: decisions (the pure modules), the memory (copies.py, values.py).
 """

@@ -1,4 +1,4 @@
-"""What an item is at a rank, and how it becomes what is combined, sent or given to the program. (driver)
+"""The forms of an item at a rank, and how it becomes what is combined, sent or given to the program. (driver)
 
     array, body    in this process's own memory
     Piece          an array in the host's memory: others read it there

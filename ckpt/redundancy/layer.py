@@ -1,4 +1,4 @@
-"""★ The layer of a replica: the `Progress` of n ranks over n·N processes (:mod:`ckpt.mpi.base.layer`).
+"""The layer of a replica: the `Progress` of n ranks over n·N processes (:mod:`ckpt.mpi.base.layer`). (driver)
 
 Rank h is a *cluster* of N processes; process N·h + k is its replica k. All replicas with the same k are a *plane*: a whole
 copy of the job. Replica k of rank h sends to replica k of rank g, so each message travels once in each plane, and what a

@@ -1,5 +1,5 @@
-"""★ The surroundings of a program that several processes compute: what would differ between them is made the same, or
-refused.
+"""The surroundings of a program that several processes compute: what would differ between them is made the same, or
+refused. (driver)
 
 Made the same, by asking the leader (a choice as any other, :mod:`ckpt.redundancy.choices`)
     clocks              time, time_ns, monotonic, perf_counter, process_time, thread_time and their _ns; localtime, gmtime,

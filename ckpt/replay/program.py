@@ -1,4 +1,5 @@
-"""★ Explicit checkpoints: a rank saves the objects that its program has registered, between two steps of ``ckpt.loop``.
+"""Explicit checkpoints: a rank saves the objects that its program has registered, between two steps of ``ckpt.loop``.
+(driver)
 
 This serves programs whose authors prefer it, and interpreters whose frames (of the stack) cannot be captured. The image
 holds the registered objects, the place in the loops, the port and the mailbox, and the state of the libraries'
@@ -128,7 +129,8 @@ class Replay:
         self.tracker = Tracker(header["position"])
 
     def install(self, deliver: Callable[[int, list[Any]], None]) -> Callable[[int, list[Any]], None]:
-        """The function that the port is to call with messages, in place of ``deliver``. Called by :meth:`Runtime.bind`."""
+        """The function that the port is to call with messages, in place of ``deliver``. Called when the rank is
+        bound to its port."""
         runtime = self._runtime
 
         def delivered(src: int, batch: list[Any]) -> None:
@@ -360,7 +362,7 @@ class Replay:
 
 
 def _stack() -> list[dict[str, Any]]:
-    """The program's frames of the stack, outermost first, in the form of :meth:`ckpt.image.Stack.describe`."""
+    """The program's frames of the stack, outermost first, in the form of :meth:`ckpt.image.frames.stack.Stack.describe`."""
     rows: list[dict[str, Any]] = []
     frame = sys._getframe(1)
     while frame is not None:

@@ -1,5 +1,5 @@
-/* What a path is bound to, in one call of statx(2), with the time at which the file was made: that, device and number
-   together are given to one file only.
+/* What a path is bound to, in one call of statx(2), with the time at which the file was made: no two files ever have the same
+   device, inode number and time.
 
        look(path) -> (device, inode, born_ns, mode, links, nbytes, mtime_ns, user, group), or None: the path does not exist
 

@@ -1,4 +1,4 @@
-"""How many bytes of copies a job may still keep: one bound for all its ranks and intervals.
+"""Counts how many bytes of copies a job may still keep: one bound for all its ranks and intervals.
 
     JOB/undo/copies                     locked (flock(2)) while a rank takes bytes
     JOB/undo/epoch-…-…/copied           bytes that ranks have taken in this interval: one decimal number

@@ -49,7 +49,7 @@ def tail_digest(path: str, nbytes: int) -> str:
 
 
 def tail_digest_of(fd: int, nbytes: int) -> str:
-    """The same of an open file. Raises OSError."""
+    """As :func:`tail_digest`, of an open file. Raises OSError."""
     start = max(0, nbytes - _TAIL_BYTES)
     head = os.pread(fd, min(_TAIL_BYTES, start), 0)
     return blake3(head + os.pread(fd, nbytes - start, start)).hexdigest(length=16)

@@ -1,4 +1,4 @@
-/* Interposition: what compiled libraries do with files is told as Python's own operations are.
+/* Interposition: reports what compiled libraries are about to do with files, as audit events report what Python is about to do.
 
    A library written in C, C++, Fortran or Rust changes files through functions of the C library (open, fopen, rename, …), and
    raises no audit event. Its calls are led here (linking.c): to functions of the same types, which tell the callback (telling.c)

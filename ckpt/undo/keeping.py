@@ -331,7 +331,7 @@ class _Unlinkable(Exception):
 
 
 def _out_of_the_way(fd: int) -> int:
-    """The same file under a high number: a program may expect the lowest numbers for its own files, as without ckpt."""
+    """Give the open file a high number: a program may expect the lowest numbers for its own files, as without ckpt."""
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
     except OSError:  # the limit of the process is lower

@@ -3,10 +3,10 @@
    A shared object calls what it imports through a table of addresses, its global offset table, which the dynamic linker has
    filled. Here the addresses of some functions in it are replaced, as GOTCHA and other tools of high-performance computing do.
 
-   Which: those of functions that the shared object imports from the C library, by the versions of its symbols; a function of
-   the same name that comes from elsewhere is left. So are this module, libraries that stand in for the C library, and, of the
-   interpreter, whose operations raise audit events, all but `openat`: the event of `os.open(path, flags, dir_fd=fd)` does not say
-   the directory.
+   Which addresses: those of functions that the shared object imports from the C library; the versions of its symbols tell them
+   from functions of the same name that come from elsewhere. Not changed are the tables of this module, and of libraries that
+   stand in for the C library. In the interpreter only `openat` is replaced: its other operations raise audit events, but the
+   event of `os.open(path, flags, dir_fd=fd)` does not name the directory.
 
    When: new shared objects are treated after each `dlopen` of the interpreter, when ctypes looks up a function, and at each event
    that is told. A library's own `dlopen` is left, because the linker searches where its caller says (RPATH); what it has loaded is

@@ -68,7 +68,7 @@ def read_log(directory: str, key: bytes, ends: Ends | None = None) -> Iterator[R
 def read_records(
     directory: str, key_of_lines: bytes, ends: set[tuple[int, str]] | None = None
 ) -> Iterator[Record]:
-    """The same with the key that :func:`line_key` makes. ``ends``: of this log."""
+    """As :func:`read_log`, with the key that :func:`line_key` makes. ``ends``: of this log."""
     for record in read_lines(directory, LOG, key_of_lines, ends):
         if not isinstance(record, (Began, Noted, Whole)):
             yield record
@@ -117,7 +117,7 @@ def forget_unmade(directories: Iterable[str]) -> None:
 def read_lines(
     directory: str, file: str, key_of_lines: bytes, ends: set[tuple[int, str]] | None = None
 ) -> Iterator[AnyRecord]:
-    """The same of all lines, of the log or of another file that is written in this way."""
+    """All lines of the log, or of another file that is written in this way. Raises as :func:`read_log`."""
     path = os.path.join(directory, file)
     before, nbytes, missing = _first(directory, file), 0, {end for end in ends or () if end[0]}
     for number, line in enumerate(_lines(path), 1):

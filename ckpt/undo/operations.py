@@ -1,4 +1,4 @@
-"""What audit events say about files: each becomes operations on canonical names, absolute and through no symbolic link.
+"""Translates audit events into operations on files, by canonical names: absolute, and through no symbolic link.
 
 Some events name the descriptor of the directory that a path is relative to, others a descriptor of the file.
 

@@ -7,8 +7,9 @@
    Rules
    - A place counts only while its directory part still leads to the same inode. The watch forgets all places (`forget`) before
      it handles anything that could change the name or the standing of a directory, and when the working directory changes.
-     What can lead elsewhere is looked at each time: through a symbolic link, or to a new directory, in whose place another rank
-     may put one of the checkpoint, in which all has to be recorded. Else, once in a millisecond (`STEADY_NS`).
+     This is tested at each operation for a path that may lead elsewhere at any time: through a symbolic link, or to a new
+     directory, which another rank may replace by a directory of the checkpoint, where all changes must be recorded. For all
+     other paths it is tested once in a millisecond (`STEADY_NS`).
    - A path may be relative to a descriptor if it is a plain name: the place is then found by its inode.
    - Paths that are not plain text in ASCII, or whose last part is a link, are left to the recorder. */
 

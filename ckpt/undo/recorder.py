@@ -1,4 +1,4 @@
-"""Which before-images an operation on files needs: the state machine of one rank's undo log.
+"""Decides which before-images an operation on files needs: the state machine of one rank's undo log.
 
 An event is an operation that is about to begin, with what its paths are bound to at this moment; the answer is what must be
 kept before the operation may go on. The recorder knows, for the interval since the last checkpoint:
@@ -6,8 +6,9 @@ kept before the operation may go on. The recorder knows, for the interval since 
 names       recorded already: the first record counts; again, if another rank has put another directory above it
 files       whose contents, or attributes, are recorded already
 moves       directories of the checkpoint that have another name now; a path below one is recorded with its old name
-made        directories that this rank has made since, and when. Nothing below one is recorded: it goes with it. An older one
-            there, which this rank has not moved there, is another rank's: all below that one is recorded
+made        directories that this rank has made since, and when. Nothing below such a directory is recorded: a restart
+            removes it as a whole. An older directory at such a path, which this rank has not moved there, belongs to another
+            rank: all changes below it are recorded
 unconfirmed the last renaming or removal of a directory. It is seen before it begins, and may fail; so the next event brings
             what the path is bound to now, and a record says whether it has happened. An event of another thread may come
             between the operation's own event and its beginning: then it is not yet known

@@ -1,4 +1,4 @@
-"""What an undo log says: before-images of names, contents and attributes.
+"""The records of an undo log: before-images of names, contents and attributes.
 
 A *name* is an absolute path whose directories are no symbolic links. A name has a binding: nothing, a file (an inode), a
 directory, a symbolic link, or another file type. A *file* is an inode, (device, number); it has contents and attributes,
@@ -181,7 +181,7 @@ class Noted(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """The last line of such a file. ``records``: the number of lines before it."""
+    """The last line of a file of :class:`Noted` records. ``records``: the number of lines before it."""
 
     records: int
 

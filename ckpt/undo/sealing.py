@@ -1,4 +1,4 @@
-"""When a checkpoint is taken: what the interval that ends with it has kept becomes durable, and what its files are is noted.
+"""Ends an interval when a checkpoint is taken: what it has kept becomes durable, and the state of its files is noted.
 
     JOB/undo/epoch-…-…/rank-…/noted     lines as those of a log: of each path that the rank has changed in the interval, what
                                         it is bound to now; a last line says that it is whole
@@ -39,7 +39,7 @@ _WRITE_BYTES = 1 << 16
 
 
 class Told:
-    """What this process has said not to be covered: the newest of it, with the epochs of the lines before."""
+    """The newest changes that this process has reported as not covered, each with the epoch of the line before it."""
 
     def __init__(self) -> None:
         self._newest: deque[tuple[int, Uncovered]] = deque(maxlen=_MOST_TOLD)

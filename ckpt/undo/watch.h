@@ -1,4 +1,4 @@
-/* What the parts of the module _watch share. */
+/* Declarations that the C files of the module _watch share: the callback, the fast path, interposition. */
 
 #ifndef CKPT_UNDO_WATCH_H
 #define CKPT_UNDO_WATCH_H

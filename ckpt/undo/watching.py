@@ -1,4 +1,4 @@
-"""What a process is about to do with files, told to its undo log.
+"""Tells the undo log of a process what the process is about to do with files.
 
 Python's audit events (PEP 578) say what is about to happen, before it happens; of what compiled libraries are about to do,
 ``_watch`` tells in the same words (interpose.c). Each event becomes an :class:`~ckpt.undo.recorder.Operation` on canonical
@@ -8,7 +8,7 @@ names: absolute, through no symbolic link. What child processes do is not seen h
     cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
     stop()         nothing is told any more
 
-Left alone: what lies in the job directory and in other directories of ours, in /proc, /sys and /dev, in directories
+Left alone: what lies in the job directory and in other directories of ckpt, in /proc, /sys and /dev, in directories
 ``__pycache__``, and what is no regular file, directory or symbolic link.
 
 Most operations need no record, or the name of a new file only: those are settled by fast_path.c, for paths in directories

@@ -1,4 +1,4 @@
-"""What the agent of a host tells the next controller of its ranks, and whether that can go on with them. Pure.
+"""The roster: what the agent of a host tells the next controller of its ranks, and whether that can go on with them. Pure.
 
     agent        what its ranks have said and were told ──▶ Roster.told ──▶ the next controller
     controller   rosters of all hosts ──▶ `adoptable`: the ranks, or why not, or not yet

@@ -1,4 +1,4 @@
-"""What an agent without a controller has found in the job's journal. Pure.
+"""Decides what follows from what an agent without a controller has found in the job's journal. Pure.
 
     alone        neither another controller nor the end of this host: ranks may go on for a while
     taken over   another controller has the job. It may be dialled once it has written where

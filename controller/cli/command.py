@@ -77,7 +77,7 @@ class Command:
         return [*([self.interpreter] if self.interpreter else []), *self.options, *self.words]
 
     def complete(self) -> Self:
-        """The same with its script found: itself, or with a Python script of that name on PATH.
+        """The command with its script found: a file of that name, or a Python script of that name on PATH.
 
         Raises UsageError when there is no program, or its script cannot be read.
         """

@@ -82,10 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _words_of_submit(words: list[str]) -> tuple[list[str], list[str], dict[str, Any]]:
     """The words of the verb itself, those of the program, and the options for `ckpt run` and for sbatch."""
+    from ckpt.controller.cli.arguments import names_of
     from ckpt.controller.cli.submit import divided
     from ckpt.controller.hosts.batch import FLAGS
 
-    options, program = split_program(words, flags.NAMES | FLAGS | {"--dry-run"})
+    options, program = split_program(words, flags.NAMES | FLAGS | names_of("submit")[1])
     own, run, sbatch = divided(options)
     return ["submit", *own], program, {"run": run, "sbatch": sbatch}
 

@@ -182,7 +182,7 @@ def describe(job: JobDirectory, events: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def render(found: Mapping[str, Any] | None) -> list[str]:
-    """The same for people."""
+    """The state of the replicas as lines for people."""
     if found is None:
         return []
     lines = [f"replicas   {found['replicas']} of each rank; process {found['replicas']}·rank + replica"]

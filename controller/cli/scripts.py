@@ -1,4 +1,4 @@
-"""What a new job notes of its start: the script, to see whether it has changed since, and the standard input.
+"""Notes for a new job its script, to see later whether it has changed since, and its standard input.
 
 A restart goes on with the program as it was when the job was started: its code is part of the image. A user who has changed
 the script in the meantime should get a message. Only the script itself is compared, not the modules that it imports.

@@ -34,7 +34,7 @@ _REFUSED = (
 
 
 class StartsUsedUp(ControllerError):
-    """`--max-starts`: the job was started again and again, and made no progress."""
+    """The job was started `--max-starts` times in a row without progress."""
 
     exit_code = EXIT_RESTARTS_USED_UP
 

@@ -1,4 +1,4 @@
-"""How a job without a controller ends: the decision of its agent. Pure.
+"""Decides how a job without a controller ends; its agent asks this. Pure.
 
 The ranks go on as long as none has died. When all ranks have finished, or a rank has failed, the job is over and has an
 exit code. When a rank was killed, the job is interrupted: no controller can restart it, so the agent ends the other ranks

@@ -184,7 +184,7 @@ def spawn_agent(
 
 
 def _above_the_streams(end: Socket) -> Socket:
-    """The same socket, with a higher descriptor if its own is that of a standard stream that was closed."""
+    """Give the socket a higher descriptor if its own is that of a standard stream that was closed."""
     if end.fileno() >= _STREAMS:
         return end
     import fcntl

@@ -1,4 +1,4 @@
-"""Where a rank is that does not answer: its signal handler, in C (faulthandler), writes its stack to a file. (driver)
+"""Finds where a rank is that does not answer: its signal handler, in C (faulthandler), writes its stack to a file. (driver)
 
     clear ──signal `WHERE_SIGNAL`──▶ the rank writes ──▶ innermost
 

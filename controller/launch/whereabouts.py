@@ -1,4 +1,4 @@
-"""Where the processes of a job run, and how a new controller makes sure that none is left before it starts new ones.
+"""Records where the processes of a job run; a new controller makes sure that none is left before it starts new ones.
 
 The job's record names a *location* (`ckpt.store.job.location`): machine, job directory, and the private directory with the
 sockets. A record may be out of date, so the kernel is asked too: an agent keeps its log locked, so a locked log means that

@@ -1,1 +1,9 @@
-"""Replicas of ranks, seen by the controller: who has a voice, what follows from a difference or a loss, what is printed."""
+"""Replicas of ranks, seen by the controller: who has a voice, what follows from a difference or a loss, what is printed.
+
+    supervisor, coordinator   the life and the rounds of such a job; pure
+    text, output              the vote on what is printed
+    events, driver            events and actions; the part of the service
+
+Not here: digests and the vote on messages (:mod:`ckpt.redundancy`), jobs without replicas
+(:mod:`ckpt.controller.supervision`).
+"""

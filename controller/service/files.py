@@ -1,4 +1,4 @@
-"""★ The program's files at a restart: put back before ranks start, by the undo log that the ranks have kept.
+"""The program's files at a restart: put back before ranks start, by the undo log that the ranks have kept. (driver)
 
 A restart puts files back when every process of the old incarnation has ended, and before one of the new is forked. With
 ``--files off`` nothing is recorded, so what had been recorded before is given up.

@@ -1,4 +1,4 @@
-"""Where ranks run: remembers where they were, so that a restart leaves them there. (driver)
+"""Remembers where ranks ran, so that a restart leaves them there. (driver)
 
 Not here: the rule itself (`ckpt.controller.supervision.plan`).
 """
@@ -22,7 +22,7 @@ class Placer:
         self._placed: dict[int, str] = {}
 
     def found(self, rank: int, host: str) -> None:
-        """This rank runs there."""
+        """The rank was found running on this host."""
         self._placed[rank] = host
 
     def place(self) -> list[plan.Placement]:

@@ -1,4 +1,4 @@
-"""★ Changes of files that no rank has recorded: told, because a restart does not undo them.
+"""Changes of files that no rank has recorded: told, because a restart does not undo them. (driver)
 
 Watched are the directory in which the job works and those in which ranks change files (:mod:`ckpt.undo.unrecorded`). The
 changes are compared with the undo logs of all ranks at each commit, before a restart puts files back, and at the job's end:

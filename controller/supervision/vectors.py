@@ -1,4 +1,4 @@
-"""The check before every commit: are the images of all ranks one consistent line? Pure.
+"""Checks before every commit that the images of all ranks are one consistent line. Pure.
 
 For each link i→j (i = j included), i's image holds ``tx``, the number of messages that i has enqueued, and ``base``, the
 number of the lowest message that is not acknowledged; j's image holds ``rx``, the number of messages that j has received.

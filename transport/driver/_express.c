@@ -1,4 +1,4 @@
-/* The hot way between a program and the rings of shared memory: an ordinary message in one call.
+/* The fast path between a program and the rings of shared memory: an ordinary message in one call.
 
        Express(port, inbox, writers, unread)
            .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message goes into the peer's ring on an idle

@@ -1,4 +1,4 @@
-/* The ordinary frame of a link in C: what `_express.c` has of express_send.c and express_receive.c. */
+/* The functions of express_send.c and express_receive.c that `_express.c` calls: sending and receiving an ordinary frame. */
 
 #ifndef CKPT_TRANSPORT_EXPRESS_H
 #define CKPT_TRANSPORT_EXPRESS_H

@@ -1,4 +1,4 @@
-/* What the two halves of the hot way have in common: numbers in slots, counters, the checksum. */
+/* What express_send.c and express_receive.c have in common: numbers in slots, counters, the checksum. */
 
 #ifndef CKPT_TRANSPORT_EXPRESS_NUMBERS_H
 #define CKPT_TRANSPORT_EXPRESS_NUMBERS_H

@@ -9,7 +9,8 @@ set when it is installed, and those that the program sets afterwards.
     the main thread sleeps inside `wait`    the handler runs at once (all state is consistent there), and the sleep ends
     the lock is held otherwise              the signal is remembered. The next `progress` or `wait` delivers it before it
                                             handles anything; or the helper thread sends the signal again when it finds the
-                                            lock free, some milliseconds later. What does nothing is not deferred
+                                            lock free, some milliseconds later. A signal whose handler
+                                            does nothing is not deferred
 
 When a handler runs although the lock is held, the lock is released for as long as the handler runs, since a handler may
 call the library. The helper thread may then handle what the wait was for, so the waiting thread is told to look again.

@@ -89,8 +89,8 @@ class _Probe:
 
 
 class LinkWatcher:
-    """`descriptor(rank)`: of the connection to a rank, if there is one (`ZmqWire.descriptor`). `on_event` gets LinkDown and
-    LinkUp."""
+    """Looks after the links of one rank to other hosts. `descriptor(rank)`: of the connection to a rank, if there is one
+    (`ZmqWire.descriptor`). `on_event` gets LinkDown and LinkUp."""
 
     def __init__(
         self,

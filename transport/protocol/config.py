@@ -1,4 +1,4 @@
-"""The identity and the limits of an endpoint: every number that shapes the transport stands here, with its unit."""
+"""The identity and the limits of an endpoint: every number that shapes the transport stands here, with its unit. Pure."""
 
 from __future__ import annotations
 

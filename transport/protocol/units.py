@@ -1,4 +1,4 @@
-"""What a send window holds: entries in the order of their messages, and the units of which each one is transmitted.
+"""The content of a send window: entries in the order of their messages, and the units of which each one is transmitted.
 
 An *entry* is a Batch (small messages that share a frame) or a Large (one long message, cut into Fragments). A *unit* is
 transmitted as one frame: a Batch or a Fragment. Its states: READY, in FLIGHT, LOST (it will be sent again), HINTED (the peer

@@ -1,4 +1,4 @@
-"""Is a link that is late down? Decided of each link between hosts that was noticed to be late; pure.
+"""Decides whether a link between hosts that is late is down. Pure.
 
 A peer that computes, is stopped or is being imaged does not answer, and its link is late; but the kernel of its host
 acknowledges what was sent. So the kernel's word on the connection decides, and a peer is never taken for dead as long as

@@ -1,1 +1,13 @@
-"""What carries frames: ZeroMQ, reads from the memory of the sending process, and a wire that injects faults."""
+"""What carries frames: ZeroMQ, reads from the memory of the sending process, and a wire that injects faults.
+
+    wire                              the interface. Start reading here
+    zmqwire, zmqsettings, addresses   ZeroMQ
+    ringwire, ring, bell              rings of shared memory between processes of one host
+    directwire, crossmemory,          large payloads, read from the sender's memory
+    bufferpool
+    hostwire, hubwire                 several hosts; a controller and its agents
+    faultinject                       injected faults
+    owned                             which descriptors and threads are the library's
+
+Not here: retransmission, order, epochs (:mod:`ckpt.transport.protocol`).
+"""

@@ -1,7 +1,7 @@
-"""A wire that is reached by two ways: near, from processes of its own host, and far, over tcp, from all others. (driver)
+"""A wire with two addresses: a near one for processes of its own host, and a far one (tcp) for all others. (driver)
 
 The address names the host, the far address and the near one. A host is here what shares Unix sockets and memory: one boot of
-one kernel, and one network namespace. Everything else is the wire's below, whose methods this wire hands out unchanged.
+one kernel, and one network namespace. All other methods are those of the inner wire, which this wire offers unchanged.
 
 A `LinkCare` looks after the far links. It does its work where this wire is asked for its deadline: before each sleep.
 """
@@ -40,7 +40,8 @@ def this_host() -> str:
 
 
 class HostWire:
-    """`inner`: the wire, whose address is the near one; `far`: the tcp address at which it is reached too."""
+    """A wire with a near and a far address. `inner`: the wire, whose address is the near one; `far`: the tcp address at
+    which it is reached too."""
 
     def __init__(self, inner: Wire, far: str, care: LinkCare | None = None) -> None:
         self._inner = inner

@@ -8,7 +8,8 @@
     word      OFFERED   nobody reads yet
               AWAKE     the reader looks by itself
               ASLEEP    the reader sleeps on its descriptor: the writer that finds this word makes it AWAKE, and wakes
-              it CLOSED    nobody reads any more
+                        the reader
+              CLOSED    nobody reads any more
 
 Head and tail count bytes since the ring was made, and never wrap; a byte lies at its number modulo `capacity`, a power
 of two. A record is total, count, first, second (u32 each: bytes of all parts, number of parts, lengths of the first

@@ -1,4 +1,4 @@
-"""What a wire over ZeroMQ is made with: the job's CURVE keys, bounds, ports, how many peers fit, and monitors. (driver)
+"""Settings of a wire over ZeroMQ: the job's CURVE keys, bounds, ports, how many peers fit, and monitors. (driver)
 
 A monitor says what becomes of the connections of a socket. Its events carry no error number. CONNECTED has the descriptor of
 the connection; after DISCONNECTED and CLOSED there is none.

@@ -1,1 +1,9 @@
-"""Who does what: the distribution, the operations of a step, the ways of a panel, and what all decide after a death."""
+"""Who does what: the distribution, the operations of a step, the ways of a panel, and what all decide after a death.
+
+    grid, columns      who holds what
+    steps, broadcast   the operations of a step; the ways of a panel
+    encoding, plan     checksums and replaced columns; what all decide after a death
+    copies             where panels are kept when the factors are wanted
+
+Pure. Not here: numbers (:mod:`ckpt.abft.numbers`), messages (:mod:`ckpt.abft.solver.link`).
+"""

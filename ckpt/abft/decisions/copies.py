@@ -1,4 +1,4 @@
-"""Where copies of the panels are kept when the factors are wanted, and which are missing after a death.
+"""Decides where copies of the panels are kept when the factors are wanted, and which are missing after a death.
 
 Checksums protect what is still to be factorised, and U; not L, which no later step changes. So a panel is kept, in every
 process row, by the column that has factorised it and by its neighbour (the column of checksums, if there is one column

@@ -1,4 +1,4 @@
-"""Who holds what: the block-cyclic distribution, and process columns with virtual numbers.
+"""The distribution of a matrix: block-cyclic, over process columns with virtual numbers.
 
 A matrix of n × n numbers is divided into blocks of nb × nb. Block row i lies in process row i mod P, block column j
 in the data column j mod Q; block columns J·Q … J·Q+Q-1 are the *group* J. A process holds its block rows one below

@@ -1,4 +1,4 @@
-"""What all survivors do after a death: decided from what each of them says about itself, so all decide the same.
+"""Decides what all survivors do after a death, from what each of them says of itself: so all decide the same.
 
 A *course* is what all ranks of a solve know alike: roles, replacements, shares of background work. A rank that meets
 a failure ends all communication; all living ranks of the grid meet, idle ones too, and every one learns the `State`
@@ -72,8 +72,8 @@ class State(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """`source` gives `target` something. kind "update", "panel" (of step k), "kept" (a copy of panel k), "right" (right-hand
-    sides at step k) or "solution"."""
+    """One transfer of data between two ranks before all go on. `source` gives `target` something. kind "update", "panel" (of
+    step k), "kept" (a copy of panel k), "right" (right-hand sides at step k) or "solution"."""
 
     kind: str
     source: int
@@ -120,7 +120,8 @@ class Course:
 
 
 class Decision(NamedTuple):
-    """`what`: "go on", "start" (fill the matrix first), "finish" (only the solution is to be given) or "solved"."""
+    """What all ranks do after a meeting. `what`: "go on", "start" (fill the matrix first), "finish" (only the solution is to
+    be given) or "solved"."""
 
     what: str
     course: Course

@@ -1,1 +1,8 @@
-"""What one process computes: kernels, its part of a matrix, wrong numbers found and put right. Pure."""
+"""What one process computes: kernels, its part of a matrix, wrong numbers found and put right. Pure.
+
+    local, methods, dense   one process's part of a matrix, and the kernels
+    verify, checked         wrong numbers in it; a product that is checked
+    arrays                  numpy and torch behind the same names
+
+Pure. Not here: who computes what (:mod:`ckpt.abft.decisions`), messages (:mod:`ckpt.abft.solver.link`).
+"""

@@ -1,6 +1,6 @@
 """Arrays of numpy and tensors of torch behind the few names that the checks of a product need.
 
-A `Kind` says what a type of numbers is good for: the roundings of the products (`accumulated`) and of the result
+A `NumberType` says what a type of numbers is good for: the roundings of the products (`accumulated`) and of the result
 (`stored`), as half the distance of 1 to the next number, and the type in which checksums are computed. torch is not
 imported here: whoever has a tensor has imported it.
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from ckpt.abft.errors import InputError
 
-__all__ = ["Kind", "is_tensor", "kind_of", "operand", "places"]
+__all__ = ["NumberType", "is_tensor", "number_type_of", "operand", "places"]
 
 
-class Kind(NamedTuple):
-    """`xp`: the module whose functions take the arrays. `wide`: the type of the checksums, whose rounding is `checks`.
-    `smallest`: the smallest number that has all digits; `factor`: of the variance, 2 for complex numbers."""
+class NumberType(NamedTuple):
+    """A type of numbers, with its roundings. `xp`: the module whose functions take the arrays. `wide`: the type of the
+    checksums, whose rounding is `checks`. `smallest`: the smallest number that has all digits; `factor`: of the variance,
+    2 for complex numbers."""
 
     xp: Any
     wide: Any
@@ -66,18 +67,18 @@ def operand(x: Any, name: str) -> Any:
     return x
 
 
-def kind_of(product: Any) -> Kind:
+def number_type_of(product: Any) -> NumberType:
     """What the numbers of this product are good for."""
     if is_tensor(product):
-        return _kind_of_tensor(product)
+        return _number_type_of_tensor(product)
     info = np.finfo(product.dtype)
     wide = np.dtype(_NUMPY[product.dtype.name])
     own, checks = float(info.eps) / 2, float(np.finfo(wide).eps) / 2
     limits = float(info.smallest_normal), float(info.max)
-    return Kind(np, wide, own, own, checks, *limits, 2.0 if product.dtype.kind == "c" else 1.0)
+    return NumberType(np, wide, own, own, checks, *limits, 2.0 if product.dtype.kind == "c" else 1.0)
 
 
-def _kind_of_tensor(product: Any) -> Kind:
+def _number_type_of_tensor(product: Any) -> NumberType:
     import torch
 
     info, name = torch.finfo(product.dtype), str(product.dtype).removeprefix("torch.")
@@ -94,7 +95,7 @@ def _kind_of_tensor(product: Any) -> Kind:
     ):
         accumulated = _TENSOR_CORES
     limits = float(info.smallest_normal), float(info.max)
-    return Kind(
+    return NumberType(
         torch,
         wide,
         accumulated,

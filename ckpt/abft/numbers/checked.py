@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ckpt.abft.errors import InputError, WrongProduct
-from ckpt.abft.numbers.arrays import Kind, is_tensor, kind_of, operand, places
+from ckpt.abft.numbers.arrays import NumberType, is_tensor, number_type_of, operand, places
 
 __all__ = ["SAFETY", "TRIES", "Finding", "checked_product"]
 
@@ -42,8 +42,8 @@ _CHUNK = 1 << 16
 
 
 class Finding(NamedTuple):
-    """`what`: "corrected" (one wrong number, at `place`, put right) or "computed again" (`numbers` of them). `found`: the
-    wrong number at `place`, `right`: what it ought to be."""
+    """What the check of a product has found and put right. `what`: "corrected" (one wrong number, at `place`, put right) or
+    "computed again" (`numbers` of them). `found`: the wrong number at `place`, `right`: what it ought to be."""
 
     what: str
     numbers: int
@@ -111,7 +111,7 @@ def _fits(a: Any, b: Any) -> None:
 
 
 class _Sums(NamedTuple):
-    """Of a matrix: the sums of its rows and columns, and of the squares there."""
+    """The sums of a matrix's rows and columns, of its numbers and of their squares."""
 
     rows: Any
     columns: Any
@@ -122,7 +122,7 @@ class _Sums(NamedTuple):
 class _Check:
     def __init__(self, a: Any, b: Any, product: Any) -> None:
         self.product = product
-        self.kind: Kind = kind_of(product)
+        self.number_type: NumberType = number_type_of(product)
         self.a, self.b = (x.detach() if is_tensor(x) else x for x in (a, b))
         self.a = self.a if self.a.ndim > 1 else self.a[None, :]
         self.b = self.b if self.b.ndim > 1 else self.b[:, None]
@@ -135,14 +135,14 @@ class _Check:
                 self._refuse(name, x)
 
     def _finite(self, x: Any) -> bool:
-        return bool(self.kind.xp.isfinite(x).all())
+        return bool(self.number_type.xp.isfinite(x).all())
 
     def _refuse(self, name: str, x: Any) -> None:
-        wrong = places(~self.kind.xp.isfinite(x.detach() if is_tensor(x) else x))
+        wrong = places(~self.number_type.xp.isfinite(x.detach() if is_tensor(x) else x))
         if wrong:
             where = ", ".join(map(str, wrong[0]))
             raise InputError(
-                f"{name}[{where}] is {complex(x[wrong[0]]) if self.kind.factor > 1 else float(x[wrong[0]])}"
+                f"{name}[{where}] is {complex(x[wrong[0]]) if self.number_type.factor > 1 else float(x[wrong[0]])}"
             )
         raise InputError(f"{name} has numbers whose squares overflow: divide it by its largest number first")
 
@@ -160,10 +160,10 @@ class _Check:
         return int(x.numel() if is_tensor(x) else x.size)
 
     def _wide(self, x: Any) -> Any:
-        return x.to(self.kind.wide) if is_tensor(x) else x.astype(self.kind.wide, copy=False)
+        return x.to(self.number_type.wide) if is_tensor(x) else x.astype(self.number_type.wide, copy=False)
 
     def _sums(self, x: Any) -> _Sums:
-        xp, rows, row_squares = self.kind.xp, [], []
+        xp, rows, row_squares = self.number_type.xp, [], []
         columns: Any = 0
         column_squares: Any = 0
         for _, part in self._pieces(x):
@@ -178,13 +178,13 @@ class _Check:
         )
 
     def _squares(self, x: Any) -> Any:
-        return abs(x) ** 2 if self.kind.factor > 1 else x * x
+        return abs(x) ** 2 if self.number_type.factor > 1 else x * x
 
     # -- suspects ------------------------------------------------------------------------------------
 
     def suspects(self) -> tuple[Any, Any]:
         """Masks of rows (…, m) and columns (…, n)."""
-        xp, of_c = self.kind.xp, self._sums(self.c)
+        xp, of_c = self.number_type.xp, self._sums(self.c)
         m, n = self.c.shape[-2:]
         vector, variance = self.of_b.rows, self._variance(self.of_b.rows, self.of_b.row_squares, n)
         found = [
@@ -206,22 +206,22 @@ class _Check:
     def _variance(self, sums: Any, squares: Any, terms: int) -> Any:
         """What the square of one number of the one factor contributes to the variance of a sum of `terms` numbers of C.
         `sums`, `squares`: of the row (column) of the other factor that it is multiplied with."""
-        kind, k = self.kind, self.a.shape[-1]
+        numbers, k = self.number_type, self.a.shape[-1]
         return (
-            squares * (kind.accumulated**2 * k + kind.checks**2 * terms / 2)
-            + kind.checks**2 * k * abs(sums) ** 2
+            squares * (numbers.accumulated**2 * k + numbers.checks**2 * terms / 2)
+            + numbers.checks**2 * k * abs(sums) ** 2
         )
 
     def _off(self, wanted: Any, variance: Any, sums: Any, squares: Any, terms: int) -> Any:
         """Which sums of so many `terms` of C are off; `squares`: the sums of their squares."""
-        kind, k = self.kind, self.a.shape[-1]
+        numbers, k = self.number_type, self.a.shape[-1]
         variance = variance + squares * (
-            kind.accumulated**2 * k / 3 + kind.stored**2 + kind.checks**2 * terms / 2
+            numbers.accumulated**2 * k / 3 + numbers.stored**2 + numbers.checks**2 * terms / 2
         )
-        variance = variance + kind.checks**2 * abs(sums) ** 2 * (k + terms) / 3
-        smallest = kind.smallest * kind.accumulated * (k + 1) * terms
-        threshold = SAFETY * kind.xp.sqrt(kind.factor * variance) + smallest
-        return ~((abs(sums - wanted) <= threshold) & kind.xp.isfinite(threshold))
+        variance = variance + numbers.checks**2 * abs(sums) ** 2 * (k + terms) / 3
+        smallest = numbers.smallest * numbers.accumulated * (k + 1) * terms
+        threshold = SAFETY * numbers.xp.sqrt(numbers.factor * variance) + smallest
+        return ~((abs(sums - wanted) <= threshold) & numbers.xp.isfinite(threshold))
 
     # -- what is wrong -------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class _Check:
         self, a: Any, b: Any, c: Any, rows: list[int], columns: list[int]
     ) -> Iterator[tuple[int, int, complex]]:
         """Where suspect rows and columns meet; without suspect rows: in all rows, and so with columns."""
-        kind, k = self.kind, a.shape[-1]
+        numbers, k = self.number_type, a.shape[-1]
         rows, columns = rows or list(range(c.shape[-2])), columns or list(range(c.shape[-1]))
         factor = self._wide(b[:, columns])
         step = max(1, _CHUNK // max(k, len(columns)))
@@ -263,12 +263,12 @@ class _Check:
             left = self._wide(a[some])
             again = _backwards(left) @ _backwards(factor.T).T
             size = abs(left) @ abs(factor)
-            bound = 2 * (k + 2) * (kind.accumulated + kind.checks) * size * kind.factor
-            bound = bound + 4 * kind.stored * abs(again) + kind.smallest * (k + 1)
+            bound = 2 * (k + 2) * (numbers.accumulated + numbers.checks) * size * numbers.factor
+            bound = bound + 4 * numbers.stored * abs(again) + numbers.smallest * (k + 1)
             given = self._wide(c[some][:, columns])
             for i, j in places(~(abs(given - again) <= bound)):
                 right = complex(again[i, j])
-                if not abs(right) <= kind.largest:
+                if not abs(right) <= numbers.largest:
                     raise InputError(f"the product overflows at {(some[i], columns[j])}: scale a or b")
                 yield some[i], columns[j], right
 
@@ -276,7 +276,7 @@ class _Check:
         return complex(self.c[place])
 
     def put(self, place: tuple[int, ...], value: complex) -> None:
-        self.c[place] = value if self.kind.factor > 1 else value.real
+        self.c[place] = value if self.number_type.factor > 1 else value.real
         if not is_tensor(self.product) or self.product.data_ptr() != self.c.data_ptr():
             self._copy_back()
 

@@ -49,8 +49,8 @@ class Panel:
 
 
 class Update(NamedTuple):
-    """`k`: the step. `upper`: block row k of U for the trailing columns (nb × width). `out`: by process row, the rows
-    that move there out of block row k."""
+    """The result of the row exchange of one step. `k`: the step. `upper`: block row k of U for the trailing columns (nb ×
+    width). `out`: by process row, the rows that move there out of block row k."""
 
     k: int
     upper: Array
@@ -58,7 +58,8 @@ class Update(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """`into`: for each row of block row k the matrix row that moves there. `out`: (from, to) of the rows that leave it."""
+    """The rows of the matrix that the pivots of one panel move. `into`: for each row of block row k the matrix row that
+    moves there. `out`: (from, to) of the rows that leave it."""
 
     into: list[int]
     out: list[tuple[int, int]]

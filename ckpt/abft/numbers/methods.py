@@ -57,7 +57,8 @@ def _good(top: Array) -> int:
 
 
 class ReflectionPanel(Panel):
-    """`lower`: the rows of V; in the root's, R is in the upper triangle of the first block. `factor`: T (nb × nb)."""
+    """A panel of a QR factorisation: Householder's reflections. `lower`: the rows of V; in the root's, R is in the upper
+    triangle of the first block. `factor`: T (nb × nb)."""
 
     __slots__ = ("factor",)
 

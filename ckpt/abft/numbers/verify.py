@@ -58,7 +58,7 @@ class Sums:
         self.rows[rows] -= old.sum(axis=1)
 
     def after(self, rows: Any, columns: slice) -> None:
-        """They have been set."""
+        """These rows have been set in these columns: the counterpart of `before`."""
         new = self.numbers[rows, columns]
         self.columns[columns] += new.sum(axis=0)
         self.rows[rows] += new.sum(axis=1)

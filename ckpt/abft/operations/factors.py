@@ -28,7 +28,8 @@ __all__ = ["LU", "QR", "cholesky", "lu", "qr"]
 
 
 class LU(NamedTuple):
-    """``A[p] = L·U``: row numbers p (n), unit lower triangular L and upper triangular U (n × n)."""
+    """The factors ``A[p] = L·U`` of a matrix, with pivoting: row numbers p (n), unit lower triangular L and upper
+    triangular U (n × n)."""
 
     p: Array
     L: Array
@@ -47,7 +48,7 @@ class LU(NamedTuple):
 
 
 class QR(NamedTuple):
-    """``A = Q·R``: unitary Q and upper triangular R (n × n)."""
+    """The factors ``A = Q·R`` of a matrix: unitary Q and upper triangular R (n × n)."""
 
     Q: Array
     R: Array

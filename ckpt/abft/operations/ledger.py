@@ -1,4 +1,5 @@
-"""Who holds what of the encoded arrays of a grid, how its ranks meet, and how data go from rank to rank (encoded.py)."""
+"""The state that all encoded arrays of a grid share: who holds what; and the meetings and transfers of its ranks
+(encoded.py)."""
 
 from __future__ import annotations
 

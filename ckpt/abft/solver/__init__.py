@@ -1,1 +1,9 @@
-"""What a rank does in a factorisation: communication and meetings, its part in the steps, the solution and the report."""
+"""What a rank does in a factorisation: communication and meetings, its part in the steps, the solution and the report.
+
+    solve, backward     a solve from its start to the solution. Start reading here
+    member, protected   one rank in the steps; the loop of any operation that goes on when a rank dies
+    link                messages and meetings
+    matrix, report      what the program gives and gets
+
+Not here: who does what (:mod:`ckpt.abft.decisions`), arithmetic (:mod:`ckpt.abft.numbers`).
+"""

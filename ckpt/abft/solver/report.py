@@ -1,4 +1,4 @@
-"""What happened in a solve: `x.report`.
+"""The report of a solve: `x.report`.
 
 A `Solution` is numpy's array of x with the `Report` as an attribute; arrays that are made of it have none.
 """

@@ -37,7 +37,7 @@ class SciPy(Library):
 
 
 class _Matrix(ctypes.Structure):
-    """``SuperMatrix``."""
+    """The struct ``SuperMatrix``."""
 
     _fields_ = (
         *((name, ctypes.c_int) for name in ("kind", "type", "form", "rows", "columns")),
@@ -46,7 +46,7 @@ class _Matrix(ctypes.Structure):
 
 
 class _Factors(ctypes.Structure):
-    """``SuperLUObject`` behind its header."""
+    """The struct ``SuperLUObject`` behind its header."""
 
     _fields_ = (
         ("rows", ctypes.c_ssize_t),
@@ -63,7 +63,7 @@ class _Factors(ctypes.Structure):
 
 
 class _Supernodal(ctypes.Structure):
-    """``SCformat``: L, in which columns of the same structure are one dense block."""
+    """The struct ``SCformat``: L, in which columns of the same structure are one dense block."""
 
     _fields_ = (
         ("count", ctypes.c_int),
@@ -76,7 +76,7 @@ class _Supernodal(ctypes.Structure):
 
 
 class _ByColumn(ctypes.Structure):
-    """``NCformat``: U, by its columns."""
+    """The struct ``NCformat``: U, by its columns."""
 
     _fields_ = (
         ("count", ctypes.c_int),

@@ -1,4 +1,4 @@
-"""★ New paths of files when the program's directory has moved since the image was taken.
+"""New paths of files when the program's directory has moved since the image was taken. (driver)
 
 The user who restarts the job names the new directory (`ckpt restart --chdir`), before an image is loaded. Paths in or below
 the directory in which the job was started are then translated to the same place in the new directory: the working

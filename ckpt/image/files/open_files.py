@@ -27,7 +27,7 @@ In the child, when the pickler meets a file object (:class:`FileSaver`)
 At load (:mod:`ckpt.image.files.reopen`)
     A writable file is cut to its saved length, the bytes that had not been flushed are in its buffer again, and the program
     goes on at its offset. A small file that is missing is made again. A larger file that is missing, or is too short, is a
-    :class:`RestoreError` that names the path; the loader adds the name of the variable.
+    :class:`~ckpt.image.errors.RestoreError` that names the path; the loader adds the name of the variable.
 """
 
 from __future__ import annotations

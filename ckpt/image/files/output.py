@@ -1,4 +1,5 @@
-"""★ The files of a rank's standard output and error: output for which a full disk has no room is held in memory, not lost.
+"""The files of a rank's standard output and error: output for which a full disk has no room is held in memory, not lost.
+(driver)
 
 These files are in the job directory, so a full disk is no fault of the program. :class:`Output` is the lowest layer of
 ``sys.stdout`` and ``sys.stderr``::

@@ -1,4 +1,4 @@
-"""How an attribute leads to a Python frame: which function C code enters when it gets, sets or deletes one.
+"""Finds the function that C code enters when it gets, sets or deletes an attribute.
 
 Rules and words are those of `call_paths`. Nothing here runs code of the program.
 

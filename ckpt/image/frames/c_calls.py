@@ -1,4 +1,4 @@
-"""How a frame is resumed that waits for C code, which has entered another Python frame.
+"""Decides how a frame is resumed that waits for C code, which has entered another Python frame.
 
 The interpreter sees the frame `outer`, which executes one instruction, then C code that nobody can look into, and the frame
 `inner`, which that C code has entered. What the C code still has to do with inner's result is lost with the process, unless
@@ -12,7 +12,8 @@ it is known what that is. The answer is a :class:`Resumption` with one of these 
        `next`, `any`, `all`; operators, properties, `__getattr__`, `lru_cache`, `__new__`.
     I  a call of a type runs `__init__`: outer goes on behind its instruction, with the new object pushed.
 
-Everything else is refused, because C code keeps state that nobody can read: `sum`, `sorted`, `join`, a running import …
+Everything else is refused, because C code keeps state that nobody can read: `str.join`, a running import … For some
+functions in C (`sum`, `sorted`, `dict` and others) a loop is put in their place whose state can be read (`frames_folds.c`).
 
 Rules
 - inner is identified by its function object (or generator), and the path to it by the very names that C code looks up
@@ -44,6 +45,7 @@ from ckpt.image.frames.call_operands import (
     collector_for,
     fold_for,
     holds_bound_argument,
+    made_by_iter,
     makes_tuple,
     positional_arguments,
     recursion_levels,
@@ -330,6 +332,8 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
     elif name in _TAKING and not runs_method(stack[-1], ("__contains__",), inner):
         # What has been produced is in the list already; or was not equal to what is looked for.
         source = repeated_source(stack[-1], inner)
+        if source is NULL and name == "LIST_EXTEND":
+            source = made_by_iter(outer, inner, stack[-1])
         pending = pending_of(stack[-1], inner)
         # An `__iter__` in Python would be called again.
         is_lost = source is NULL or (inner.gen is None and source is stack[-1] and pending is NULL)

@@ -1,4 +1,4 @@
-"""The innermost frame of a thread, where it executes a call: is the call over, or is C code running it?
+"""Decides whether the call that the innermost frame of a thread executes is over, or is still running in C code.
 
 A thread that stands at the interpreter's check behind a call, and one that is inside of the C function that is called, have
 the same "last instruction". They differ in the evaluation stack: the result of a call takes the lowest slot of its operands.
@@ -8,6 +8,7 @@ the same "last instruction". They differ in the evaluation stack: the result of 
     versions with the callable first         any callable may be one in use or a result; Python functions are results,
     (3.13)                                   because the interpreter, not C, runs them
 
+A method of a C type is a result if the entry above it is no object of that type (``copier = table.get(type(x))``).
 Where both are possible the call counts as running: then the thread can only be captured if repeating the call is right, and
 is looked at again later otherwise.
 
@@ -153,9 +154,9 @@ def _plain_call(read: _Read, codes: CodeMap, at: Instruction, names: int) -> _Ca
         return None
     stack = read(depth)
     base = depth - names - prefix.arg - 2
-    if _is_over(stack[base]):
-        return None
     function, arguments = callee(stack[base : depth - names])
+    if _is_over(stack[base], function, arguments):
+        return None
     before = instructions.get(prefix.previous)
     has_names = before is not None and before.name == TABLE.keyword_names
     first = before.start if before is not None and has_names else prefix.start
@@ -170,9 +171,8 @@ def _call_ex(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
         return None
     stack = read(depth)
     base = depth - 3 - (at.arg & 1)
-    if _is_over(stack[base]):
-        return None
-    return _Call(stack[base + (not TABLE.callable_first)], (DEAD,), stack, at.start)
+    function, arguments = stack[base + (not TABLE.callable_first)], (DEAD,)
+    return None if _is_over(stack[base], function, arguments) else _Call(function, arguments, stack, at.start)
 
 
 def _entered(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
@@ -200,12 +200,18 @@ def _next_call(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
     return _Call(state[0], (), stack, at.start) if len(state) == 2 else None
 
 
-def _is_over(lowest: Any) -> bool:
-    """Whether the lowest slot of a call's operands holds its result; see the table in the header."""
+def _is_over(lowest: Any, function: Any, arguments: Sequence[Any]) -> bool:
+    """Whether the lowest slot of a call's operands holds its result; see the table in the header. ``function``,
+    ``arguments``: what the operands are if the call is not over."""
     assert TABLE is not None
     if TABLE.callable_first:
-        return type(lowest) is types.FunctionType or lowest is DEAD or not callable(lowest)
-    return lowest is not NULL and type(lowest) not in _UNBOUND
+        if type(lowest) is types.FunctionType or lowest is DEAD or not callable(lowest):
+            return True
+    elif lowest is NULL or type(lowest) not in _UNBOUND:
+        return lowest is not NULL
+    if type(function) not in _UNBOUND or (arguments and arguments[0] is DEAD):
+        return False
+    return not arguments or not type.__subclasscheck__(function.__objclass__, type(arguments[0]))
 
 
 # ---------------------------------------------------------------------------------- waits
@@ -259,8 +265,8 @@ def _methods() -> dict[type, tuple[str, ...]]:
 
 
 class Answer(NamedTuple):
-    """``code``: of the function that is called. ``inside``: code of a function that must have been entered from there; None:
-    the call is answered wherever the thread is in it."""
+    """A call that can be answered instead of made again. ``code``: of the function that is called. ``inside``: code of a
+    function that must have been entered from there; None: the call is answered wherever the thread is in it."""
 
     code: types.CodeType
     value: Any

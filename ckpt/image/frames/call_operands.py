@@ -46,6 +46,7 @@ __all__ = [
     "collector_for",
     "fold_for",
     "holds_bound_argument",
+    "made_by_iter",
     "makes_tuple",
     "positional_arguments",
     "recursion_levels",
@@ -173,21 +174,21 @@ _COMPARED = type(functools.cmp_to_key(min))
 
 def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[Any]) -> tuple[Any, Any] | None:
     """What outer has to call instead of ``fn(*args)`` to go on collecting, and its argument. None: that is not known."""
-    source = repeated_source(args[-1], inner) if args else NULL
+    if not args:
+        return None
+    consumer, found = consumer_of_items(fn, args), _container_of(fn, args)
+    source = repeated_source(args[-1], inner)
+    if source is NULL and (_is_extend(consumer) if found is None else found[0] is not set):
+        source = made_by_iter(outer, inner, args[-1])
     if source is NULL:
         return None
     if type(fn) is _frames.Collector:
         return fn, source
-    consumer = consumer_of_items(fn, args)
     if consumer is not None:
         # Of generators `path_of_call` knows more; an `__iter__` in Python would be called again.
         return None if source is args[-1] else (consumer, source)
-    found = _COLLECTING.get(id(fn)) if len(args) == 1 else None
     if found is None:
-        joins = _separator(fn, args)
-        if joins is None:
-            return None
-        found = list, joins
+        return None
     container_type, finish = found
     held = outer.held_by_c(container_type)
     unknown = [index for index in range(len(held)) if not _is_known(held, index)]
@@ -197,6 +198,32 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
     if container_type is tuple:
         container = _frames.begun_tuple(container)
     return _frames.Collector(container, finish), source
+
+
+def _container_of(fn: Any, args: Sequence[Any]) -> tuple[type, Any] | None:
+    """The type of the container that ``fn(*args)`` fills from an iterator, and what it makes of the container at the end."""
+    if len(args) == 1 and id(fn) in _COLLECTING:
+        return _COLLECTING[id(fn)]
+    joins = _separator(fn, args)
+    return None if joins is None else (list, joins)
+
+
+def _is_extend(consumer: Any) -> bool:
+    """Is it a method of a list or deque that adds all items?"""
+    is_method = type(consumer) is types.BuiltinFunctionType and consumer.__name__ in ("extend", "__iadd__")
+    return is_method and issubclass(type(consumer.__self__), (list, collections.deque))
+
+
+def made_by_iter(outer: Suspended, inner: Suspended, iterable: Any) -> Any:
+    """The iterator that C code has made of an iterable whose ``__iter__`` is a function in Python: the generator that runs,
+    if C code has no other iterator. NULL: that is not known.
+
+    For callers that never drop a generator before its end, as a set with an item that has no hash does: one that is being
+    closed looks the same.
+    """
+    if inner.gen is None or type(_frames.lookup(type(iterable), "__iter__")) is not types.FunctionType:
+        return NULL
+    return inner.gen if outer.takes_from_only(inner.gen) else NULL
 
 
 _ASKS, _CALLS, _COMPARES = 1, 2, 3  # phases of a fold

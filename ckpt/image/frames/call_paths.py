@@ -1,4 +1,4 @@
-"""How an object leads to a Python frame: which function C code enters when it calls or iterates it.
+"""Finds the function that C code enters when it calls or iterates an object.
 
 Given are an object that C code was working on, and the frame `inner` that this C code has entered. The functions here say
 whether the path from the object to inner is known, and what becomes of inner's result (:class:`CallPath`). The modes V, R
@@ -235,7 +235,7 @@ def _again(source: Any, inner: Suspended) -> CallPath | None:
 
 
 def _again_zip(zipped: Any, sources: tuple[Any, ...], inner: Suspended) -> CallPath | None:
-    """The same of a `zip`, which may have items of its first sources already."""
+    """How a `zip` is asked again for an item; it may have taken items of its first sources already."""
     try:
         taken = _frames.zip_taken(zipped) or ()
     except LookupError:

@@ -9,9 +9,12 @@
  *   frames_moment.c    what a forked child does not find as it was
  *   frames_collected.c containers that C code is filling
  *   frames_folds.c     sum, min and their like, whose state can be read
- *   frames_followed.c  … put into the place of the interpreter's functions
+ *   frames_followed.c  puts the loops of frames_folds.c into the place of the interpreter's functions
  *   frames_containers.c  those of them that fill a container, and sorted with a key
  *   frames_iterators.c  map and zip, which are asked again for an item
+ *   frames_sorting.c   sorted and list.sort: keys and comparisons that are over are not made again
+ *   frames_asking.c    iterators of itertools that ask a function about an item
+ *   frames_callbacks.c  functions in C that call a function of the program for each item
  *   frames_contents.c  what waits in pipes and pairs of sockets
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
@@ -75,6 +78,7 @@ extern PyObject *pending_step(PyObject *iterator);
 
 /* frames_read.c: of memory that may not be there. 0: it is not. */
 extern int read_memory(const void *address, void *buffer, size_t size);
+extern int is_alive(PyObject *object);
 
 /* Has the self-test found everything private where it is expected? Nothing private is touched before. */
 extern int frames_fit;

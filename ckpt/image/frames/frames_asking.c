@@ -1,8 +1,8 @@
-/* Iterators of itertools that ask a function about an item that they have taken: `takewhile`, `dropwhile`, `filterfalse`, and `groupby`
- * with its groups. The item is in a variable of C meanwhile.
+/* Iterators of itertools that ask a function about an item that they have taken: `takewhile`, `dropwhile`, `filterfalse`, and
+ * `groupby` with its groups. The item is in a variable of C meanwhile.
  *
- * follow_asking() puts functions of ours into the place of theirs. They do the same; where a Pending names the iterator
- * (frames_iterators.c), they ask about the item of its step first, and go on as usual.
+ * follow_asking() puts functions of this module into the place of those of itertools. They do the same; where a Pending names the
+ * iterator (frames_iterators.c), they ask about the item of its step first, and go on as usual.
  */
 #include "frames.h"
 

@@ -8,7 +8,8 @@
  * depend on nothing but their arguments and on what they get returned, and that return only when all items are done; the
  * arguments that they read again must be as they were, and what was returned must mean the same when it is read again.
  *
- * follow_callbacks() puts functions of ours into the place of theirs; calls with anything but a function in Python go on to theirs.
+ * follow_callbacks() puts functions of this module into the place of those functions in C. A call with anything but a function in
+ * Python goes on to the original.
  */
 #include "folds.h"
 

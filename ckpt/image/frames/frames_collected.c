@@ -3,6 +3,9 @@
  * the C code, between the evaluation loop that has made the call and the one that runs the generator.
  *
  * held_by_c() finds such a container, and a Collector goes on with it in another process.
+ *
+ * Where the argument of the call is no iterator, C code has made one of it (`__iter__`), which nobody else may know either:
+ * takes_from_only() tells whether it can be another one than the generator that is running.
  */
 #include "frames.h"
 
@@ -123,6 +126,29 @@ static PyObject *held_by_c(PyObject *module, PyObject *args)
     return found;
 }
 
+PyDoc_STRVAR(takes_from_only_doc,
+"takes_from_only(address, thread, iterator, /) -> bool\n\n"
+"Whether C code that the frame has called, as for held_by_c(), has a pointer to this iterator and to no other one.  (What such code\n"
+"has left on the stack may be pointers to others, too: then the answer is False.)");
+static PyObject *takes_from_only(PyObject *module, PyObject *args)
+{
+    PyObject *address, *iterator;
+    unsigned long thread;
+    if (!PyArg_ParseTuple(args, "O!kO:takes_from_only", &PyLong_Type, &address, &thread, &iterator))
+        return NULL;
+    PyThreadState *ts = thread ? thread_by_ident(thread) : PyThreadState_Get();
+    Frame *f = PyLong_AsVoidPtr(address);
+    uintptr_t low = 0, high = 0, end = 0;
+    if (ts == NULL || f == NULL || !thread_c_stack(ts, f, &low, &high, &end) || !is_between(low, high, iterator))
+        Py_RETURN_FALSE;
+    for (uintptr_t at = low & ~(uintptr_t)7; at < high; at += sizeof(PyObject *)) {
+        PyObject *object = *(PyObject **)at;
+        if (object != NULL && object != iterator && is_alive(object) && PyIter_Check(object))
+            Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+
 PyDoc_STRVAR(begun_tuple_doc,
 "begun_tuple(tuple, /) -> list\n\nThe items of a tuple that C code is filling; the others are NULL.");
 static PyObject *begun_tuple(PyObject *module, PyObject *tuple)
@@ -241,6 +267,7 @@ PyTypeObject CollectorType = {
 PyMethodDef collected_methods[] = {
     {"begun_tuple", begun_tuple, METH_O, begun_tuple_doc},
     {"held_by_c", held_by_c, METH_VARARGS, held_by_c_doc},
+    {"takes_from_only", takes_from_only, METH_VARARGS, takes_from_only_doc},
     {NULL, NULL, 0, NULL},
 };
 

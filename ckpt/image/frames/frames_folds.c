@@ -1,11 +1,12 @@
 /* Functions of the interpreter that take items from an iterator and keep what they have so far in variables of C: sum, min, max,
- * functools.reduce, sorted and list.sort with a key or with comparisons in Python, and the types dict, frozenset, bytes and bytearray
- * called with an iterator.
+ * functools.reduce, sorted and list.sort with a key or with comparisons in Python, and the types dict, frozenset, bytes and
+ * bytearray called with an iterator.
  *
- * Loops of ours are put into their place (frames_followed.c), in the very objects that the program calls. Such a loop does what the
- * interpreter's does, with the same results and errors, and keeps its state in a Fold, which a capture finds by the frame that has
- * made the call. In another process the call is repeated with a copy of the Fold in the place of the callable: it goes on with the
- * state. Calls that run no Python code from inside (a list without a key) go to the interpreter's own function.
+ * Loops of this module are put into the place of these functions (frames_followed.c), in the very objects that the program calls.
+ * Such a loop does what the interpreter's does, with the same results and errors, and keeps its state in a Fold, which a capture
+ * finds by the frame that has made the call. In another process the call is repeated with a copy of the Fold in the place of the
+ * callable: it goes on with the state. Calls that run no Python code from inside (a list without a key) go to the interpreter's own
+ * function.
  *
  * States of a Fold: NEXT, it asks its iterator; CALLS, it calls its function; COMPARES, it compares two objects; BUSY, it adds,
  * hashes, releases: what Python code does then is not known, and no image is taken.

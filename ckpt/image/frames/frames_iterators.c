@@ -1,10 +1,10 @@
-/* Iterators of the interpreter that are asked for an item again: `map`, `starmap`, `accumulate`, and `zip`, which has items of its first sources in a variable
- * of C while it asks the next one.
+/* Iterators of the interpreter that are asked for an item again: `map`, `starmap`, `accumulate`, and `zip`, which has items of its
+ * first sources in a variable of C while it asks the next one.
  *
- * follow_iterators() puts functions of ours into the place of theirs. They do the same; a capture learns from zip_taken() what a
- * `zip` has. A Pending says where they go on: the next time that this very iterator is asked for an item, it calls its
- * function without asking its sources, or begins with the items that it has. rebuild_frame() announces a Pending (frames_rebuild.c)
- * just before it has an instruction repeated, which asks the iterator before anything else.
+ * follow_iterators() puts functions of this module into the place of the interpreter's. They do the same; a capture learns from
+ * zip_taken() what a `zip` has. A Pending says where they go on: the next time that this very iterator is asked for an item, it
+ * calls its function without asking its sources, or begins with the items that it has. rebuild_frame() announces a Pending
+ * (frames_rebuild.c) just before it has an instruction repeated, which asks the iterator before anything else.
  */
 #include "frames.h"
 

@@ -1,4 +1,4 @@
-/* Frames and generators of the running interpreter as data.
+/* Reads frames and generators of the running interpreter as data.
  *
  * walk() lists the frames from the innermost one to a base frame, with their locals and, where the interpreter keeps a
  * valid stack pointer, their evaluation stack.  A frame that is inside of a C function has no valid stack pointer: its depth is
@@ -40,7 +40,7 @@ static int is_common_type(PyTypeObject *t)
 }
 
 /* Whether a pointer found in a slot leads to a living object: freed blocks have a zero count or an allocator's link there. */
-static int is_alive(PyObject *object)
+int is_alive(PyObject *object)
 {
     PyObject head;
     PyTypeObject type, meta;
@@ -131,6 +131,17 @@ static PyObject *read_frame(Frame *f, Frame *callee, int flags, Link *link, PyOb
                          namespace && (in_module || is_own_namespace(code, namespace)) ? namespace : Py_None, exc ? exc : Py_None, link ? link->kept : Py_None);
 }
 
+/* The exception that a generator handles, if the next one in the thread's list is the generator's: `*handled` goes on to the one
+ * after it. 0: it is not. */
+static int take_exception(PyGenObject *gen, ExcItem **handled, PyObject **exc)
+{
+    if (*handled != generator_exc_item(gen))
+        return 0;
+    *exc = (*handled)->exc_value;
+    *handled = (*handled)->previous_item;
+    return 1;
+}
+
 PyDoc_STRVAR(walk_doc,
 "walk(bases, skip, at_check, thread=0, /) -> (frames, callee, exc, depth, limit, traced)\n\n"
 "Frames of the calling thread, innermost first, up to (excluding) the first one whose code is in `bases`; None for frames when\n"
@@ -190,13 +201,8 @@ static PyObject *walk(PyObject *module, PyObject *args)
             flags |= waiting->in_flight ? IN_FLIGHT : WAITING;
             link = link_of(link->up, ts);
         }
-        if (frame_generator(f) != NULL) {
-            if (handled == generator_exc_item(frame_generator(f))) {
-                exc = handled->exc_value;
-                handled = handled->previous_item;
-            } else
-                flags |= FOREIGN_EXC;
-        }
+        if (frame_generator(f) != NULL && !take_exception(frame_generator(f), &handled, &exc))
+            flags |= FOREIGN_EXC;
         item = read_frame(f, inner, flags, waiting, exc);
         if (item == NULL || PyList_Append(frames, item) < 0) {
             Py_XDECREF(item);

@@ -230,6 +230,45 @@ static int call_begin(PyThreadState *ts, Frame *f, Rebuild *r)
     return result == NULL ? -1 : 0;
 }
 
+/* Mode L: all frames are there, and the innermost one, `f`, goes on. Takes the reference to `value`. */
+static PyObject *let_go(PyThreadState *ts, Frame *f, Rebuild *r, PyObject *value)
+{
+    if (value != null_object)
+        frame_push(f, Py_NewRef(value));
+    Py_DECREF(value);
+    rebuild_end(r);
+    if (r->depth > 0 && r->depth <= thread_recursion_limit(ts))
+        thread_set_recursion_depth(ts, r->depth - 1);
+    if (r->begin != Py_None && call_begin(ts, f, r) < 0)
+        return frame_abandon(ts, f);
+    if (r->sets_blocked)
+        pthread_sigmask(SIG_SETMASK, &r->blocked, NULL); /* handlers of what has waited run within this frame */
+    return evaluate(ts, f, 0);
+}
+
+/* Mode R: the frame of record `mine` repeats its instruction, which enters the next frame. Takes the reference to `value`. */
+static PyObject *repeat(PyThreadState *ts, Frame *f, Rebuild *r, Py_ssize_t mine, int lasti, int until, PyObject *value)
+{
+    int failed = pending_announce(value);
+    Py_DECREF(value);
+    if (failed) {
+        rebuild_fail(r, "no memory", record_name(r->records[r->next]));
+        return frame_abandon(ts, f);
+    }
+    r->parent = f;
+    r->redo_first = lasti + 1;
+    r->redo_until = until;
+    int budget = c_depth_left(ts); /* the instruction may have needed none of C's depth when it was not repeated */
+    set_c_depth_left(ts, r->c_budget);
+    PyObject *result = evaluate(ts, f, 0);
+    set_c_depth_left(ts, budget);
+    if (r->active && r->next == mine + 1) {
+        Py_CLEAR(result);
+        rebuild_fail(r, "the instruction did not enter its frame again", record_name(r->records[r->next]));
+    }
+    return result;
+}
+
 static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuild *r)
 {
     Py_ssize_t mine = r->next;
@@ -259,39 +298,10 @@ static PyObject *rebuild_frame(PyThreadState *ts, Frame *f, int throwing, Rebuil
     Py_DECREF(record);
     if (mode == 'L' || mode == 'R')
         Py_DECREF(kept);
-    if (mode == 'L') {
-        if (value != null_object)
-            frame_push(f, Py_NewRef(value));
-        Py_DECREF(value);
-        rebuild_end(r);
-        if (r->depth > 0 && r->depth <= thread_recursion_limit(ts))
-            thread_set_recursion_depth(ts, r->depth - 1);
-        if (r->begin != Py_None && call_begin(ts, f, r) < 0)
-            return frame_abandon(ts, f);
-        if (r->sets_blocked)
-            pthread_sigmask(SIG_SETMASK, &r->blocked, NULL); /* handlers of what has waited run within this frame */
-        return evaluate(ts, f, 0);
-    }
-    if (mode == 'R') {
-        int failed = pending_announce(value);
-        Py_DECREF(value);
-        if (failed) {
-            rebuild_fail(r, "no memory", record_name(r->records[r->next]));
-            return frame_abandon(ts, f);
-        }
-        r->parent = f;
-        r->redo_first = lasti + 1;
-        r->redo_until = until;
-        int budget = c_depth_left(ts); /* the instruction may have needed none of C's depth when it was not repeated */
-        set_c_depth_left(ts, r->c_budget);
-        result = evaluate(ts, f, 0);
-        set_c_depth_left(ts, budget);
-        if (r->active && r->next == mine + 1) {
-            Py_CLEAR(result);
-            rebuild_fail(r, "the instruction did not enter its frame again", record_name(r->records[r->next]));
-        }
-        return result;
-    }
+    if (mode == 'L')
+        return let_go(ts, f, r, value);
+    if (mode == 'R')
+        return repeat(ts, f, r, mine, lasti, until, value);
     frame_wait_at(f, at);
     result = wait_for_next(ts, f, r, mode, until, value, kept);
     frame_wait_end(f, result == NULL);

@@ -1,9 +1,9 @@
 /* Other threads: what is theirs alone, how they are stopped, and how the main thread is woken where it waits for them.
  *
  * Stopping
- *   stop() gives a thread a trace function of ours, which is called at the next line that the thread begins, and waits there until
- *   go_on(), without the interpreter's lock (GIL). A thread that waits in C (c_waits.py) comes to it when its wait is over. So a
- *   thread that has come to the function, or waits in C, changes nothing meanwhile, whoever has the lock.
+ *   stop() gives a thread a trace function of this module, which is called at the next line that the thread begins, and waits there
+ *   until go_on(), without the interpreter's lock (GIL). A thread that waits in C (c_waits.py) comes to it when its wait is over.
+ *   So a thread that has come to the function, or waits in C, changes nothing meanwhile, whoever has the lock.
  *
  *   A child process of a thread that was to stop does not stop: in a child nothing is to be stopped.
  *

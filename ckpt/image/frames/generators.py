@@ -48,7 +48,7 @@ class GenRecord:
 
 @dataclass(slots=True)
 class GenInfo:
-    """`make`: arguments for gen_make; `record`: state for gen_fill."""
+    """What the pickler's reducer needs of one generator. `make`: arguments for gen_make; `record`: state for gen_fill."""
 
     make: tuple[Any, ...]
     record: GenRecord

@@ -1,4 +1,4 @@
-"""What the bytecode says about a frame: its instructions, and the depth of its evaluation stack at each of them.
+"""Reads from the bytecode of a frame its instructions, and the depth of its evaluation stack at each of them.
 
 While a frame waits for a C function or stands at a check, the interpreter keeps no valid stack pointer for it. But the depth
 follows from the code alone: from the effect of every instruction (`opcode.stack_effect`) along all paths, and from the
@@ -199,7 +199,7 @@ class CodeMap:
         return -1
 
     def ending_at(self, index: int) -> Instruction | None:
-        """That instruction, or None."""
+        """The instruction that ends, with its caches, before the code unit at this index; or None."""
         return self.instructions.get(self.index_ending_at(index))
 
     def after_check(self, index: int) -> int | None:
@@ -225,7 +225,7 @@ class CodeMap:
         return None
 
     def after_traced_check(self, index: int) -> int | None:
-        """The same of a traced frame, where a backward jump may stand at its target already.
+        """As `after_check`, in a traced frame, where a backward jump may stand at its target already.
 
         None also where both are possible, and at a function's beginning: that it has been called may not have been reported.
         """

@@ -1,4 +1,4 @@
-"""Does the frames extension fit the interpreter that runs it? Asked once, at the import of this room.
+"""Tests whether the frames extension fits the interpreter that runs it. Asked once, at the import of this room.
 
 The extension reads and writes structs that no public header promises. It knows the full version that it was compiled for; a
 later patch release may move a field. So frames and generators whose content is known are made here, and the extension

@@ -315,6 +315,7 @@ def _suspended(frame: _frames.Frame, thread: int) -> Suspended:
         code_map(code),
         lambda n: _frames.slots(address, n, True, code, thread),
         lambda cls: _frames.held_by_c(address, thread, cls, may_be_operand),
+        lambda iterator: _frames.takes_from_only(address, thread, iterator),
         lambda: _frames.folds_of(address),
     )
 

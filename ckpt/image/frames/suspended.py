@@ -50,7 +50,7 @@ Mode = Literal["L", "V", "R", "I"]
 
 class Suspended(NamedTuple):
     """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
-    read. `held_by_c(type)`, `folds()`: see `_frames.held_by_c`, `_frames.folds_of`."""
+    read. `held_by_c(type)`, `takes_from_only(iterator)`, `folds()`: see `_frames` (`folds_of`)."""
 
     code: types.CodeType
     func: Any
@@ -61,6 +61,7 @@ class Suspended(NamedTuple):
     map: CodeMap
     stack: Callable[[int], list[Any]]
     held_by_c: Callable[[type], list[Any]] = lambda cls: []
+    takes_from_only: Callable[[Any], bool] = lambda iterator: False
     folds: Callable[[], list[_frames.Fold]] = list
 
 

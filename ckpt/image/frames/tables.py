@@ -1,4 +1,4 @@
-"""What differs between the versions of the interpreter's bytecode: one `Table` for each minor version.
+"""The differences between the versions of the interpreter's bytecode: one `Table` for each minor version.
 
 No other Python module of this room names a version: `opcodes`, `c_calls` and `call_operands` ask the table of the
 interpreter in which they run. An opcode that exists in some versions only, and means the same in all of them, is named where

@@ -11,7 +11,7 @@ which functions run. C functions between these functions count as called, and th
 What a program may notice: if an image is taken exactly where a loop goes back, the line to which the loop goes back may be
 reported once less. No return is reported for the library functions in which the program waits.
 
-Not here: that none of our own functions is traced (``_frames.untraced``), and what profilers have counted
+Not here: that no function of ckpt is traced (``_frames.untraced``), and what profilers have counted
 (:mod:`ckpt.image.stdlib.profilers`).
 """
 

@@ -1,1 +1,8 @@
-"""Handles of C that ordinary programs hold: directories being read, libraries of ctypes, shared memory."""
+"""Handles of C that ordinary programs hold: directories being read, libraries of ctypes, shared memory.
+
+    ctypes_library, ctypes_data   libraries, functions and data of ctypes
+    directories                   iterators of ``os.scandir``
+    shared_memory                 blocks of ``multiprocessing.shared_memory``
+
+Not here: descriptors (:mod:`ckpt.image.files`), mapped files (:mod:`ckpt.image.stdlib.mapped`).
+"""

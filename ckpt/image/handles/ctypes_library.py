@@ -120,7 +120,7 @@ def reduce_function(pickler: Any, function: Any) -> Any:
 
 
 class _Symbol(ctypes.Structure):
-    """``Dl_info`` of dladdr(3)."""
+    """The struct ``Dl_info`` of dladdr(3)."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),

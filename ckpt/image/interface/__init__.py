@@ -1,1 +1,8 @@
-"""The one interface for libraries: a class says what is special for one library; a registry finds the class."""
+"""The one interface for libraries: a class says what is special for one library; a registry finds the class.
+
+    library     the base class of all such classes. Start reading here
+    registry    the table of libraries, to which other distributions add by entry points
+    transient   objects and functions at which no image is taken, because they last for a moment
+
+Not here: the classes themselves (:mod:`ckpt.image.libraries`, `compiled`, `tools`, `stdlib` and others).
+"""

@@ -219,7 +219,7 @@ class Registry:
         return self._prefixes("harmless_threads")
 
     def left_out_threads(self) -> tuple[str, ...]:
-        """Likewise, of threads that are left out of images."""
+        """Prefixes of the names of classes and functions of threads that are left out of images."""
         return self._prefixes("left_out_threads")
 
     def _prefixes(self, attribute: str) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ the object will have another address after a restart.
 Each library says which objects and functions of its own are transient (``transient_types``, ``transient_functions`` of
 :class:`ckpt.image.interface.library.Library`).
 
-Types that nobody has named are learned: an image that fails at an object which a running function holds itself tells its
-type (:func:`learn`). From then on objects of this type count as transient, until one has been there at all looks for so
-long as a transient object lasts (:func:`forget`): an image can perhaps be taken of that one, or the program keeps it.
+Types that nobody has named are learned: an image that fails at an object which a running function holds itself reports the
+type of the object (:func:`learn`). From then on objects of this type count as transient. If such an object is there at all
+looks for as long as a transient object lasts, its type is forgotten (:func:`forget`): perhaps an image of it can be taken,
+or the program keeps it.
 
 Only types are looked at, and only in the innermost frames. The pickler names an object that is inside another one, or that
 is not dropped soon (:mod:`ckpt.image.pickling.diagnose`). No code of the program is called here.

@@ -96,7 +96,7 @@ def _is_tls(cls: type) -> bool:
 
 
 class Selectors(Library):
-    """``select.epoll``, ``select.poll``."""
+    """The class that serves the module ``select``: ``select.epoll``, ``select.poll``."""
 
     def reducers(self) -> dict[type, Reducer]:
         select = sys.modules["select"]

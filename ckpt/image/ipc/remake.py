@@ -33,7 +33,8 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """``content``: bytes that wait to be read. ``size_bytes``: its capacity. A side without ends has been closed."""
+    """A pipe of the program, with both of its sides. ``content``: bytes that wait to be read. ``size_bytes``: its capacity.
+    A side without ends has been closed."""
 
     readers: tuple[End, ...]
     writers: tuple[End, ...]

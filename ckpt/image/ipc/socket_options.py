@@ -1,4 +1,4 @@
-"""What is read from a socket for an image, and set on the new one: options, address, backlog.
+"""Reads from a socket, for an image, its options, address and backlog, and sets them on the new one.
 
 Only options that a program may set and that can be read again. The sizes of the buffers of TCP sockets are left to the
 kernel, which tunes them. Memberships in multicast groups cannot be read: join them again in ``ckpt.on_restart``.

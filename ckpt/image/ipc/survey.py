@@ -43,8 +43,8 @@ _KEY = "channels"
 
 @dataclass(slots=True)
 class Channels:
-    """``reasons``: descriptor → why it cannot be saved. ``sockets``: descriptor → its record. ``registered``: descriptor of
-    an epoll instance → the lines of ``/proc/self/fdinfo``, or None: they could not be read."""
+    """What the survey has found. ``reasons``: descriptor → why it cannot be saved. ``sockets``: descriptor → its record.
+    ``registered``: descriptor of an epoll instance → the lines of ``/proc/self/fdinfo``, or None: they could not be read."""
 
     pipes: list[Pipe] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Which Unix sockets belong together, asked of the kernel (``sock_diag(7)``, over netlink).
+"""Asks the kernel which Unix sockets belong together (``sock_diag(7)``, over netlink).
 
 No system call on a socket tells its peer if neither has a name.
 """
@@ -28,8 +28,9 @@ _ATTRIBUTE = struct.Struct("=HH")  # nlattr
 
 
 class UnixSocket(NamedTuple):
-    """``peer``: inode of the socket at the other end; 0: it has been closed; None: there never was one. ``shut``: bit 0: it
-    reads no more; bit 1: it writes no more. ``backlog``: of a socket that listens."""
+    """A Unix socket as the kernel describes it. ``peer``: inode of the socket at the other end; 0: it has been closed; None:
+    there never was one. ``shut``: bit 0: it reads no more; bit 1: it writes no more. ``backlog``: of a socket that
+    listens."""
 
     peer: int | None
     shut: int

@@ -45,7 +45,8 @@ class Made(NamedTuple):
 
 
 class Loky(Library):
-    """``joblib.externals.loky.process_executor``, ``loky.process_executor``."""
+    """The class that serves loky, as part of joblib and by itself: ``joblib.externals.loky.process_executor``,
+    ``loky.process_executor``."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -1,2 +1,5 @@
 """Libraries that hold data: arrays, tables, files, pictures, numbers. One module for each, and a second one for large
-ones."""
+ones.
+
+A module has the name of its library. Not here: how the class of a library is found (:mod:`ckpt.image.interface`).
+"""

@@ -1,4 +1,4 @@
-"""Graphs of gradients of torch: is one still of use?
+"""Graphs of gradients of torch: tells whether a graph can still be used.
 
 The nodes of a graph are objects of C++ that no image can hold. ``backward()`` frees what the nodes have saved, and nobody
 can use the graph again: from then on its results are mere values.

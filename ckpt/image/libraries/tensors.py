@@ -2,15 +2,14 @@
 
 Rules
     - A tensor is saved as ``(storage, type, offset, size, stride)``; all tensors and arrays that use the same storage share
-    it
-      after loading. torch makes a new storage object whenever it is asked for one, so the pickler keeps one :class:`Storage`
-      for each address. That memory may belong to a numpy array (``from_numpy``), or a numpy array may use it
-      (``tensor.numpy()``).
+      it after loading. torch makes a new storage object whenever it is asked for one, so the pickler keeps one
+      :class:`Storage` for each address. That memory may belong to a numpy array (``from_numpy``), or a numpy array may use
+      it (``tensor.numpy()``).
     - Leaves of a graph of gradients keep ``requires_grad``, their gradient and their hooks. The results of a calculation
       cannot be saved while its graph may still be used: they are refused by name. When ``backward()`` has freed the graph,
       the results (a loss that is kept for printing) are saved as values.
     - Tensors without strided memory on the CPU (sparse, quantized, on other devices) are pickled as torch itself pickles
-    them.
+      them.
 
 Loaded storages are torch's own memory, which can be resized. No function here imports torch unless the program has imported
 it.

@@ -57,7 +57,8 @@ _NOTHING = b"\0"
 
 
 class Moment(NamedTuple):
-    """``time_s``: of the monotonic clock. ``running``: the loop that runs in the main thread, or None."""
+    """What the loops of a process have in common when an image is taken. ``time_s``: of the monotonic clock. ``running``:
+    the loop that runs in the main thread, or None."""
 
     time_s: float
     running: Any
@@ -121,7 +122,7 @@ def run_in_this_thread(loop: Any) -> None:
 
 
 class LoopClock:
-    """``loop.time`` of a loop that an image has brought into this process. Stands still until :meth:`start`."""
+    """Replaces ``loop.time`` of a loop that an image has brought into this process. Stands still until :meth:`start`."""
 
     __slots__ = ("_offset_s", "_time_s")
 
@@ -145,8 +146,9 @@ class LoopClock:
 
 
 class _SavedLoop(NamedTuple):
-    """``time_s``: what ``loop.time()`` returns; None: the loop has a clock of its own. ``ident``: of the thread in which it
-    runs, or None; ``is_elsewhere``: that is another one than the main thread. ``signals``: for which it has handlers."""
+    """What an image holds of one loop beside its attributes. ``time_s``: what ``loop.time()`` returns; None: the loop has a
+    clock of its own. ``ident``: of the thread in which it runs, or None; ``is_elsewhere``: that is another one than the
+    main thread. ``signals``: for which it has handlers."""
 
     attributes: dict[str, Any]
     slots: Any

@@ -1,4 +1,4 @@
-"""Is the main thread's C stack large enough for the frames that a restart makes?
+"""Tests whether the main thread's C stack is large enough for the frames that a restart makes.
 
 The rebuilt outer frames nest on the C stack until they return. An image whose frames no restart could rebuild is refused
 when it is taken (`check`). Before the frames are made, the soft limit of the stack is raised if needed (`ensure`).

@@ -1,4 +1,4 @@
-"""Where a module comes from: is it the program's, which is saved by value, or installed, which is saved by reference?
+"""Decides whether a module is the program's, which is saved by value, or installed, which is saved by reference.
 
 Rules
     =========================================================  ===============================================

@@ -117,7 +117,8 @@ class Large(NamedTuple):
 
 
 class Note(NamedTuple):
-    """``attributes``, ``content``: shallow copies, or ``None`` where the object has none that is noted."""
+    """The note of one object. ``attributes``, ``content``: shallow copies, or ``None`` where the object has none that is
+    noted."""
 
     path: Path
     obj: Any
@@ -126,8 +127,8 @@ class Note(NamedTuple):
 
 
 class PackageBaseline:
-    """``modules``: name → module and its variables; ``objects``: address → note; ``standard``: the notes of the standard
-    library."""
+    """All notes of a process. ``modules``: name → module and its variables; ``objects``: address → note; ``standard``: the
+    notes of the standard library."""
 
     def __init__(self) -> None:
         self.standard = StandardBaseline()

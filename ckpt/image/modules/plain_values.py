@@ -1,4 +1,5 @@
-"""Is what a program has changed in an installed package *plain*: settings and registries? Only plain changes are kept.
+"""Decides whether what a program has changed in an installed package is *plain*: settings and registries. Only plain changes
+are kept.
 
 A value is plain if all of its state is seen from Python, and it is not in the middle of something: it consists of values and
 names that a new process can have too. Else it may depend on what no image looks at (C, other processes, another thread), and

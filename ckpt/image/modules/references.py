@@ -1,4 +1,5 @@
-"""Which objects an image refers to by a persistent id: modules that are saved by reference (by name), and what is in them.
+"""The objects that an image refers to by a persistent id: modules that are saved by reference (by name), and what is in
+them.
 
 References
     A module, a module's dictionary, and every *mutable* object that is an attribute of a by-reference module

@@ -34,8 +34,9 @@ _DIRECTORY = os.path.dirname(os.__file__) + os.sep
 
 
 class Note(NamedTuple):
-    """``part``: ``module``, ``class`` or ``attributes``, as in :class:`ckpt.image.modules.package_changes.Change`.
-    ``live``: the owner's dictionary, or the owner if that is a class; ``noted``: a copy of the dictionary."""
+    """The note of one owner. ``part``: ``module``, ``class`` or ``attributes``, as in
+    :class:`ckpt.image.modules.package_changes.Change`. ``live``: the owner's dictionary, or the owner if that is a class;
+    ``noted``: a copy of the dictionary."""
 
     path: Path
     part: str
@@ -46,8 +47,8 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class StandardBaseline:
-    """``notes``: module's name → notes of it, of its classes and of its objects. ``seen``: the modules that
-    :meth:`note_all` has looked at."""
+    """All notes of the standard library in a process. ``notes``: module's name → notes of it, of its classes and of its
+    objects. ``seen``: the modules that :meth:`note_all` has looked at."""
 
     notes: dict[str, list[Note]] = field(default_factory=dict)
     seen: _lookup.ModuleStates = field(default_factory=_lookup.ModuleStates)

@@ -1,4 +1,4 @@
-"""What a program has put into the standard library: variables of its modules, attributes of its classes, functions, objects.
+"""Finds what a program has put into the standard library: variables of modules, attributes of classes, functions, objects.
 
 The resumed process imports the standard library again, so all of this would have its initial state: a file bound to
 ``json.own``, ``socketserver.TCPServer.allow_reuse_address = True``, ``json.JSONEncoder.default = convert``.

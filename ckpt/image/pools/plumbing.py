@@ -43,7 +43,7 @@ def own(part: Any) -> None:
 
 
 def keep(part: Any) -> None:
-    """It belongs to a pool without workers: it comes back as it is, and its pipe as every pipe within the program."""
+    """The part belongs to a pool without workers: it comes back as it is, and its pipe as every pipe within the program."""
     _idle[id(part)] = part
 
 

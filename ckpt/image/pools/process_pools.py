@@ -1,4 +1,4 @@
-"""``multiprocessing.Pool``, and its sister with threads.
+"""``multiprocessing.Pool`` and ``multiprocessing.pool.ThreadPool``.
 
 Three threads serve a pool: one looks after the workers, one sends tasks, one receives results. In an image they have their
 stacks, as all threads of the program; where they wait for a pipe, the wait says "nothing has come" after a restart

@@ -1,4 +1,4 @@
-"""What stands between a pool of ``multiprocessing`` and its pipes: it keeps each task, pickled, until the result is there.
+"""A recorder between a pool of ``multiprocessing`` and its pipes: it keeps each task, pickled, until the result is there.
 
 ``multiprocessing.Pool`` forgets a task as soon as it is in the pipe. So a pool of a program under ckpt has one of these in
 place of the two functions by which its threads send tasks and receive results. A result of a task that is not open (it has
@@ -19,7 +19,8 @@ NOTHING: tuple[Any, ...] = (None, 0)
 
 
 class Tasks:
-    """``open``: (job, number of the task) → the task, pickled. ``again``: tasks that are to be sent before the next one."""
+    """The open tasks of one pool. ``open``: (job, number of the task) → the task, pickled. ``again``: tasks that are to be
+    sent before the next one."""
 
     def __init__(self, reader: Any, writer: Any) -> None:
         self.reader = reader

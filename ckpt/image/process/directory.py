@@ -1,4 +1,4 @@
-"""★ The working directory of the program, in an image and after a restart.
+"""The working directory of the program, in an image and after a restart. (driver)
 
 At a restart the directory may be gone, for example a scratch directory that has been cleaned up. What a restart then does
 depends on the directory's state when the image was taken:

@@ -3,7 +3,7 @@
 ::
 
     note_early()          in the child: plain values that must be set before anything is loaded ("early state")
-    note_late()           in the child: values that may be objects of the program ("late" or ambient state)
+    note_late()           in the child: values that may be objects of the program ("late state")
     leave_out()           in the child: removes values of libraries that no image can hold
     apply_early/late()    in the new process: set the values
 
@@ -115,8 +115,8 @@ def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen
 
 def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Set the early state. ``environment``: environment variables that have other values now; a variable that the program
-    has deleted stays deleted. Raises :class:`RestoreError`: the working directory or a file is gone, and
-    :class:`IncompatibleImage`: so is standard input.
+    has deleted stays deleted. Raises :class:`~ckpt.image.errors.RestoreError`: the working directory or a file is gone, and
+    :class:`~ckpt.errors.IncompatibleImage`: so is standard input.
     """
     numbers.reserve(saved["numbers"])
     restore_directories(saved["temporary"])

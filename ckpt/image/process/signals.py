@@ -24,9 +24,8 @@ _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class Timing(NamedTuple):
-    """``timers``: for real, virtual and profiling timer, (seconds until the signal, interval in seconds), as
-    :func:`signal.getitimer`. ``blocked``: numbers of the blocked signals.
-    """
+    """The interval timers and the signal mask of a process. ``timers``: for real, virtual and profiling timer, (seconds
+    until the signal, interval in seconds), as :func:`signal.getitimer`. ``blocked``: numbers of the blocked signals."""
 
     timers: tuple[tuple[float, float], ...]
     blocked: tuple[int, ...]

@@ -1,1 +1,9 @@
-"""torch beside its tensors (:mod:`ckpt.image.libraries.tensors`): settings, moments to avoid, loaders of data."""
+"""torch beside its tensors (:mod:`ckpt.image.libraries.tensors`): settings, moments to avoid, loaders of data.
+
+    library                     the class that serves torch; settings: those that are in C++
+    loaders, orders, workers,   ``DataLoader`` with worker processes
+    shared_memory
+    distributed                 ``torch.distributed``: no image while there is a process group
+
+Not here: tensors and graphs of gradients (:mod:`ckpt.image.libraries.tensors`, :mod:`ckpt.image.libraries.autograd`).
+"""

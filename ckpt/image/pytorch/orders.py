@@ -54,8 +54,8 @@ class Carried(NamedTuple):
 
 
 class Orders:
-    """``loader``: whose iterator it is. ``indices``: number of an order → what was ordered. ``answered``: worker → how
-    far."""
+    """The orders of one iterator over a ``DataLoader``. ``loader``: whose iterator it is. ``indices``: number of an order →
+    what was ordered. ``answered``: worker → how far."""
 
     def __init__(self, loader: Any, is_iterable: bool) -> None:
         self.loader = loader

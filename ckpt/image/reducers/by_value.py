@@ -140,8 +140,8 @@ def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
 
 
 def reduce_simple_instance(pickler: Saver, obj: object) -> Any:
-    """The reducer for instances with a dictionary and no hooks. :meth:`ImagePickler.reducer_override` leaves them to the C
-    pickler, and calls this function only if another object holds the dictionary too.
+    """The reducer for instances with a dictionary and no hooks. The pickler's ``reducer_override`` leaves them to
+    the C pickler, and calls this function only if another object holds the dictionary too.
     """
     return reduce_raw(pickler, obj)
 

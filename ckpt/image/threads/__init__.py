@@ -1,1 +1,10 @@
-"""The program's other threads: captured with the main thread, started again in a new process."""
+"""The program's other threads: captured with the main thread, started again in a new process.
+
+    captured   the stacks of the other threads. Start reading here
+    places     whether a stopped thread has done nothing since but end its wait
+    contexts   the contexts that a thread has entered
+    restart    threads begin again
+
+Not here: which threads are the program's (:mod:`ckpt.capture.threads`), thread objects
+(:mod:`ckpt.image.reducers.thread_objects`).
+"""

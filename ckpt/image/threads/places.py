@@ -1,4 +1,4 @@
-"""Where a stopped thread is, and whether it has done nothing since but end its wait.
+"""Tests where a stopped thread is, and whether it has done nothing since but end its wait.
 
 A thread that waits in C (:mod:`ckpt.image.frames.c_waits`) may go on while the image is prepared: what it waits for may
 come, or its time may be over. It stops at the next line (``frames_threads.c``). Until there it must not have done anything

@@ -1,8 +1,8 @@
 """diskcache: caches, each with a connection of sqlite for each thread.
 
 A cache that finds itself in another process than before opens its connections anew: it takes a restart for a fork. A
-restart brings the connections back, and running methods use them. So caches are told of the new process; those of the main
-thread, the others open theirs anew.
+restart brings the connections back, and running methods use them. So each cache of the main thread is told the
+identifier of the new process. Caches of other threads open their connections anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""pytest, with pluggy: the variables of these packages are no part of images. They describe a run of tests."""
+"""pytest, with pluggy: the variables of these packages are no part of images. They describe a run of
+tests, which does not go on after a restart."""
 
 from __future__ import annotations
 

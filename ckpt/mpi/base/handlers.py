@@ -1,4 +1,4 @@
-"""What the engine needs of active messages (ckpt/mpi/active/): where to hand a message or a death, and what to ask before a
+"""The engine's interface to active messages (ckpt/mpi/active/): where it hands a message or a death, what it asks before a
 call.
 
 `Engine.handlers` is `NoHandlers` until this rank makes its first channel of active messages. `Engine.guard` is None at all

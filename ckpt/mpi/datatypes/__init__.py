@@ -1,1 +1,10 @@
-"""Datatypes, buffers, reduction operations, and Status (source, tag and size of a message)."""
+"""Datatypes, buffers, reduction operations, and Status (source, tag and size of a message).
+
+    buffers                              buffer arguments in all forms of mpi4py. Start reading here
+    datatypes, datatype_info, derived,   datatypes
+    layout, packing, typenames
+    op, small_reductions                 operations of reductions
+    status, memory, mpi_buffer           Status; addresses; ``MPI.buffer``
+
+Not here: messages and collectives that use them (:mod:`ckpt.mpi.comm`).
+"""

@@ -32,7 +32,7 @@ def _memory(obj: Any) -> Any:
 
 
 class BufferSpec:
-    """`count` elements of `datatype` in the memory of `obj`, from byte `offset` on.
+    """A checked buffer argument: `count` elements of `datatype` in the memory of `obj`, from byte `offset` on.
 
     `nbytes`: size of the data. `dense`: the elements are one slice of the memory, without gaps."""
 

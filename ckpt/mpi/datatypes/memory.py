@@ -1,4 +1,4 @@
-"""Addresses of memory, and access to the class `MPI.buffer`, which is in window.py.
+"""Addresses of memory, and access to the class `MPI.buffer`, which is in mpi_buffer.py.
 
 Before Python 3.12 only types written in C can export a buffer. Therefore `MPI.buffer` is derived from numpy's array. It is
 imported at its first use, so a program that does not use `MPI.buffer` does not need numpy.
@@ -47,6 +47,6 @@ def address_of(obj: Any) -> int:
 @cache
 def buffer_type() -> Any:
     """The class `MPI.buffer`. ImportError without numpy."""
-    from ckpt.mpi.datatypes.window import buffer
+    from ckpt.mpi.datatypes.mpi_buffer import buffer
 
     return buffer

@@ -17,13 +17,13 @@ again. An origin's own changes that are not complete yet are messages under way,
 
 A read is not atomic with respect to changes by others at the same time, which the standard leaves undefined.
 
-Not here: the system call (ckpt/transport/wires/crossmemory.py).
+Not here: the system call (transport/wires/crossmemory.py).
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ckpt.transport.wires.crossmemory import PACKED_BADGE_BYTES, Badge, Published, Reader, available
 
@@ -34,6 +34,15 @@ if TYPE_CHECKING:
 _PLACE = struct.Struct(f"<{PACKED_BADGE_BYTES}sQQQQQ")
 _HERE = 1
 _LEFT = 2
+
+
+@runtime_checkable
+class BetweenProcesses(Protocol):
+    """A `Progress` over a port between processes: that of a rank's runtime, not that of a layer or of a single rank."""
+
+    port: Any
+    """The `Port`; None until the rank is connected."""
+    incarnation: int
 
 
 class DirectReads:
@@ -114,9 +123,9 @@ def reads_of(engine: Engine) -> DirectReads | None:
     """The reads of this process; None where there is no transport between processes, or no such system call."""
     windows = engine.windows
     if windows.direct is None:
-        port = getattr(engine.progress, "port", None)
-        if port is None or not available():
+        progress = engine.progress
+        if not isinstance(progress, BetweenProcesses) or progress.port is None or not available():
             return None
-        windows.direct = DirectReads(port, getattr(engine.progress, "incarnation", 0))
+        windows.direct = DirectReads(progress.port, progress.incarnation)
     reads: DirectReads = windows.direct
     return reads

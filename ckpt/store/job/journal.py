@@ -77,12 +77,13 @@ EMPTY = Position()
 
 @dataclass(frozen=True)
 class ReadHint:
-    """Answer with `HintIs`: the number of a record that exists, as high as is known; 0 for an empty journal."""
+    """Ask for the hint. Answer with `HintIs`: the number of a record that exists, as high as is known; 0 for an empty
+    journal."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """Answer with `Found` or `Absent`."""
+    """Read one record. Answer with `Found` or `Absent`."""
 
     number: int
 
@@ -113,7 +114,7 @@ class HintIs:
 
 @dataclass(frozen=True)
 class Found:
-    """`digest`: of the record's file."""
+    """The record exists. `digest`: of the record's file."""
 
     record: JournalRecord
     digest: str
@@ -131,7 +132,7 @@ class Touched:
 
 @dataclass(frozen=True)
 class Written:
-    """`digest`: of the record's file."""
+    """The record was written. `digest`: of the record's file."""
 
     digest: str
 

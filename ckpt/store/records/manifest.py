@@ -1,4 +1,4 @@
-"""What one rank's image consists of: the manifest, one JSON file per rank and epoch.
+"""The manifest: what one rank's image consists of, in one JSON file per rank and epoch.
 
 An image is a pickle stream and a list of out-of-band buffers. Both are cut into blocks. A block has two digests: the BLAKE3
 digest of its *plain* content is its name, by which unchanged data is recognised; a reader verifies the digest of its

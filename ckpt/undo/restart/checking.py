@@ -1,4 +1,4 @@
-"""What a restart looks at before it changes anything: that it may go back to the line, and has all it needs for that.
+"""Checks before a restart changes anything that it may go back to the line, and has all it needs for that.
 
 Not here: copies and hard links (:mod:`ckpt.undo.restart.kept_files`), changes of others (:mod:`ckpt.undo.restart.others`).
 """

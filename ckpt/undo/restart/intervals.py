@@ -43,7 +43,8 @@ def intervals(job: str) -> list[Interval]:
 def logs_of(
     interval: Interval, key: bytes, moved: list[Moved], ends: Iterable[tuple[str, int, str]] = ()
 ) -> list[Log]:
-    """Of all ranks. ``ends``: see :func:`undo`. Raises LogDamaged: one is damaged, or not whole, or gone."""
+    """Of all ranks. ``ends``: see :func:`ckpt.undo.restart.restoring.undo`. Raises
+    LogDamaged: one is damaged, or not whole, or gone."""
     known: dict[str, set[tuple[int, str]]] = {}
     for name, nbytes, mac in ends:
         if os.path.dirname(name) == os.path.basename(interval.path) and nbytes:

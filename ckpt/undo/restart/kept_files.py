@@ -1,5 +1,5 @@
-"""Is what was kept of files still what was kept? Asked for all copies and hard links that a restart needs, before it changes
-anything.
+"""Checks that copies and hard links are still what was kept. Asked for all copies and hard links that a restart needs,
+before it changes anything.
 
 A copy is known by the digest in its record. A copy that shares its blocks with the file has not been read: it is known by
 its inode, length and time. A hard link *is* the file of the checkpoint, and is known by its inode; where no rank has changed

@@ -1,4 +1,4 @@
-"""What the committed lines say of the undo logs: where each ended, in which boot of the machine, and what is not covered.
+"""Reads what the committed lines say of the undo logs: where each ended, in which boot of the machine, what is not covered.
 
 Only lines count that the job has not left: the intervals of those are gone.
 

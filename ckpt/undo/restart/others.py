@@ -1,4 +1,4 @@
-"""What somebody else has changed since a line, as far as the line's own notes tell (:mod:`ckpt.undo.sealing`).
+"""Finds what somebody else has changed since a line, as far as the line's own notes tell (:mod:`ckpt.undo.sealing`).
 
 When an interval ends with an image, each rank notes what the paths are bound to that it has changed in it. What no rank has
 changed in any newer interval must be the same still. If it is not, somebody else has changed it, and a restart from an older

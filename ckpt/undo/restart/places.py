@@ -1,4 +1,4 @@
-"""What a restart changes, reached without following a symbolic link in any component of a path.
+"""Reaches what a restart changes without following a symbolic link in any component of a path.
 
 Since the checkpoint, whoever can write to a directory may have put a symbolic link in the place of what was there, and may
 do so while the restart is at work. So a directory is opened from the root down, one component at a time; names are looked at

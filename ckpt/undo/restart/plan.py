@@ -1,4 +1,4 @@
-"""What a restart has to put back, worked out from the undo logs of all ranks for one interval.
+"""Works out what a restart has to put back, from the undo logs of all ranks for one interval.
 
 The earliest record of a name, and of a file, counts, whichever rank wrote it. Moves of directories are followed in the order
 of time, so that each directory of the checkpoint is known by the paths at which it may be now.
@@ -81,11 +81,10 @@ class FilePlan:
 
 @dataclass(slots=True)
 class Plan:
-    """``names``: what each path was bound to, directories before what is in them. ``directories``: path → the paths at which
-    the directory may be now, the likeliest first; none: it has been removed. ``uncovered``: changes that cannot be undone.
-    ``doubled``: files that are put back, but for bytes that will be there twice. ``doubtful``: names below directories of
-    other ranks, which may be wrong; they are in ``uncovered``, too.
-    """
+    """What a restart puts back for one interval. ``names``: what each path was bound to, directories before what is in them.
+    ``directories``: path → the paths at which the directory may be now, the likeliest first; none: it has been removed.
+    ``uncovered``: changes that cannot be undone. ``doubled``: files that are put back, but for bytes that will be there
+    twice. ``doubtful``: names below directories of other ranks, which may be wrong; they are in ``uncovered``, too."""
 
     names: dict[str, Binding] = field(default_factory=dict)
     directories: dict[str, list[str]] = field(default_factory=dict)

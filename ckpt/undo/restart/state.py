@@ -1,4 +1,4 @@
-"""What is known of a job's undo log as a whole, and must survive a kill: a small authenticated file.
+"""The state of a job's undo log as a whole, which must survive a kill: a small authenticated file.
 
     JOB/undo/state    MAC, line feed, JSON:
 

@@ -1,4 +1,4 @@
-"""`ckpt verify`: are the undo logs whole, and what was kept of files? Nothing is changed; ranks may be at work.
+"""`ckpt verify`: checks that the undo logs, and what was kept of files, are whole. Nothing is changed; ranks may be at work.
 
 Not here: what is wrong with one copy or link (:mod:`ckpt.undo.restart.kept_files`).
 """

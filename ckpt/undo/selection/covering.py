@@ -1,4 +1,4 @@
-"""Which files the patterns of a job or a program mean: relative ones begin at a given directory, links are followed.
+"""Decides which files the patterns of a job or a program mean: relative ones begin at a given directory, links are followed.
 
 Paths that patterns are compared with are canonical: no symbolic link leads to them. So links are followed in the directories
 of a pattern up to its first special character; of a pattern without one, the name itself and what it leads to are meant.

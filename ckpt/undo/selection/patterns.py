@@ -1,4 +1,5 @@
-"""Which files are meant: shell patterns for canonical absolute paths, and the words of ``ckpt run --files``.
+"""Patterns that say which files are meant: shell patterns for canonical absolute paths, and the words of ``ckpt run
+--files``.
 
 A pattern is one of :mod:`fnmatch`; ``*`` also stands for what is below a directory. A path matches if it fits the pattern
 itself, or lies below a directory that does.
@@ -75,7 +76,7 @@ class Choices:
 
 
 class Patterns:
-    """``texts``: absolute patterns."""
+    """Patterns that a path is compared with. ``texts``: absolute patterns."""
 
     def __init__(self, texts: Collection[str]) -> None:
         self.texts = list(texts)

@@ -44,7 +44,7 @@ def hooks_are_not_called():
 
 
 @case
-def int_float_str_subclasses():
+def int_float_complex_subclasses():
     class Int(int):
         def __new__(cls, v, note=None):
             self = super().__new__(cls, v + 100)
@@ -65,6 +65,19 @@ def int_float_str_subclasses():
         def __float__(self):
             return -1.0
 
+    class Complex(complex):
+        def __complex__(self):
+            return 1j
+
+    kept = [Int(1, "n"), Float(2.5), Complex(1 + 2j)]
+    kept[1].unit = "m"
+    while True:
+        i, f, c = kept
+        yield i + 0, i.note, f + 0, f.unit, c + 0
+
+
+@case
+def str_bytes_tuple_subclasses():
     class Str(str):
         def __str__(self):
             return "changed"
@@ -87,36 +100,11 @@ def int_float_str_subclasses():
         def __iter__(self):
             return iter("changed")
 
-    class Complex(complex):
-        def __complex__(self):
-            return 1j
-
-    kept = [
-        Int(1, "n"),
-        Float(2.5),
-        Str("original"),
-        Bytes(b"original"),
-        Tuple((1, 2, 3)),
-        Frozen([1]),
-        Complex(1 + 2j),
-    ]
-    kept[1].unit = "m"
-    kept[2].note = kept
+    kept = [Str("original"), Bytes(b"original"), Tuple((1, 2, 3)), Frozen([1])]
+    kept[0].note = kept
     while True:
-        i, f, s, b, t, z, c = kept
-        yield (
-            i + 0,
-            i.note,
-            f + 0,
-            f.unit,
-            s + "",
-            s.note is kept,
-            b + b"",
-            tuple.__len__(t),
-            t[1],
-            frozenset.__contains__(z, 1),
-            c + 0,
-        )
+        s, b, t, z = kept
+        yield s + "", s.note is kept, b + b"", tuple.__len__(t), t[1], frozenset.__contains__(z, 1)
 
 
 @case
@@ -147,6 +135,29 @@ def containers_with_hooks():
 
         update = __iter__ = add
 
+    l, d, s = List("o"), Dict(), Set()
+    list.append(l, l)
+    dict.__setitem__(d, "me", d)
+    set.add(s, 7)
+    s.tag = "t"
+    n = 0
+    while True:
+        n += 1
+        set.add(s, n)
+        yield (
+            list.__len__(l),
+            list.__getitem__(l, 0) is l,
+            l.owner,
+            d["me"] is d,
+            d["x"],
+            7 in s,
+            set.__len__(s),
+            s.tag,
+        )
+
+
+@case
+def collections_with_hooks():
     class Counter(collections.Counter):
         def __init__(self):
             pass
@@ -164,11 +175,7 @@ def containers_with_hooks():
         def __init__(self):
             super().__init__(lambda: 5)
 
-    l, d, s, c, q, o, f = List("o"), Dict(), Set(), Counter(), Deque("m"), Ordered(), Default()
-    list.append(l, l)
-    dict.__setitem__(d, "me", d)
-    set.add(s, 7)
-    s.tag = "t"
+    c, q, o, f = Counter(), Deque("m"), Ordered(), Default()
     c.update("aab")
     collections.OrderedDict.__setitem__(o, "z", 1)
     collections.OrderedDict.__setitem__(o, "a", 2)
@@ -178,25 +185,11 @@ def containers_with_hooks():
         q.append(n)
         collections.OrderedDict.move_to_end(o, "z")
         f[n] += 1
-        yield (
-            list.__len__(l),
-            list.__getitem__(l, 0) is l,
-            l.owner,
-            d["me"] is d,
-            d["x"],
-            7 in s,
-            s.tag,
-            c["a"],
-            list(q),
-            q.must,
-            list(collections.OrderedDict.__iter__(o)),
-            f[99],
-            f[n],
-        )
+        yield c["a"], list(q), q.must, list(collections.OrderedDict.__iter__(o)), f[99], f[n]
 
 
 @case
-def over_library_c_types():
+def over_numbers_and_dates():
     class Array(array.array):
         def __new__(cls, note):
             self = super().__new__(cls, "i", [1])
@@ -224,6 +217,30 @@ def over_library_c_types():
     class Frac(fractions.Fraction):
         note = "frac"
 
+    class Uuid(uuid.UUID):
+        pass
+
+    made = [Array("n"), Date("d"), Delta(5), Dec("1.5", "note"), Frac(1, 3), Uuid(int=3)]
+    while True:
+        a, d, delta, dec, frac, ident = made
+        a.append(2)
+        yield (
+            a.tolist(),
+            a.note,
+            str(d),
+            d.note,
+            delta,
+            dec + 1,
+            dec.note,
+            frac + 1,
+            frac.note,
+            ident,
+            [type(x).__name__ for x in made],
+        )
+
+
+@case
+def over_random_functions_and_iterators():
     class Rng(random.Random):
         def __init__(self, must, seed):
             self.must = must
@@ -252,6 +269,33 @@ def over_library_c_types():
         def __getstate__(self):
             raise RuntimeError
 
+    class Prop(property):
+        pass
+
+    made = [Rng("m", 3), Part(max, 5), Count(3), Chain("abcdef"), Bytes("b")]
+    made[0].gauss(0, 1)
+
+    class Holder:
+        p = Prop(lambda self: "prop")
+
+    while True:
+        rng, part, count, chain, b = made
+        yield (
+            rng.gauss(0, 1),
+            rng.must,
+            part(1),
+            part.note,
+            next(count),
+            next(chain),
+            b.read(1),
+            b.note,
+            Holder().p,
+            [type(x).__name__ for x in made],
+        )
+
+
+@case
+def over_types_of_threads_and_references():
     class Local(threading.local):
         def __init__(self, v=1):
             self.v = v
@@ -267,9 +311,30 @@ def over_library_c_types():
         def __init__(self, target, key):
             super().__init__(target)
 
-    class Prop(property):
-        pass
+    class Queue(queue.Queue):
+        def _put(self, x):
+            super()._put((x, "own"))
 
+    class Lock:
+        def __init__(self):
+            self._lock = threading.RLock()
+
+        def __getstate__(self):
+            return {}
+
+    target = Boom()
+    made = [Local(5), Ref(target, "k"), Queue(), Lock()]
+    while True:
+        local, ref, q, lock = made
+        q.put(1)
+        local.v += 1
+        with lock._lock:
+            pass
+        yield local.v, ref() is target, ref.key, q.get(), [type(x).__name__ for x in made]
+
+
+@case
+def over_modules_paths_and_errors():
     class Module(types.ModuleType):
         @property
         def answer(self):
@@ -286,10 +351,6 @@ def over_library_c_types():
         def default(self, x):
             return "default"
 
-    class Queue(queue.Queue):
-        def _put(self, x):
-            super()._put((x, "own"))
-
     class Error(OSError):
         def __init__(self, must, *, keyword):
             super().__init__(2, "text", "file")
@@ -298,104 +359,18 @@ def over_library_c_types():
     class Exit(SystemExit):
         __slots__ = ("x",)
 
-    class Uuid(uuid.UUID):
-        pass
-
-    class Lock:
-        def __init__(self):
-            self._lock = threading.RLock()
-
-        def __getstate__(self):
-            return {}
-
-    target = Boom()
-    made = [
-        Array("n"),
-        Date("d"),
-        Delta(5),
-        Dec("1.5", "note"),
-        Frac(1, 3),
-        Rng("m", 3),
-        Part(max, 5),
-        Count(3),
-        Chain("abcdef"),
-        Bytes("b"),
-        Local(5),
-        Ref(target, "k"),
-        Module("m"),
-        Namespace(a=1),
-        Path("/x"),
-        Encoder(),
-        Queue(),
-        Error(1, keyword=2),
-        Exit(3),
-        Uuid(int=3),
-        Lock(),
-    ]
-    made[12].base = 1
-    made[18].x = "slot"
-    made[5].gauss(0, 1)
-
-    class Holder:
-        p = Prop(lambda self: "prop")
-
+    made = [Module("m"), Namespace(a=1), Path("/x"), Encoder(), Error(1, keyword=2), Exit(3)]
+    made[0].base = 1
+    made[5].x = "slot"
     while True:
-        (
-            a,
-            d,
-            delta,
-            dec,
-            frac,
-            rng,
-            part,
-            count,
-            chain,
-            b,
-            local,
-            ref,
-            module,
-            ns,
-            path,
-            encoder,
-            q,
-            error,
-            leave,
-            ident,
-            lock,
-        ) = made
-        a.append(2)
+        module, ns, path, encoder, error, leave = made
         module.base += 1
         ns.a += 1
-        q.put(1)
-        local.v += 1
-        with lock._lock:
-            pass
         yield (
-            a.tolist(),
-            a.note,
-            str(d),
-            d.note,
-            delta,
-            dec + 1,
-            dec.note,
-            frac + 1,
-            frac.note,
-            rng.gauss(0, 1),
-            rng.must,
-            part(1),
-            part.note,
-            next(count),
-            next(chain),
-            b.read(1),
-            b.note,
-            local.v,
-            ref() is target,
-            ref.key,
             module.answer,
             ns.a,
             str(path),
             encoder.encode({"x": object()}),
-            q.get(),
             error.must,
             error.keyword,
             error.errno,
@@ -403,8 +378,6 @@ def over_library_c_types():
             str(error),
             leave.code,
             leave.x,
-            ident,
-            Holder().p,
             [type(x).__name__ for x in made],
         )
 

@@ -32,7 +32,7 @@ from ckpt.store.disk.privacy import check_private_file
 from ckpt.store.job.lock import read_generation
 from ckpt.store.records import authenticated
 from ckpt.store.records.manifest import BufferRef
-from ckpt.transport import records as lean
+from ckpt.transport import records
 
 
 class Refusing(FileSystem):
@@ -54,7 +54,7 @@ class Refusing(FileSystem):
 
 
 def again(job: JobDirectory, fs: FileSystem) -> JobDirectory:
-    return lean.replace(job, fs=fs)
+    return records.replace(job, fs=fs)
 
 
 class TestJob:
@@ -180,10 +180,10 @@ class TestSenselessManifests:
 
     def rewritten(self, job: JobDirectory, **changes: Any) -> JobDirectory:
         entry = write_image(job, 0, 1, b"x" * 100)
-        manifest = lean.replace(load_manifest(job, entry), **changes)
+        manifest = records.replace(load_manifest(job, entry), **changes)
         data = manifest.encode(job.key)
         (Path(job.path) / entry.manifest).write_bytes(data)
-        write_control(job, control_of(1, [lean.replace(entry, digest=authenticated.digest(data))]))
+        write_control(job, control_of(1, [records.replace(entry, digest=authenticated.digest(data))]))
         return job
 
     def test_small_buffers_that_do_not_add_up(self, job: JobDirectory) -> None:
@@ -223,7 +223,7 @@ class TestSenselessManifests:
 
     def test_a_line_of_another_size_than_the_job(self, job: JobDirectory) -> None:
         commit(job, 1, "x")
-        assert not verify(lean.replace(job, size=2)).good
+        assert not verify(records.replace(job, size=2)).good
 
 
 def test_orphans_that_cannot_be_listed(job: JobDirectory) -> None:

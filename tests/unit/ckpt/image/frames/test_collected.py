@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,3 +203,106 @@ def test_an_image_of_such_a_call_from_an_iterator_in_python_that_was_resumed(tmp
 def test_an_image_waits_where_the_iterator_would_be_asked_for_again(tmp_path: Path, call: str) -> None:
     source = ITERATOR.replace("EXPRESSION", call).replace("PLACES", "(5,)")
     assert "is running Numbers.__next__" in " ".join(refusals(tmp_path, source))
+
+
+ITERABLE = """
+class Items:
+    def __init__(self, place):
+        self.place = place
+    def __iter__(self):
+        return self.produced() if self.place % 2 else Items.produced(self)
+    def produced(self):
+        try:
+            for number in range(9):
+                if number == self.place:
+                    driver_tick()
+                yield f"{number * number}"
+        finally:
+            if self.place == "end":
+                driver_tick()
+"""
+
+TAKERS = {
+    "list": "list(Items(PLACE))",
+    "tuple": "tuple(Items(PLACE))",
+    "sorted": "sorted(Items(PLACE))",
+    "join": "'-'.join(Items(PLACE))",
+    "deque": "__import__('collections').deque(Items(PLACE))",
+    "extend": "(found := ['a'], found.extend(Items(PLACE)))",
+    "a display": "['a', *Items(PLACE)]",
+    "in another": "[list(Items(3 if n == 1 else -1)) for n in range(3)]",
+}
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("call", TAKERS)
+def test_an_object_whose_iter_makes_a_generator_is_collected_from_as_the_generator_is(
+    tmp_path: Path, call: str
+) -> None:
+    """``list(board.legal_moves)``: only C code knows the generator that ``__iter__`` has returned."""
+    expected: dict[str, object] = {"driver_tick": lambda: None}
+    exec(ITERABLE, expected)
+    text = TAKERS[call].replace("PLACE", str(4 + len(call) % 2))
+    source = f"{ITERABLE}\nprint({text})"
+    assert resumed_output(tmp_path, source) == f"{eval(text, expected)}\n"
+
+
+@pytest.mark.parametrize("call", ["set([[]] and Unhashable())", "4 in Numbers()", "any(Numbers())"])
+def test_a_generator_that_is_closed_is_not_taken_for_one_that_is_asked_for_an_item(
+    tmp_path: Path, call: str
+) -> None:
+    source = f"""
+    class Numbers:
+        def __iter__(self):
+            try:
+                yield from self.items()
+            finally:
+                driver_tick()
+        def items(self):
+            yield from range(9)
+    class Unhashable(Numbers):
+        def items(self):
+            yield from ([], [])
+    try:
+        print({call})
+    except TypeError as error:
+        print(error)
+    """
+    assert refusals(tmp_path, source)
+
+
+OTHERS = {
+    "a map of a generator": "map(str, self.produced())",
+    "a function of each": "map(worked, range(3))",
+    "a chain": "itertools.chain(self.produced(), self.produced())",
+    "generators in a generator": "itertools.chain.from_iterable(self.produced() for _ in range(3))",
+    "collected ones": "map(list, (self.produced() for _ in range(3)))",
+    "an iterator in Python": "Steps(self.produced())",
+    "the same twice": "zip(*[self.produced()] * 2)",
+}
+
+
+@pytest.mark.rotate(7)
+@pytest.mark.parametrize("made", OTHERS)
+def test_what_iter_makes_beside_generators_goes_on_equal_or_waits(sweep: Any, made: str) -> None:
+    program = f"""
+import itertools
+class Steps:
+    def __init__(self, source):
+        self.source = source
+    def __iter__(self):
+        return self
+    def __next__(self):
+        return [next(self.source)]
+def worked(n):
+    return work(n)
+class Items:
+    def __iter__(self):
+        return {OTHERS[made]}
+    def produced(self):
+        for n in range(2):
+            yield work(n)
+for call in (list, tuple, lambda items: [*items]):
+    emit(call(Items()))
+"""
+    assert sweep(program)["failures"] == []

@@ -25,7 +25,7 @@ from ckpt.store.images.likeness import LIKENESS_FROM, Likeness
 from ckpt.store.images.writer import BLOCK
 from ckpt.store.records import authenticated
 from ckpt.store.records.authenticated import digest
-from ckpt.transport import records as lean
+from ckpt.transport import records
 
 MIB = 1 << 20
 PIECE = 4096
@@ -176,7 +176,7 @@ class TestRecognised:
         data = np.random.default_rng(1).random(2 * BLOCK // 8)
         entry = write_image(job, 0, 1, data)
         manifest = load_manifest(job, entry)
-        old = lean.replace(manifest, blocks=tuple(b._replace(likeness="") for b in manifest.blocks))
+        old = records.replace(manifest, blocks=tuple(b._replace(likeness="") for b in manifest.blocks))
         write_control(job, control_of(1, [replaced(job, entry, old)]))
         assert commit(job, 2, data).ranks[0].bytes_written < 10_000
         assert hashed.count(BLOCK) == 4
@@ -189,7 +189,7 @@ class TestRecognised:
         """It could only come from a fault of memory or of ours; the next image would be wrong for it."""
         entry = write_image(job, 0, 1, np.random.default_rng(1).random(BLOCK // 8))
         manifest = load_manifest(job, entry)
-        wrong = lean.replace(
+        wrong = records.replace(
             manifest, blocks=tuple(b._replace(likeness=b.likeness and "ab" * 16) for b in manifest.blocks)
         )
         write_control(job, control_of(1, [replaced(job, entry, wrong)]))
@@ -202,7 +202,7 @@ def replaced(job: JobDirectory, entry: Any, manifest: Manifest) -> Any:
     data = manifest.encode(job.key)
     path = Path(job.path) / entry.manifest
     path.write_bytes(data)
-    return lean.replace(entry, digest=authenticated.digest(data))
+    return records.replace(entry, digest=authenticated.digest(data))
 
 
 class Memory:

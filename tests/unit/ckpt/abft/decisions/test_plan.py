@@ -16,7 +16,7 @@ from ckpt.abft.decisions.encoding import Replacement
 from ckpt.abft.decisions.grid import Column, Roles, Shape
 from ckpt.abft.errors import TooManyLost
 from tests.seeds import seed_of_the_commit
-from tests.unit.ckpt.abft import model
+from tests.unit.ckpt.abft.decisions import model
 
 
 def explore(P: int, Q: int, blocks: int, spares: int, factors: bool = False) -> tuple[int, int]:

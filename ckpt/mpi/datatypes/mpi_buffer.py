@@ -1,6 +1,7 @@
 """The class `MPI.buffer`: memory as a flat array of bytes. memory.py imports this module on demand, since it needs numpy.
 
-(This module does not contain MPI windows: those are in comm/unsupported.py.)"""
+Not here: the buffers that a program gives to a call (buffers.py), windows for one-sided communication (ckpt/mpi/rma/).
+"""
 
 from __future__ import annotations
 
