@@ -46,6 +46,7 @@ SUITES = (
     Suite("spine_commit", ("--quick",)),
     Suite("spine_recovery", ("--quick",)),
     Suite("spine_start", ("--quick",)),
+    Suite("fault_peers", ("--quick",)),
     Suite("files", ("--quick",)),
     Suite("overhead", ("--quick",)),
     Suite("overhead_refused", ("--quick",)),

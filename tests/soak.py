@@ -167,6 +167,21 @@ def reductions(first: int, count: int) -> tuple[int, Figures]:
     return count, dict(found)
 
 
+def faults(first: int, count: int) -> tuple[int, Figures]:
+    """As root: hosts and switches in network namespaces."""
+    import tempfile
+    from collections import Counter
+
+    from tests.system.diagnosis.test_namespaces import draw
+
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CONFIG_HOME"] = folder
+        for number in range(first, first + count):
+            found.update(draw(number, Path(folder)))
+    return count, dict(found)
+
+
 ROWS = {
     "simulation": Row("simulated seeds", 100_000, 500, simulation),
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
@@ -182,6 +197,7 @@ ROWS = {
     "messages": Row("messages under kernel faults", 10_000_000),
     "restarts": Row("restarts under kernel faults", 100),
     "reductions": Row("reductions of 32 MB of which a rank is killed", 700, 20, reductions),
+    "faults": Row("worlds with one fault of the network or two, somebody mute", 1_000, 10, faults),
     "long": Row("seconds with a kill every 30 s", 7_200),
 }
 

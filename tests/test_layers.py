@@ -41,8 +41,8 @@ PURE = {
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
-    "ckpt.diagnosis": "errors errors_map graph models report topology verdict witnesses",
-    "ckpt.diagnosis.handlers": "face",
+    "ckpt.diagnosis": "errors errors_map graph growth models report topology verdict witnesses",
+    "ckpt.diagnosis.handlers": "entity face",
     "ckpt.diagnosis.lldp": "compare",
     "ckpt.image": "errors",
     "ckpt.image.frames": "opcodes tables",

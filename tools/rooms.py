@@ -77,7 +77,7 @@ ORDER = (
     ),
     *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
     "ckpt.reduction",
-    *("ckpt.diagnosis.handlers", "ckpt.diagnosis", "ckpt.diagnosis.lldp"),
+    *("ckpt.diagnosis.handlers", "ckpt.diagnosis", "ckpt.diagnosis.lldp", "ckpt.diagnosis.baseline"),
     *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft.operations", "ckpt.abft"),
     "ckpt.redundancy",
     *(

@@ -45,6 +45,11 @@ class Question:
         return str(json.loads(self.arguments).get("address", ""))
 
     @property
+    def key(self) -> str:
+        """The same for the same question in another process, and in a file."""
+        return f"{self.machine} {self.handler} {self.arguments}"
+
+    @property
     def source(self) -> str:
         """Who is asked, for people."""
         if HANDLERS[self.handler].local:
@@ -135,6 +140,8 @@ def ask(
     for question in dict.fromkeys(questions):
         address = question.address if HANDLERS[question.handler].alone else ""
         groups.setdefault((question.machine, question.shell, question.handler, address), []).append(question)
+    for group in groups.values():  # whole tables come last: a handler may ask one question after the other
+        group.sort(key=lambda question: "table" in json.loads(question.arguments))
     replies: dict[Question, Reply] = {}
     workers: list[_Worker] = []
     try:

@@ -69,8 +69,7 @@ class Candidate:
 class Graph:
     """All by id. `order`: of the report, candidates of the error first. `causes[a]`: what may bring a about.
     `hides[a]`: what cannot be asked about while a holds. `proving`: those whose value alone proves that their
-    device is not well. `past`: those that tell of
-    something that is over."""
+    device is not well. `past`: those that tell of something that is over. `symptoms`: those that only show an effect."""
 
     candidates: Mapping[str, Candidate]
     order: tuple[str, ...]
@@ -78,6 +77,7 @@ class Graph:
     hides: Mapping[str, frozenset[str]]
     proving: frozenset[str] = frozenset()
     past: frozenset[str] = frozenset()
+    symptoms: frozenset[str] = frozenset()
 
 
 def build(models: Sequence[Model], error: str, places: Iterable[Place]) -> Graph:
@@ -129,6 +129,7 @@ def build(models: Sequence[Model], error: str, places: Iterable[Place]) -> Graph
         hides=hides,
         proving=frozenset(name for name in order if instances[name].element.proves),
         past=frozenset(name for name in order if instances[name].element.past),
+        symptoms=frozenset(name for name in order if instances[name].element.symptom),
     )
 
 

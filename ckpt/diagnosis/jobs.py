@@ -1,13 +1,14 @@
 """One diagnosis for a job whose hosts have lost each other: what all hosts say of each other, and what devices say. (driver)
 
     facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port"}, …],
-               "missing": [host, …], "topology": PATH | null, "wanted": bool, "slow": bool}
+               "missing": [host, …], "topology": PATH | null, "counters": PATH | null, "wanted": bool, "slow": bool}
     record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "unknown", "clear",
                "reason", "seconds"}
 
 `said`: which host has (not) reached which other one just now, by a connection to its agent's port. `lost`: the errors that
 ranks got, or would get, with our names of errors. With `slow`, pairs that are slow take the places of both. `missing`: hosts
-that have not been heard of. Names are those of the job.
+that have not been heard of. Names are those of the job. `counters`: the
+file of what counters were at the start of the job, if they were read.
 
 1. Witnesses (`witnesses.join`) say whose side it is, without any query. With three hosts or more this is often enough.
 2. If there is a topology, the ways between a few pairs are asked about, all at once (`manager.query_all`).
@@ -75,6 +76,8 @@ def _ask(
     reason = None
     try:
         models, credentials = library.load(), library.credentials()
+        kept = facts.get("counters")
+        counters = None if kept is None else library.counters(str(kept))
         requests = []
         for each in pairs_to_ask(facts, witnessed):
             try:
@@ -87,6 +90,7 @@ def _ask(
                     credentials=credentials,
                     port=each.get("port"),
                     age_s=float(each.get("age_s") or 0.0),
+                    counters=counters,
                 )
             except BadTopology as error:  # of this pair; others may be asked about
                 reason = str(error)

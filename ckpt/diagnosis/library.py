@@ -9,6 +9,7 @@ together: a name may be there once only.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,12 +17,13 @@ from pathlib import Path
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.credentials import load as load_credentials
 from ckpt.diagnosis.errors import BadModel, BadTopology
+from ckpt.diagnosis.growth import Counters
 from ckpt.diagnosis.handlers.face import HANDLERS, HandlerFace
 from ckpt.diagnosis.models import Model, check, parse
 from ckpt.diagnosis.topology import Topology
 from ckpt.diagnosis.topology import parse as parse_topology
 
-__all__ = ["OURS", "credentials", "load", "topology", "users"]
+__all__ = ["OURS", "counters", "credentials", "load", "topology", "users"]
 
 OURS = Path(__file__).resolve().parent / "models"
 
@@ -50,6 +52,18 @@ def credentials(given: str | None = None) -> Credentials:
     if given is None and not os.path.lexists(path):
         return Credentials()
     return load_credentials(path)
+
+
+def counters(path: str) -> Counters | None:
+    """What counters were at the start of a job; None: that cannot be read, or is nothing of ours."""
+    try:
+        kept = json.loads(Path(path).read_bytes())
+        return {
+            str(question): {str(name): float(value) for name, value in values.items()}
+            for question, values in kept.items()
+        }
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
 
 
 def load(more: Iterable[Path] = (), handlers: Mapping[str, HandlerFace] = HANDLERS) -> tuple[Model, ...]:

@@ -33,6 +33,7 @@ from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.errors import DiagnosisError, NoAnswer
 from ckpt.diagnosis.errors_map import error_name
 from ckpt.diagnosis.graph import Candidate, Graph, Place, build
+from ckpt.diagnosis.growth import Counters, grown, without_counters
 from ckpt.diagnosis.handlers.face import HANDLERS
 from ckpt.diagnosis.models import Model, Query
 from ckpt.diagnosis.report import as_fields
@@ -51,7 +52,8 @@ class Request:
     """One error between two hosts. `error`: a number, an OSError, `ETIMEDOUT`, or one of our names (`errors_map`).
 
     here: the host that got the error. port: the TCP port of the peer process, if known. age_s: how long ago, at
-    least, the fault was: the time since the peer was last heard. topology, models, credentials: those of the user
+    least, the fault was: the time since the peer was last heard. counters: what counters of devices were at the start of
+    the job (`baseline`); without them, what has grown is not looked at. topology, models, credentials: those of the user
     (`library`) if not given. Raises UnknownError, BadTopology, BadModel, BadCredentials.
     """
 
@@ -66,12 +68,16 @@ class Request:
         credentials: Credentials | None = None,
         port: int | None = None,
         age_s: float = 0.0,
+        counters: Counters | None = None,
     ) -> None:
         self.error = error_name(error)
         self.here, self.there = here, there
         self.topology = library.topology() if topology is None else topology
         self.credentials = library.credentials() if credentials is None else credentials
         known = library.load() if models is None else models
+        self.counters = counters
+        if counters is None:
+            known = without_counters(known)
         self.graph: Graph = build(known, self.error, way(self.topology, here, there, port))
         self.age_s = age_s
         self.stale_s = 0.0
@@ -145,6 +151,8 @@ class Request:
         reply = replies.get(asked, Reply({}, "not asked", 0.0, True))
         if reply.reason:
             return Answer(asked.source, None, reply.reason, reply.silent)
+        if query.grown:
+            return grown(query, asked.source, reply.values, (self.counters or {}).get(asked.key, {}))
         value = reply.values.get(query.value)
         reason = "" if value is not None else f"does not tell {query.value}"
         switch = self.topology.switch.get(candidate.place.variables.get("switch", ""))
@@ -211,11 +219,12 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     if not face.local and not face.on_way:
         return Question("", (), sys.executable, query.handler, text)
     end = "host" if face.on_way else query.on or ("switch" if place.kind in ("port", "switch") else "host")
-    name = here if face.on_way else place.variables.get(end)
+    name = here if face.on_way else place.variables.get("far_switch" if end == "far" else end)
+    is_switch = end in ("switch", "far")
     if name is None:
         raise NoAnswer(f"the topology names no {end} there")
-    machine = topology.switch.get(name) if end == "switch" else topology.host.get(name)
-    if end == "host" and is_this_machine(name):
+    machine = topology.switch.get(name) if is_switch else topology.host.get(name)
+    if not is_switch and is_this_machine(name):
         return Question(name, (), sys.executable, query.handler, text)
     if machine is None or machine.shell is None:
         own = socket.gethostname()

@@ -11,6 +11,9 @@ the temperature of a CPU. A *fault* is an element beyond a threshold; its name i
                  may have caused it. Without it (a cable without a link): only when every cause is known to be clear
     past         the value tells of something that is over, such as a message in a log: it is noted, and may be the
                  cause of another fault, but is never itself named
+    symptom      the value shows an effect only, of whatever it was (a neighbour that does not answer): it is suspected, with
+                 what may be the reason, or a consequence, and is never itself named
+    ends_agree   faulty unless its sources, at both ends, give the same value; instead of a threshold
     caused_by    faults that bring this one about: it is then a consequence
     hides        faults that cannot be asked about while this one holds
     errors       after which errors the fault is looked for (`errors_map`); of an element: instead of the model's
@@ -18,6 +21,9 @@ the temperature of a CPU. A *fault* is an element beyond a threshold; its name i
 
 Names in `caused_by` and `hides` are `MODEL`, `MODEL.ELEMENT` or `*`, and may end in `@same` (of the same device or
 the same link, the default), `@beyond` (farther away on the way to the peer) or `@any`.
+
+A query with `grown = true` is one of a counter: its value is by how much that has grown since the start of the job; with
+`per`, another counter of the same answer, so many in a million of what that has grown by.
 
 Not here: reading files (`library`), which places a model applies at (`graph`).
 """
@@ -54,7 +60,9 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     handler: str
     value: str
-    on: Literal["host", "switch"] | None = None
+    on: Literal["host", "switch", "far", "peer"] | None = None
+    grown: bool = False
+    per: str | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -71,9 +79,11 @@ class Element(BaseModel):
     high: float | None = None
     low: float | None = None
     equal: str | tuple[str, ...] | None = None
+    ends_agree: bool = False
     unit: str | None = None
     proves: bool = False
     past: bool = False
+    symptom: bool = False
     caused_by: tuple[str, ...] = ()
     hides: tuple[str, ...] = ()
     errors: tuple[str, ...] | None = None
@@ -81,12 +91,20 @@ class Element(BaseModel):
     @model_validator(mode="after")
     def _thresholds(self) -> Element:
         numbers = [each for each in (self.high, self.low) if each is not None]
-        if not numbers and self.equal is None:
+        if not numbers and self.equal is None and not self.ends_agree:
             raise ValueError("no threshold: give high, low or equal")
+        if self.ends_agree and (numbers or self.equal is not None):
+            raise ValueError("ends_agree is in place of a threshold: take one of them out")
+        if self.ends_agree and len({query.on for query in self.queries} - {None}) < 2:
+            raise ValueError("ends_agree needs queries of two ends: add on = ... to each")
+        if any(query.per is not None and not query.grown for query in self.queries):
+            raise ValueError("per is for counters: add grown = true to the query")
         if numbers and not self.unit:
             raise ValueError('a threshold without a unit: add, for example, unit = "RPM"')
         if self.past and self.proves:
             raise ValueError("what is over proves nothing about now: past and proves exclude each other")
+        if self.symptom and (self.past or self.proves):
+            raise ValueError("a symptom proves nothing, and is not over: symptom excludes past and proves")
         if not all(map(math.isfinite, numbers)):
             raise ValueError("a threshold that is no finite number: give one")
         if self.high is not None and self.low is not None and self.low > self.high:

@@ -22,6 +22,8 @@ from ckpt.diagnosis.graph import Candidate, Graph
 from ckpt.diagnosis.models import Model, reference
 from ckpt.diagnosis.verdict import Finding, Verdict
 
+_NO_REASON = "the reason is nothing that could be asked: all of that is clear"
+
 __all__ = ["as_fields", "as_text", "explain", "listing"]
 
 
@@ -96,7 +98,8 @@ def _parts(found: Mapping[str, Any]) -> list[str]:
             )
     for each in found["suspects"]:
         out.append(f"suspected    {each['text']}{_value(each)}")
-        out.append(f"             or else one of: {_listed(each['instead'])}")
+        instead = f"or else one of: {_listed(each['instead'])}" if each["instead"] else _NO_REASON
+        out.append(f"             {instead}")
     out += [
         f"consequence  {each['text']}{_value(each)}, because of {_listed(each['causes'])}"
         for each in found["consequences"]

@@ -20,6 +20,8 @@ A file in TOML. `shell`: the words before a command that runs it on that machine
     [[trunk]]
     ends = [["sw1", "port24"], ["sw2", "port24"]]
 
+`counters = true` above all: a job reads the counters of all these devices once, when it starts (`baseline`).
+
 `lldp = true` above all: what the file leaves out of switch, port and trunk comes from LLDP, and what it has is compared
 (`lldp`). What comes out of that is a file, too, in JSON (`.json`), with what is `doubtful`: the hosts, and the pairs of
 switches (`pair_of`), for which there are contradictions, with the text; no way leads there.
@@ -86,6 +88,7 @@ class Topology(BaseModel):
     switch: dict[str, Switch] = {}
     trunk: tuple[Trunk, ...] = ()
     lldp: bool = False
+    counters: bool = False
     doubtful: dict[str, str] = {}
 
     def of(self, host: str) -> Host:
@@ -190,7 +193,11 @@ class _Way:
 
     def end(self, name: str, host: Host, side: Side, peer: str, other: Host, port: int | None) -> None:
         """A host with its interface; there, its process too."""
-        variables = _of_host(name, host) | {"peer": peer, "peer_address": other.address}
+        variables = _of_host(name, host) | {
+            "peer": peer,
+            "peer_address": other.address,
+            "peer_interface": other.interface,
+        }
         if port is not None:
             variables["tcp_port"] = str(port)
         kinds = ["host", "interface"] if side == "here" else ["interface", "host", "process"]

@@ -11,7 +11,8 @@ fault, or have nothing to do with it. The answer has six lists:
 
     faults          the roots: faulty, no direct cause is faulty, and either its value proves that this very device
                     is not well, or everything that may cause it is clear. Only these are named as the fault
-    suspects        faulty, but something that may cause it could not be asked: it is this one, or one of `instead`
+    suspects        faulty, but something that may cause it could not be asked: it is this one, or one of `instead`. Or a
+                    symptom without a faulty cause: it shows that something is not well, and not what
     consequences    faulty, and a direct cause is faulty, too
     unknown         with the reason and, where nothing came back and something faulty explains that, what hides it
     noted, clear    as above
@@ -110,6 +111,8 @@ class Verdict:
 
 def judge(element: Element, answers: Sequence[Answer]) -> Finding:
     """The state of an element, of the answers to all of its queries, in the order of the queries."""
+    if element.ends_agree:
+        return _compare_ends(element, answers)
     known: list[tuple[State, Answer]] = []
     reasons: list[str] = []
     for answer in answers:
@@ -136,6 +139,28 @@ def judge(element: Element, answers: Sequence[Answer]) -> Finding:
         return Finding("unknown", reason=f"the sources contradict each other: {said}", silent=False)
     state, first = known[0]
     return Finding(state, value=first.value, source=first.source)
+
+
+def _compare_ends(element: Element, answers: Sequence[Answer]) -> Finding:
+    """Faulty if one end says another value than the other; unknown unless both say one."""
+    by_end: dict[str | None, Answer] = {}
+    for query, answer in zip(element.queries, answers, strict=True):
+        if answer.value is not None:
+            by_end.setdefault(query.on, answer)
+    if len(by_end) < 2:
+        reasons = [f"{each.source}: {each.reason}" for each in answers if each.value is None]
+        silent = any(each.value is None and each.silent for each in answers)
+        return Finding("unknown", reason="; ".join(reasons) or "nothing to ask", silent=silent)
+    known = list(by_end.values())
+    source = " and ".join(each.source for each in known)
+    values = [f"{each.value:g}" if isinstance(each.value, float) else str(each.value) for each in known]
+    if len(set(values)) > 1:
+        return Finding("faulty", value=" and ".join(values), source=source)
+    stale_s = max(each.stale_s for each in known)
+    if stale_s:
+        age = f"what is said may be {stale_s:g} s old, and the fault is younger"
+        return Finding("unknown", reason=f"{source}: {age}", silent=False)
+    return Finding("clear", value=known[0].value, source=source)
 
 
 def _compare(element: Element, value: Value) -> State | None:
@@ -172,7 +197,7 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
         open_causes = [each for each in causes if states[each].state in ("unknown", "noted")]
         if guilty:
             consequences.append((name, guilty))
-        elif open_causes and name not in graph.proving:
+        elif name in graph.symptoms or (open_causes and name not in graph.proving):
             suspects.append(Suspect(name, _instead(graph, states, name)))
         else:
             faults.append(Fault(name, _instead(graph, states, name)))

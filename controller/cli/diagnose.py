@@ -6,7 +6,6 @@ The diagnosis is in `ckpt.diagnosis`. Here are the verb, where its files are loo
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import socket
@@ -140,21 +139,17 @@ def _lldp(arguments: argparse.Namespace) -> int:
     except DiagnosisError as error:
         raise UsageError(str(error)) from None
     if arguments.keep is not None:
-        _write(arguments.keep, json.dumps(found["topology"], indent=1) + "\n")
+        _keep(arguments.keep, found["topology"])
     is_well = found["answered"] and not (found["contradictions"] or found["missing"])
     code = EXIT_OK if is_well else EXIT_FAILURE
     show({**found, "exit_code": code}, found["text"], as_json=arguments.json)
     return code
 
 
-def _write(path: str, text: str) -> None:
-    """All of it or nothing."""
-    new = f"{path}.{os.getpid()}.new"
+def _keep(path: str, topology: dict[str, Any]) -> None:
+    from ckpt.store.disk.replacing import replace_file
+
     try:
-        with open(new, "x", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(new, path)
+        replace_file(path, json.dumps(topology, indent=1).encode() + b"\n", mode=0o666)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(new)
         raise UsageError(f"--keep {path}: {error.strerror}") from None

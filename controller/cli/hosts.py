@@ -48,7 +48,13 @@ __all__ = [
     "wait_for_leases",
 ]
 
-FAULT_DEFAULTS: dict[str, Any] = {"link_timeout": 2.0, "topology": None, "avoid_faulty": "on"}
+FAULT_DEFAULTS: dict[str, Any] = {
+    "link_timeout": 2.0,
+    "topology": None,
+    "avoid_faulty": "on",
+    "drain_faulty": "off",
+    "fault_record": None,
+}
 _JOIN_LIMIT_S = 60.0
 _SQUEUE_LIMIT_S = 20.0
 _LEASE_BY_DEFAULT_S = 15.0
@@ -118,6 +124,10 @@ def read_options(
         arguments.topology = options["topology"] = os.path.abspath(arguments.topology)
         if not os.path.isfile(arguments.topology):
             raise UsageError(f"--topology {arguments.topology}: no such file")
+    if arguments.fault_record is not None:
+        arguments.fault_record = options["fault_record"] = os.path.abspath(arguments.fault_record)
+        if not os.path.isdir(os.path.dirname(arguments.fault_record)):
+            raise UsageError(f"--fault-record {arguments.fault_record}: its directory is not there")
     if options["interface"] is not None:
         own_address(options["interface"])
     if options["ports"] is not None:
@@ -216,7 +226,16 @@ def with_faults(
     log_path = os.path.join(job.path, "output", "diagnosis.log")
     is_avoided, patience_ns = option("avoid_faulty") == "on", int(option("lease") * 1e9)
     tolerant = option("on_failure") == "continue"
-    faults = FaultOptions(launcher, option("topology"), is_avoided, log_path, patience_ns, tolerant)
+    faults = FaultOptions(
+        launcher,
+        option("topology"),
+        is_avoided,
+        log_path,
+        patience_ns,
+        drains=option("drain_faulty") == "slurm",
+        record_path=option("fault_record"),
+        tolerant=tolerant,
+    )
     link = {"link_timeout_ns": int(option("link_timeout") * 1e9)}
     return replace(options, faults=faults, rank_options={**options.rank_options, **link})
 
@@ -449,6 +468,16 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
         "--avoid-faulty",
         choices=("on", "off"),
         help="on: a host that is found at fault gets no ranks any more (default); off: it is only said",
+    )
+    add(
+        "--drain-faulty",
+        choices=("off", "slurm"),
+        help="slurm: such a host is drained in Slurm, too, with the fault as the reason (default off)",
+    )
+    add(
+        "--fault-record",
+        metavar="FILE",
+        help="add a record of each fault to FILE, in the form of node-problem-detector (default off)",
     )
 
 

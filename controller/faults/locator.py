@@ -6,23 +6,21 @@ nor has a rank.
 
     fault-located   the record (`ckpt.diagnosis.jobs`), with `lost`: the errors that were diagnosed
 
+    host-drained    host, fault: it is drained in Slurm (`drains`); `reason`: why not
+
 A host at fault is left out (`avoid`), which ends its ranks and starts them elsewhere.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
+from ckpt.controller.faults.baseline import JobBaseline
 from ckpt.controller.faults.losses import (
     SURVEY_LIMIT_S,
     Action,
@@ -33,15 +31,19 @@ from ckpt.controller.faults.losses import (
     Survey,
     which_goes,
 )
+from ckpt.controller.faults.oneshot import OneShotProcess
+from ckpt.controller.faults.record import is_back, statuses
 from ckpt.controller.faults.slowness import Counts, Slowness
 from ckpt.controller.faults.topology import JobTopology
 from ckpt.store.disk.privacy import open_regular
+from ckpt.store.job.eventlog import iso_time
 from ckpt.transport.records import asdict, dataclass
 
 __all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
 
 _LIMIT_NS = 9_000_000_000
 """A diagnosis ends in five seconds; its process needs some time to start on a busy machine."""
+_DRAIN_NS = 90_000_000_000
 _LOST_SHOWN = 20
 _TEXT_LIMIT = 4000
 
@@ -60,13 +62,17 @@ class HostsControl(Protocol):
 class FaultOptions:
     """`topology`: a file, or None: the user's, if there is one. `avoid`: leave hosts at fault out, when their links have
     been down for `patience_ns`. `log_path`: for what the diagnosis says on its standard error; beside it the
-    topology is kept that LLDP has completed (`topology`)."""
+    topology is kept that LLDP has completed (`topology`), and what counters were at the start (`baseline`)."""
 
     hosts: HostsControl
     topology: str | None
     avoid: bool
     log_path: str
     patience_ns: int = 0
+    drains: bool = False
+    """Drain a host at fault in Slurm."""
+    record_path: str | None = None
+    """A file to which a record of each fault is added (`record`)."""
     tolerant: bool = False
     """Ranks of a host that is left out are not started elsewhere, so nobody has to have room for them."""
 
@@ -86,16 +92,17 @@ class FaultLocator:
         self._log = log
         self._say = say
         self.losses = Losses(patience_ns=options.patience_ns)
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: OneShotProcess | None = None
         self._facts: dict[str, Any] = {}
-        self._is_told = False
         self._slowness = Slowness()
         self._counted_incarnation = -1
-        self._said = b""
-        self._until_ns: int | None = None
         self._found: dict[str, dict[str, Any]] = {}
+        folder = os.path.dirname(options.log_path)
+        self.baseline = JobBaseline(folder, selector, log)
+        self._draining: dict[str, OneShotProcess] = {}
+        self._recorded: set[str] = set()
         self.topology = JobTopology(
-            options.topology, os.path.dirname(options.log_path), selector=selector, log=log, say=say
+            options.topology, folder, selector=selector, log=log, say=say, known=self.baseline.begin
         )
 
     # ---- what happens ------------------------------------------------------------------------------------
@@ -114,6 +121,7 @@ class FaultLocator:
                 self._do(losses.host_lost(event["fields"]["host"], now_ns), now_ns)
             case "note" if event["event"] == "host-back":
                 losses.back(event["fields"]["host"])
+                self._record_back(event["fields"]["host"])
                 self._found.pop(event["fields"]["host"], None)
 
     def packet(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
@@ -153,21 +161,27 @@ class FaultLocator:
 
     def deadline_ns(self) -> int | None:
         """When `tick` is due."""
-        times = (self.losses.deadline_ns(), self._until_ns, self.topology.deadline_ns())
+        child_ns = None if self._child is None else self._child.deadline_ns()
+        at_start = (self.topology.deadline_ns(), self.baseline.deadline_ns())
+        draining = (each.deadline_ns() for each in self._draining.values())
+        times = (self.losses.deadline_ns(), child_ns, *at_start, *draining)
         return min((when for when in times if when is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Time has passed."""
         self._do(self.losses.tick(now_ns), now_ns)
         self.topology.tick(now_ns)
-        if self._until_ns is not None and now_ns >= self._until_ns:
-            self._end_child()
-            self._conclude({"text": f"unknown fault: no diagnosis within {_LIMIT_NS / 1e9:g} s"}, now_ns)
+        self.baseline.tick(now_ns)
+        for each in [child for child in (self._child, *self._draining.values()) if child is not None]:
+            each.tick(now_ns)
 
     def close(self) -> None:
         """End what is under way."""
         self._end_child()
         self.topology.close()
+        self.baseline.close()
+        for each in self._draining.values():
+            each.close()
 
     # ---- the process -------------------------------------------------------------------------------------
 
@@ -180,8 +194,8 @@ class FaultLocator:
                 case Ask(facts=facts):
                     if self._child is None:
                         self._start_child()
-                    self._facts = {**facts, "topology": self.topology.path, "wanted": True}
-                    self._until_ns = now_ns + _LIMIT_NS
+                    files = {"topology": self.topology.path, "counters": self.baseline.path}
+                    self._facts = {**facts, **files, "wanted": True}
                     self._tell_child(now_ns)
                 case Drop():
                     self._end_child()
@@ -189,6 +203,8 @@ class FaultLocator:
                     self._leave_out(action)
 
     def _leave_out(self, action: LeaveOut) -> None:
+        if len(action.hosts) == 1:
+            self._drain(action.hosts[0], action.reason)
         if not self._options.avoid:
             return
         if action.is_lost:
@@ -202,6 +218,25 @@ class FaultLocator:
         self.losses.gone.add(host)
         self._options.hosts.leave_out(host, reason)
 
+    def _drain(self, host: str, reason: str) -> None:
+        """In Slurm, so that nobody else gets it either; once."""
+        if not self._options.drains or host in self._draining:
+            return
+
+        def drained(answer: Mapping[str, Any]) -> None:
+            why_not = answer.get("reason")
+            self._log("host-drained", {"host": host, "fault": reason, "reason": why_not})
+            if why_not is not None:
+                self._say(f"host {host} is not drained in Slurm: {why_not}")
+
+        try:
+            child = self._draining[host] = OneShotProcess("ckpt.controller.faults.drain", self._selector)
+        except OSError as error:
+            drained({"reason": f"scontrol cannot be started: {error.strerror}"})
+            return
+        failed = {"reason": "the process that drains it has failed"}
+        child.ask({"node": host, "reason": reason}, _DRAIN_NS, drained, lambda _: drained(failed))
+
     def _room_without(self, host: str) -> int:
         slots = self._options.hosts.slots_without(host)
         return len(self.losses.hosts) if slots and self._options.tolerant else slots
@@ -212,60 +247,34 @@ class FaultLocator:
 
     def _start_child(self) -> None:
         self._end_child()
-        self._said, self._is_told = b"", False
-        words = [sys.executable, "-P", "-m", "ckpt.diagnosis"]
         try:
             log = open_regular(self._options.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
-                self._child = subprocess.Popen(
-                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-                )
+                self._child = OneShotProcess("ckpt.diagnosis", self._selector, stderr=log)
             finally:
                 os.close(log)
         except OSError as error:  # a full disk, no more processes: the job goes on without an answer
             self._say(f"the diagnosis could not be started: {error}")
 
     def _tell_child(self, now_ns: int) -> None:
-        child = self._child
-        if child is None:
+        if self._child is None:
             self._conclude({"text": "unknown fault: the diagnosis could not be started"}, now_ns)
             return
-        assert child.stdin is not None and child.stdout is not None
-        self._is_told = True
-        data = json.dumps(self._facts).encode()
-        # in a thread: of a thousand hosts they are more than a pipe takes, and the process may be starting still
-        threading.Thread(target=_write, args=(child.stdin, data), daemon=True).start()
-        os.set_blocking(child.stdout.fileno(), False)
-        self._selector.register(child.stdout, selectors.EVENT_READ, self._on_answer)
+        self._child.ask(self._facts, _LIMIT_NS, self._answered, self._failed, now_ns=now_ns)
 
-    def _on_answer(self) -> None:
-        assert self._child is not None and self._child.stdout is not None
-        data = self._child.stdout.read(1 << 16)
-        if data is None:
-            return
-        self._said += data
-        if data:
-            return
-        self._end_child()
-        try:
-            record = json.loads(self._said)
-        except ValueError:
-            record = {"text": f"unknown fault: the diagnosis failed, see {self._options.log_path}"}
+    def _answered(self, record: Mapping[str, Any]) -> None:
+        self._child = None
         self._conclude(record, time.monotonic_ns())
 
+    def _failed(self, is_late: bool) -> None:
+        late = f"no diagnosis within {_LIMIT_NS / 1e9:g} s"
+        text = late if is_late else f"the diagnosis failed, see {self._options.log_path}"
+        self._answered({"text": f"unknown fault: {text}"})
+
     def _end_child(self) -> None:
-        child, self._child, self._until_ns = self._child, None, None
-        if child is None:
-            return
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(child.stdout)  # type: ignore[arg-type]
-        with contextlib.suppress(ProcessLookupError):  # it may have started others, to ask
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
-        if child.stdin is not None and not self._is_told:
-            child.stdin.close()
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
 
     # ---- the answer --------------------------------------------------------------------------------------
 
@@ -278,12 +287,44 @@ class FaultLocator:
         missing, is_slow = self._facts.get("missing", []), bool(self._facts.get("slow"))
         self._log("fault-located", {**record, "lost": lost, "missing": missing, "slow": is_slow})
         self._say(f"fault located: {record['text']}")
+        if not is_slow:
+            self._record(record)
         self._keep(record, missing)
         if self._facts.get("slow"):
             self._do(self.losses.answered(now_ns), now_ns)
             return
+        for host in record["hosts"]:
+            if host in self.losses.gone:  # its lease was over before the fault was found
+                self._drain(str(host), str(record["text"]))
         self.losses.located(record)
         self._do(self.losses.answered(now_ns), now_ns)
+
+    def _record(self, located: Mapping[str, Any]) -> None:
+        """For other tools."""
+        lines = statuses(located, iso_time(time.time_ns()))
+        self._recorded |= {line["node"] for line in lines if line["node"] is not None}
+        self._append(lines)
+
+    def _record_back(self, host: str) -> None:
+        if host in self._recorded:
+            self._recorded.discard(host)
+            self._append([is_back(host, iso_time(time.time_ns()))])
+
+    def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        path, data = self._options.record_path, "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        if path is None or not data:
+            return
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+            try:
+                is_whole = os.write(file, data) == len(data)
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._say(f"the record of the fault is not written: {path}: {error.strerror}")
+        else:
+            if not is_whole:
+                self._say(f"the record of the fault is not written wholly: {path}")
 
     def _keep(self, record: Mapping[str, Any], missing: Iterable[str]) -> None:
         """Keep what programs are told (`diagnosis_of`), if it is more than that nothing was found."""
@@ -298,8 +339,3 @@ class FaultLocator:
         told = {name: list(record[name])[:_LOST_SHOWN] for name in ("hosts", "between", "faults", "suspects")}
         for host in {*record["hosts"], *record["between"], *missing}:
             self._found[str(host)] = {"text": str(record["text"])[:_TEXT_LIMIT], **told}
-
-
-def _write(pipe: IO[bytes], data: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError), pipe:  # broken: the process has ended, and its answer is empty
-        pipe.write(data)

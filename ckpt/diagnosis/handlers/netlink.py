@@ -10,9 +10,12 @@ Not /sys/class/net: in a network namespace that shows the devices of whoever mou
 
     values     alive: "yes" (the machine answers); present: "yes" or "no"; if it is there:
                admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes);
-               rx_errors, tx_errors, carrier_changes (numbers)
+               rx_packets, tx_packets, rx_errors, tx_errors, rx_dropped, tx_dropped, rx_crc_errors,
+               tx_carrier_errors, carrier_changes (numbers)
                mtu_is: "right" or "wrong"
                speed (Mbit/s), duplex: "full" or "half", speed_is: "right" or "wrong" (of a device that has a link and tells)
+               neighbour, of the peer, or of the router that leads there: "resolved", or "unresolved": it was asked for its
+               hardware address and has not answered; nothing if neither was found out lately
                address: "present" or "gone"; route: "present", "gone", "prohibited" or "other" (another device)
 """
 
@@ -31,15 +34,38 @@ from ckpt.diagnosis.errors import NoAnswer
 
 __all__ = ["ask"]
 
-_GETLINK, _GETADDR, _GETROUTE = 18, 22, 26
+_GETLINK, _GETADDR, _GETROUTE, _GETNEIGH = 18, 22, 26, 30
 _ERROR, _DONE = 2, 3
 _REQUEST, _DUMP = 1, 0x300
 _IFF_UP = 1
 _IFNAME, _MTU, _STATS64, _CARRIER, _CARRIER_CHANGES = 3, 4, 23, 33, 35
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_DST, _RTA_OIF = 1, 4
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
+_NDA_DST = 1
 _RTN_UNICAST, _RTN_LOCAL = 1, 2
 _SIOCETHTOOL, _GSET, _UNKNOWN_SPEED = 0x8946, 1, 0xFFFFFFFF
+_INCOMPLETE, _REACHABLE, _FAILED, _NOARP, _PERMANENT = 0x01, 0x02, 0x20, 0x40, 0x80
+_COUNTERS: Final = [
+    "rx_packets",
+    "tx_packets",
+    "-",
+    "-",
+    "rx_errors",
+    "tx_errors",
+    "rx_dropped",
+    "tx_dropped",
+    "-",
+    "-",
+    "-",
+    "-",
+    "rx_crc_errors",
+    "-",
+    "-",
+    "-",
+    "-",
+    "tx_carrier_errors",
+]
+"""Of struct rtnl_link_stats64, in its order."""
 _NO_ROUTE: Final = {
     errno.ENETUNREACH: "gone",
     errno.EHOSTUNREACH: "gone",
@@ -105,14 +131,29 @@ def _look(
         values["mtu"] = float(struct.unpack("=I", attributes[_MTU])[0])
     if _CARRIER_CHANGES in attributes:
         values["carrier_changes"] = float(struct.unpack("=I", attributes[_CARRIER_CHANGES])[0])
-    if len(attributes.get(_STATS64, b"")) >= 48:
-        _, _, _, _, rx_errors, tx_errors = struct.unpack_from("=6Q", attributes[_STATS64])
-        values |= {"rx_errors": float(rx_errors), "tx_errors": float(tx_errors)}
+    if len(attributes.get(_STATS64, b"")) >= 8 * len(_COUNTERS):
+        counts = struct.unpack_from(f"={len(_COUNTERS)}Q", attributes[_STATS64])
+        values |= {name: float(count) for name, count in zip(_COUNTERS, counts, strict=True) if name != "-"}
     if address is not None:
         values["address"] = "present" if _packed(address) in _addresses(kernel, index) else "gone"
     if peer is not None:
-        values["route"] = _route(kernel, peer, index)
+        values["route"], router = _route(kernel, peer, index)
+        if values["route"] == "present":
+            values |= _neighbour(kernel, router or _packed(peer), index)
     return values
+
+
+def _neighbour(kernel: socket.socket, hop: bytes, index: int) -> dict[str, float | str]:
+    """What is known of the next hop's hardware address. An entry that is old (stale) tells nothing about now."""
+    family = socket.AF_INET if len(hop) == 4 else socket.AF_INET6
+    for body in _talk(kernel, _GETNEIGH, _DUMP, struct.pack("=BxxxiHBB", family, 0, 0, 0, 0)):
+        _, device, state, _, _ = struct.unpack_from("=BxxxiHBB", body)
+        if device == index and dict(_attributes(body[12:])).get(_NDA_DST) == hop:
+            if state & (_INCOMPLETE | _FAILED):
+                return {"neighbour": "unresolved"}
+            if state & (_REACHABLE | _NOARP | _PERMANENT):
+                return {"neighbour": "resolved"}
+    return {}
 
 
 def _addresses(kernel: socket.socket, index: int) -> set[bytes]:
@@ -124,7 +165,8 @@ def _addresses(kernel: socket.socket, index: int) -> set[bytes]:
     return found
 
 
-def _route(kernel: socket.socket, peer: str, index: int) -> str:
+def _route(kernel: socket.socket, peer: str, index: int) -> tuple[str, bytes | None]:
+    """What is known of the route, and the address of the router, if it leads over one."""
     packed = _packed(peer)
     family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
     header = struct.pack("=BBBBBBBBI", family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
@@ -133,13 +175,15 @@ def _route(kernel: socket.socket, peer: str, index: int) -> str:
         [body] = _talk(kernel, _GETROUTE, 0, header + destination)
     except OSError as error:
         if error.errno in _NO_ROUTE:
-            return _NO_ROUTE[error.errno]
+            return _NO_ROUTE[error.errno], None
         raise
     kind = struct.unpack_from("=BBBBBBBBI", body)[7]
     if kind not in (_RTN_UNICAST, _RTN_LOCAL):
-        return "prohibited"
-    out = dict(_attributes(body[12:])).get(_RTA_OIF)
-    return "present" if out is not None and struct.unpack("=I", out)[0] == index else "other"
+        return "prohibited", None
+    found = dict(_attributes(body[12:]))
+    out = found.get(_RTA_OIF)
+    is_right = out is not None and struct.unpack("=I", out)[0] == index
+    return "present" if is_right else "other", found.get(_RTA_GATEWAY)
 
 
 def _packed(address: str) -> bytes:

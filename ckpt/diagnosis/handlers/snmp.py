@@ -4,10 +4,12 @@ ckpt[diagnosis]`).
     address    HOST or HOST:PORT; several with commas: tried in this order
     port       name of a port, as in ifName or ifDescr
     oid        any object; its value is `value`
-    table      "lldp": its neighbours
+    table      "lldp": its neighbours; "entity": its fans and power supplies
 
     values     alive: "yes"; of the port: admin: "up" or "down"; link: "up" or "down" (of a port that is up); in_errors,
-               out_errors (numbers); of the table: links, neighbours, as those of the handler `lldp`
+               out_errors, in_discards, out_discards, in_packets, out_packets (numbers; packets to one receiver each);
+               speed (Mbit/s, of a port that has a link); of the table: links, neighbours, as those of the
+               handler `lldp`; slowest_fan, fan_failed, supply_failed (`entity`)
 
 Only GET and its like are sent.
 """
@@ -15,9 +17,10 @@ Only GET and its like are sent.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 from ckpt.diagnosis.errors import NoAnswer
+from ckpt.diagnosis.handlers import entity
 from ckpt.diagnosis.handlers.lldp import LOCAL_PORTS, REMOTE, as_values, from_mib
 from ckpt.diagnosis.handlers.shared import Once, host_and_port
 
@@ -27,9 +30,24 @@ _PORT = 161
 _TRIES = 3
 _SHARE = 8  # of the whole time, one try takes so small a part
 _IF_DESCR, _IF_NAME = "1.3.6.1.2.1.2.2.1.2", "1.3.6.1.2.1.31.1.1.1.1"
-_ADMIN, _OPER, _IN_ERRORS, _OUT_ERRORS = (f"1.3.6.1.2.1.2.2.1.{column}" for column in (7, 8, 14, 20))
+_ADMIN, _OPER, _SPEED = (f"1.3.6.1.2.1.2.2.1.{column}" for column in (7, 8, 5))
+_HIGH_SPEED: Final = "1.3.6.1.2.1.31.1.1.1.15"
+_COUNTERS: Final = {
+    name: f"1.3.6.1.2.1.2.2.1.{column}"
+    for name, column in {
+        "in_packets": 11,
+        "in_discards": 13,
+        "in_errors": 14,
+        "out_packets": 17,
+        "out_discards": 19,
+        "out_errors": 20,
+    }.items()
+}
+_NO_SPEED: Final = 4_294_967_295
+"""Of ifSpeed, in bit/s: it is more, and ifHighSpeed has it."""
 _ALIVE = "1.3.6.1.2.1.1.3.0"  # sysUpTime
 _UP = "1"
+_UNKNOWN_SPEED: Final = 10.0
 _once = Once()
 
 
@@ -55,6 +73,8 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
             if str(found.type).upper().startswith(("NOSUCH", "ENDOFMIB")):
                 raise NoAnswer(f"{reached} has no object {oid}")
             values["value"] = float(text) if text.lstrip("-").isdecimal() else text
+        if arguments.get("table") == "entity":
+            values |= _once((reached, "entity"), lambda: _entity(reached, secret, try_s))
         if arguments.get("table") == "lldp":
             local, remote = (_walk(reached, secret, try_s, each) for each in (LOCAL_PORTS, REMOTE))
             if not local:
@@ -117,21 +137,37 @@ def _walk(address: str, secret: dict[str, str], try_s: float, table: str) -> dic
     return found
 
 
+def _entity(address: str, secret: dict[str, str], try_s: float) -> dict[str, float | str]:
+    tables = (entity.PARTS, entity.SENSORS, entity.STATES)
+    found = entity.from_mib(*(_walk(address, secret, try_s, each) for each in tables))
+    if not found:
+        raise NoAnswer(f"{address} tells nothing of fans and power supplies (ENTITY-MIB)")
+    return found
+
+
 def _look(address: str, secret: dict[str, str], try_s: float, index: str) -> dict[str, float | str]:
-    columns = (_ADMIN, _OPER, _IN_ERRORS, _OUT_ERRORS)
-    admin, oper, in_errors, out_errors = (
-        str(row.value)
-        for row in _session(address, secret, try_s).get([f"{column}.{index}" for column in columns])
-    )
+    columns = (_ADMIN, _OPER, _SPEED, _HIGH_SPEED, *_COUNTERS.values())
+    rows = _session(address, secret, try_s).get([f"{column}.{index}" for column in columns])
+    admin, oper, speed, high_speed, *counts = (str(row.value) for row in rows)
     if not admin.isdecimal() or not oper.isdecimal():
         raise NoAnswer(f"{address}: says {admin!r} and {oper!r} of a port, which are no states")
     values: dict[str, float | str] = {"admin": "up" if admin == _UP else "down"}
     if admin == _UP:
         values["link"] = "up" if oper == _UP else "down"
-    for name, text in (("in_errors", in_errors), ("out_errors", out_errors)):
-        if text.isdecimal():
-            values[name] = float(text)
+    if values.get("link") == "up":
+        values |= _speed(speed, high_speed)
+    values |= {name: float(text) for name, text in zip(_COUNTERS, counts, strict=True) if text.isdecimal()}
     return values
+
+
+def _speed(speed: str, high_speed: str) -> dict[str, float | str]:
+    """In Mbit/s; nothing of a port that does not know it: it says 0, or, with net-snmp, 10 Mbit/s."""
+    found = 0.0
+    if high_speed.isdecimal() and int(high_speed):
+        found = float(high_speed)
+    elif speed.isdecimal() and int(speed) < _NO_SPEED:
+        found = int(speed) / 1e6
+    return {"speed": found} if found not in (0.0, _UNKNOWN_SPEED) else {}
 
 
 def _session(address: str, secret: dict[str, str], try_s: float) -> Any:

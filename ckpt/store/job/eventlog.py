@@ -17,7 +17,6 @@ that it needs for a restart from the record of the lock and the control files (`
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -26,6 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.store.disk.privacy import open_regular
+from ckpt.store.disk.replacing import replace_file
 from ckpt.store.errors import StorageFailed, StoreError
 from ckpt.transport import jsontext
 from ckpt.transport.records import dataclass, field
@@ -83,13 +83,11 @@ class EventLog:
 
     def append(self, event: str, **fields: Any) -> bool:
         """Add one line `{"t": ISO time, "ns": …, "event": event, **fields}`. False: it was not written, or not wholly."""
-        now_ns = self._clock_ns()
-        line: dict[str, Any] = {"t": iso_time(now_ns), "ns": now_ns, "event": event, **fields}
         if self.lost:
-            line["lost"] = self.lost
+            fields["lost"] = self.lost
         data = b""
         try:
-            data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
+            data = self._line(event, fields)
             if not self._at_line_start():
                 data = b"\n" + data
             written = self._write(self._fd, data)
@@ -102,6 +100,11 @@ class EventLog:
         self.length += written
         return True
 
+    def _line(self, event: str, fields: dict[str, Any]) -> bytes:
+        now_ns = self._clock_ns()
+        line = {"t": iso_time(now_ns), "ns": now_ns, "event": event, **fields}
+        return json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
+
     def begin_anew(self, event: str, **fields: Any) -> bool:
         """Replace the log by a new file with this one line; the old file becomes the previous one. False: the system
         refused.
@@ -109,23 +112,10 @@ class EventLog:
         At any moment, and after a crash, a reader finds either the old or the new log. Only the holder of the job's lock
         may call this. A line that another process appends at the same time goes to the previous file.
         """
-        mark = f".tmp-{os.path.basename(self.path)}.{os.urandom(4).hex()}"
-        new, kept = (os.path.join(os.path.dirname(self.path), mark + end) for end in ("", ".1"))
         try:
-            begun = EventLog(new, clock_ns=self._clock_ns, write=self._write)
-            try:
-                if not begun.append(event, **fields):
-                    raise OSError("not written")
-                os.fsync(begun._fd)
-            finally:
-                begun.close()
-            os.link(self.path, kept, follow_symlinks=False)
-            os.replace(kept, self.previous_path)
-            os.replace(new, self.path)
-        except OSError:
-            for path in (new, kept):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            line = self._line(event, fields)
+            replace_file(self.path, line, sync=True, previous_path=self.previous_path, write=self._write)
+        except (OSError, MemoryError):
             self.length = 0  # so the caller tries again only after as many bytes have been added again
             return False
         self.close()

@@ -16,7 +16,13 @@ from ckpt.diagnosis.graph import Graph
 from ckpt.diagnosis.models import Element
 from tests.model.diagnosis import reference
 
-STATES = {"f": "faulty", "c": "clear", "u": "unknown", "n": "faulty"}  # "n": and it is over
+STATES = {
+    "f": "faulty",
+    "c": "clear",
+    "u": "unknown",
+    "n": "faulty",
+    "s": "faulty",
+}  # "n": and it is over, "s": a symptom
 Edges = dict[str, frozenset[str]]
 
 
@@ -25,7 +31,8 @@ def compare(
 ) -> None:
     """The verdict of the code is that of the plain model."""
     past = frozenset(a for a in states if states[a] == "n")
-    graph = Graph({}, tuple(states), causes, hides, proving, past)
+    symptoms = frozenset(a for a in states if states[a] == "s")
+    graph = Graph({}, tuple(states), causes, hides, proving, past, symptoms)
     findings = {a: verdict.Finding(STATES[states[a]], reason="no answer") for a in states}
     found = verdict.conclude(graph, findings)
     assert {each.id for each in found.faults} == reference.faults(states, causes, proving)
@@ -38,7 +45,7 @@ def compare(
     assert {each.id: set(each.by) for each in found.unknown} == reference.hidden(states, hides)
     assert set(found.clear) == {a for a in states if states[a] == "c"}
     assert set(found.noted) == past
-    assert found.found == any(state == "f" for state in states.values())
+    assert found.found == any(state in "fs" for state in states.values())
 
 
 def graphs(count: int) -> Iterator[Edges]:
@@ -68,7 +75,7 @@ def check_small(verdict: ModuleType, largest: int = 4) -> int:
                 for chosen in product((False, True), repeat=len(pairs))
             ]
         for causes in graphs(size):
-            for states in product("fcun", repeat=size):
+            for states in product("fcuns", repeat=size):
                 # what hides does not depend on causes: all of it with one state of each number of faults is enough
                 for hides in hiding if size < 3 or causes["a"] == frozenset("bc") else hiding[-1:]:
                     proving = frozenset(name for at, name in enumerate(names) if count >> at & 1)
@@ -94,7 +101,10 @@ def check_random(verdict: ModuleType, rounds: int, seed: int) -> int:
         dead = set(random.sample(names, random.randint(0, len(names))))
         proving = frozenset(a for a in names if random.random() < 0.3)
         past = frozenset(a for a in names if a not in proving and random.random() < 0.2)
-        check_world(verdict, Graph({}, tuple(names), causes, hides, proving, past), true, dead, random)
+        symptoms = frozenset(a for a in names if a not in proving | past and random.random() < 0.2)
+        check_world(
+            verdict, Graph({}, tuple(names), causes, hides, proving, past, symptoms), true, dead, random
+        )
     return rounds
 
 
@@ -123,6 +133,7 @@ def check_world(verdict: ModuleType, graph: Graph, true: set[str], dead: set[str
     for fault in found.faults:
         assert true & {fault.id, *fault.perhaps}, "a fault with no true one behind it"
     assert not named & graph.past, "what is over is named"
+    assert not named & graph.symptoms, "a symptom is named"
     assert set(found.noted) == (seen & graph.past) - dead
     assert not set(found.clear) & dead, "a dead handler's element is called clear"
     assert {each.id for each in found.unknown} == dead & set(graph.order)
@@ -131,7 +142,9 @@ def check_world(verdict: ModuleType, graph: Graph, true: set[str], dead: set[str
     for name, guilty in found.consequences:
         assert graph.causes[name] >= set(guilty)
     if not dead & set(graph.order):
-        assert {a for a in true & set(graph.order) - graph.past if not graph.causes[a] & seen} <= named
+        assert {
+            a for a in true & set(graph.order) - graph.past - graph.symptoms if not graph.causes[a] & seen
+        } <= named
     return found
 
 
@@ -178,6 +191,19 @@ def check_judge(verdict: ModuleType) -> None:
         (element(equal="dead", low=2000, unit="RPM"), [say("bmc", "dead")], "faulty"),
         (element(equal="dead", low=2000, unit="RPM"), [say("bmc", "na")], "unknown"),
         (element(equal="dead", low=2000, unit="RPM"), [say("bmc", 3000.0)], "clear"),
+    ]
+    ends = [{"handler": "h", "value": "v", "on": on} for on in ("host", "switch", "switch")]
+    speeds = element(ends_agree=True, queries=ends)
+    ten, one = say("host", 10.0), say("sw", 1.0)
+    cases += [
+        (speeds, [ten, say("sw", 10.0), none], "clear"),
+        (speeds, [ten, none, say("sw", 10.0)], "clear"),
+        (speeds, [ten, one, none], "faulty"),
+        (speeds, [ten, none, none], "unknown"),
+        (speeds, [none, one, one], "unknown"),
+        (speeds, [none, none, none], "unknown"),
+        (speeds, [ten, say("sw", 10.0, stale_s=2), none], "unknown"),
+        (speeds, [ten, say("sw", 1.0, stale_s=2), none], "faulty"),
     ]
     for asked, answers, state in cases:
         found = verdict.judge(asked, answers)

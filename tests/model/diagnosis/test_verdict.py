@@ -18,16 +18,17 @@ Count = Callable[[str, int], None]
 MUTANTS = {
     "what is over is named": ('state="noted"', 'state="faulty"'),
     "what is over causes nothing": ('in ("unknown", "noted")]', 'in ("unknown",)]'),
-    "an open cause counts as clear": ("elif open_causes and name not in graph.proving:", "elif False:"),
-    "nothing proves anything": ("elif open_causes and name not in graph.proving:", "elif open_causes:"),
+    "an open cause counts as clear": ("(open_causes and name not in graph.proving):", "False:"),
+    "nothing proves anything": ("(open_causes and name not in graph.proving):", "open_causes:"),
+    "a symptom is a fault": ("elif name in graph.symptoms or ", "elif "),
     "a faulty cause counts as none": ("if guilty:", "if False:"),
     "every cause counts as open": ('in ("unknown", "noted")]', '!= "faulty"]'),
     "a suspicion stops at the first cause": ("waiting.append(cause)", "pass"),
     "a suspicion goes on behind what is clear": ('states[cause].state != "clear"', "True"),
     "what was not asked is clear": ('not_asked = Finding("unknown"', 'not_asked = Finding("clear"'),
     "who does not answer is clear": (
-        'return Finding("unknown", reason="; "',
-        'return Finding("clear", reason="; "',
+        'return Finding("unknown", reason="; ".join(reasons) or "nothing to ask", silent=silent)\n    if not any',
+        'return Finding("clear", reason="; ".join(reasons) or "nothing to ask", silent=silent)\n    if not any',
     ),
     "the first of two sources is believed": ("if len({state for state, _ in known}) > 1:", "if False:"),
     "what may be older than the fault is clear": ("if not each[1].stale_s]", "]"),
@@ -43,6 +44,12 @@ MUTANTS = {
         "for each in states if states[name].silent",
     ),
     "what is hidden hides": ("and name in graph.hides[each]", "and each in graph.hides[name]"),
+    "ends that differ agree": (
+        'return Finding("faulty", value=" and "',
+        'return Finding("clear", value=" and "',
+    ),
+    "one end is enough": ("if len(by_end) < 2:", "if not by_end:"),
+    "ends that agree long ago agree": ("    if stale_s:", "    if False:"),
     "a suspect is nothing found": ("bool(self.faults or self.suspects)", "bool(self.faults)"),
 }
 

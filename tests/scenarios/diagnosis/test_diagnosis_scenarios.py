@@ -5,7 +5,7 @@ n1 – sw1 – trunk – sw2 – n2, with the models of this package. In a file:
     errors      the scenario is run for each
     row         the kind and the side of the place at fault
     dead        patterns of candidates for which nothing comes back
-    [values]    what is seen, of some candidates; all others are well
+    [values]    what is seen, of some candidates; all others are well. A list: by each of its queries
     [expected]  all of faults, suspects, consequences and noted; some of `hidden`, of `perhaps` and of `instead`
 """
 
@@ -78,7 +78,9 @@ def findings_of(graph: Graph, scenario: dict[str, Any]) -> dict[str, Finding]:
         seen = scenario["values"].get(name)
         dead = any(fnmatchcase(name, pattern) for pattern in scenario.get("dead", ()))
         value = None if seen is None and dead else well(candidate) if seen is None else seen
-        found[name] = judge(candidate.element, [Answer("x", value, "no answer")])
+        count = len(candidate.element.queries)
+        values = value if isinstance(value, list) else [value] * count
+        found[name] = judge(candidate.element, [Answer("x", each, "no answer") for each in values])
     return found
 
 

@@ -16,9 +16,10 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,16 @@ def until(is_there: Callable[[], bool], what: str) -> None:
 
 
 class Agent:
-    """snmpd. `address`: for the handler. `subagents`: a socket for parts of what it tells (AgentX)."""
+    """snmpd. `address`: for the handler. `subagents`: a socket for parts of what it tells (AgentX). `more`: lines for its
+    configuration."""
 
-    def __init__(self, folder: Path, namespace: list[str] | None = None, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        namespace: list[str] | None = None,
+        host: str = "127.0.0.1",
+        more: str = "",
+    ) -> None:
         port = free_port(socket.SOCK_DGRAM)
         self.address = f"{host}:{port}"
         self.subagents = folder / "agentx"
@@ -67,7 +75,7 @@ class Agent:
         config.write_text(
             f"rocommunity {SECRET}\nagentaddress udp:{self.address}\ninterface_fadeout 1\n"
             f"master agentx\nagentXSocket {self.subagents}\n"
-            f'createUser reader SHA "{V3["auth_password"]}" AES "{V3["privacy_password"]}"\nrouser reader priv\n'
+            f'createUser reader SHA "{V3["auth_password"]}" AES "{V3["privacy_password"]}"\nrouser reader priv\n{more}'
         )
         words = [
             *(namespace or []),
@@ -124,6 +132,37 @@ def _sensor(number: int, entity: int, kind: int, unit: int, factor: int, name: s
     ]
     body += [0, 0, 0, 0, 0, 100, 255, 0, 255, 0, *limits, 2, 2, 0, 0, 0, 0xC0 | len(name), *name.encode()]
     return "main_sdr_add 0x20 " + " ".join(f"0x{byte:02x}" for byte in [0, 0, 0x51, 1, len(body), *body])
+
+
+_PASS = """
+import sys
+how, wanted = sys.argv[2], [int(part) for part in sys.argv[3].strip(".").split(".")]
+rows = sorted(([int(part) for part in line.split()[0].split(".")], line.split(None, 2)[1:]) for line in open(sys.argv[1]))
+found = [row for row in rows if (row[0] == wanted if how == "-g" else row[0] > wanted)]
+if found:
+    print("." + ".".join(map(str, found[0][0])), found[0][1][0], found[0][1][1].strip(), sep="\\n")
+"""
+
+
+class Told:
+    """Objects that an agent takes from a program (`pass` of snmpd.conf), which reads them from a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._program = path.with_name(f"{path.name}.py")
+        self._program.write_text(_PASS)
+
+    def tell(self, objects: Mapping[str, tuple[str, int | str]]) -> None:
+        """OID → type and value."""
+        text = "".join(f"{oid} {kind} {value}\n" for oid, (kind, value) in objects.items())
+        new = self._path.with_name(f"{self._path.name}.new")
+        new.write_text(text)
+        new.replace(self._path)
+
+    def lines(self, *roots: str) -> str:
+        """For the configuration: everything under these is asked of the program."""
+        words = f"{sys.executable} -ISE {self._program} {self._path}"
+        return "".join(f"pass -p 1 .{root} {words}\n" for root in roots)
 
 
 class Controller:

@@ -144,6 +144,26 @@ def test_what_is_at_fault_is_named_and_its_host_left_out(
 
 
 @pytest.mark.nightly
+def test_counters_are_read_once_and_compared_with(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
+) -> None:
+    topology = cluster.topology(tmp_path / "topology.toml")
+    topology.write_text("counters = true\n" + topology.read_text())
+    job = running(start, cluster, tmp_path, topology=topology)
+    kept = job.wait_event("counters-kept")
+    assert kept["reason"] is None and kept["silent"] == [] and kept["asked"] >= len(HOSTS), kept
+    cluster.pull("c3")
+    located = job.wait_event("fault-located")
+    assert components(located) == {"cable@n3:eth0-sw1:port3"}, located
+    told = [*located["clear"], *(row["id"] for row in (*located["consequences"], *located["unknown"]))]
+    assert any(each.startswith("interface.drops@") for each in told), told
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert len(job.events("counters-kept")) == 1
+    assert the_same_bytes(job, tmp_path)
+
+
+@pytest.mark.nightly
 def test_without_a_topology_three_hosts_name_the_fourth(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
 ) -> None:

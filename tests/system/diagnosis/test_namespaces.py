@@ -11,6 +11,7 @@ import errno
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -118,6 +119,24 @@ def test_who_cannot_be_asked_makes_nobody_guilty(
     assert not {place for place in asked_places if place.kind == "interface" and place.host == mute}
 
 
+@pytest.mark.parametrize("how", ["ARP is off there", "its address is gone, and it is mute"])
+def test_a_peer_that_does_not_answer_arp(how: str, cluster: Cluster, tmp_path: Path) -> None:
+    """It is seen where it is asked. What it is because of, nobody says: nothing is named."""
+    mute = how != "ARP is off there"
+    if mute:
+        cluster.on("n2", "addr", "flush", "dev", "eth0")
+    else:
+        cluster.on("n2", "link", "set", "eth0", "arp", "off")
+    asked = request(cluster, tmp_path, "n2", without=("n2",) if mute else ())
+    asked.query(LONG_S)
+    assert asked.faults == ()
+    [suspect] = asked.suspects
+    assert suspect.id == "neighbour.unresolved@n2"
+    assert ("interface.address-gone@n2:eth0" in suspect.instead) == mute, suspect
+    hidden = {each.id for each in asked.unknown if suspect.id in each.by}
+    assert ("process.gone@n2" in hidden) == mute
+
+
 def test_two_faults_at_once(cluster: Cluster, tmp_path: Path) -> None:
     cluster.pull("c2")
     cluster.on("n1", "route", "flush", "dev", "eth0")
@@ -129,37 +148,51 @@ def test_two_faults_at_once(cluster: Cluster, tmp_path: Path) -> None:
     }
 
 
+def draw(number: int, folder: Path) -> dict[str, int]:
+    """The world of this number: one fault or two, at random times, with any of hosts and switches not to be asked. Whatever
+    is named was done, whatever is suspected leads there. Returns what became of it, for the ledger."""
+    random = Random(number)
+    chosen = random.sample([case for case in CASES if CASES[case][2]], random.choice((1, 2, 2)))
+    there = random.choice([CASES[case][0] for case in chosen])
+    mute = tuple(name for name in ("n1", "n2", "n3", "sw1", "sw2") if random.random() < 0.3)
+    cluster = Cluster(HOSTS, [("sw1", "sw2")])
+    try:
+        cluster.lay()
+        for case in chosen:
+            # the first may have taken away what the second would change
+            with contextlib.suppress(subprocess.CalledProcessError):
+                CASES[case][1](cluster)
+            time.sleep(random.random() * 0.5)
+        asked = request(cluster, folder, there, without=mute)
+        asked.query(LONG_S)
+    finally:
+        cluster.remove()
+    done = {component for case in chosen for component in CASES[case][2]}
+    candidates = asked.graph.candidates
+    what = (number, chosen, there, mute, asked.verdict)
+    named = {candidates[each.id].component for each in asked.faults}
+    assert named <= done, what
+    for suspect in asked.suspects:
+        assert {candidates[each].component for each in (suspect.id, *suspect.instead)} & done, what
+    clear = {candidates[each].place.host for each in asked.verdict.clear if each.startswith("interface")}
+    assert not clear & {*mute}, what
+    said = (
+        "all named"
+        if named == done
+        else "some named"
+        if named
+        else "suspected"
+        if asked.suspects
+        else "unknown"
+    )
+    return {"faults": len(chosen), f"{said}, {'somebody' if mute else 'nobody'} mute": 1}
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_pairs_of_faults_with_anybody_mute(tmp_path: Path) -> None:
-    """Two faults at random, with any of hosts and switches not to be asked: whatever is named was done."""
-    random = Random(seed_of_the_commit())
-    alone = [case for case in CASES if CASES[case][2]]
     for number in range(PAIRS):
-        chosen = random.sample(alone, random.choice((1, 2, 2)))
-        there = random.choice([CASES[case][0] for case in chosen])
-        mute = tuple(name for name in ("n1", "n2", "n3", "sw1", "sw2") if random.random() < 0.3)
-        cluster = Cluster(HOSTS, [("sw1", "sw2")])
-        try:
-            cluster.lay()
-            for case in chosen:
-                # the first may have taken away what the second would change
-                with contextlib.suppress(subprocess.CalledProcessError):
-                    CASES[case][1](cluster)
-            (tmp_path / str(number)).mkdir()
-            asked = request(cluster, tmp_path / str(number), there, without=mute)
-            asked.query(LONG_S)
-        finally:
-            cluster.remove()
-        done = {component for case in chosen for component in CASES[case][2]}
-        candidates = asked.graph.candidates
-        what = (chosen, there, mute, asked.verdict)
-        assert {candidates[each.id].component for each in asked.faults} <= done, what
-        for suspect in asked.suspects:
-            assert {candidates[each].component for each in (suspect.id, *suspect.instead)} & done, what
-        assert not {candidates[each].place.host for each in asked.verdict.clear if "interface" in each} & {
-            *mute
-        }, what
+        draw(seed_of_the_commit() * 1000 + number, tmp_path)
 
 
 def test_many_errors_are_one_diagnosis(cluster: Cluster, tmp_path: Path) -> None:

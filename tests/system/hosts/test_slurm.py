@@ -6,6 +6,7 @@ real limit.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -144,6 +145,30 @@ def test_a_node_with_ranks_is_lost_and_the_spare_takes_them(slurm: Slurm, ring: 
     job.finish()
     assert job.output() == result_of(ring, 4, tmp_path)
     assert slurm.shown(job.number, "Restarts") == "0"
+
+
+def test_a_node_that_is_cut_off_is_drained_with_the_fault_as_the_reason(
+    slurm: Slurm, ring: Path, tmp_path: Path
+) -> None:
+    """Only that one, and the record for other tools has the same text."""
+    record = tmp_path / "faults.json"
+    options = ("--spares", "1", "--drain-faulty", "slurm", "--fault-record", str(record))
+    job = Submitted(slurm, tmp_path, ring, *options)
+    job.wait_event("committed", 2)
+    slurm.hosts.cable("h3", "down")
+    located = job.wait_event("fault-located")
+    assert located["hosts"] == ["h3"], located
+    drained = job.wait_event("host-drained")
+    assert (drained["host"], drained["reason"]) == ("h3", None), drained
+    shown = slurm.run("scontrol", "show", "node", "h3")
+    assert "DRAIN" in shown and f"Reason=ckpt: {located['text']}" in shown, shown
+    for other in ("h2", "h4"):
+        assert "DRAIN" not in slurm.run("scontrol", "show", "node", other)
+    [line] = [json.loads(each) for each in record.read_text().splitlines()]
+    assert line["node"] == "h3" and line["conditions"][0]["message"] == located["text"]
+    slurm.hosts.cable("h3", "up")  # so that Slurm can end there what is left of the step
+    job.finish()
+    assert job.output() == result_of(ring, 4, tmp_path)
 
 
 def test_the_node_with_the_controller_is_lost(slurm: Slurm, ring: Path, tmp_path: Path) -> None:

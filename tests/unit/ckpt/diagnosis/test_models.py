@@ -94,6 +94,7 @@ def test_a_model_says_what_it_says() -> None:
             ', sensor = "x", bus = 1',
             "1.toml:9: speed: ipmi does not take bus; it takes sensor",
         ),
+        ("low = 2000", "low = 2000\nsymptom = true\nproves = true", "1.toml:6: a symptom proves nothing"),
         (
             "low = 2000",
             'low = 2000\ncaused_by = ["speed"]',

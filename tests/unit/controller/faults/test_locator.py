@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from ckpt.controller.faults.locator import FaultLocator, FaultOptions
+from ckpt.controller.faults.losses import LeaveOut
 
 S = 1_000_000_000
 
@@ -90,8 +92,8 @@ def test_the_answer_is_logged_and_the_host_goes_when_the_time_has_come(bench: Be
 def test_a_process_that_is_killed_is_an_unknown_fault(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
     bench.locator.packet(0, 0, packet, 3 * S)
-    child = bench.locator._child
-    assert child is not None
+    assert bench.locator._child is not None
+    child = bench.locator._child.process
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     bench.locator.tick(9 * S)
@@ -103,8 +105,8 @@ def test_a_process_that_is_killed_is_an_unknown_fault(bench: Bench) -> None:
 def test_a_process_that_does_not_end_is_ended(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
     bench.locator.packet(0, 0, packet, 3 * S)
-    child = bench.locator._child
-    assert child is not None
+    assert bench.locator._child is not None
+    child = bench.locator._child.process
     os.kill(child.pid, signal.SIGSTOP)
     bench.locator.tick(9 * S)
     assert bench.locator.deadline_ns() == 18 * S
@@ -125,8 +127,8 @@ def test_a_disk_that_takes_no_log_costs_the_answer_only(
 def test_a_restart_ends_what_was_begun(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "refused", "silent_ns": S}
     bench.locator.packet(0, 0, packet, 3 * S)
-    child = bench.locator._child
-    assert child is not None
+    assert bench.locator._child is not None
+    child = bench.locator._child.process
     bench.locator.agent_event({"e": "started", "rank": 0, "incarnation": 1, "host": "a"}, 3 * S)
     assert child.poll() is not None
     bench.locator.tick(9 * S)
@@ -142,6 +144,40 @@ def test_what_is_found_is_kept_for_the_ranks_of_the_host(bench: Bench) -> None:
     assert bench.locator.diagnosis_of("a") is None
     bench.locator._conclude({"text": "unknown fault: nothing", "hosts": []}, 20 * S)
     assert bench.locator.diagnosis_of("b") is None
+
+
+def test_a_fault_is_recorded_for_other_tools_and_so_is_its_end(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "faults.json"
+    log_path = str(tmp_path / "diagnosis.log")
+    bench.locator._options = FaultOptions(bench.hosts, None, True, log_path, 5 * S, record_path=str(path))
+    bench.lose()
+    bench.wait()
+    for _ in range(2):
+        back = {"e": "note", "event": "host-back", "fields": {"host": "b"}}
+        bench.locator.agent_event(back, 5 * S)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["node"], line["conditions"][0]["status"]) for line in found] == [
+        ("b", "True"),
+        ("b", "False"),
+    ]
+    path.unlink()
+    path.mkdir()
+    bench.locator._conclude({"text": "x", "hosts": ["b"]}, 20 * S)
+    assert bench.said[-1].startswith(f"the record of the fault is not written: {path}: ")
+
+
+def test_a_slurm_that_refuses_or_is_not_there_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", "/no/such/file")
+    bench.locator._options = FaultOptions(bench.hosts, None, False, "", 0, drains=True)
+    bench.locator._leave_out(LeaveOut(("a", "b"), "of two none"))
+    assert bench.locator._draining == {}
+    bench.locator._leave_out(LeaveOut(("b",), "the cable"))
+    bench.wait()
+    [(name, fields)] = bench.log
+    assert (name, fields["host"], fields["fault"]) == ("host-drained", "b", "the cable")
+    assert fields["reason"]
+    assert bench.said == [f"host b is not drained in Slurm: {fields['reason']}"]
+    assert bench.hosts.left_out == []
 
 
 def test_ranks_that_are_not_started_elsewhere_need_no_room_there(bench: Bench) -> None:

@@ -110,7 +110,7 @@ def test_a_process_that_is_killed_is_said_and_the_file_stays(tmp_path: Path) -> 
     bench = Bench(tmp_path, FILE)
     topology = bench.begin()
     assert topology._child is not None
-    os.kill(topology._child.pid, signal.SIGKILL)
+    os.kill(topology._child.process.pid, signal.SIGKILL)
     assert bench.wait()["reason"] == "the process that asks has failed"
     assert topology.path == str(bench.given)
 
@@ -118,8 +118,8 @@ def test_a_process_that_is_killed_is_said_and_the_file_stays(tmp_path: Path) -> 
 def test_a_process_that_does_not_end_is_ended(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FILE)
     topology = bench.begin()
-    child = topology._child
-    assert child is not None
+    assert topology._child is not None
+    child = topology._child.process
     os.kill(child.pid, signal.SIGSTOP)
     due_ns = topology.deadline_ns()
     assert due_ns is not None
@@ -131,7 +131,7 @@ def test_a_process_that_does_not_end_is_ended(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     bench = Bench(tmp_path, FILE)
     topology = bench.begin()
-    os.mkdir(f"{topology._kept}.new")
+    os.mkdir(topology._kept)
     fields = bench.wait()
     assert ".json" in fields["reason"] and fields["path"] is None
     assert topology.path == str(bench.given)

@@ -1,0 +1,1 @@
+"""What counters of devices are at the start of a job, to be compared with after a fault."""

@@ -1,0 +1,120 @@
+"""A one-shot child process: it gets one request, gives one answer, both in JSON, and is ended. (driver)
+
+It may be started before the request is known, since a start takes long on a busy machine. It leads a session of its own,
+and whatever it has started ends with it.
+
+    started    the process is there, and waits for its request
+    asked      the request is under way to it; `on_answer` or `on_failure` is called once, then it is ended
+    ended      by its answer, its failure, its time (`tick`) or `close`: nothing is called after that
+
+Not here: what is asked (`topology`, `locator`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+__all__ = ["OneShotProcess"]
+
+_AT_ONCE = 1 << 16
+
+
+class OneShotProcess:
+    """`module` is run with this interpreter. `stderr`: a descriptor for what it says on its standard error; nowhere if
+    not given. Raises OSError: it cannot be started."""
+
+    def __init__(
+        self, module: str, selector: selectors.BaseSelector, *, stderr: int = subprocess.DEVNULL
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        self._selector = selector
+        self._said = b""
+        self._is_asked = self._is_ended = False
+        self._until_ns: int | None = None
+        self._on_answer: Callable[[Mapping[str, Any]], None]
+        self._on_failure: Callable[[bool], None]
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        limit_ns: int,
+        on_answer: Callable[[Mapping[str, Any]], None],
+        on_failure: Callable[[bool], None],
+        *,
+        now_ns: int | None = None,
+    ) -> None:
+        """Send the request. `on_answer` gets what it answers within `limit_ns` from now; `on_failure`, if that is no JSON
+        object, False, and if there is none, True."""
+        self._is_asked = True
+        self._on_answer, self._on_failure = on_answer, on_failure
+        self._until_ns = (time.monotonic_ns() if now_ns is None else now_ns) + limit_ns
+        data = json.dumps(request).encode()
+        # in a thread: it may be more than a pipe takes, and the process may be starting still
+        threading.Thread(target=_write, args=(self._stdin, data), daemon=True).start()
+        os.set_blocking(self._stdout.fileno(), False)
+        self._selector.register(self._stdout, selectors.EVENT_READ, self._read)
+
+    def deadline_ns(self) -> int | None:
+        """When `tick` is due."""
+        return None if self._is_ended else self._until_ns
+
+    def tick(self, now_ns: int) -> None:
+        """Time has passed."""
+        until_ns = self.deadline_ns()
+        if until_ns is not None and now_ns >= until_ns:
+            self.close()
+            self._on_failure(True)
+
+    def close(self) -> None:
+        """End it, and what it has started."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(self._stdout)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._stdout.close()
+        if not self._is_asked:  # otherwise the thread closes it
+            self._stdin.close()
+
+    def _read(self) -> None:
+        data = self._stdout.read(_AT_ONCE)
+        if data is None:
+            return
+        self._said += data
+        if data:
+            return
+        self.close()
+        try:
+            answer = json.loads(self._said)
+        except ValueError:
+            answer = None
+        if isinstance(answer, dict):
+            self._on_answer(answer)
+        else:
+            self._on_failure(False)
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), pipe:  # broken: the process has ended, and its answer is empty
+        pipe.write(data)
