@@ -92,9 +92,7 @@ def open_port(
 
     _set_clock()
     plan = _faults()
-    config = _config(
-        spec, checksum_payload=plan is not None
-    )  # a local socket does not corrupt; injected faults do
+    config = _config(spec, checksum_payload=plan is not None)
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(key)
     limits = ZmqLimits(peers=spec["size"])
@@ -135,6 +133,7 @@ def open_port(
 
 
 def _config(spec: Mapping[str, Any], *, checksum_payload: bool) -> EndpointConfig:
+    """``checksum_payload``: for injected faults. A local socket does not corrupt."""
     return EndpointConfig(
         job=int(spec["job_id"], 16),
         rank=spec["rank"],

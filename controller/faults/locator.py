@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ckpt.controller.faults.baseline import JobBaseline
-from ckpt.controller.faults.losses import (
+from ckpt.controller.faults.link_failures import (
     SURVEY_LIMIT_S,
     Action,
     Ask,

@@ -7,7 +7,7 @@ that of the best quarter of all pairs, and beyond what is ordinary (LEAST_RTT_NS
 there are no peers to compare with, and nothing is said.
 
 What computes for long answers late, but its kernel does not: so a busy host is not slow. Not here: the packets of ranks
-(`locator.py`), what a slow pair leads to (`losses.py`).
+(`locator.py`), what a slow pair leads to (`link_failures.py`).
 """
 
 from __future__ import annotations

@@ -126,12 +126,8 @@ def _reduce_if_complete(pickler: Saver, obj: Any) -> Any:
     """
     try:
         reduced = reduce_by_name(pickler, obj)
-    except (
-        AttributeError,
-        LookupError,
-        RecursionError,
-    ):  # a __getattr__ that reads a missing attribute calls itself
-        return None
+    except (AttributeError, LookupError, RecursionError):
+        return None  # RecursionError: a __getattr__ that reads a missing attribute calls itself
     except RuntimeError as failure:
         if "changed size during iteration" in str(failure):
             return None

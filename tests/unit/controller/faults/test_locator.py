@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from ckpt.controller.faults.link_failures import LeaveOut
 from ckpt.controller.faults.locator import FaultLocator, FaultOptions
-from ckpt.controller.faults.losses import LeaveOut
 
 S = 1_000_000_000
 

@@ -6,7 +6,7 @@ import errno
 from random import Random
 from typing import Any
 
-from ckpt.controller.faults.losses import (
+from ckpt.controller.faults.link_failures import (
     COLLECT_NS,
     SURVEY_NS,
     Ask,
