@@ -36,7 +36,7 @@ PURE = {
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
     "ckpt.controller.replicas": "clones coordinator events inquiries lines supervisor text",
-    "ckpt.controller.faults": "losses slowness",
+    "ckpt.controller.faults": "link_failures slowness",
     "ckpt.controller.adoption": "roster verdict",
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
