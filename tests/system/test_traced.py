@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.support import Job, write_app
+from tests.unit.ckpt.image.support import resumed_output
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 Start = Callable[..., Job]
@@ -99,6 +100,27 @@ def test_coverage_knows_the_lines_before_and_after_a_restart(start: Start, tmp_p
     text = app.read_text().splitlines()
     code = {number for number, line in enumerate(text, 1) if line.strip()}
     assert code - set(data.lines(file)) == set()
+
+
+def test_a_collector_of_coverage_is_known_once_wherever_the_image_falls(tmp_path: Path) -> None:
+    """It was found by the lock of its tracer, which newer versions of coverage do not have, and was known twice if the image
+    fell between the start of the tracer and the moment at which the collector makes itself known."""
+    pytest.importorskip("coverage")
+    source = """
+    import coverage
+    from coverage.collector import Collector
+    begin = Collector._start_tracer
+    def slowly(self):
+        found = begin(self)
+        driver_tick()
+        return found
+    Collector._start_tracer = slowly
+    watching = coverage.Coverage(data_file=None)
+    watching.start()
+    watching.stop()
+    print(Collector._collectors)
+    """
+    assert resumed_output(tmp_path, source) == "[]\n"
 
 
 def test_a_trace_function_of_the_program_goes_on(start: Start, tmp_path: Path) -> None:

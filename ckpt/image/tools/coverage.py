@@ -1,7 +1,7 @@
 """coverage: its tracer in C (``CTracer``) is started again after a restart. The state of a tracer is its attributes.
 
 After a restart, the tracer is called for each running function again, beginning with the outermost one that it traced before
-(:mod:`ckpt.image.frames.tracing`).
+(:mod:`ckpt.image.frames.tracing`). The lists of those that are at work are variables of coverage's classes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ckpt.image.reducers.saver import Saver
 __all__ = ["Coverage"]
 
 _TRACER = "coverage.tracer"
+_LISTS = (("coverage.collector", "Collector", "_collectors"), ("coverage.control", "Coverage", "_instances"))
 
 
 class Coverage(Library):
@@ -29,6 +30,23 @@ class Coverage(Library):
     def reducers(self) -> dict[type, Reducer]:
         return by_name(_TRACER, {"CTracer": reduce_members, "CFileDisposition": reduce_members})
 
+    def note_settings(self) -> Any:
+        """Also where a collector is at work that has not started its tracer yet."""
+        return [list(found) for found in _at_work()] if any(_at_work()) else None
+
+    def apply_settings(self, saved: Any) -> None:
+        for found, objects in zip(_at_work(), saved, strict=True):
+            found[:] = objects
+
+
+def _at_work() -> list[list[Any]]:
+    """The lists; where this version of coverage has none, an empty one."""
+    found = [
+        getattr(getattr(sys.modules.get(module), name, None), variable, None)
+        for module, name, variable in _LISTS
+    ]
+    return [each if type(each) is list else [] for each in found]
+
 
 def is_tracer(cls: type) -> bool:
     return cls is getattr(sys.modules.get(_TRACER), "CTracer", None)
@@ -36,10 +54,6 @@ def is_tracer(cls: type) -> bool:
 
 def start(tracer: Any, frames: list[FrameType]) -> None:
     """Start a CTracer again."""
-    collector = getattr(tracer.lock_data, "__self__", None)
-    collectors = getattr(type(collector), "_collectors", None)  # changes in a compiled package are not saved
-    if type(collectors) is list and collector not in collectors:
-        collectors.append(collector)
     tracer.start()
     known = [index for index, frame in enumerate(frames) if frame.f_trace is tracer]
     for frame in frames[known[0] :] if known else ():
