@@ -2,6 +2,7 @@
 
     python tools/other_pythons.py             one version, another one for each commit; exit code 1 if a test failed
     python tools/other_pythons.py --nightly   every version, and all tests that depend on the interpreter
+    python tools/other_pythons.py --prepare   only make the environments of these versions, as a run would
     python tools/other_pythons.py --list      only print which versions were found, and where
 
 A version is looked for as ``python3.N`` on PATH, then under ``$PYENV_ROOT`` (or ``~/.pyenv``), and at last installed from
@@ -174,6 +175,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="the tests that depend on the interpreter, on other versions"
     )
+    parser.add_argument("--prepare", action="store_true", help="only make the environments")
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
     parser.add_argument(
         "--nightly", action="store_true", help="every version, and all tests; not the share of this commit"
@@ -203,6 +205,8 @@ def main() -> int:
         if trouble:
             print(f"Python 3.{minor}: FAILED: {trouble}", flush=True)
             failed = True
+            continue
+        if arguments.prepare:
             continue
         log = venv / "tests.log"
         running.append((minor, log, test(minor, log, *tests)))

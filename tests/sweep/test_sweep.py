@@ -37,7 +37,7 @@ def test_there_are_enough_programs_nobody_here_wrote() -> None:
     assert len(QUICK) >= 40
 
 
-@pytest.mark.rotate(17)
+@pytest.mark.rotate(34)
 @pytest.mark.parametrize("program", QUICK)
 def test_resumed_at_random_moments_the_output_is_the_same(
     program: str, place: Place, tmp_path: Path, figures: Callable[[str, int], None]

@@ -11,7 +11,7 @@ import pytest
 from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, write_app
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
 
 Start = Callable[..., Job]
 

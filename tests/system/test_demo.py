@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(3)]
 
 
 def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:

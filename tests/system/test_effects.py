@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.support import PATIENCE_S, Job, run_ckpt, write_app
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
 
 Start = Callable[..., Job]
 

@@ -107,7 +107,7 @@ def _alike(found: dict[str, Result], plain: dict[str, Result]) -> None:
     assert not different, "\n".join(different.values())
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("names", _groups(list(PROGRAMS)), ids=lambda names: names[0])
 def test_what_a_program_leaves_open_is_written_at_its_end_as_by_python(place: Path, names: list[str]) -> None:
     plain, codes = _plainly(place, names)
@@ -118,7 +118,7 @@ def test_what_a_program_leaves_open_is_written_at_its_end_as_by_python(place: Pa
     _alike({n: _result(top / n, *_output(place / "job", r)) for r, n in enumerate(names)}, plain)
 
 
-@pytest.mark.rotate(8)
+@pytest.mark.rotate(16)
 @pytest.mark.parametrize(
     "names", _groups([name for name in PROGRAMS if name not in NOT_RESTORED]), ids=lambda names: names[0]
 )
@@ -135,7 +135,7 @@ def test_a_restarted_rank_ends_as_python_does(
     _alike({n: _result(top / n, *_output(job.directory, r)) for r, n in enumerate(names)}, plain)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("name", list(FAILING))
 def test_what_a_program_leaves_open_is_written_when_it_fails(place: Path, name: str) -> None:
     plain, codes = _plainly(place, [name])

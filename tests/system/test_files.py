@@ -12,7 +12,7 @@ import pytest
 from tests.system.support import Job, run_ckpt, write_app
 from tests.unit.ckpt.undo.test_sequences import tree_of, without_times
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 
 Start = Callable[..., Job]
 

@@ -17,6 +17,8 @@ import pytest
 from tests.system import refusing
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
 
+pytestmark = pytest.mark.turns(3)
+
 WAITS = """
     import os, sys, time
 

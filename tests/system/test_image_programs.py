@@ -64,7 +64,7 @@ class Runs:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("program", sorted(path.stem for path in PROGRAMS.glob("*.py")))
 def test_resumed_anywhere_the_output_is_the_same(program: str, tmp_path: Path) -> None:
     if program == "arrays":
@@ -93,7 +93,7 @@ def test_resumed_anywhere_the_output_is_the_same(program: str, tmp_path: Path) -
         assert (tmp_path / out).read_bytes() == expected, f"{image} of {places}\n{reproduce}"
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("program", sorted({path.stem for path in PROGRAMS.glob("*.py")} - {"deep"}))
 def test_captured_at_every_check_the_output_is_the_same(program: str, tmp_path: Path) -> None:
     """Nor does any capture crash; few are refused (in numpy's C code more are). `deep` has too many frames for this."""
@@ -106,7 +106,7 @@ def test_captured_at_every_check_the_output_is_the_same(program: str, tmp_path: 
     assert last["taken"] >= (0.2 if program == "arrays" else 0.75) * last["total"], last
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("program", ["classes", "control", "arrays", "sets", "compressed"])
 def test_three_generations(program: str, tmp_path: Path) -> None:
     """Image, resume, image of the resumed program, resume, and once more."""

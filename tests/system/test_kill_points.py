@@ -122,7 +122,7 @@ def test_there_are_points_enough_and_each_has_its_own_name() -> None:
     assert len(names) == len(set(names)) >= 60
 
 
-@pytest.mark.rotate(30)
+@pytest.mark.rotate(60)
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.stage}-{point.name}")
 def test_killed_at(point: Point, undisturbed: str, tmp_path: Path) -> None:
     assert run(tmp_path / "killed", point) == undisturbed

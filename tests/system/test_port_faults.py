@@ -34,7 +34,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("fault", PLANS)

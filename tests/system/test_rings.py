@@ -13,6 +13,7 @@ from tests.system.support import Job, long_enough, write_app
 Start = Callable[..., Job]
 
 pytestmark = [
+    pytest.mark.turns(3),
     pytest.mark.system,
     pytest.mark.skipif(not ring.available(), reason="the C module of rings is not built"),
 ]

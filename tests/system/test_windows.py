@@ -15,7 +15,7 @@ import pytest
 from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, long_enough, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 
 Start = Callable[..., Job]
 

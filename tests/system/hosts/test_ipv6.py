@@ -19,7 +19,7 @@ from tests.system.hosts.test_hosts import STEPS, is_rank, result_of, spread, whe
 from tests.system.hosts.test_takeover import named
 from tests.system.support import Job, environment, jobs_fixture, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(2), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(4), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ from ckpt.store import (
 from ckpt.store.disk.simulated import NO_MEMORY, SHORT, Faults, SimulatedDisk
 from ckpt.store.job.lock import read_generation, take_lock
 
+pytestmark = pytest.mark.turns(2)
+
 FAILURES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short": SHORT, "MemoryError": NO_MEMORY}
 every_failure = pytest.mark.parametrize("error", FAILURES.values(), ids=FAILURES)
 once_and_for_ever = pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
