@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/frames/tables.py)
-_SPINE = "tests/system/test_spine_restart.py"
+_SPINE = "tests/system/spine/test_spine_restart.py"
 _IMAGE = "tests/unit/ckpt/image"
 TESTS = (  # frames, bytecode, generators, iterators and signals are what a version of Python changes
     "tests/unit/ckpt/compat",
@@ -39,13 +39,13 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_IMAGE}/process/test_clocks.py",
     f"{_IMAGE}/process/test_signals.py",
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
-    "tests/system/test_windows.py::test_after_a_restart_a_window_is_the_memory_that_the_program_sees",
+    "tests/system/mpi/test_windows.py::test_after_a_restart_a_window_is_the_memory_that_the_program_sees",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
     "tests/unit/transport/wires/test_owned.py",
-    "tests/system/test_effects.py::test_what_waits_for_a_commit_happens_once_for_each_key",
+    "tests/system/files/test_effects.py::test_what_waits_for_a_commit_happens_once_for_each_key",
 )
-_SYSTEM = ("tests/system/test_image_programs.py", "tests/system/test_ends.py")
+_SYSTEM = ("tests/system/image/test_image_programs.py", "tests/system/image/test_ends.py")
 WHOLE = (_IMAGE, *_SYSTEM, "tests/sweep", "-m", "not soak")
 WORKERS = 3  # one of them mostly waits
 _QUESTION = (
