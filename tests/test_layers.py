@@ -291,6 +291,14 @@ def test_unit_tests_mirror_the_rooms() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_tests_have_rooms_too() -> None:
+    """Those with real processes lie in folders by the question that they answer, each no larger than a room of the code."""
+    system = rooms.ROOT / "tests" / "system"
+    files = [path.parent.relative_to(system).as_posix() for path in system.rglob("test_*.py")]
+    assert "." not in files
+    assert not {folder: files.count(folder) for folder in files if files.count(folder) > MOST_FILES}
+
+
 def test_the_picture_of_the_rooms_is_current() -> None:
     assert rooms.picture() in rooms.PICTURE.read_text(encoding="utf-8"), "python tools/rooms.py --write"
 

@@ -1,7 +1,7 @@
 """A plane that is lost is replaced by a copy of another one: what the supervisor does for that. Pure.
 
-The states of a copy and their rules are in `clones`. Here is what they mean for the rest of the job: when one is begun, that a
-line is asked for, and who is told what when all processes of the copy are there.
+The states of a copy and their rules are in `clones`. Here is what they mean for the rest of the job: when one is begun, that
+a line is asked for, and who is told what when all processes of the copy are there.
 
 A copy is begun and goes on only while the job computes: not once a plane has come to its end, nor when the job is to stop.
 

@@ -21,18 +21,6 @@ pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 Start = Callable[..., Job]
 
 
-@pytest.fixture
-def start(start: Start) -> Start:
-    """Jobs whose replicas are not replaced: what happens then is in test_redundancy_copies.py."""
-
-    def without_copies(*arguments: Any, redundancy: int = 1, **options: Any) -> Job:
-        if redundancy > 1:
-            options = {"redundancy": redundancy, "clones": 0, **options}
-        return start(*arguments, **options)
-
-    return without_copies
-
-
 END = """
     def end(step):
         # a replica that the test names dies at this step; nobody else does

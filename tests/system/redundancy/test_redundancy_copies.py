@@ -14,6 +14,12 @@ pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 
 Start = Callable[..., Job]
 
+
+@pytest.fixture
+def start(start_with_copies: Start) -> Start:
+    return start_with_copies
+
+
 APP = """
     import os, random, time, uuid
     import numpy as np

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,18 +12,6 @@ from tests.system.support import Job, run_ckpt, write_app
 pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
-
-
-@pytest.fixture
-def start(start: Start) -> Start:
-    """Jobs whose replicas are not replaced: what happens then is in test_redundancy_copies.py."""
-
-    def without_copies(*arguments: Any, redundancy: int = 1, **options: Any) -> Job:
-        if redundancy > 1:
-            options = {"redundancy": redundancy, "clones": 0, **options}
-        return start(*arguments, **options)
-
-    return without_copies
 
 
 _CONTINUE = "--redundancy 2 and --on-failure continue: the program is not told"
