@@ -16,30 +16,12 @@ from typing import Any
 import pytest
 
 from ckpt.controller.launch import procinfo
+from tests.system.counting import COUNT, ENTRY
 from tests.system.support import PATIENCE_S, Job, ckpt_command, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8), pytest.mark.usefixtures("find_the_stub")]
 
 Start = Callable[..., Job]
-
-ROOT = Path(__file__).resolve().parents[3]
-ENTRY = "tests.system.stub_rank:run_rank"
-
-COUNT = """
-    n = int(stub.argv[1])
-    for i in range(stub.state.get("i", 0), n):
-        if i == n // 2:
-            stub.hold()
-        print("rank", stub.rank, "step", i)
-        stub.state["i"] = i + 1
-        stub.step(0.02)
-    print("rank", stub.rank, "done")
-"""
-
-
-@pytest.fixture(autouse=True)
-def _find_the_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 @pytest.fixture

@@ -21,31 +21,15 @@ from ckpt.store import JobDirectory
 from ckpt.store.job.branch import new_branch
 from ckpt.store.job.location import this_location
 from ckpt.transport.records import replace
+from tests.system.counting import COUNT, ENTRY
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8), pytest.mark.usefixtures("find_the_stub")]
 
 Start = Callable[..., Job]
 
 ROOT = Path(__file__).resolve().parents[3]
-ENTRY = "tests.system.stub_rank:run_rank"
-
-COUNT = """
-    n = int(stub.argv[1])
-    for i in range(stub.state.get("i", 0), n):
-        if i == n // 2:
-            stub.hold()
-        print("rank", stub.rank, "step", i)
-        stub.state["i"] = i + 1
-        stub.step(0.01)
-    print("rank", stub.rank, "done")
-"""
 COUNTED = [f"rank 0 step {i}" for i in range(20)] + ["rank 0 done"]
-
-
-@pytest.fixture(autouse=True)
-def _find_the_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 @pytest.fixture
