@@ -1,5 +1,5 @@
 """Faults of hosts and switches that are no cable's: a service that is gone, a file system whose server does not answer, a
-supply that has failed, a switch without power, filters at both ends. Real parts: sshd, FUSE, a Redfish service, cables, nftables.
+supply that has failed, a switch without power, filters at both ends. Real parts: sshd, FUSE, Redfish, cables, nftables.
 """
 
 from __future__ import annotations
