@@ -70,7 +70,9 @@ def world(directory: str, rank: int, size: int, exchange: Callable[[str], list[s
     port = open_port(spec, b"benchmark", threading.Lock())
     engine, comm = make_world(PortProgress(port, rank, size))
     port.on_messages = engine.on_messages
-    runtime = types.SimpleNamespace(lock=port.lock, in_hook=False, imager=types.SimpleNamespace(is_looking=False))
+    runtime = types.SimpleNamespace(
+        lock=port.lock, in_hook=False, imager=types.SimpleNamespace(is_looking=False)
+    )
     open_fast_paths(runtime, port, engine)
     for peer, address in enumerate(exchange(port.wire.address)):
         if peer != rank:
