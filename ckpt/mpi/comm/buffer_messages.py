@@ -60,8 +60,7 @@ class BufferMessages(ObjectMessages):
         return BufferSend(self._engine, self._shared, dst, sequence)
 
     def _failed_send(self, dst: int) -> FailedOperation | None:
-        """The operation for a send that cannot begin, because the communicator is revoked or `dst` has failed; else
-        None."""
+        """The operation for a send that cannot begin: the communicator is revoked, or `dst` has failed. Else None."""
         if self._shared.revoked:
             return FailedOperation(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
         known = self._engine.failed_ranks.known
@@ -218,11 +217,12 @@ class BufferMessages(ObjectMessages):
             if nbytes > spec.nbytes:
                 return False
             data = engine.matcher.pop(channel)
-            if data[2] or len(data) >= REFERENCE_BYTES:
+            taken, src, size = engine.taken, channel.src, len(data)
+            if data[2] or size >= REFERENCE_BYTES:
                 engine.settle_account(channel, data)
             else:
-                engine.taken[channel.src] += len(data) + DEBT_UNIT
-                if engine.taken[channel.src] > DEBT_LIMIT:
+                taken[src] = debt = taken[src] + size + DEBT_UNIT  # no call: others count here without the lock
+                if debt > DEBT_LIMIT:
                     engine.pay_all()
             spec.write(data, envelope.SIZE)
         if status is not None:
