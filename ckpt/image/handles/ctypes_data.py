@@ -62,7 +62,10 @@ def owns_its_memory(obj: Any) -> bool:
 
 
 def is_found_again(obj: Any) -> bool:
-    """Is its memory that of an object which an image holds?"""
+    """Is its memory that of an object which an image holds? Of one at a mere address (``from_address``), that is not asked
+    of all objects: it takes long, and libraries look at much memory of C in this way."""
+    if obj._b_base_ is None and not _kept_directly(obj):
+        return False
     try:
         reduce_data(None, obj)
     except PicklingError:
@@ -217,7 +220,10 @@ def _reference(obj: Any, kept: _Kept, path: Path, cls: Any, at: int) -> tuple[Pa
 
 def _all_kept(obj: Any) -> Iterator[Any]:
     """The objects that are kept alive for an object of ctypes."""
-    waiting: list[Any] = [kept_by(obj), obj.__dict__, obj._b_base_]
+    waiting: list[Any] = []
+    while obj is not None:  # what a pointer refers to has the pointer as its base, and that keeps the object
+        waiting += [kept_by(obj), getattr(obj, "__dict__", None)]
+        obj = obj._b_base_
     seen = set[int]()
     while waiting and len(seen) < _MOST_KEPT:
         each = waiting.pop()

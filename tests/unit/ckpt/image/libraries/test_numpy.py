@@ -56,6 +56,7 @@ def memory_of_others() -> dict[str, tuple[Any, Any]]:
     """Kind → two objects over one memory, the first of which can be written to by index."""
     record, plain = Record(), np.arange(4, dtype="i4")
     pointer = plain.ctypes.data_as(ctypes.POINTER(ctypes.c_int))
+    to_record = ctypes.pointer(record)
     double, owning = array.array("d", range(4)), Labelled((4,), "i4")
     owning[:] = 0
     masked = np.ma.masked_array(plain)
@@ -65,6 +66,7 @@ def memory_of_others() -> dict[str, tuple[Any, Any]]:
         "mmap": (mapped := mmap.mmap(-1, 4096), np.frombuffer(mapped, np.uint8)),
         "ctypes": (numbers := (ctypes.c_int * 4)(), np.ctypeslib.as_array(numbers)),
         "part of ctypes": (record.items, np.ctypeslib.as_array(record.items)),
+        "what a pointer refers to": (record.items, np.ctypeslib.as_array(to_record.contents.items)),
         "pointer of ctypes": (plain, np.ctypeslib.as_array(pointer, (4,))),
         "masked array": (plain, masked),
         "data of a masked array": (masked, masked.data),
