@@ -28,7 +28,16 @@ from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias, reports
 from ckpt.rank.control import ControlChannel
-from ckpt.rank.ending import Ending, exit_code_of, has_user_text, resume_handlers, text_of, without_finding
+from ckpt.rank.ending import (
+    Ending,
+    exit_code_of,
+    has_user_text,
+    hold_stops,
+    resume_handlers,
+    text_of,
+    with_stops,
+    without_finding,
+)
 from ckpt.rank.files import files_of, is_put_back
 from ckpt.rank.layers import check_copy, port_state, progress_of
 from ckpt.rank.runtime import Runtime, install
@@ -47,15 +56,18 @@ def run_rank(
     ``spec`` is the agent's description of the rank (see ``ckpt.controller.supervision.messages``); ``control_fd`` is this
     rank's end of the packet socket to the agent; ``make_runtime`` makes the runtime of both (:mod:`ckpt.doctor` its own).
     """
+    hold_stops()
     _open_streams(spec)
     control = ControlChannel(_move_to_lowest(control_fd))
     try:
+        from ckpt.rank.network import allow_connections
+
         runtime = make_runtime(spec, control)
         install(runtime)
         runtime.outputs.watch(standard_output.outputs())
         ending = Ending(runtime)
         _set_environment(spec)
-        _allow_connections(spec["size"])
+        allow_connections(spec["size"])
         if spec.get("options", {}).get("mpi4py", True):
             mpi4py_alias.install()
         _check_interpreter(runtime)
@@ -66,7 +78,7 @@ def run_rank(
         job = _job(spec)
         run: Callable[[], object]
         if spec.get("resume") is None:
-            run = _fresh(runtime, job)
+            run = with_stops(_fresh(runtime, job))
         else:
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
@@ -228,12 +240,6 @@ def _text_stream(fd: int, name: str, errors: str) -> io.TextIOWrapper:
     return stream
 
 
-def _allow_connections(size: int) -> None:
-    from ckpt.rank.network import allow_connections
-
-    allow_connections(size)
-
-
 def _set_environment(spec: Mapping[str, Any]) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as the interpreter does it
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -314,7 +320,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     if bool(reader.meta.get("explicit")) != (runtime.explicit is not None):
         raise IncompatibleImage("an explicit image, and a job that is not, or the other way round")
     if runtime.explicit is not None:
-        return _replayed(runtime, job, reader)
+        return with_stops(_replayed(runtime, job, reader))
     image.check_compatible(reader.meta["image"])
     progress = progress_of(runtime)
     runtime.engine, runtime.world = make_world(progress)  # for imports while the image is loaded

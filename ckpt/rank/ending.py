@@ -35,7 +35,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import SimpleNamespace, TracebackType
 from typing import Any, NoReturn
 
 from ckpt.compat import stdlib
@@ -48,7 +48,16 @@ from ckpt.image.process import exits
 from ckpt.image.threads.restart import started_threads
 from ckpt.rank.runtime import Runtime
 
-__all__ = ["Ending", "exit_code_of", "has_user_text", "resume_handlers", "text_of", "without_finding"]
+__all__ = [
+    "Ending",
+    "exit_code_of",
+    "has_user_text",
+    "hold_stops",
+    "resume_handlers",
+    "text_of",
+    "with_stops",
+    "without_finding",
+]
 
 _EXIT_UNRECOVERABLE = 12
 _EXIT_INCOMPATIBLE = 13
@@ -59,6 +68,7 @@ _PROGRAM_SIGNALS = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 )  # fmt: skip
 """Signals meant for the program. When the program has ended, the rank ignores them: the controller ends the rank."""
+_STOPS = _PROGRAM_SIGNALS[:4]
 
 
 class Ending:
@@ -166,6 +176,25 @@ class Ending:
                 _print_exception(failure)
 
 
+def hold_stops() -> None:
+    """From now on, signals that stop the job wait until the program runs: nothing before may swallow or report one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+
+
+def with_stops(run: Callable[[], object]) -> Callable[[], object]:
+    """``run``, after the signals that have come since :func:`hold_stops`. (A stack from an image has a mask of its own.)"""
+
+    def begin() -> object:
+        _release()
+        return run()
+
+    return begin
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+
+
 def resume_handlers(runtime: Runtime) -> None:
     """The program goes on after a restart, and with it the handlers of its active messages."""
     if runtime.engine is not None:
@@ -255,8 +284,12 @@ def _without_launcher(failure: BaseException) -> None:
     """Remove frames of this library from the traceback.
 
     These are the launcher's frames at its beginning, and frames between a signal handler and the code that it interrupted.
+    Of an interrupt that came before the program has begun none is left.
     """
     entry = failure.__traceback__
+    if _came_before_the_program(entry):
+        failure.__traceback__ = None
+        return
     while entry is not None and entry.tb_frame.f_globals.get("__name__", "").startswith("ckpt."):
         entry = entry.tb_next
     if entry is not None:
@@ -270,6 +303,14 @@ def _without_launcher(failure: BaseException) -> None:
             following = following.tb_next
         entry.tb_next = following
         entry = following
+
+
+def _came_before_the_program(entry: TracebackType | None) -> bool:
+    while entry is not None:
+        if entry.tb_frame.f_code is _release.__code__:
+            return True
+        entry = entry.tb_next
+    return False
 
 
 def without_finding(failure: BaseException) -> BaseException:

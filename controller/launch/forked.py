@@ -133,11 +133,12 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
     agent_pid = os.getpid()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid == 0:
         try:
             ours.close()
-            _become_rank(spec, entry, theirs.detach(), agent_pid, drop)
+            _become_rank(spec, entry, theirs.detach(), agent_pid, drop, mask)
         except SystemExit:
             raise  # the rank has ended in good order; its interpreter finalizes
         except BaseException:
@@ -145,6 +146,7 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
 
             traceback.print_exc()
         os._exit(_EXIT_NEVER_BECAME_A_RANK)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     theirs.close()
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # parent and child both do this, so neither has to wait
@@ -153,12 +155,20 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
 
 
 def _become_rank(
-    spec: dict[str, Any], entry: Entry, control_fd: int, agent_pid: int, drop: Callable[[], None]
+    spec: dict[str, Any],
+    entry: Entry,
+    control_fd: int,
+    agent_pid: int,
+    drop: Callable[[], None],
+    mask: set[int | signal.Signals],
 ) -> NoReturn:
+    """``mask``: the agent's, in force again once the rank no longer ignores what the agent ignores: a signal to the job that
+    comes before is not lost."""
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     procinfo.die_with_parent(agent_pid)
     drop()
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _answer_where(spec)
     entry(spec, control_fd)
 

@@ -26,7 +26,7 @@ from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
 from ckpt.image.reducers.rebuild import fill_attributes
 
-__all__ = ["reduce_data"]
+__all__ = ["is_found_again", "owns_its_memory", "reduce_data"]
 
 _VIEW = "ffffffff"  # the key under which an object over a buffer keeps the buffer
 _TEXT, _WIDE_TEXT, _ADDRESS, _OBJECT = "z", "Z", "P", "O"  # codes of c_char_p, c_wchar_p, c_void_p, py_object
@@ -46,13 +46,31 @@ Path = tuple[Any, ...]
 def reduce_data(pickler: Any, obj: Any) -> Any:
     state = obj.__dict__.copy() or None
     view = _kept_directly(obj).get(_VIEW)
-    if obj._b_base_ is None and not isinstance(view, memoryview) and obj._b_needsfree_:
+    if owns_its_memory(obj):
         return _reduce_owner(obj, state)
     if isinstance(view, memoryview):
         made: Any = make_view, (type(obj), view.obj, ctypes.addressof(obj) - address_of(view))
     else:
         made = _reduce_part(obj)
     return (*made, state, None, None, fill_attributes) if state else made
+
+
+def owns_its_memory(obj: Any) -> bool:
+    """Is it neither a part of another object, nor over a buffer, nor over memory of C?"""
+    view = _kept_directly(obj).get(_VIEW)
+    return obj._b_base_ is None and not isinstance(view, memoryview) and bool(obj._b_needsfree_)
+
+
+def is_found_again(obj: Any) -> bool:
+    """Is its memory that of an object which an image holds? Of one at a mere address (``from_address``), that is not asked
+    of all objects: it takes long, and libraries look at much memory of C in this way."""
+    if obj._b_base_ is None and not _kept_directly(obj):
+        return False
+    try:
+        reduce_data(None, obj)
+    except PicklingError:
+        return False
+    return True
 
 
 def _reduce_owner(obj: Any, state: dict[str, Any] | None) -> Any:
@@ -202,7 +220,10 @@ def _reference(obj: Any, kept: _Kept, path: Path, cls: Any, at: int) -> tuple[Pa
 
 def _all_kept(obj: Any) -> Iterator[Any]:
     """The objects that are kept alive for an object of ctypes."""
-    waiting: list[Any] = [kept_by(obj), obj.__dict__]
+    waiting: list[Any] = []
+    while obj is not None:  # what a pointer refers to has the pointer as its base, and that keeps the object
+        waiting += [kept_by(obj), getattr(obj, "__dict__", None)]
+        obj = obj._b_base_
     seen = set[int]()
     while waiting and len(seen) < _MOST_KEPT:
         each = waiting.pop()

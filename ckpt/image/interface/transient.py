@@ -6,7 +6,8 @@ taken then would fail in its child and cost the whole round; a few instructions 
 such an object in a running function is refused, as at any other place where the program cannot be captured, and tried again.
 
 A capture is also refused if a running function holds the address of an object (`return id(self)` in a `__hash__`), because
-the object will have another address after a restart.
+the object will have another address after a restart, and between `os.getpid()` or `threading.get_ident()` and the call that
+the number is for: `os.kill(os.getpid(), SIGUSR1)` would go to a process that is dead, or to another program's.
 
 Each library says which objects and functions of its own are transient (``transient_types``, ``transient_functions`` of
 :class:`ckpt.image.interface.library.Library`).
@@ -23,6 +24,7 @@ is not dropped soon (:mod:`ckpt.image.pickling.diagnose`). No code of the progra
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -65,6 +67,7 @@ def refuse_transient(stack: Stack) -> None:
     local variable, or in a variable of its module."""
     for thread in stack.threads:
         refuse_transient(thread.stack)
+    _refuse_number(stack)
     addresses: list[tuple[int, FrameRecord]] = []
     _look_at_libraries()
     frames = stack.frames[-_MOST_FRAMES:]
@@ -84,6 +87,19 @@ def refuse_transient(stack: Stack) -> None:
             _refuse_learned(record)
     if addresses:
         _refuse_addresses(stack, addresses)
+
+
+def _refuse_number(stack: Stack) -> None:
+    """Raise Refused if the innermost frame has just asked for the number of the process, or of the thread."""
+    record = stack.frames[-1] if stack.frames else None
+    if record is None or not record.stack or record.mode != "L" or record.value is not _frames.NULL:
+        return
+    latest = record.stack[-1]
+    if type(latest) is int and latest in (os.getpid(), stack.ident):
+        reason = (
+            "the number of the process or thread is about to be used, which will be another after a restart"
+        )
+        raise _refused(reason, Library.moment_limit_s, record)
 
 
 def _refuse_learned(record: FrameRecord) -> None:

@@ -2,16 +2,17 @@
 
 Rules
     - The owner of the memory is saved once; every view of it is saved as ``(owner, dtype, shape, strides, offset)``.
-      An owner is the last *ndarray* in the chain of ``.base``. If it uses memory of another object (``frombuffer`` of a
-      bytearray or memoryview), and other objects refer to that object too, the array is saved as a view of that object.
+      An owner is the last array in the chain of ``.base``; one of a subclass is itself saved as a view of a plain array. If
+      it uses memory of another object (``frombuffer`` of a bytearray, of an array of ``array`` or ``ctypes``, of an
+      ``mmap``), and other objects refer to that object too, the array is saved as a view of that object.
     - An owner of at least ``OUT_OF_BAND_BYTES`` is written as a :class:`pickle.PickleBuffer`, without a copy; smaller
       ones are written into the pickle, and own their memory again after loading. A large array uses the loaded
       buffer itself, so ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the only
       difference that a program can see.
     - The order of the axes in memory is kept. Arrays of objects are made empty and filled later, because an object in the
-      array may refer to the array. Instances of subclasses (``matrix``, masked and record arrays, the program's own) that
-      are views of plain arrays stay views of them. Structured types that hold objects, and memory with gaps, are pickled as
-      numpy itself pickles them.
+      array may refer to the array. Instances of subclasses (``matrix``, masked and record arrays, the program's own) are
+      views of plain arrays, with their attributes. Structured types that hold objects, and memory with gaps, are pickled as
+      numpy itself pickles them, and their attributes too.
     - No function here imports numpy unless the program has imported it.
 """
 
@@ -25,12 +26,22 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat.memory import address_of, exporter_of
+from ckpt.compat.memory import address_of
 from ckpt.compat.typeobjects import is_heap
 from ckpt.errors import StateError
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, by_name
-from ckpt.image.libraries.numpy_parts import CAPSULE, CONVERTERS, follow_functions, reduce_capsule
+from ckpt.image.libraries.numpy_parts import (
+    CAPSULE,
+    CONVERTERS,
+    axes,
+    dense,
+    follow_functions,
+    loaded_memory,
+    owner_of,
+    reduce_capsule,
+    shared_memory,
+)
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -54,12 +65,13 @@ class NumPy(Library):
         follow_functions()
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
-        """The reducer for subclasses of arrays, except those with a ``__reduce__`` of their own (masked arrays)."""
+        """The reducer for masked arrays and other subclasses, except those with a ``__reduce__`` of their own."""
         numpy: Any = self.module
         array_type = getattr(numpy, "ndarray", None)
         if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
             return None
-        return reduce_subclass if cls.__reduce__ is array_type.__reduce__ else None
+        masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", array_type)
+        return reduce_subclass if cls.__reduce__ in (array_type.__reduce__, masked.__reduce__) else None
 
     def note_settings(self) -> dict[str, Any]:
         numpy = self.module
@@ -117,7 +129,7 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
     dtype = array.dtype
     if (dtype.hasobject and dtype.char != "O") or array.size == 0:
         return array.__reduce_ex__(5)
-    owner = _owner(array)
+    owner = owner_of(pickler, array)
     start = array.__array_interface__["data"][0]
     if owner is not array:
         offset = start - owner.__array_interface__["data"][0]
@@ -134,7 +146,7 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
             storage, begin = known
             place = (dtype, array.shape, array.strides, start - begin, array.flags.writeable)
             return array_over, (storage, *place)
-    foreign = _shared_memory(array)
+    foreign = shared_memory(pickler, array)
     if foreign is not None:
         offset = start - address_of(foreign)
         return make_view, (foreign, dtype, array.shape, array.strides, offset, array.flags.writeable)
@@ -142,7 +154,7 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
     if flat is None:
         return array.__reduce_ex__(5)
     if dtype.hasobject:
-        items = array.transpose(_axes(array)).reshape(-1).tolist()
+        items = array.transpose(axes(array)).reshape(-1).tolist()
         return (
             make_objects,
             (array.shape, array.strides),
@@ -158,20 +170,6 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
     return make_owning, (flat.tobytes(), dtype, array.shape, array.strides, writeable)
 
 
-def _owner(array: Any) -> Any:
-    """The last plain array in the chain of bases; numpy's helper objects for strides are passed over."""
-    array_type = sys.modules["numpy"].ndarray
-    owner: Any = array
-    base: Any = array.base
-    while True:
-        if type(base).__name__ == "DummyArray":
-            base = base.base
-        elif type(base) is array_type:
-            owner, base = base, base.base
-        else:
-            return owner
-
-
 def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | None:
     """The storage of a tensor whose memory this array uses, and its address. ``None``: the array is noted as the owner."""
     from ckpt.image.libraries.tensors import Storage, storage_of
@@ -185,21 +183,25 @@ def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | 
 
 
 def reduce_subclass(pickler: Saver, array: Any) -> Any:
-    """An instance of a subclass: as a view of the plain array that owns its memory, if there is one, with its attributes."""
-    owner = _owner(array)
-    if (
-        array.dtype.hasobject
-        or array.size == 0
-        or owner is array
-        or dense(owner) is None
-        or owner.dtype.hasobject
-    ):
-        return array.__reduce_ex__(5)
+    """An instance of a subclass: as a view of the plain array that stands for its memory, with its attributes."""
+    if array.dtype.hasobject or array.size == 0:
+        return _by_itself(array)
+    owner = owner_of(pickler, array)
+    if dense(owner) is None or owner.dtype.hasobject:
+        return _by_itself(array)
     offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
     if not 0 <= offset <= owner.nbytes:
-        return array.__reduce_ex__(5)
+        return _by_itself(array)
     args = (type(array), owner, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
     return make_subclass_view, args, array.__dict__, None, None, fill_subclass
+
+
+def _by_itself(array: Any) -> Any:
+    """As the class pickles it; numpy's own way leaves the attributes out."""
+    made = array.__reduce_ex__(5)
+    if not array.__dict__ or type(array).__reduce__ is not sys.modules["numpy"].ndarray.__reduce__:
+        return made
+    return (*made[:2], (made[2], array.__dict__), None, None, fill_alone)
 
 
 def reduce_ufunc(pickler: Saver, ufunc: Any) -> Any:
@@ -222,9 +224,15 @@ def reduce_flatiter(pickler: Saver, iterator: Any) -> Any:
 
 def reduce_memmap(pickler: Saver, array: Any) -> Any:
     """The reducer for a mapped file. The file is opened again, and its content is restored if the program could write to
-    it."""
-    if array.filename is None or type(array.base) is type(array):
-        return array.__reduce_ex__(5)  # anonymous, or a part of another one: restored as an ordinary copy
+    it. A part of the array stays a part of it."""
+    owner = owner_of(pickler, array)
+    if owner is not array:  # a part of another one, or a copy in memory
+        args = (type(array), owner, array.dtype, array.shape, array.strides)
+        offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        state = ({**array.__dict__, "_mmap": None}, owner)
+        return make_subclass_view, (*args, offset, array.flags.writeable), state, None, None, fill_mapped
+    if array.filename is None:
+        return array.__reduce_ex__(5)  # anonymous: restored as an ordinary copy
     if (
         array.mode != "r" and array.mode != "c" and pickler.is_disposable
     ):  # program and child share the memory
@@ -237,38 +245,9 @@ def reduce_memmap(pickler: Saver, array: Any) -> Any:
         memory: Any = dense(array)
         content = pickle.PickleBuffer(memory)
     mode = "c" if array.mode == "c" else "r" if array.mode == "r" else "r+"
-    return make_memmap, (str(array.filename), array.dtype, mode, array.offset, array.shape, order, content)
-
-
-def dense(array: Any) -> Any | None:
-    """All bytes of the array in memory order, without a copy; ``None``: the array has gaps or overlaps."""
-    straight = array.transpose(_axes(array)) if array.ndim > 1 else array
-    if not straight.flags.c_contiguous:
-        return None
-    return straight if array.dtype.hasobject else straight.reshape(-1).view("u1")
-
-
-def _axes(array: Any) -> list[int]:
-    """The axes in their order in memory, the largest stride first."""
-    return sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
-
-
-def _shared_memory(array: Any) -> Any | None:
-    """The bytes, bytearray or array whose memory this array uses through other objects, if others refer to it too."""
-    array_type, base = sys.modules["numpy"].ndarray, array.base
-    while not isinstance(base, (bytearray, bytes)):
-        former = base
-        if isinstance(base, array_type):
-            owner = _owner(base)
-            if owner.base is None:
-                return None if owner.dtype.hasobject or dense(owner) is None else owner
-            base = owner.base
-        else:
-            base = exporter_of(base)  # of a memoryview, a window of MPI
-        if base is former:
-            return None
-    # an array's base, or the memoryview between, is one holder; `base` here and the argument are two more
-    return base if sys.getrefcount(base) > 3 else None
+    place = (str(array.filename), array.dtype, mode, array.offset, array.shape, order, content)
+    attributes = {name: value for name, value in array.__dict__.items() if name != "_mmap"}
+    return make_memmap, place, attributes, None, None, fill_subclass
 
 
 # ---------------------------------------------------------------------- called while loading
@@ -296,7 +275,7 @@ def make_objects(shape: Any, strides: Any) -> Any:
 
 def fill_objects(array: Any, state: tuple[list[Any], bool]) -> None:
     items, writeable = state
-    flat = array.transpose(_axes(array)).reshape(-1)
+    flat = array.transpose(axes(array)).reshape(-1)
     for index, item in enumerate(items):
         flat[index] = item
     if not writeable:
@@ -335,6 +314,17 @@ def fill_subclass(array: Any, attributes: dict[str, Any]) -> None:
     array.__dict__.update(attributes)
 
 
+def fill_alone(array: Any, state: tuple[Any, dict[str, Any]]) -> None:
+    content, attributes = state
+    sys.modules["numpy"].ndarray.__setstate__(array, content)
+    array.__dict__.update(attributes)
+
+
+def fill_mapped(array: Any, state: tuple[dict[str, Any], Any]) -> None:
+    attributes, owner = state
+    array.__dict__.update(attributes, _mmap=getattr(owner, "_mmap", None))
+
+
 def make_ufunc(function: Any, inputs: int, outputs: int, identity: Any) -> Any:
     import numpy
 
@@ -350,22 +340,7 @@ def make_flatiter(array: Any, index: int) -> Any:
 
 def make_over(memory: Any, dtype: Any, shape: Any, strides: Any, writeable: bool) -> Any:
     """An array that uses the loaded buffer itself. It is an owner in the sense of the rules in the header."""
-    return make_view(_loaded_memory(memory), dtype, shape, strides, 0, writeable)
-
-
-def _loaded_memory(memory: Any) -> Any:
-    """The buffer as an array of the class ``LoadedMemory``, at which the chain of bases ends for the next image."""
-    import numpy
-
-    known = _LOADED.get("class")
-    if known is None:
-        known = _LOADED["class"] = type(
-            "LoadedMemory", (numpy.ndarray,), {"__module__": __name__, "__slots__": ()}
-        )
-    return numpy.frombuffer(memory, "u1").view(known)
-
-
-_LOADED: dict[str, Any] = {}
+    return make_view(loaded_memory(memory), dtype, shape, strides, 0, writeable)
 
 
 def make_memmap(

@@ -9,6 +9,9 @@ Universal functions that are made of functions of the program (``vectorize``, ``
 Some functions of numpy (``apply_along_axis``) hold a converter: it makes arrays of their arguments, and of their result
 what the arguments were. One that makes plain arrays and numbers is made again; one that calls a class of a library or of the
 program is named.
+
+Whose memory an array uses: that of another array, of an object of another kind (:func:`shared_memory`), or its own. Arrays
+of subclasses have a plain array that stands for their memory, the same one in all of an image (:func:`owner_of`).
 """
 
 from __future__ import annotations
@@ -20,11 +23,23 @@ import pickle
 import sys
 from typing import Any
 
+from ckpt.compat.memory import exporter_of
 from ckpt.image.frames import _frames
 from ckpt.image.reducers.contexts import reduce_capsule as reduce_other
 from ckpt.image.reducers.saver import Saver
 
-__all__ = ["CAPSULE", "CONVERTERS", "follow_functions", "make_errors", "reduce_capsule"]
+__all__ = [
+    "CAPSULE",
+    "CONVERTERS",
+    "axes",
+    "dense",
+    "follow_functions",
+    "loaded_memory",
+    "make_errors",
+    "owner_of",
+    "reduce_capsule",
+    "shared_memory",
+]
 
 CAPSULE = type(datetime.datetime_CAPI)
 
@@ -94,3 +109,89 @@ def _variable() -> Any:
     from numpy._core import umath
 
     return umath._extobj_contextvar
+
+
+# ---------------------------------------------------------------------- whose memory
+
+
+def owner_of(pickler: Saver, array: Any) -> Any:
+    """The array that stands for the memory of this one: the last one in the chain of bases (numpy's helper objects for
+    strides are passed over), or a plain array over that one if it is of a subclass. A mapped file stands for itself.
+    """
+    numpy: Any = sys.modules["numpy"]
+    top, base = array, array.base
+    while True:
+        if type(base).__name__ == "DummyArray":
+            base = base.base
+        elif isinstance(base, numpy.ndarray) and type(base) is not _LOADED.get("class"):
+            top, base = base, base.base
+        else:
+            break
+    if type(top) is numpy.ndarray or (isinstance(top, numpy.memmap) and base is not None):
+        return top
+    key = ("memory of an array", id(top))
+    if key not in pickler.shared:
+        pickler.shared[key] = numpy.ndarray.view(top, numpy.ndarray)
+    return pickler.shared[key]
+
+
+def dense(array: Any) -> Any | None:
+    """All bytes of the array in memory order, without a copy; ``None``: the array has gaps or overlaps."""
+    straight = array.transpose(axes(array)) if array.ndim > 1 else array
+    if not straight.flags.c_contiguous:
+        return None
+    return straight if array.dtype.hasobject else straight.reshape(-1).view("u1")
+
+
+def axes(array: Any) -> list[int]:
+    """The axes in their order in memory, the largest stride first."""
+    return sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+
+
+def shared_memory(pickler: Saver, array: Any) -> Any | None:
+    """The object whose memory this array uses through other objects, if others refer to it too: bytes, a bytearray, an
+    array, one of the module ``array``, an ``mmap``, or an object of ctypes."""
+    array_type, base = sys.modules["numpy"].ndarray, array.base
+    kinds = (bytearray, bytes, *_classes("array", "array"), *_classes("mmap", "mmap"))
+    while not isinstance(base, kinds):
+        former = base
+        if isinstance(base, array_type):
+            owner = owner_of(pickler, base)
+            if owner.base is None:
+                return None if owner.dtype.hasobject or dense(owner) is None else owner
+            base = owner.base
+        else:
+            base = exporter_of(base)  # of a memoryview, a window of MPI
+        if base is former:
+            return _of_ctypes(base) if hasattr(base, "_b_base_") else None
+    # an array's base, or the memoryview between, is one holder; `base` here and the argument are two more
+    return base if sys.getrefcount(base) > 3 else None
+
+
+def _classes(module: str, name: str) -> list[type]:
+    """The class of this name, if the program has imported the module."""
+    return [found] if (found := getattr(sys.modules.get(module), name, None)) is not None else []
+
+
+def _of_ctypes(obj: Any) -> Any | None:
+    """The object of ctypes itself; None: its memory belongs to C, or to nobody else than the array."""
+    from ckpt.image.handles.ctypes_data import is_found_again, owns_its_memory
+
+    if owns_its_memory(obj):
+        return obj if sys.getrefcount(obj) > 4 else None  # as above, and the caller's variable
+    return obj if is_found_again(obj) else None
+
+
+def loaded_memory(memory: Any) -> Any:
+    """The buffer as an array of the class ``LoadedMemory``, at which the chain of bases ends for the next image."""
+    import numpy
+
+    known = _LOADED.get("class")
+    if known is None:
+        known = _LOADED["class"] = type(
+            "LoadedMemory", (numpy.ndarray,), {"__module__": __name__, "__slots__": ()}
+        )
+    return numpy.frombuffer(memory, "u1").view(known)
+
+
+_LOADED: dict[str, Any] = {}

@@ -134,7 +134,7 @@ def make_storage_over(array: Any) -> Any:
     """A storage that uses the memory of a dense numpy array."""
     torch = _torch()
 
-    from ckpt.image.libraries.numpy import dense
+    from ckpt.image.libraries.numpy_parts import dense
 
     return torch.from_numpy(dense(array)).untyped_storage()
 

@@ -63,6 +63,17 @@ def test_handlers_of_the_program_run_before_the_job_ends_and_may_communicate(
     assert "SIGTERM is passed on to the ranks" in job.stderr
 
 
+def test_an_interrupt_at_the_start_was_lost_or_reported_from_the_inside_of_ckpt(
+    start: Start, tmp_path: Path
+) -> None:
+    """A rank ignored it until it had its own dispositions, or something in its start swallowed it: the others waited."""
+    job = start(write_app(tmp_path, QUIET), ranks=2, grace="1h")
+    job.wait_event("rank-started")
+    job.process.send_signal(signal.SIGINT)
+    assert job.finish() == 130, job.report()
+    assert "boot.py" not in job.stderr and "ending.py" not in job.stderr, job.report()
+
+
 def test_an_interrupt_is_one_in_the_program(start: Start, tmp_path: Path) -> None:
     job = start(write_app(tmp_path, HANDLES), "except", ranks=2)
     ready(job)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import os
 import socket
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 
@@ -190,6 +192,26 @@ def large_number() -> str:
 def test_the_address_of_an_object_is_in_use(program: Callable[[], str], named: str) -> None:
     said = run_base(program)
     assert named in said and bool(said) == bool(named)
+
+
+def between_two_calls(number: int) -> str:
+    """As in the middle of ``f(g())``, where ``g`` has returned this number."""
+    stack = capture(at="call", skip=())
+    record = stack.frames[-1]
+    record.stack, record.mode, record.value = [number], "L", _frames.NULL
+    try:
+        refuse_transient(stack)
+    except Refused as refused:
+        return refused.reason
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("ask", "named"), [(os.getpid, True), (threading.get_ident, True), (os.getppid, False)]
+)
+def test_a_signal_to_itself_went_to_the_process_that_is_dead(ask: Callable[[], int], named: bool) -> None:
+    """``os.kill(os.getpid(), SIGUSR1)``: an image was taken between the two calls."""
+    assert ("number of the process or thread" in run_base(between_two_calls, ask())) is named
 
 
 class Hashed:

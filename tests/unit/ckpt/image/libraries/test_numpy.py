@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import array
+import ctypes
+import mmap
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from ckpt.image.libraries.numpy import NumPy
@@ -36,6 +42,71 @@ def test_memory_that_comes_through_other_objects_stays_shared() -> None:
     array[3], copied[1, 3] = 7, 8
     assert one[3] == three[3] == 7 and two[3] == 8
     assert np.frombuffer(memoryview(array), np.uint8)[3] == 7
+
+
+class Labelled(np.ndarray):  # type: ignore[misc, name-defined]
+    """A subclass of the program's."""
+
+
+class Record(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_int), ("items", ctypes.c_int * 4))
+
+
+def memory_of_others() -> dict[str, tuple[Any, Any]]:
+    """Kind → two objects over one memory, the first of which can be written to by index."""
+    record, plain = Record(), np.arange(4, dtype="i4")
+    pointer = plain.ctypes.data_as(ctypes.POINTER(ctypes.c_int))
+    to_record = ctypes.pointer(record)
+    double, owning = array.array("d", range(4)), Labelled((4,), "i4")
+    owning[:] = 0
+    masked = np.ma.masked_array(plain)
+    return {
+        "array.array": (double, np.frombuffer(double)),
+        "memoryview of array.array": (double, np.asarray(memoryview(double)[:2])),
+        "mmap": (mapped := mmap.mmap(-1, 4096), np.frombuffer(mapped, np.uint8)),
+        "ctypes": (numbers := (ctypes.c_int * 4)(), np.ctypeslib.as_array(numbers)),
+        "part of ctypes": (record.items, np.ctypeslib.as_array(record.items)),
+        "what a pointer refers to": (record.items, np.ctypeslib.as_array(to_record.contents.items)),
+        "pointer of ctypes": (plain, np.ctypeslib.as_array(pointer, (4,))),
+        "masked array": (plain, masked),
+        "data of a masked array": (masked, masked.data),
+        "copy of a masked array": (copied := masked.copy(), copied[:2]),
+        "subclass that owns": (owning, owning[:2]),
+        "plain view of a subclass": (owning, np.asarray(owning)),
+        "two views of a subclass": (viewed := plain.view(Labelled), viewed[:2]),
+    }
+
+
+@pytest.mark.parametrize("kind", memory_of_others())
+def test_arrays_were_copies_of_the_memory_that_they_share_with_another_object(kind: str) -> None:
+    one, other = copy_of(memory_of_others()[kind])
+    one[1] = 7
+    assert other[1] == 7
+
+
+def test_attributes_of_an_array_of_a_subclass_were_lost_if_it_owns_its_memory() -> None:
+    for shape in ((3,), (0,)):
+        labelled = Labelled(shape)
+        labelled.unit = "m"
+        assert copy_of(labelled).unit == "m"
+
+
+def test_masks_are_shared_as_before() -> None:
+    whole = np.ma.masked_array(np.arange(4.0), mask=[0, 1, 0, 0], fill_value=9)
+    copied, part = copy_of((whole, whole[1:]))
+    part[1] = np.ma.masked
+    part.data[2] = 5
+    assert copied.mask.tolist() == [*whole.mask.tolist()[:2], True, False]
+    assert copied.data[3] == 5 and copied.fill_value == 9 and copied.filled()[1] == 9
+
+
+def test_a_part_of_a_mapped_file_was_a_copy(tmp_path: Path) -> None:
+    whole = np.memmap(tmp_path / "data", "f8", "w+", shape=(4,))
+    copied, part, plain, apart = copy_of((whole, whole[1:], np.asarray(whole), whole.copy()))
+    part[0] = plain[2] = 7
+    part.flush()
+    assert copied.tolist() == np.fromfile(tmp_path / "data").tolist() == [0, 7, 7, 0]
+    assert apart.sum() == 0 and (part.filename, part.mode) == (copied.filename, copied.mode)
 
 
 @pytest.mark.parametrize(
