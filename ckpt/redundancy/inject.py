@@ -25,7 +25,7 @@ from random import Random
 
 from ckpt.errors import CkptError
 from ckpt.layer import SIZE, Buffer
-from ckpt.redundancy import arrays
+from ckpt.redundancy.memory import arrays
 
 __all__ = ["Flips", "from_environment", "parse"]
 

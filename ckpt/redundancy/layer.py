@@ -35,7 +35,7 @@ from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
 from ckpt.redundancy.membership import Numbering
-from ckpt.redundancy.look import MemoryQuestion
+from ckpt.redundancy.memory.question import MemoryQuestion
 from ckpt.redundancy.order import Message
 from ckpt.redundancy.vote import Mark
 

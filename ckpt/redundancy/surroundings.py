@@ -40,7 +40,7 @@ from typing import Any
 
 from ckpt import MPI
 from ckpt.errors import NotReplicable
-from ckpt.redundancy import arrays
+from ckpt.redundancy.memory import arrays
 
 __all__ = ["Randomness", "begin", "go_on", "install", "state"]
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ckpt.redundancy.membership import Numbering
-from ckpt.redundancy.memory import Record, parse
+from ckpt.redundancy.memory.comparison import Record, parse
 from ckpt.redundancy.origin import Details
 from ckpt.transport.records import dataclass, field
 

@@ -1,13 +1,14 @@
 """The replicas' arrays are compared after every checkpoint that they have verified: who is asked, what follows. Pure.
 
-    a verified line is committed ──▶ of every rank one comparison (:mod:`ckpt.redundancy.memory`) ──▶ all same: logged
-                                       │                                                            ──▶ one differs: `found`
-                                       └── the next line is committed before: what is open is given up
+    a verified line is committed ──▶ one comparison of each rank (:mod:`ckpt.redundancy.memory.comparison`)
+                                       ├── all are the same ──▶ logged
+                                       ├── one differs ──▶ `found`
+                                       └── the next line is committed before ──▶ what is open is given up
 
 Each replica tells its arrays at the first place of its program, after the image, that none had passed. The donor holds there
 what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that is in
-the image, and matters, is seen there, a few milliseconds after the commit. Who differs is wrong as one whose messages differ:
-it is lost, with the lines that it has given; where nobody knows who is right, all go back.
+the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines that it
+has given; where nobody knows who is right, all go back.
 
 Not here: how a difference is located further (`inquiries`), copies (`clones`).
 """
@@ -20,7 +21,7 @@ from ckpt.controller.replicas.events import MemoryTold
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import Action, Log, Send
 from ckpt.redundancy.membership import Lineage, Numbering
-from ckpt.redundancy.memory import Comparison, Difference
+from ckpt.redundancy.memory.comparison import Comparison, Difference
 
 __all__ = ["Memories"]
 
@@ -41,7 +42,9 @@ class Memories:
             self.comparisons = []
             return given_up
         self.epoch = epoch
-        self.comparisons = [Comparison(planes, self.needed, self.lineage) for _ in range(self.numbers.ranks)]
+        self.comparisons = [
+            Comparison(planes, self.needed, self.lineage.decides) for _ in range(self.numbers.ranks)
+        ]
         return [*given_up, *self._go_on()]
 
     def told(self, event: MemoryTold) -> list[Action]:

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ckpt.layer import Below, Engine
-from ckpt.redundancy import arrays
-from ckpt.redundancy.memory import Record
+from ckpt.redundancy.memory import arrays
+from ckpt.redundancy.memory.comparison import Record
 
 __all__ = ["MemoryQuestion"]
 

@@ -9,7 +9,7 @@ the same variables, whatever the time. A comparison of one rank:
       └── one was there already: a place further on, TRIES_MAX times ───────────┘
 
 Compared is what all have under the same name with the same type and shape, block by block, without blocks that are *open* in
-one of them (:mod:`ckpt.redundancy.arrays`). What else replicas hold may differ by design, and is not compared.
+one of them (:mod:`ckpt.redundancy.memory.arrays`). What else replicas hold may differ by design, and is not compared.
 
     same        nothing differs
     differs     `odd` planes have other content than enough others that are independent of one another; empty: nobody knows
@@ -20,12 +20,13 @@ Not here: when this is done, what follows from it (:mod:`ckpt.controller.replica
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from ckpt.redundancy.membership import Lineage
-
 __all__ = ["BLOCKS", "Comparison", "Difference", "Record", "difference", "parse"]
+
+Decides = Callable[[Collection[int], Collection[int]], bool]
+"""Do these planes, which agree, count against those others? (`ckpt.redundancy.membership.Lineage.decides`)"""
 
 BLOCKS = 64
 """An array is compared in at most so many blocks."""
@@ -66,7 +67,7 @@ def parse(told: object) -> dict[str, Record]:
     return found
 
 
-def difference(told: Mapping[int, Mapping[str, Record]], needed: int, lineage: Lineage) -> Difference | None:
+def difference(told: Mapping[int, Mapping[str, Record]], needed: int, decides: Decides) -> Difference | None:
     """The first block that differs between the planes, of what each has `told`; None: all is the same."""
     planes = sorted(told)
     for name, first in told[planes[0]].items():
@@ -82,14 +83,14 @@ def difference(told: Mapping[int, Mapping[str, Record]], needed: int, lineage: L
             for plane, each in present.items():
                 ballots.setdefault(each.digests[block], []).append(plane)
             if len(ballots) > 1:
-                return Difference(_odd(ballots, needed, lineage), name, block, _text(name, first, block))
+                return Difference(_odd(ballots, needed, decides), name, block, _text(name, first, block))
     return None
 
 
-def _odd(ballots: Mapping[str, list[int]], needed: int, lineage: Lineage) -> tuple[int, ...]:
+def _odd(ballots: Mapping[str, list[int]], needed: int, decides: Decides) -> tuple[int, ...]:
     most = max(ballots.values(), key=len)
     others = [plane for planes in ballots.values() for plane in planes if planes is not most]
-    return tuple(sorted(others)) if len(most) >= needed and lineage.decides(most, others) else ()
+    return tuple(sorted(others)) if len(most) >= needed and decides(most, others) else ()
 
 
 def _text(name: str, record: Record, block: int) -> str:
@@ -103,8 +104,8 @@ def _text(name: str, record: Record, block: int) -> str:
 class Comparison:
     """The comparison of one rank, between the `planes`."""
 
-    def __init__(self, planes: Collection[int], needed: int, lineage: Lineage) -> None:
-        self.planes, self.needed, self.lineage = set(planes), needed, lineage
+    def __init__(self, planes: Collection[int], needed: int, decides: Decides) -> None:
+        self.planes, self.needed, self.decides = set(planes), needed, decides
         self.place = 0
         self.tries = 0
         self.at: dict[int, int] = {}
@@ -165,7 +166,7 @@ class Comparison:
             if len({self.where[plane] for plane in self.planes}) > 1:
                 self.outcome, self.reason = "none", "the replicas are in different functions"
                 return
-            self.found = difference(told, self.needed, self.lineage)
+            self.found = difference(told, self.needed, self.decides)
             self.outcome = "same" if self.found is None else "differs"
 
     def summary(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ closures and generators. What is found in two ways counts under the first name.
     open            memory that a receive or a collective under way may fill at any moment
 
 A replica that has received a message already, and one that has not, differ in what is open by no fault: so they tell which
-blocks are (:mod:`ckpt.redundancy.memory`).
+blocks are (:mod:`ckpt.redundancy.memory.comparison`).
 
-Memory that numpy hands out with `empty` is whatever was there before, and differs between processes. So under
-``--redundancy`` it is zero (`zero_new_arrays`).
+What numpy's `empty` gives is whatever was in that memory before, and differs between processes. So under ``--redundancy``
+it is zero (`zero_new_arrays`). What a ufunc leaves out of its result (`where` without `out`) is not made the same.
 
 Not here: at which place of the program this is done (layer.py), the comparison (memory.py).
 """
@@ -32,7 +32,7 @@ from random import Random
 from typing import Any
 
 from ckpt.layer import Engine
-from ckpt.redundancy.memory import BLOCKS, Record
+from ckpt.redundancy.memory.comparison import BLOCKS, Record
 
 __all__ = ["ArrayMemory", "digests", "find", "flip", "open_memory", "zero_new_arrays"]
 
@@ -316,38 +316,29 @@ def _place(target: Any) -> tuple[int, int] | None:
 
 # ---- new arrays are zero ---------------------------------------------------------------------------------
 
-_GET_HANDLER = 305
-"""`PyDataMem_GetHandler` in the table of numpy's C functions (NEP 49, numpy 1.22)."""
-
-_ALLOCATOR = 128
-"""Where the functions begin in a `PyDataMem_Handler`: ctx, malloc, calloc, realloc, free."""
-
-
-class _Zeroed:
-    done = False
-
 
 def zero_new_arrays() -> None:
-    """From now on memory of new numpy arrays is zero, where numpy is loaded. Otherwise nothing happens.
+    """From now on `numpy.empty` and `numpy.empty_like` give arrays of zeros, where numpy is loaded. Else nothing happens.
 
-    numpy's default handler gets `calloc` in the place of `malloc`: both have two arguments, and `ctx` is 1, which is of no
-    use to the other functions of that handler."""
-    numpy: Any = sys.modules.get("numpy._core._multiarray_umath") or sys.modules.get(
-        "numpy.core._multiarray_umath"
-    )
-    table = getattr(numpy, "_ARRAY_API", None)
-    if _Zeroed.done or table is None:
+    The functions are found by their names in this module, so an image refers to them."""
+    numpy: Any = sys.modules.get("numpy")
+    if getattr(numpy, "zeros_like", None) is None or getattr(numpy, "empty", None) is numpy_empty:
         return
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", ctypes.pythonapi)
-    )
-    functions = (ctypes.c_void_p * (_GET_HANDLER + 1)).from_address(pointer(table, None))
-    get_handler = ctypes.PYFUNCTYPE(ctypes.py_object)(functions[_GET_HANDLER] or 0)
-    handler = pointer(get_handler(), b"mem_handler")
-    if ctypes.string_at(handler, _ALLOCATOR).rstrip(b"\1").rstrip(b"\0") != b"default_allocator":
-        return  # the program has one of its own
-    calloc = ctypes.cast(ctypes.CDLL(None).calloc, ctypes.c_void_p).value
-    fields = (ctypes.c_void_p * 2).from_address(handler + _ALLOCATOR)
-    fields[0] = 1
-    fields[1] = calloc
-    _Zeroed.done = True
+    if hasattr(numpy, "empty") and hasattr(numpy, "empty_like"):
+        for made, name in ((numpy_empty, "empty"), (numpy_empty_like, "empty_like")):
+            made.__doc__ = getattr(numpy, name).__doc__
+            setattr(numpy, name, made)
+
+
+def numpy_empty(*arguments: Any, **named: Any) -> Any:
+    made = sys.modules["numpy"].zeros(*arguments, **named)
+    return _genuine().empty(*arguments, **named) if made.dtype.hasobject else made
+
+
+def numpy_empty_like(*arguments: Any, **named: Any) -> Any:
+    made = _genuine().empty_like(*arguments, **named)
+    return made if made.dtype.hasobject else sys.modules["numpy"].zeros_like(*arguments, **named)
+
+
+def _genuine() -> Any:
+    return sys.modules.get("numpy._core.multiarray") or sys.modules["numpy.core.multiarray"]
