@@ -331,14 +331,14 @@ def zero_new_arrays() -> None:
 
 
 def numpy_empty(*arguments: Any, **named: Any) -> Any:
-    made = sys.modules["numpy"].zeros(*arguments, **named)
-    return _genuine().empty(*arguments, **named) if made.dtype.hasobject else made
+    return _of_nothing(sys.modules["numpy"].zeros(*arguments, **named))
 
 
 def numpy_empty_like(*arguments: Any, **named: Any) -> Any:
-    made = _genuine().empty_like(*arguments, **named)
-    return made if made.dtype.hasobject else sys.modules["numpy"].zeros_like(*arguments, **named)
+    return _of_nothing(sys.modules["numpy"].zeros_like(*arguments, **named))
 
 
-def _genuine() -> Any:
-    return sys.modules.get("numpy._core.multiarray") or sys.modules["numpy.core.multiarray"]
+def _of_nothing(made: Any) -> Any:
+    if made.dtype.char == "O":
+        made.fill(None)
+    return made

@@ -99,14 +99,15 @@ class MemoryQuestion:
 
 
 def _other_threads() -> list[str]:
-    """The program's threads beside its main thread. What they change has no place in its order."""
+    """The program's threads beside its main thread. What they change has no place in its order. Those of ckpt and of its
+    transport (zmq) change nothing of the program."""
     main = threading.main_thread()
     if threading.current_thread() is not main:
         return [threading.current_thread().name]
     return [
         thread.name
         for thread in threading.enumerate()
-        if thread is not main and not type(thread).__module__.startswith("ckpt.")
+        if thread is not main and not type(thread).__module__.startswith(("ckpt.", "zmq."))
     ]
 
 

@@ -36,7 +36,18 @@ def test_other_processes_are_left_alone() -> None:
     assert parse("replica=1,rate=0.5", 0, 2) is None
 
 
-@pytest.mark.parametrize("text", ["rank", "rate=x", "colour=1", "rank=1"])
+@pytest.mark.parametrize("text", ["rank", "rate=x", "colour=1", "rank=1", "rate=1,where=disk"])
 def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(CkptError, match="CKPT_FLIPS"):
         parse(text, 1, 1)
+
+
+def test_a_bit_flips_in_the_array_that_is_named_and_the_message_is_left_as_it_is() -> None:
+    kept, other = bytearray(64), bytearray(64)
+    name = "test_a_bit_flips_in_the_array_that_is_named_and_the_message_is_left_as_it_is().kept"
+    flips = parse(f"message=2,where=array,variable={name}", 0, 0)
+    assert flips is not None
+    for _ in range(3):
+        assert flips.message(HEAD + b"content", None) == (HEAD + b"content", None)
+        other[0] += 1
+    assert bits(bytes(kept), bytes(64)) == 1
