@@ -3,7 +3,7 @@
     a verified line is committed ──▶ one comparison of each rank (:mod:`ckpt.redundancy.memory.comparison`)
                                        ├── all are the same ──▶ logged
                                        ├── one differs ──▶ `found`
-                                       └── the next line is committed before ──▶ what is open is given up
+                                       └── the next line is committed before ──▶ its comparison follows this one
 
 Each replica tells its arrays at the first place of its program, after the image, that none had passed. The donor holds there
 what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that is in
@@ -31,21 +31,15 @@ class Memories:
 
     def __init__(self, numbers: Numbering, lineage: Lineage, needed: int) -> None:
         self.numbers, self.lineage, self.needed = numbers, lineage, needed
-        self.epoch = 0
+        self.epoch = self.next_epoch = 0
+        self.planes: set[int] = set()
         self.comparisons: list[Comparison] = []
         self.found: list[tuple[int, Difference]] = []
 
     def begin(self, epoch: int, planes: Collection[int]) -> list[Action]:
         """The line of `epoch` is committed; these planes compute."""
-        given_up = self._log() if self.comparisons else []
-        if len(planes) < 2:
-            self.comparisons = []
-            return given_up
-        self.epoch = epoch
-        self.comparisons = [
-            Comparison(planes, self.needed, self.lineage.decides) for _ in range(self.numbers.ranks)
-        ]
-        return [*given_up, *self._go_on()]
+        self.planes, self.next_epoch = set(planes), epoch
+        return [] if self.comparisons else self._next()
 
     def told(self, event: MemoryTold) -> list[Action]:
         """A process has told where it is, or a part of its arrays."""
@@ -63,8 +57,17 @@ class Memories:
 
     def left(self, planes: Collection[int]) -> list[Action]:
         """Only these planes compute."""
+        self.planes &= set(planes)
         for comparison in self.comparisons:
             comparison.left(planes)
+        return self._go_on()
+
+    def _next(self) -> list[Action]:
+        self.epoch, self.next_epoch = self.next_epoch, 0
+        if not self.epoch or len(self.planes) < 2:
+            return []
+        ranks = range(self.numbers.ranks)
+        self.comparisons = [Comparison(self.planes, self.needed, self.lineage.decides) for _ in ranks]
         return self._go_on()
 
     def _go_on(self) -> list[Action]:
@@ -78,11 +81,11 @@ class Memories:
                 self.found.append((rank, comparison.found))
                 comparison.found = None
         if self.comparisons and all(comparison.outcome for comparison in self.comparisons):
-            actions += self._log()
+            actions += [*self._log(), *self._next()]
         return actions
 
     def _log(self) -> list[Action]:
-        """All is known, or no more will be."""
+        """All is known that will be."""
         ranks = [comparison.summary() for comparison in self.comparisons]
         fields = {
             "epoch": self.epoch,

@@ -99,6 +99,15 @@ def test_a_replica_that_is_lost_meanwhile_is_not_waited_for() -> None:
     assert job.logged("memory-compared")[0]["same"] == 1
 
 
+def test_a_line_that_is_committed_meanwhile_is_compared_next() -> None:
+    job = Compared()
+    memories = job.supervisor.memories
+    assert memories.begin(2, {0, 1, 2}) == [] == memories.begin(3, {0, 1, 2})
+    job.compare("aaa")
+    assert job.logged("memory-compared")[0]["epoch"] == 1
+    assert [place for place, _ in job.asked()] == [0, 10, 0] and memories.epoch == 3
+
+
 def test_why_arrays_were_not_compared_is_logged() -> None:
     job = Compared()
     job.told(1, {"place": 0, "none": "the program has ended"})
