@@ -3,6 +3,7 @@
     CKPT_FLIPS=rank=1,replica=2,message=17        one bit of the 17th message that replica 2 of rank 1 sends
     CKPT_FLIPS=seed=7,rate=1e-3                   each message of each replica with this probability
     CKPT_FLIPS=seed=7,rate=1,replica=0,limit=1    `limit`: at most so many flips in a process (default 1)
+    CKPT_FLIPS=seed=7,every=2                     every two seconds one process, in its next message: all agree on which
     CKPT_FLIPS=…,where=array                      not in that message, but in an array of the program, when it is sent;
                                                   `variable=solver.grid.u`: in that one
 
@@ -29,8 +30,34 @@ from ckpt.redundancy.memory import arrays
 
 __all__ = ["Flips", "from_environment", "parse"]
 
-_NUMBERS = {"seed": int, "rank": int, "replica": int, "message": int, "rate": float, "limit": int}
+_NUMBERS = {
+    "seed": int,
+    "rank": int,
+    "replica": int,
+    "message": int,
+    "rate": float,
+    "limit": int,
+    "every": float,
+}
 _WORDS = ("where", "variable")
+
+
+class Turns:
+    """Every `every_s` seconds of the clock that all processes of a host share it is the turn of one of `count` processes,
+    which follows from the seed; this is process `number`."""
+
+    def __init__(self, seed: int, every_s: float, number: int, count: int) -> None:
+        self._seed, self._every_s, self._number, self._count = seed, every_s, number, count
+        self._last: int | None = None
+
+    def is_due(self, now_s: float) -> bool:
+        """Is it the turn of this process, for the first time? Never in the turn in which it has started."""
+        turn = int(now_s / self._every_s)
+        if self._last is None or turn == self._last:
+            self._last = turn
+            return False
+        self._last = turn
+        return Random(f"{self._seed} {turn}").randrange(self._count) == self._number
 
 
 class Flips:
@@ -46,7 +73,9 @@ class Flips:
         limit: int,
         where: str = "message",
         variable: str = "",
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns
         self.where, self.variable = where, variable
         self._random = random
         self._at = at
@@ -78,6 +107,8 @@ class Flips:
     def _is_due(self) -> bool:
         if self._left <= 0:
             return False
+        if self._turns is not None:
+            return self._turns.is_due(time.monotonic())
         return self._count >= self._at if self._at is not None else self._random.random() < self._rate
 
     def _flipped(self, data: Buffer) -> bytes:
@@ -95,8 +126,9 @@ class Flips:
                 file.write(str(time.time_ns()))
 
 
-def parse(text: str, rank: int, replica: int) -> Flips | None:
-    """What a value of ``CKPT_FLIPS`` means for one process; None: no flips. Raises CkptError for what it cannot read."""
+def parse(text: str, rank: int, replica: int, ranks: int = 1, replicas: int = 1) -> Flips | None:
+    """What a value of ``CKPT_FLIPS`` means for one process; None: no flips. `ranks`, `replicas`: how many of each there are.
+    Raises CkptError for what it cannot read."""
     values: dict[str, float] = {}
     words: dict[str, str] = {}
     for item in filter(None, text.split(",")):
@@ -114,19 +146,26 @@ def parse(text: str, rank: int, replica: int) -> Flips | None:
     if values.get("rank", rank) != rank or values.get("replica", replica) != replica:
         return None
     at = values.get("message")
-    if at is None and "rate" not in values:
-        raise CkptError("CKPT_FLIPS needs message=N or rate=P")
+    if at is None and "rate" not in values and not values.get("every"):
+        raise CkptError("CKPT_FLIPS needs message=N, rate=P or every=S")
+    turns = None
+    if at is None and values.get("every"):
+        number, count = rank * replicas + replica % replicas, ranks * replicas
+        turns = Turns(int(values.get("seed", 0)), values["every"], number, count)
     random = Random(f"{values.get('seed', 0)} {rank} {replica}")
     return Flips(
         random,
         at=None if at is None else int(at),
         rate=values.get("rate", 0),
-        limit=int(values.get("limit", 1)),
+        limit=int(values.get("limit", 1 if turns is None else 1 << 30)),
+        turns=turns,
         **words,
     )
 
 
-def from_environment(rank: int, replica: int, environment: Mapping[str, str] = os.environ) -> Flips | None:
+def from_environment(
+    rank: int, replica: int, ranks: int, replicas: int, environment: Mapping[str, str] = os.environ
+) -> Flips | None:
     """The flips that ``CKPT_FLIPS`` asks for in this process; None: none."""
     text = environment.get("CKPT_FLIPS", "")
-    return parse(text, rank, replica) if text else None
+    return parse(text, rank, replica, ranks, replicas) if text else None

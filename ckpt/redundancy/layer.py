@@ -90,7 +90,11 @@ class ReplicaLayer:
         """By rank, the process of this plane."""
         self.lock: Lock = below.lock
         self.streams = Streams()
-        self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
+        self.flips = (
+            None
+            if options.get("run")
+            else inject.from_environment(self.rank, self.replica, self.size, replicas)
+        )
         self.copied_beside: list[int] | None = options.get("living")
         self.living = {self.replica, *(range(replicas) if self.copied_beside is None else self.copied_beside)}
         """Planes that compute, as far as this process has been told."""
