@@ -3,7 +3,8 @@
     a verified line is committed ──▶ one comparison of each rank (:mod:`ckpt.redundancy.memory.comparison`)
                                        ├── all are the same ──▶ logged
                                        ├── one differs ──▶ `found`
-                                       └── the next line is committed before ──▶ its comparison follows this one
+                                       └── the next line is committed before ──▶ its comparison follows this one, or after
+                                           LINES_MAX lines takes its place
 
 Each replica tells its arrays at the first place of its program, after the image, that none had passed. The donor holds there
 what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that is in
@@ -23,7 +24,10 @@ from ckpt.controller.supervision.events import Action, Log, Send
 from ckpt.redundancy.membership import Lineage, Numbering
 from ckpt.redundancy.memory.comparison import Comparison, Difference
 
-__all__ = ["Memories"]
+__all__ = ["LINES_MAX", "Memories"]
+
+LINES_MAX = 8
+"""After so many lines a comparison is given up: the child of a replica has died, or its program computes for long."""
 
 
 class Memories:
@@ -33,13 +37,18 @@ class Memories:
         self.numbers, self.lineage, self.needed = numbers, lineage, needed
         self.epoch = self.next_epoch = 0
         self.planes: set[int] = set()
+        self.lines_since = 0
         self.comparisons: list[Comparison] = []
         self.found: list[tuple[int, Difference]] = []
 
     def begin(self, epoch: int, planes: Collection[int]) -> list[Action]:
         """The line of `epoch` is committed; these planes compute."""
         self.planes, self.next_epoch = set(planes), epoch
-        return [] if self.comparisons else self._next()
+        self.lines_since += 1
+        if self.comparisons and self.lines_since < LINES_MAX:
+            return []
+        given_up = self._log() if self.comparisons else []
+        return [*given_up, *self._next()]
 
     def told(self, event: MemoryTold) -> list[Action]:
         """A process has told where it is, or a part of its arrays."""
@@ -63,7 +72,7 @@ class Memories:
         return self._go_on()
 
     def _next(self) -> list[Action]:
-        self.epoch, self.next_epoch = self.next_epoch, 0
+        self.epoch, self.next_epoch, self.lines_since = self.next_epoch, 0, 0
         if not self.epoch or len(self.planes) < 2:
             return []
         ranks = range(self.numbers.ranks)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import ctypes
 import sys
 import sysconfig
@@ -120,35 +121,36 @@ class _Search:
                 self.queue.append((name, value))
 
     def _look(self, name: str, value: Any) -> None:
+        """No code of the program runs here: its classes may have `__class__`, `__iter__` and the like of their own."""
         kind = type(value)
-        if self.numpy is not None and isinstance(value, self.numpy.ndarray):
-            self._array(name, value)
+        if self.numpy is not None and issubclass(kind, self.numpy.ndarray):
+            self._array(name, self.numpy.ndarray.view(value, self.numpy.ndarray))
         elif kind is bytearray:
             self._add(name, f"bytearray({len(value)})", memoryview(value), 1)
         elif kind is array.array:
             form = f"array({value.typecode!r}, {len(value)})"
             self._add(name, form, memoryview(value).cast("B"), value.itemsize)
-        elif isinstance(value, dict):
-            self._push_all(
-                (f"{name}[{key!r}]", each) for key, each in list(value.items()) if type(key) in _KEYS
-            )
+        elif issubclass(kind, dict):
+            rows = list(dict.items(value))
+            self._push_all((f"{name}[{key!r}]", each) for key, each in rows if type(key) in _KEYS)
             self._attributes(name, value)
-        elif isinstance(value, list | tuple | collections.deque):
-            self._sequence(name, value)
-        elif isinstance(value, types.FunctionType):
+        elif issubclass(kind, list | tuple | collections.deque):
+            self._sequence(name, value, _elements(value))
+        elif kind is types.FunctionType:
             if self.is_of_program(value.__module__):
                 cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
                 self._push_all((f"{name}.{key}", _content(cell)) for key, cell in cells)
-        elif isinstance(value, types.MethodType):
+        elif kind is types.MethodType:
             self._push_all([(name, value.__self__)])
-        elif isinstance(value, types.GeneratorType | types.CoroutineType):
-            frame = value.gi_frame if isinstance(value, types.GeneratorType) else value.cr_frame
+        elif kind is types.GeneratorType or kind is types.CoroutineType:
+            frame = value.gi_frame if kind is types.GeneratorType else value.cr_frame
             if frame is not None and self.is_of_program(frame.f_globals.get("__name__")):
                 self.kept.append(values := dict(frame.f_locals))
                 self._push_all((f"{name}().{key}", each) for key, each in values.items())
-        elif isinstance(value, type):
-            if self.is_of_program(value.__module__):
-                self._push_all((f"{name}.{key}", each) for key, each in list(vars(value).items()))
+        elif issubclass(kind, type):
+            if self.is_of_program(type.__getattribute__(value, "__module__")):
+                variables = type.__getattribute__(value, "__dict__")
+                self._push_all((f"{name}.{key}", each) for key, each in list(variables.items()))
         else:
             self._attributes(name, value)
 
@@ -156,9 +158,9 @@ class _Search:
         kind = type(value)
         if not (self.is_of_program(kind.__module__) or kind is types.SimpleNamespace):
             return
-        held = getattr(value, "__dict__", None)
-        if isinstance(held, dict):
-            self._push_all((f"{name}.{key}", each) for key, each in list(held.items()))
+        with contextlib.suppress(AttributeError):
+            held = object.__getattribute__(value, "__dict__")
+            self._push_all((f"{name}.{key}", each) for key, each in list(dict.items(held)))
         for base in kind.__mro__:
             slots = base.__dict__.get("__slots__", ())
             for slot in (slots,) if isinstance(slots, str) else slots:
@@ -170,11 +172,12 @@ class _Search:
                         continue
                     self._push_all([(f"{name}.{slot}", each)])
 
-    def _sequence(self, name: str, value: Sequence[Any]) -> None:
-        if type(value) is list and len(value) >= FLOATS_MIN and all(type(each) is float for each in value):
-            self._add(name, f"list of {len(value)} floats", memoryview(array.array("d", value)).cast("B"), 8)
+    def _sequence(self, name: str, value: Any, elements: Sequence[Any]) -> None:
+        if len(elements) >= FLOATS_MIN and all(type(each) is float for each in elements):
+            form = f"{type(value).__name__} of {len(elements)} floats"
+            self._add(name, form, memoryview(array.array("d", elements)).cast("B"), 8)
             return
-        self._push_all((f"{name}[{at}]", each) for at, each in enumerate(list(value)))
+        self._push_all((f"{name}[{at}]", each) for at, each in enumerate(elements))
         self._attributes(name, value)
 
     def _array(self, name: str, value: Any) -> None:
@@ -211,6 +214,11 @@ class _Search:
 
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), types.ModuleType, types.CodeType})
 _KEYS = frozenset({int, str, bool, bytes})
+
+
+def _elements(value: Any) -> list[Any]:
+    base: Any = next(base for base in (list, tuple, collections.deque) if issubclass(type(value), base))
+    return list(base.__iter__(value))
 
 
 def _content(cell: types.CellType) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ckpt.controller.replicas.events import LinePrinted, LineTold, MemoryTold, reported
+from ckpt.controller.replicas.memory import LINES_MAX
 from ckpt.controller.supervision.events import (
     CheckpointRequested,
     ControlWritten,
@@ -106,6 +107,16 @@ def test_a_line_that_is_committed_meanwhile_is_compared_next() -> None:
     job.compare("aaa")
     assert job.logged("memory-compared")[0]["epoch"] == 1
     assert [place for place, _ in job.asked()] == [0, 10, 0] and memories.epoch == 3
+
+
+def test_a_comparison_that_does_not_end_is_given_up_after_some_lines() -> None:
+    job = Compared()
+    job.told(0, {"place": 0, "at": 7})
+    for epoch in range(2, 2 + LINES_MAX):
+        job.actions += job.supervisor.memories.begin(epoch, {0, 1, 2})
+    (given_up,) = job.logged("memory-compared")
+    assert given_up["not_compared"] == {"0": "not all replicas have come to the place"}
+    assert job.supervisor.memories.epoch == 1 + LINES_MAX
 
 
 def test_why_arrays_were_not_compared_is_logged() -> None:
