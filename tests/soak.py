@@ -160,7 +160,7 @@ def undone(first: int, count: int) -> tuple[int, Figures]:
 
 def reductions(first: int, count: int) -> tuple[int, Figures]:
     """Reductions of 32 MB by four ranks, rank 1 killed at a random moment of each: table 2 of the paper."""
-    from tests.system.reduction_deaths import deaths
+    from tests.system.reduction.reduction_deaths import deaths
 
     found = deaths(first, count, nbytes=32 << 20)
     found.pop("times of t, hundredths")
@@ -184,7 +184,7 @@ def faults(first: int, count: int) -> tuple[int, Figures]:
 
 def redundant(first: int, count: int) -> tuple[int, Figures]:
     """Jobs with replicas, in each of which bits flip, or processes are killed or stopped."""
-    from tests.system.redundant_faults import faults
+    from tests.system.redundancy.faults import faults
 
     return count, dict(faults(first, count))
 

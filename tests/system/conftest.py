@@ -15,6 +15,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     yield from jobs_fixture(tmp_path)
 
 
+@pytest.fixture
+def find_the_stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs whose entry is `tests.system.stub_rank` find it."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
 @pytest.fixture(scope="session")
 def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library to preload: it moves the wall clock by the seconds in the file that CKPT_TEST_CLOCK names."""

@@ -6,13 +6,13 @@ import json
 import os
 import selectors
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpt.controller.faults.baseline import JobBaseline
+from tests.unit.controller.faults.asked import answer
 
 FILE = """\
 counters = true
@@ -42,19 +42,7 @@ class Bench:
         return found
 
     def wait(self) -> dict[str, Any]:
-        until = time.monotonic() + 60
-        while not self.log:
-            assert time.monotonic() < until
-            for key, _ in self.selector.select(1):
-                key.data()
-        [(name, fields)] = self.log
-        assert name == "counters-kept"
-        return fields
-
-
-@pytest.fixture(autouse=True)
-def no_files_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        return answer(self.selector, self.log, "counters-kept")
 
 
 def test_they_are_read_once_and_kept(tmp_path: Path) -> None:
