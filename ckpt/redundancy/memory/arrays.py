@@ -29,6 +29,7 @@ import sysconfig
 import types
 from collections.abc import Iterator, Sequence
 from hashlib import sha1
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -111,6 +112,9 @@ class _Search:
             file = getattr(sys.modules.get(name), "__file__", None)
             is_library = name == "ckpt" or name.startswith("ckpt.") or name == "__mp_main__"
             is_outside = file is not None and not str(file).startswith(self.libraries)
+            is_outside = is_outside and not {"site-packages", "dist-packages"}.intersection(
+                Path(str(file)).parts
+            )
             known = self.owned[name] = not is_library and (name == "__main__" or is_outside)
         return known
 

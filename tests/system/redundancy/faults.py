@@ -1,8 +1,8 @@
 """Jobs under ``--redundancy`` in which a bit flips, or processes are killed or stopped: the row `redundant` of `tests.soak`.
 
 Every case draws a program, two or three replicas, and either flips (in messages or in arrays) or one to three kills and
-stops after random numbers of events in the log, not at times. The output must be that of a run without replicas, byte for byte, and no
-replica may be called wrong in a case without flips.
+stops after random numbers of events in the log, not at times. The output must be that of a run without replicas, byte for
+byte, and no replica may be called wrong in a case without flips.
 """
 
 from __future__ import annotations
