@@ -9,11 +9,12 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test nightly others conformance programs lint format bench soak clean
+.PHONY: help setup packages demo demo-redundancy test nightly others conformance programs lint format bench soak clean
 
 help:
 	@echo 'make setup   virtual environment with everything (done by itself when needed)'
 	@echo 'make packages  what the tests need of the system (Debian, root): Slurm, hydra, file systems'
+	@echo 'make demo-redundancy  the tsunami on 4 x 3 processes: flipped bits and kills, the same bytes'
 	@echo 'make demo    the tsunami demo: two kills, the same bytes, what it cost'
 	@echo 'make test    the tests of every commit (ARGS="-k name" calls pytest with these options instead)'
 	@echo 'make nightly all of every test but the long sweeps, also on the other versions of Python'
@@ -37,6 +38,9 @@ $(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wild
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py $(ARGS)
+
+demo-redundancy: $(READY)
+	$(BIN)/python examples/demo_redundancy.py $(ARGS)
 
 test: $(READY)
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(BIN)/python tools/run_tests.py)

@@ -182,6 +182,13 @@ def faults(first: int, count: int) -> tuple[int, Figures]:
     return count, dict(found)
 
 
+def redundant(first: int, count: int) -> tuple[int, Figures]:
+    """Jobs with replicas, in each of which bits flip, or processes are killed or stopped."""
+    from tests.system.redundancy.faults import faults
+
+    return count, dict(faults(first, count))
+
+
 ROWS = {
     "simulation": Row("simulated seeds", 100_000, 500, simulation),
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
@@ -198,6 +205,7 @@ ROWS = {
     "restarts": Row("restarts under kernel faults", 100),
     "reductions": Row("reductions of 32 MB of which a rank is killed", 700, 20, reductions),
     "faults": Row("worlds with one fault of the network or two, somebody mute", 1_000, 10, faults),
+    "redundant": Row("jobs with replicas: flips, or kills and stops", 1_000, 4, redundant),
     "long": Row("seconds with a kill every 30 s", 7_200),
 }
 

@@ -79,6 +79,7 @@ ORDER = (
     "ckpt.reduction",
     *("ckpt.diagnosis.handlers", "ckpt.diagnosis", "ckpt.diagnosis.lldp", "ckpt.diagnosis.baseline"),
     *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft.operations", "ckpt.abft"),
+    "ckpt.redundancy.memory",
     "ckpt.redundancy",
     *(
         "ckpt.controller.supervision",

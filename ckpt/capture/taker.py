@@ -232,6 +232,13 @@ class Taker:
         self._children[pid] = job.epoch
         return "fork"
 
+    def fork_to_look(self) -> int:
+        """Fork a child that looks at this process's memory, and writes nothing: see `ckpt.mpi.base.layer.Below.fork`."""
+        pid = _fork(None, None)
+        if pid:
+            self._children[pid] = 0
+        return pid
+
     def _write_here(self, job: Writing) -> None:
         """The synchronous mode: the port stays frozen; its lock is released, so that the helper thread can answer peers."""
         self._runtime.lock.release()

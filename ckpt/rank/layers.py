@@ -78,6 +78,9 @@ class ProcessBelow:
     def report(self, fields: dict[str, Any]) -> None:
         self._runtime.control.send({"m": "layer", **fields})
 
+    def fork(self) -> int:
+        return self._runtime.imager.taker.fork_to_look()
+
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
         return self._runtime.send(dst, data, payload)
 

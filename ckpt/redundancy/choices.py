@@ -31,6 +31,10 @@ def _to_nobody(replica: int, message: Message) -> None:
     """There is no other replica."""
 
 
+def _nothing() -> None:
+    """Nobody counts."""
+
+
 class ReplicaChoices:
     """`ckpt.layer.Choices` of one replica. `send(replica, message)` reaches another replica of the same rank."""
 
@@ -47,6 +51,8 @@ class ReplicaChoices:
     def _alone(self) -> None:
         self._order = Order(0, 1, self._begun())
         self._send: Callable[[int, Message], None] = _to_nobody
+        self.on_start: Callable[[], None] = _nothing
+        """Called when the program starts an operation, in the order of the program."""
         self._waits_for: Key | None = None
         self._suspects: list[Receive] = []
         self._suspected_key: Key | None = None
@@ -157,6 +163,9 @@ class ReplicaChoices:
         engine.settle_account(channel, data)
         receive.fill(channel.source, channel.tag, data)
 
+    def started(self) -> None:
+        self.on_start()
+
     def wait(self, look: Callable[[], T | None], holds: Callable[[T], bool]) -> T:
         key = self._next("q")
         while (found := self._try(key, look, holds)) is MISSING:
@@ -254,6 +263,7 @@ class ReplicaChoices:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _next(self, kind: str) -> Key:
+        self.on_start()
         self._counts[kind] += 1
         key = kind, self._counts[kind] - 1
         if kind == "q":

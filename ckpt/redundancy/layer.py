@@ -35,6 +35,7 @@ from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
 from ckpt.redundancy.membership import Numbering
+from ckpt.redundancy.memory.question import MemoryQuestion
 from ckpt.redundancy.order import Message
 from ckpt.redundancy.vote import Mark
 
@@ -89,13 +90,18 @@ class ReplicaLayer:
         """By rank, the process of this plane."""
         self.lock: Lock = below.lock
         self.streams = Streams()
-        self.flips = None if options.get("run") else inject.from_environment(self.rank, self.replica)
+        self.flips = (
+            None
+            if options.get("run")
+            else inject.from_environment(self.rank, self.replica, self.size, replicas)
+        )
         self.copied_beside: list[int] | None = options.get("living")
         self.living = {self.replica, *(range(replicas) if self.copied_beside is None else self.copied_beside)}
         """Planes that compute, as far as this process has been told."""
         self._is_compared = self.copied_beside is None
         """A copy tells nothing before the others know of it."""
         self._line = LineQuestion(0)
+        self._memory = MemoryQuestion(below)
         self._sent = 0
         self._most: int | None = None
         """So many messages may be sent for now (ahead.py); None: there is no bound."""
@@ -119,6 +125,9 @@ class ReplicaLayer:
             self._sent = choices.beside["sent"]
             self.streams.go_on(choices.beside["streams"], time.monotonic_ns())
             surroundings.go_on(choices.beside["surroundings"])
+            self._memory.places = choices.beside["places"]
+        self._memory.engine = engine
+        choices.on_start = self._memory.started
         surroundings.begin()
 
     def _ask(self, look: Callable[[], Any]) -> Any:
@@ -142,7 +151,12 @@ class ReplicaLayer:
         return self._choices
 
     def _beside(self) -> dict[str, Any]:
-        return {"sent": self._sent, "streams": self.streams.states(), "surroundings": surroundings.state()}
+        return {
+            "sent": self._sent,
+            "places": self._memory.places,
+            "streams": self.streams.states(),
+            "surroundings": surroundings.state(),
+        }
 
     @property
     def takes_images(self) -> bool:
@@ -192,6 +206,9 @@ class ReplicaLayer:
             return
         if "copy" in packet:
             self._on_copy(packet)
+            return
+        if "memory" in packet:
+            self._memory.ask(packet["memory"], packet["place"])
             return
         if "line" in packet:
             if packet["line"] != self._line.epoch:
@@ -244,6 +261,7 @@ class ReplicaLayer:
             self.below.block(False, REPORT_NS)  # a copy ends when the others know of it
         self._report(all_of_it=True)
         self._answer_line()
+        self._memory.end()
 
     # ---- Progress ----------------------------------------------------------------------------------------
 
@@ -254,6 +272,8 @@ class ReplicaLayer:
         except ValueError as what:
             raise NotReplicable(f"{what} under --redundancy: what is sent may depend on time") from None
         if stream is not None:
+            if stream is self.streams.point:
+                self._memory.started()
             if self.flips is not None:
                 data, payload = self.flips.message(data, payload)
             stream.add(dst, data, payload, time.monotonic_ns())

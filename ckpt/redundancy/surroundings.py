@@ -40,6 +40,7 @@ from typing import Any
 
 from ckpt import MPI
 from ckpt.errors import NotReplicable
+from ckpt.redundancy.memory import arrays
 
 __all__ = ["Randomness", "begin", "go_on", "install", "state"]
 
@@ -109,6 +110,7 @@ def begin() -> None:
             f"the program has a file open for writing (descriptor {fd}: {path}): each replica would write it. Go on without "
             "replicas (--redundancy 1)"
         )
+    arrays.zero_new_arrays()
     sys.addaudithook(_refuse)
 
 
@@ -351,6 +353,9 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if not isinstance(flags, int) or not flags & _WRITES or isinstance(path, int) or _is_harmless(path):
             return
         what, name = "opens a file for writing", os.fspath(path)
+    elif event == "import":
+        arrays.zero_new_arrays()
+        return
     elif event in _REFUSED:
         what, name = _REFUSED[event], arguments[0] if arguments else event
     else:

@@ -18,6 +18,7 @@ from ckpt.controller.replicas.events import (
     JoinVoices,
     LinePrinted,
     LineTold,
+    MemoryTold,
     OutputRead,
     ReadOutput,
     Reported,
@@ -134,7 +135,9 @@ class ReplicaPart:
         lengths = {} if epoch is None else output_lengths(self.job, epoch)
         self.output.begin_again(lengths)
 
-    def event(self, process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported | LineTold:
+    def event(
+        self, process: int, incarnation: int, packet: Mapping[str, Any]
+    ) -> Reported | LineTold | MemoryTold:
         """The event of a packet of the kind `layer`."""
         return reported(process, incarnation, packet)
 

@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ckpt.redundancy.membership import Numbering
+from ckpt.redundancy.memory.comparison import Record, parse
 from ckpt.redundancy.origin import Details
-from ckpt.transport.records import dataclass
+from ckpt.transport.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,22 @@ class LineTold:
     marks: Mapping[str, tuple[int, str]]
     parts: int
     written: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTold:
+    """A process has told, for the line of `epoch` and the `place` that it was asked for: that its program is `at` another
+    one; or `none`, why it tells nothing; or its arrays, in `parts` events."""
+
+    rank: int
+    incarnation: int
+    epoch: int
+    place: int
+    at: int | None = None
+    none: str = ""
+    where: str = ""
+    parts: int = 1
+    blocks: Mapping[str, Record] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +175,14 @@ class JoinVoices:
     plane: int
 
 
-def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported | LineTold:
+def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Reported | LineTold | MemoryTold:
     """The event of a packet of the kind `layer`. What is not well-formed in it is left out: it then counts as not told."""
     told = packet.get("marks")
     line, parts = packet.get("line"), packet.get("parts")
     if isinstance(line, int) and isinstance(parts, int):
         return _line(process, incarnation, line, parts, packet)
+    if isinstance(packet.get("memory"), int) and isinstance(packet.get("place"), int):
+        return _memory(process, incarnation, packet)
     marks = {
         name: [
             (mark[0], mark[1])
@@ -198,6 +217,21 @@ def _details(told: dict[str, Any]) -> Details:
         for name, rows in told.items()
         if isinstance(rows, list)
     }
+
+
+def _memory(process: int, incarnation: int, packet: Mapping[str, Any]) -> MemoryTold:
+    at, none, where, parts = (packet.get(name) for name in ("at", "none", "where", "parts"))
+    return MemoryTold(
+        process,
+        incarnation,
+        packet["memory"],
+        packet["place"],
+        at if isinstance(at, int) else None,
+        none if isinstance(none, str) else "",
+        where if isinstance(where, str) else "",
+        parts if isinstance(parts, int) else 1,
+        parse(packet.get("blocks")),
+    )
 
 
 def _line(process: int, incarnation: int, line: int, parts: int, packet: Mapping[str, Any]) -> LineTold:

@@ -20,7 +20,7 @@ from ckpt.controller.supervision.events import Action, Log, Send
 from ckpt.redundancy.origin import Details, Origin, origin
 from ckpt.redundancy.vote import Verdict, Vote
 
-INQUIRY_NS: Final = 1_000_000_000
+INQUIRY_NS: Final = 5_000_000_000
 SECOND_NS: Final = 5_000_000_000
 ASK_AGAIN_NS: Final = 100_000_000
 

@@ -42,12 +42,14 @@ from ckpt.controller.replicas.events import (
     DropVoices,
     LinePrinted,
     LineTold,
+    MemoryTold,
     OutputRead,
     ReadOutput,
     Reported,
     TextDiffers,
 )
 from ckpt.controller.replicas.inquiries import Outcome, where_of
+from ckpt.controller.replicas.memory import Memories
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import (
     Action,
@@ -79,6 +81,7 @@ class ReplicaSupervisor(Copies):
 
     def _begin(self) -> None:
         super()._begin()
+        self.memories = Memories(self.numbers, self.lineage, self.needed)
         self.floors = Floors(self.numbers.ranks, self.planes, 0)
         self.patience_ns: int | None = None
         self.is_read = False
@@ -104,11 +107,11 @@ class ReplicaSupervisor(Copies):
 
     def handle(self, event: Any, *, now_ns: int) -> list[Action]:
         actions = super().handle(event, now_ns=now_ns)
-        return [*actions, *self._look_at_copies(now_ns)]
+        return [*actions, *self._look_at_memories(now_ns), *self._look_at_copies(now_ns)]
 
     def _dispatch(
         self,
-        event: Event | Reported | TextDiffers | OutputRead | LineTold | LinePrinted | CopyFailed,
+        event: Event | Reported | TextDiffers | OutputRead | LineTold | MemoryTold | LinePrinted | CopyFailed,
         now_ns: int,
     ) -> list[Action]:
         match event:
@@ -118,11 +121,15 @@ class ReplicaSupervisor(Copies):
                 self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
                 is_present = event.incarnation == self.incarnation
                 return self.coordinator.line_told(event, now_ns) if is_present else []
+            case MemoryTold():
+                return self._memory_told(event, now_ns)
             case LinePrinted(epoch=epoch):
                 return self.coordinator.printed(epoch, now_ns)
             case ControlWritten(epoch=epoch):
-                donor = self.coordinator.donor
-                return [*self._line_written(event, now_ns), *self._start_copy(epoch, donor, now_ns)]
+                donor, present = self.coordinator.donor, self.coordinator.round
+                is_verified = present is not None and present.verified
+                actions = [*self._line_written(event, now_ns), *self._start_copy(epoch, donor, now_ns)]
+                return [*actions, *(self.memories.begin(epoch, self.planes) if is_verified else [])]
             case CopyFailed(plane=plane, reason=reason, incarnation=incarnation):
                 if incarnation != self.incarnation:
                     return []
@@ -185,6 +192,20 @@ class ReplicaSupervisor(Copies):
         caught_up = self.clones.sent(rank, replica, event.sent, now_ns) if event.sent is not None else []
         return [*floors, *caught_up]
 
+    def _memory_told(self, event: MemoryTold, now_ns: int) -> list[Action]:
+        self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
+        return self.memories.told(event) if event.incarnation == self.incarnation else []
+
+    def _look_at_memories(self, now_ns: int) -> list[Action]:
+        """Arrays of replicas differ: see `memory`. One inquiry after the other."""
+        memories = self.memories
+        if self.phase != "running" or self.inquiry is not None or not memories.found:
+            return []
+        (rank, found), *memories.found = memories.found
+        if not found.odd or self.voices.issuperset(found.odd):
+            return self._differ(rank, found.odd, {"what": "memory", "reason": found.text}, now_ns)
+        return []
+
     def _tell(self, floors: Iterable[tuple[int, int | None]]) -> list[Action]:
         """Tell the replicas of these ranks how far the slowest one is."""
         found: list[Action] = []
@@ -238,6 +259,7 @@ class ReplicaSupervisor(Copies):
         self.failed |= set(gone)
         packet = {**messages.failed(self.failed), "cause": cause}
         told = [*self.clones.left(planes, why, now_ns), Send(packet, self.processes(self.planes))]
+        told += self.memories.left(self.planes)
         if self.planes:
             told += self._tell(self.floors.left(self.planes, now_ns))
             told += self.coordinator.left(self.planes, why, now_ns)

@@ -53,6 +53,10 @@ class Below(Progress, Protocol):
     def report(self, fields: dict[str, Any]) -> None:
         """Send `fields` (JSON) to the controller, as a packet of the kind `layer`. Never waits for an answer."""
 
+    def fork(self) -> int:
+        """Fork this process, as for an image; returns what fork(2) returns. The child may look at memory and call `report`;
+        it ends with `os._exit`. Called by the program's main thread, with the lock held. Raises OSError."""
+
 
 class Choices(Protocol):
     """Answers that depend on when messages arrive, for an engine whose answers must equal those of other processes.
@@ -67,6 +71,9 @@ class Choices(Protocol):
 
     def start(self, context: Any, receive: Any) -> None:
         """Match or post a receive (`Receive`) from ANY_SOURCE in a `Context`."""
+
+    def started(self) -> None:
+        """The program starts a receive that names its source, or a collective."""
 
     def probe(self, context: Any, source: int, tag: int) -> Any:
         """The `Channel` of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""

@@ -122,6 +122,8 @@ class Schedule(Operation):
 
     def start(self) -> None:
         """Start the operation, or queue it behind the operation that uses the same tag. The lock is held."""
+        if self.engine.choices is not None:
+            self.engine.choices.started()
         if self.shared.revoked or self.shared.broken:
             self.fail(self.engine.failed_ranks.collective_error(self.shared))
             return

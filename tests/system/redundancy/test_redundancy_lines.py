@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -319,3 +320,53 @@ def test_jobs_of_other_kinds_do_not_go_on_with_replicas(
     assert run_ckpt("run", "--job", tmp_path / "job", *options, app, cwd=tmp_path).returncode == 0
     done = run_ckpt("restart", "--redundancy", 2, tmp_path / "job")
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+ARRAY = """
+    import time
+    import numpy as np
+    import ckpt
+
+    comm = ckpt.enable()
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+    class Grid:
+        def __init__(self):
+            self.u = np.arange(64 * 1024.0).reshape(64, 1024)
+            self.halo = np.empty(100)  # nobody has put anything into most of it
+
+    class Solver:
+        def __init__(self):
+            self.grid = Grid()
+
+    solver = Solver()
+    for step in range(1_000_000):
+        request = comm.Irecv(solver.grid.halo[90:], source=left)  # filled at any moment
+        comm.Send(np.full(10, float(step)), right)
+        time.sleep(0.01)
+        request.Wait()
+"""
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_an_error_in_an_array_that_is_never_sent_is_found_after_the_next_checkpoint(
+    start: Start, tmp_path: Path, replicas: int
+) -> None:
+    """In the replica that takes the images: so it is in the checkpoint, too."""
+    env = {"CKPT_FLIPS": "rank=1,replica=0,message=20,where=array,variable=solver.grid.u"}
+    job = start(write_app(tmp_path, ARRAY), every=0.2, ranks=2, redundancy=replicas, env=env)
+    differs = job.wait_event("replica-differs")
+    assert differs["what"] == "memory" and "variable solver.grid.u, block " in differs["reason"], job.report()
+    assert differs["replica"] == (0 if replicas == 3 else None), job.report()
+    assert 1 in (differs["rank"], differs.get("seen_in")), job.report()
+    distrusted = job.wait_event("lines-distrusted")
+    assert differs["ns"] <= distrusted["ns"]
+    later = job.wait_for(lambda: _same_after(job, distrusted["ns"]), "a comparison of all arrays")
+    assert later["variables"] >= 4, job.report()
+    assert len(job.events("replica-differs")) == 1, job.report()
+
+
+def _same_after(job: Job, ns: int) -> dict[str, Any] | None:
+    compared = [event for event in job.events("memory-compared", same=2) if event["ns"] > ns]
+    return compared[0] if compared else None

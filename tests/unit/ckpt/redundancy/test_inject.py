@@ -6,7 +6,7 @@ import pytest
 
 from ckpt.errors import CkptError
 from ckpt.mpi.base.envelope import EAGER, pack
-from ckpt.redundancy.inject import parse
+from ckpt.redundancy.inject import Turns, parse
 
 HEAD = pack(EAGER, 0, 5, 0)
 
@@ -36,7 +36,27 @@ def test_other_processes_are_left_alone() -> None:
     assert parse("replica=1,rate=0.5", 0, 2) is None
 
 
-@pytest.mark.parametrize("text", ["rank", "rate=x", "colour=1", "rank=1"])
+@pytest.mark.parametrize("text", ["rank", "rate=x", "colour=1", "rank=1", "rate=1,where=disk"])
 def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(CkptError, match="CKPT_FLIPS"):
         parse(text, 1, 1)
+
+
+def test_a_bit_flips_in_the_array_that_is_named_and_the_message_is_left_as_it_is() -> None:
+    kept, other = bytearray(64), bytearray(64)
+    name = "test_a_bit_flips_in_the_array_that_is_named_and_the_message_is_left_as_it_is().kept"
+    flips = parse(f"message=2,where=array,variable={name}", 0, 0)
+    assert flips is not None
+    for _ in range(3):
+        assert flips.message(HEAD + b"content", None) == (HEAD + b"content", None)
+        other[0] += 1
+    assert bits(bytes(kept), bytes(64)) == 1
+
+
+def test_every_so_often_it_is_the_turn_of_one_process_and_all_agree_on_which() -> None:
+    processes = [Turns(seed=3, every_s=2.0, number=number, count=6) for number in range(6)]
+    assert not any(each.is_due(9.9) for each in processes)
+    chosen = [[each.is_due(10.0 + second / 2) for second in range(4)] for each in processes]
+    assert sorted(chosen) == [[False] * 4] * 5 + [[True, False, False, False]]
+    later = [sum(each.is_due(20.0 + 2 * turn) for turn in range(60)) for each in processes]
+    assert sum(later) == 60 and all(later)

@@ -147,7 +147,7 @@ def test_a_copy_goes_on_where_its_donor_was_and_tells_nothing_before_it_has_join
         "engine": engine,
         "counts": {"q": 4, "w": 0},
         "asking": None,
-        "beside": {"sent": 9, "streams": {"point": (9, b"12345678")}, "surroundings": {}},
+        "beside": {"sent": 9, "places": 20, "streams": {"point": (9, b"12345678")}, "surroundings": {}},
         "former": {"order": order, "open": []},
     })  # fmt: skip
     layer.bind(engine, content)
