@@ -95,7 +95,9 @@ class Tables(NamedTuple):
 class Recorder:
     """The undo log of one rank; begins with an interval that nothing is recorded in."""
 
-    def __init__(self) -> None:
+    def __init__(self, margin_ns: int = 0) -> None:
+        """``margin_ns``: by so much may the clock that files are stamped with differ from this host's."""
+        self._margin_ns = margin_ns
         self._last = 0  # the number of the last thing kept
         self.begin(0)
 
@@ -194,7 +196,14 @@ class Recorder:
 
     def tables(self) -> Tables:
         """For who answers common operations without this object (fast_path.c); until the next interval begins."""
-        return Tables(self._began_ns, self._names, self._contents, self._old, self._linked, self._written_as)
+        return Tables(
+            self._began_ns + self._margin_ns,
+            self._names,
+            self._contents,
+            self._old,
+            self._linked,
+            self._written_as,
+        )
 
     def changed_paths(self) -> set[str]:
         """The names that this rank has changed, or whose files, as they were when the interval began."""
@@ -338,7 +347,7 @@ class Recorder:
         is_named = not in_new and named is not None and named.file == file
         if is_named or file in self._old:
             return "old"
-        return "new" if file.born_ns > self._began_ns else "unsure"
+        return "new" if file.born_ns > self._began_ns + self._margin_ns else "unsure"
 
     def _is_in_new(self, directory: str) -> bool:
         """Is this a directory that this rank has made, or below one?"""
@@ -359,7 +368,7 @@ class Recorder:
         for directory in reversed(found := self._new_above(path)):
             binding = seen[directory]
             born_ns = binding.file.born_ns if binding is not None and binding.is_directory else 0
-            if born_ns and born_ns <= self._made[found[-1]] - CLOCK_NS:
+            if born_ns and born_ns <= self._made[found[-1]] - max(CLOCK_NS, self._margin_ns):
                 self._moves[directory] = directory  # what name it had is not known
                 break
 

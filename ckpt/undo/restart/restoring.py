@@ -29,7 +29,9 @@ from ckpt.undo.restart.checking import (
     Logs,
     check_line,
     known_problems,
+    note_shared,
     refuse_copies,
+    refuse_elsewhere,
     refuse_without,
     whole_logs,
 )
@@ -38,11 +40,12 @@ from ckpt.undo.restart.intervals import Interval, intervals, log_directories, lo
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
-from ckpt.undo.restart.plan import Plan, make_plan
+from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, undo_path
 from ckpt.undo.sealing import make_durable, read_notes
 from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
+from ckpt.undo.shared import Numbers
 
 __all__ = [
     "LineNote",
@@ -57,6 +60,7 @@ __all__ = [
     "give_up",
     "has_chain",
     "has_done",
+    "note_shared",
     "remove_done",
     "undo",
 ]
@@ -99,14 +103,18 @@ def undo(
     lines: Iterable[LineNote] = (),
     first: Chosen = _AUTO,
     now: Chosen = _AUTO,
+    numbers: Numbers | None = None,
+    clocks: Clocks | None = None,
+    boots: frozenset[str] = frozenset(),
 ) -> Restored:
     """Put files back to what they were at ``line`` (0: the job's start). No process of the job may be alive.
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
     otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what
     ranks have said not to be covered; a log on a disk that has failed does not say it. ``lines``: what this line and later
-    ones say of files. ``first``, ``now``: which files were covered at first, and which will be. Can be done again after it
-    was killed, or has raised.
+    ones say of files. ``first``, ``now``: which files were covered at first, and which will be. Where ranks are on several
+    hosts, ``numbers``: of the file systems that all of them share; ``clocks``: theirs; ``boots``: of those that are there.
+    Can be done again after it was killed, or has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
     directory is gone. LogDamaged, CopyDamaged (another line may do without that copy): nothing has been changed. NotUndone:
@@ -127,9 +135,10 @@ def undo(
             check_line(state, line, job)
         lines = list(lines)
         logs = whole_logs(job, key, line, state, lines)
+        refuse_elsewhere(job, key, [of_ranks for _, of_ranks in logs], numbers)
         refuse_without(directory, [of_ranks for _, of_ranks in logs])
-        restored.problems += known_problems(job, key, line, state, lines, logs)
-        plans = [make_plan(of_ranks) for _, of_ranks in logs]
+        restored.problems += known_problems(job, key, line, state, lines, logs, boots)
+        plans = [make_plan(of_ranks, clocks) for _, of_ranks in logs]
         if moved is not None:
             refuse_copies(plans, state)
         state.foreign += _of_others(job, key, state, moved, (line, highest), logs, plans)
