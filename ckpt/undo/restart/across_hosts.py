@@ -5,7 +5,7 @@ times that are farther apart than the clocks may be (``margin_ns``; None: that i
 decides:
 
 same        all hosts say the same: the order does not matter
-lengths     hosts have only appended to a file, so it is longer later: the shortest length was first
+lengths     ranks have only appended to a file, so it is longer later: the shortest length was first
 made        one host says that a name was free, another one that it is a directory, and no rank has removed or renamed that
             directory: so it was made in between, and the name was free
 
@@ -61,9 +61,10 @@ def across_hosts(records: Sequence[HostRecord], margin_ns: int | None) -> Across
             found.free.add(str(path))
         else:
             found.uncovered.append(_at_once(path, said))
+    rewritten = {_file_of(record) for _, record in records if isinstance(record, Content) and record.copy}
     for file, said in _by_key(records, _file_of).items():
         lengths = [record for _, record in said if isinstance(record, Content) and not record.copy]
-        if len(lengths) == len(said) and isinstance(file, FileId):
+        if len(lengths) == len(said) and file not in rewritten and isinstance(file, FileId):
             found.shortest[file] = min(
                 lengths, key=lambda record: (record.status.nbytes, record.status.mtime_ns)
             )

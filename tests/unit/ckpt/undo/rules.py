@@ -154,7 +154,7 @@ MUTANTS = [
     Mutant(
         "what is open for writing at a checkpoint is recorded at once",
         "watching",
-        "recorded = [file for file in files if isinstance(file, OpenFile)]",
+        "recorded = [file for file in shared if isinstance(file, OpenFile)]",
         "recorded = []",
         "test_bad_input.py::test_a_file_that_is_removed_while_it_is_open",
     ),
