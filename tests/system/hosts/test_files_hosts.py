@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.hosts.bed import Hosts, needs_hosts
+from tests.system.hosts.test_takeover import named
 from tests.system.support import Job, environment, jobs_fixture, run_ckpt, write_app
 from tests.unit.ckpt.undo.test_sequences import tree_of, without_times
 
@@ -76,11 +77,28 @@ def hosts() -> Iterator[Hosts]:
         found.remove()
 
 
+@pytest.fixture
+def restart(hosts: Hosts) -> Iterator[Callable[..., Job]]:
+    """`ckpt restart` of a job, on a host."""
+    started: list[Job] = []
+
+    def run(job: Job, name: str, *options: object) -> Job:
+        later = Job(job.directory, *options, job.directory, verb="restart", within=named(hosts, name))
+        started.append(later)
+        return later
+
+    yield run
+    for job in started:
+        job.close()
+
+
 class Ground:
     """A job of four ranks on h2 and h3, with its controller on h1. ``tree``: where its files are, ``private``: a directory
     of which each host has its own."""
 
-    def __init__(self, start: Callable[..., Job], hosts: Hosts, place: Path, slots: str) -> None:
+    def __init__(
+        self, start: Callable[..., Job], hosts: Hosts, place: Path, slots: str, lease: int = LEASE_S
+    ) -> None:
         self.hosts, self.place = hosts, place
         self.tree, self.private, self.marks = place / "tree", place / "private", place / "marks"
         for each in (self.tree, self.private, self.marks):
@@ -88,7 +106,7 @@ class Ground:
         app = write_app(place, WRITERS, "writers.py")
         more = {
             "interface": hosts.network,
-            "lease": LEASE_S,
+            "lease": lease,
             "files": f"!{self.marks}",
             "engine_command": hosts.engine(private=self.private),
         }
@@ -97,6 +115,7 @@ class Ground:
         self.app = app
 
     def wait_at_6(self) -> None:
+        self.job.wait_event("committed")
         self.job.wait_for(lambda: len(list(self.marks.glob("at-6-*"))) == 4, "all ranks at step 6")
 
     def go(self) -> None:
@@ -154,3 +173,71 @@ def test_files_on_a_shared_file_system_go_back(
 
 def local(job: Job) -> list[dict[str, object]]:
     return [each for each in job.events("files-not-covered") if each["reason"].startswith("local to host")]
+
+
+@pytest.mark.nightly
+def test_a_host_is_killed_and_the_files_of_its_ranks_go_back(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path
+) -> None:
+    """Its ranks go on on h4."""
+    ground = Ground(start, hosts, tmp_path, "h2:2,h3:2,h4:2")
+    ground.wait_at_6()
+    hosts.kill("h3")
+    ground.job.wait_event("restarted")
+    assert ground.job.events("ranks-moved")
+    ground.go()
+    assert ground.job.finish() == 0, ground.job.report()
+    assert ground.found() == ground.expected()
+
+
+@pytest.mark.nightly
+def test_all_is_killed_and_goes_on_on_one_host(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path, restart: Callable[..., Job]
+) -> None:
+    """What h2 and h3 have changed is put back by a controller on h4, where all ranks are then."""
+    ground = Ground(start, hosts, tmp_path, "h2:2,h3:2")
+    ground.wait_at_6()
+    ground.job.process.kill()
+    ground.job.process.wait()
+    for name in ("h2", "h3"):
+        hosts.kill(name)
+    later = restart(ground.job, "h4", "--hosts", "h4:4")
+    later.wait_event("restarted")
+    ground.go()
+    assert later.finish() == 0, later.report()
+    assert ground.found() == ground.expected()
+
+
+@pytest.mark.nightly
+def test_a_controller_that_has_adopted_the_ranks_puts_their_files_back(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path, restart: Callable[..., Job]
+) -> None:
+    ground = Ground(start, hosts, tmp_path, "h2:2,h3:2", lease=10)
+    ground.wait_at_6()
+    ground.job.process.kill()
+    ground.job.process.wait()
+    later = restart(ground.job, "h4")
+    later.wait_event("adopted")
+    rank_killed(hosts, "h2")
+    later.wait_event("restarted")
+    ground.go()
+    assert later.finish() == 0, later.report()
+    assert ground.found() == ground.expected()
+
+
+@pytest.mark.nightly
+def test_files_of_several_hosts_are_not_put_back_on_one(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path, restart: Callable[..., Job]
+) -> None:
+    """Without hosts, the numbers by which files are known mean nothing: refused by name, and nothing is changed."""
+    ground = Ground(start, hosts, tmp_path, "h2:2,h3:2")
+    ground.wait_at_6()
+    ground.job.process.kill()
+    ground.job.process.wait()
+    for name in ("h2", "h3"):
+        hosts.kill(name)
+    before = ground.found()
+    later = restart(ground.job, "h1", "--engine", "local")
+    assert later.finish() == 13, later.report()
+    assert "with ranks on several hosts" in later.report()
+    assert ground.found() == before
