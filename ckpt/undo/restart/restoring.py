@@ -33,6 +33,7 @@ from ckpt.undo.restart.checking import (
     refuse_copies,
     refuse_elsewhere,
     refuse_without,
+    shared_then,
     whole_logs,
 )
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
@@ -62,6 +63,7 @@ __all__ = [
     "has_done",
     "note_shared",
     "remove_done",
+    "shared_then",
     "undo",
 ]
 
@@ -330,7 +332,8 @@ def _done(job: str) -> list[str]:
 
 def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
     """What a restart from this line would undo: for each interval ``epoch``, ``incarnation``, the numbers of ``records``,
-    ``links`` and ``copies``, the ``bytes`` of the copies, and ``uncovered`` changes. Raises LogDamaged, NotUndone.
+    ``links`` and ``copies``, the ``bytes`` of the copies, ``uncovered`` changes, and of which ``hosts``, where ranks are on
+    several. Raises LogDamaged, NotUndone.
     """
     with _named(job):
         moved = load(job, key, from_start=True).moved
@@ -350,6 +353,7 @@ def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, 
         "epoch": interval.epoch,
         "incarnation": interval.incarnation,
         "records": len(records),
+        "hosts": ", ".join(sorted({log.host for log in logs if log.host})),
         "links": sum(isinstance(record, Name) and record.kept > 0 for record in records),
         "copies": len(copies),
         "bytes": sum(os.lstat(copy).st_blocks * 512 for copy in copies),
