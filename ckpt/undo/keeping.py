@@ -236,6 +236,9 @@ class Keeper:
             except _Unlinkable as failure:
                 due[:0] = self._recorder.unlinkable(keep, failure.status)
                 continue
+            except _Rebound as failure:
+                due[:0] = [self._recorder.rebound(keep, failure.binding, time.time_ns())]
+                continue
             except OSError as failure:
                 record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
             if isinstance(record, Uncovered):
@@ -305,13 +308,7 @@ class Keeper:
         if isinstance(record, Name) and record.kept:
             if self._is_leaving and record.binding is not None:
                 raise _Unlinkable(record.binding)  # a link would be changed with the file that has left
-            try:
-                os.link(keep.path, self._path(record.kept), follow_symlinks=False)
-            except OSError as failure:
-                status = look(keep.path)
-                if status is None:
-                    return Uncovered(keep.path, "it has just been removed by another process", record.time_ns)
-                raise _Unlinkable(status) from failure
+            self._link(keep.path, record)
         if isinstance(record, Content):
             if record.copy:
                 # Not otherwise: another process or thread may write by the same descriptor, whose offset is moved.
@@ -324,6 +321,27 @@ class Keeper:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record
 
+    def _link(self, path: str, record: Name) -> None:
+        """Make the hard link of the record. Raises _Rebound: another process has just bound the name to something else;
+        _Unlinkable."""
+        then, link = record.binding, self._path(record.kept)
+        assert then is not None
+        try:
+            os.link(path, link, follow_symlinks=False)
+        except OSError as failure:
+            status = look(path)
+            if status is None or status.file != then.file:
+                raise _Rebound(status) from failure
+            raise _Unlinkable(status) from failure
+        try:
+            status = look(link)
+        except OSError as failure:  # to which file it is cannot be known
+            raise _Unlinkable(then) from failure
+        if status is None or status.file != then.file:
+            with contextlib.suppress(OSError):  # no record has its number
+                os.unlink(link)
+            raise _Rebound(status)
+
     def _path(self, number: int) -> str:
         return os.path.join(self.directory, str(number))
 
@@ -332,6 +350,12 @@ class Keeper:
         text = json.dumps(to_plain(record), separators=(",", ":"))
         made = mac(self.key_of_lines, before, text.encode("ascii"))
         return made, f"{made} {text}\n".encode("ascii")
+
+
+class _Rebound(Exception):
+    def __init__(self, binding: Binding) -> None:
+        super().__init__()
+        self.binding = binding
 
 
 class _Unlinkable(Exception):

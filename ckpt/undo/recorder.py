@@ -194,6 +194,20 @@ class Recorder:
             unlinked,
         ]
 
+    def rebound(self, keep: Keep, binding: Binding, now_ns: int) -> Keep:
+        """Since the operation's paths were looked at, another process has bound the name to something else, as when two
+        ranks replace one file at once. What was there before belongs to the record of that one, if it is a rank; this one's
+        says what this operation will find, and says so after the other's. Returns what to keep instead."""
+        record = keep.record
+        assert isinstance(record, Name) and record.binding is not None
+        self._linked.discard(record.binding.file)
+        self._names[record.path] = binding
+        link = 0
+        if binding is not None:
+            self._old.add(binding.file)
+            link = self._link(binding) if binding.is_file else 0
+        return keep._replace(record=record._replace(binding=binding, kept=link, time_ns=now_ns))
+
     def tables(self) -> Tables:
         """For who answers common operations without this object (fast_path.c); until the next interval begins."""
         return Tables(
@@ -255,8 +269,11 @@ class Recorder:
         self, source: str, target: str, seen: Mapping[str, Binding], now_ns: int
     ) -> Iterator[Keep]:
         moving, replaced = seen[source], seen[target]
-        if moving is None or (replaced is not None and moving.file == replaced.file):
-            return  # an error, or two names of one file: nothing happens (rename(2))
+        if moving is None:  # it fails, or another rank makes the name just now, and says what it was
+            yield from self._name(target, replaced, now_ns)
+            return
+        if replaced is not None and moving.file == replaced.file:
+            return  # two names of one file: nothing happens (rename(2))
         yield from self._name(source, moving, now_ns)
         yield from self._name(target, replaced, now_ns)
         if moving.is_directory:

@@ -40,6 +40,20 @@ RESTORING = "restart/test_restoring.py::"
 MUTANTS = [
     # what is recorded
     Mutant(
+        "where two ranks compete for a file, a link is one to the file that the record names",
+        "keeping",
+        "            raise _Rebound(status)\n\n",
+        "\n\n",
+        "test_two_ranks.py::test_two_ranks_compete_for_one_file",
+    ),
+    Mutant(
+        "where two ranks compete for a file, the later one's record comes later",
+        "recorder",
+        "kept=link, time_ns=now_ns)",
+        "kept=link)",
+        "test_two_ranks.py::test_two_ranks_compete_for_one_file",
+    ),
+    Mutant(
         "contents are copied before they are changed",
         "recorder",
         "copies = not appends and binding.nbytes > 0",
