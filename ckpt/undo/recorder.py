@@ -18,6 +18,8 @@ is then changed otherwise gets its copy, too. A file that is open for writing wh
 then on, so its content is recorded at once.
 
 Pure. Not here: how something is kept (:mod:`ckpt.undo.keeping`), which paths are canonical, which are left alone.
+
+This module is long because it is one state machine: what one operation has told decides what another one needs.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Ranks on several hosts: only a file that all hosts reach by the same path can be
 has another device number on each host, and perhaps another one after each mount. So for all that the undo log says of files,
 the device is replaced by a number (:data:`Numbers`) that is made of what every host sees: where the file system is mounted,
 and inode and time of creation of what is mounted there. That it is one file system the controller has proven before
-(:mod:`ckpt.controller.hosts.sharing`); a host that comes later finds the same number, or does not share it.
+(:mod:`ckpt.controller.sharing`); a host that comes later finds the same number, or does not share it.
 
 Not here: how that is proven; what a restart does where hosts have changed the same file
 (:mod:`ckpt.undo.restart.across_hosts`).

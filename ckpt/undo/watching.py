@@ -20,6 +20,8 @@ An operation that a signal handler or a finalizer begins while another one is be
 that it is not covered. A forked process of the program is not watched.
 
 Not here: which before-images an operation needs (:mod:`ckpt.undo.recorder`), how they are kept (:mod:`ckpt.undo.keeping`).
+
+This module is long because an interval may begin, end or go on while any event is handled, so both are in one place.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ What is left is named. A directory that a rank renames or removes is another mat
 below it, at any time of the interval, are named, because their order to the renaming is not known. (On one host
 :mod:`ckpt.undo.restart.plan` finds out by time what such a name stands for.)
 
-Pure. Not here: which clocks are how far apart (:mod:`ckpt.controller.hosts.sharing`).
+Pure. Not here: which clocks are how far apart (:mod:`ckpt.controller.sharing`).
 """
 
 from __future__ import annotations

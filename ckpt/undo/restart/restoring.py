@@ -159,14 +159,19 @@ def undo(
         for interval, plan in chain:
             _undo_interval(job, key, state, interval, plan, restored)
         restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
-        since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
-        renumbered = state.renumbered if intervals(job) else {}
-        later = choices.go_on(line, now).later
-        done = State(since, state.left, renumbered, state.moved, later, booted=state.booted)
-        if done != state:
-            save(job, key, done)
+        _note_done(job, key, line, state, choices.go_on(line, now).later)
         forget_unmade(without_log)
         return restored
+
+
+def _note_done(job: str, key: bytes, line: int, state: State, later: list[tuple[int, Chosen]]) -> None:
+    """All is put back. ``later``: which files are covered since which line."""
+    assert state.since is not None
+    since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
+    renumbered = state.renumbered if intervals(job) else {}
+    done = State(since, state.left, renumbered, state.moved, later, booted=state.booted)
+    if done != state:
+        save(job, key, done)
 
 
 def _of_others(
