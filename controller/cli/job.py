@@ -187,9 +187,15 @@ def _files(job: JobDirectory, history: History, live: dict[str, Any] | None) -> 
         "records": sum(known) if known else None,
         "not_covered": sum(history.uncovered.values()),
         "not_covered_of_line": _not_covered_of_line(job),
-        "shared": None if history.shared is None else history.shared.get("shared"),
-        "not_shared": {} if history.shared is None else history.shared.get("refused", {}),
+        **_shared(history),
     }
+
+
+def _shared(history: History) -> dict[str, Any]:
+    """With ranks on several hosts: where the file systems are mounted that all hosts share, and directories on others."""
+    if history.shared is None:
+        return {}
+    return {"shared": history.shared.get("shared"), "not_shared": history.shared.get("refused", {})}
 
 
 def _not_covered_of_line(job: JobDirectory) -> int | None:

@@ -107,17 +107,23 @@ def _was_made(bindings: Sequence[Binding], moves: Sequence[Moved]) -> bool:
 
 
 def _near_moves(records: Iterable[HostRecord], moves: Sequence[tuple[str, Moved]]) -> Iterator[Uncovered]:
+    by: dict[str, dict[str, int]] = {}  # a path of a directory that has moved -> the hosts that have moved it
+    for host, moved in moves:
+        for path in filter(None, (moved.path, moved.source, moved.target)):
+            by.setdefault(path, {})[host] = 0
     for host, record in records:
         paths = [record.path, *([record.source, record.target] if isinstance(record, Moved) else [])]
-        for other, moved in moves:
-            around = list(filter(None, (moved.path, moved.source, moved.target)))
-            if other != host and any(_is_in(path, each) for path in paths if path for each in around):
-                yield Uncovered(record.path, _DIRECTORY.format(host, other), record.time_ns)
-                break
+        around = (
+            other for path in filter(None, paths) for each in _and_above(path) for other in by.get(each, ())
+        )
+        if (other := next((other for other in around if other != host), None)) is not None:
+            yield Uncovered(record.path, _DIRECTORY.format(host, other), record.time_ns)
 
 
-def _is_in(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory + posixpath.sep)
+def _and_above(path: str) -> Iterator[str]:
+    while path != posixpath.dirname(path):
+        yield path
+        path = posixpath.dirname(path)
 
 
 def _at_once(path: Hashable, said: Sequence[HostRecord]) -> Uncovered:
