@@ -84,9 +84,16 @@ MUTANTS = [
     Mutant(
         "a renaming keeps the name that it replaces",
         "recorder",
-        "yield from self._name(target, replaced, now_ns)",
-        "pass",
+        "moving, now_ns)\n        yield from self._name(target, replaced, now_ns)",
+        "moving, now_ns)",
         One(1),
+    ),
+    Mutant(
+        "the new name is kept, too, where the old one is made by another rank just now",
+        "recorder",
+        "yield from self._name(target, replaced, now_ns)\n            return",
+        "return",
+        "test_two_ranks.py::test_a_name_that_another_rank_makes_while_it_is_renamed",
     ),
     Mutant(
         "a renaming keeps the name that it takes away",
