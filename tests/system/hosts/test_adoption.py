@@ -88,9 +88,9 @@ def test_the_controller_is_killed_and_the_next_one_goes_on_with_the_ranks(
 
 @pytest.mark.nightly
 def test_ranks_without_a_checkpoint_are_gone_on_with(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
