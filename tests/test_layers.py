@@ -38,6 +38,7 @@ PURE = {
     "ckpt.controller.replicas": "clones coordinator copies events inquiries lines memory supervisor text",
     "ckpt.controller.faults": "link_failures slowness",
     "ckpt.controller.adoption": "roster verdict",
+    "ckpt.controller.sharing": "proof",
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
     "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
     "rounds supervisor uncommitted vectors",
@@ -62,7 +63,7 @@ PURE = {
     "ckpt.store.records": "authenticated control formats journal manifest shapes",
     "ckpt.undo": "errors records recorder",
     "ckpt.undo.selection": "patterns",
-    "ckpt.undo.restart": "plan",
+    "ckpt.undo.restart": "across_hosts plan",
     "ckpt.transport": "errors jsontext namedtuples records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units watch window",

@@ -86,6 +86,7 @@ ORDER = (
         "ckpt.controller.launch",
         "ckpt.controller.replicas",
         "ckpt.controller.adoption",
+        "ckpt.controller.sharing",
         "ckpt.controller.hosts",
         "ckpt.controller.faults",
         "ckpt.controller.service",

@@ -329,7 +329,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
     if runtime.options.get("files_put_back"):
-        image.declare_put_back(is_put_back(runtime.options))
+        image.declare_put_back(is_put_back(spec))
     live = {"ckpt.layer": runtime, **runtime.live}  # a rank without a layer is its own
     loaded = image.load(reader, live=live, environment=job_environment(spec))
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] in image.LOST]

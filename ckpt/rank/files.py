@@ -27,6 +27,7 @@ from ckpt.undo.records import Uncovered
 from ckpt.undo.selection.covering import Covering, covering
 from ckpt.undo.selection.kept import are_kept, divide, is_kept, patterns
 from ckpt.undo.selection.patterns import OFF, is_recorded
+from ckpt.undo.shared import Shared
 from ckpt.undo.watching import FileWatch
 
 __all__ = ["Files", "NoFiles", "files_of", "is_put_back"]
@@ -62,9 +63,17 @@ class NoFiles:
 
 
 class Files:
-    """The undo log of one rank. ``key``: of the job. ``covers``: is a path one of the files that go back? None: all are."""
+    """The undo log of one rank. ``key``: of the job. ``covers``: is a path one of the files that go back? None: all are.
+    ``shared``: see :class:`ckpt.undo.watching.FileWatch`."""
 
-    def __init__(self, runtime: RankContext, key: bytes, limit_bytes: int, covers: Covering | None) -> None:
+    def __init__(
+        self,
+        runtime: RankContext,
+        key: bytes,
+        limit_bytes: int,
+        covers: Covering | None,
+        shared: Shared | None,
+    ) -> None:
         self._runtime = runtime
         self._covers = covers
         self._watch = FileWatch(
@@ -81,6 +90,7 @@ class Files:
             on_log=note_ours,
             on_directory=self._on_directory,
             on_process=self._on_process,
+            shared=shared,
         )
 
     def start(self) -> None:
@@ -98,7 +108,7 @@ class Files:
         self._watch.uncut(epoch)
 
     def _open_files(self) -> Iterator[OpenFile | Uncovered]:
-        return open_for_writing(self._watch.is_left_alone, self._watch.left_alone)
+        return open_for_writing(self._watch.is_unwanted, self._watch.left_alone)
 
     def label(self, epoch: int) -> None:
         """No image of this epoch is taken."""
@@ -152,14 +162,29 @@ def files_of(runtime: RankContext, key: bytes, options: dict[str, Any]) -> Files
     if not is_recorded(choice):
         return NoFiles()
     covers = covering(choice, options["files_directory"])
-    return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES), covers)
+    shared = shared_file_systems(runtime.spec)
+    if shared is not None:
+        shared.use()
+    return Files(runtime, key, int(options.get("files_limit") or _LIMIT_BYTES), covers, shared)
 
 
-def is_put_back(options: dict[str, Any]) -> Callable[[str], bool]:
-    """The function that says of a path whether the restart has put that file back. ``options``: of the rank."""
+def shared_file_systems(spec: dict[str, Any]) -> Shared | None:
+    """Those that all hosts of the job share; None: the ranks are on one host. ``spec``: of the rank."""
+    numbers = spec["options"].get("files_shared")
+    return None if numbers is None else Shared(numbers, spec["host"])
+
+
+def is_put_back(spec: dict[str, Any]) -> Callable[[str], bool]:
+    """The function that says of a path whether the restart has put that file back. ``spec``: of the rank."""
+    options, shared = spec["options"], shared_file_systems(spec)
     problems = frozenset(options.get("files_problems", ()))
     covers = [covering(words, moved(directory)) for words, directory in options["files_recorded"]]
-    return lambda path: path not in problems and all(each is None or each(path) for each in covers)
+
+    def judge(path: str) -> bool:
+        is_here = shared is None or not shared.local_to(os.path.realpath(path))
+        return path not in problems and is_here and all(each is None or each(path) for each in covers)
+
+    return judge
 
 
 def open_for_writing(

@@ -10,11 +10,16 @@
 
        open_directory(path)   a descriptor of a directory; no component of the path may be a symbolic link
 
+       share(devices)         from now on: {device: number that all hosts of the job know this file system by}. Empty: none is shared
+
        reserve(fd, nbytes)    the file system keeps space for the first `nbytes` bytes of the file, whose length stays
 
        sync_file_system(fd)   all that was changed in the file system of an open file is durable (syncfs(2))
 
        inotify_open() -> fd, which does not block; inotify_add(fd, path, mask) -> watch descriptor: see inotify(7)
+
+   With shared file systems (`share`), another host may have changed what this one remembers: a network file system is made to
+   ask its server (AT_STATX_FORCE_SYNC), for the directory first, since that a name is absent is remembered, too.
 
    A symbolic link is not followed. `born_ns` is 0 where the file system does not say. Raises OSError for other failures.
 
@@ -33,6 +38,33 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+enum { SHARED = 64 };
+static struct { unsigned long long device, number; } shared[SHARED];
+static int shared_count;
+
+static unsigned long long device_of(const struct statx *found)
+{
+    unsigned long long device = makedev(found->stx_dev_major, found->stx_dev_minor);
+    for (int i = 0; i < shared_count; i++)
+        if (shared[i].device == device)
+            return shared[i].number;
+    return device;
+}
+
+/* statx(2), with what the server says. 0, or -1 and errno. */
+static int statx_now(int fd, const char *path, int flags, struct statx *found)
+{
+    if (shared_count) {
+        const char *name = strrchr(path, '/');
+        char *above = name == NULL ? strdup("") : strndup(path, name == path ? 1 : (size_t)(name - path));
+        if (above != NULL)
+            (void)statx(fd, above, AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, found); /* the next call says what is wrong */
+        free(above);
+        flags |= AT_STATX_FORCE_SYNC;
+    }
+    return statx(fd, path, AT_SYMLINK_NOFOLLOW | flags, STATX_BASIC_STATS | STATX_BTIME, found);
+}
+
 static long long nanoseconds(struct statx_timestamp at) { return (long long)at.tv_sec * 1000000000 + at.tv_nsec; }
 
 PyDoc_STRVAR(look_doc,
@@ -48,7 +80,7 @@ static PyObject *found_at(int fd, PyObject *path, int flags)
     struct statx found;
     int failed;
     Py_BEGIN_ALLOW_THREADS
-    failed = statx(fd, PyBytes_AS_STRING(bytes), AT_SYMLINK_NOFOLLOW | flags, STATX_BASIC_STATS | STATX_BTIME, &found);
+    failed = statx_now(fd, PyBytes_AS_STRING(bytes), flags, &found);
     Py_END_ALLOW_THREADS
     Py_DECREF(bytes);
     if (failed) {
@@ -56,7 +88,7 @@ static PyObject *found_at(int fd, PyObject *path, int flags)
             Py_RETURN_NONE;
         return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
     }
-    return Py_BuildValue("(KKLIIKLII)", (unsigned long long)makedev(found.stx_dev_major, found.stx_dev_minor),
+    return Py_BuildValue("(KKLIIKLII)", device_of(&found),
                          (unsigned long long)found.stx_ino,
                          found.stx_mask & STATX_BTIME ? nanoseconds(found.stx_btime) : 0LL, (unsigned)found.stx_mode,
                          (unsigned)found.stx_nlink, (unsigned long long)found.stx_size, nanoseconds(found.stx_mtime),
@@ -83,7 +115,7 @@ static PyObject *noted(PyObject *module, PyObject *path)
     struct statx found;
     int failed;
     Py_BEGIN_ALLOW_THREADS
-    failed = statx(AT_FDCWD, text, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &found);
+    failed = statx_now(AT_FDCWD, text, 0, &found);
     Py_END_ALLOW_THREADS
     if (failed) {
         if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
@@ -94,7 +126,7 @@ static PyObject *noted(PyObject *module, PyObject *path)
         Py_RETURN_NONE;
     char status[256];
     snprintf(status, sizeof status, "[[%llu,%llu,%lld],%u,%u,%llu,%lld,%u,%u,\"\"]",
-             (unsigned long long)makedev(found.stx_dev_major, found.stx_dev_minor), (unsigned long long)found.stx_ino,
+             device_of(&found), (unsigned long long)found.stx_ino,
              found.stx_mask & STATX_BTIME ? nanoseconds(found.stx_btime) : 0LL, (unsigned)found.stx_mode,
              (unsigned)found.stx_nlink, (unsigned long long)found.stx_size, nanoseconds(found.stx_mtime),
              (unsigned)found.stx_uid, (unsigned)found.stx_gid);
@@ -154,6 +186,29 @@ static PyObject *open_directory(PyObject *module, PyObject *path)
     Py_END_ALLOW_THREADS
     free(text);
     return fd < 0 ? PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path) : PyLong_FromLong(fd);
+}
+
+PyDoc_STRVAR(share_doc,
+             "share(devices, /) -> None\n\n"
+             "From now on: the number by which all hosts of the job know the file system of a device. Empty: none is shared.\n"
+             "Raises ValueError: there are too many.");
+
+static PyObject *share(PyObject *module, PyObject *devices)
+{
+    PyObject *device, *number;
+    Py_ssize_t at = 0;
+    int count = 0;
+    if (!PyDict_Check(devices) || PyDict_Size(devices) > SHARED)
+        return PyErr_Format(PyExc_ValueError, "a dict of at most %d file systems is wanted", SHARED);
+    while (PyDict_Next(devices, &at, &device, &number)) {
+        shared[count].device = PyLong_AsUnsignedLongLong(device);
+        shared[count].number = PyLong_AsUnsignedLongLong(number);
+        if (PyErr_Occurred())
+            return NULL;
+        count++;
+    }
+    shared_count = count;
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(reserve_doc,
@@ -217,6 +272,7 @@ static PyMethodDef methods[] = {
     {"noted", noted, METH_O, noted_doc},
     {"look_at", look_at, METH_VARARGS, look_at_doc},
     {"open_directory", open_directory, METH_O, open_directory_doc},
+    {"share", share, METH_O, share_doc},
     {"reserve", reserve, METH_VARARGS, reserve_doc},
     {"sync_file_system", sync_file_system, METH_O, sync_file_system_doc},
     {"inotify_open", inotify_open, METH_NOARGS, inotify_open_doc},

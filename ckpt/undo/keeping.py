@@ -35,6 +35,7 @@ from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import LOG, boot_id, line_key, mark_unmade, mark_unwritable, name_of, read_records
 from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
+    CLOCK_LIMIT_NS,
     Began,
     Binding,
     Content,
@@ -77,8 +78,9 @@ class Keeper:
 
     ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies that the job
     of so many ``ranks`` keeps; a change that would need more is recorded as uncovered. ``covers``: is there to be a record
-    of this path? ``on_log``: called with the descriptor of the log when it is opened. ``end``: where the log ends; the fast
-    path writes lines, too. ``is_made``: there is a directory.
+    of this path? ``on_log``: called with the descriptor of the log when it is opened. ``host``: of this rank, where ranks
+    are on several; then the clock of the log's file system is compared with this host's. ``end``: where the log ends; the
+    fast path writes lines, too. ``is_made``: there is a directory.
     """
 
     def __init__(
@@ -91,8 +93,9 @@ class Keeper:
         ranks: int = 1,
         covers: Callable[[str], bool] = lambda path: True,
         on_log: Callable[[int], None] = lambda fd: None,
+        host: str = "",
     ) -> None:
-        self.directory = directory
+        self.directory, self._host = directory, host
         self._recorder = recorder
         self.key_of_lines = line_key(key)
         self.end = LogEnd(self.key_of_lines, _RESERVED_BYTES)
@@ -102,6 +105,7 @@ class Keeper:
         self._is_leaving = False  # a name that is not covered is given to a file
         self._on_log = on_log
         self._is_lost = False  # the log cannot be written any more
+        self._off_ns = 0  # the clock of the log's file system
         self.is_made = False
         self._begun = 0
 
@@ -221,12 +225,19 @@ class Keeper:
                 mark_unmade(self.directory)
             return [Uncovered("", f"the undo log cannot be made: {failure.strerror}", time.time_ns())]
         lines, last = bytearray(), self.end.mac
+        if self._off_ns > CLOCK_LIMIT_NS:
+            reason = f"the clock of host {self._host} and that of the file system differ by {self._off_ns / 1e9:.1f} s"
+            due.append(Keep(Uncovered("", reason, time.time_ns())))
+            self._off_ns = 0
         while due:
             keep = due.pop(0)
             try:
                 record = self._keep(keep)
             except _Unlinkable as failure:
                 due[:0] = self._recorder.unlinkable(keep, failure.status)
+                continue
+            except _Rebound as failure:
+                due[:0] = [self._recorder.rebound(keep, failure.binding, time.time_ns())]
                 continue
             except OSError as failure:
                 record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
@@ -248,9 +259,11 @@ class Keeper:
         self._on_log(self.end.fd)
         self._reserve(_RESERVED_BYTES)
         if not self.end.nbytes:
-            first, line = self._line(self.end.mac, Began(boot_id(), time.time_ns()))
+            first, line = self._line(self.end.mac, Began(boot_id(), time.time_ns(), self._host))
             _write_all(self.end.fd, line, 0)
             self.end.mac, self.end.nbytes = first, len(line)
+            if self._host:
+                self._off_ns = abs(time.time_ns() - os.fstat(self.end.fd).st_mtime_ns)
 
     def _append(self, lines: bytes | bytearray, last: str) -> list[Uncovered]:
         """Write whole lines, or, where the disk is full, the one that says so. ``last``: the MAC of the last line."""
@@ -295,13 +308,7 @@ class Keeper:
         if isinstance(record, Name) and record.kept:
             if self._is_leaving and record.binding is not None:
                 raise _Unlinkable(record.binding)  # a link would be changed with the file that has left
-            try:
-                os.link(keep.path, self._path(record.kept), follow_symlinks=False)
-            except OSError as failure:
-                status = look(keep.path)
-                if status is None:
-                    return Uncovered(keep.path, "it has just been removed by another process", record.time_ns)
-                raise _Unlinkable(status) from failure
+            self._link(keep.path, record)
         if isinstance(record, Content):
             if record.copy:
                 # Not otherwise: another process or thread may write by the same descriptor, whose offset is moved.
@@ -314,6 +321,27 @@ class Keeper:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record
 
+    def _link(self, path: str, record: Name) -> None:
+        """Make the hard link of the record. Raises _Rebound: another process has just bound the name to something else;
+        _Unlinkable."""
+        then, link = record.binding, self._path(record.kept)
+        assert then is not None
+        try:
+            os.link(path, link, follow_symlinks=False)
+        except OSError as failure:
+            status = look(path)
+            if status is None or status.file != then.file:
+                raise _Rebound(status) from failure
+            raise _Unlinkable(status) from failure
+        try:
+            status = look(link)
+        except OSError as failure:  # to which file it is cannot be known
+            raise _Unlinkable(then) from failure
+        if status is None or status.file != then.file:
+            with contextlib.suppress(OSError):  # no record has its number
+                os.unlink(link)
+            raise _Rebound(status)
+
     def _path(self, number: int) -> str:
         return os.path.join(self.directory, str(number))
 
@@ -322,6 +350,12 @@ class Keeper:
         text = json.dumps(to_plain(record), separators=(",", ":"))
         made = mac(self.key_of_lines, before, text.encode("ascii"))
         return made, f"{made} {text}\n".encode("ascii")
+
+
+class _Rebound(Exception):
+    def __init__(self, binding: Binding) -> None:
+        super().__init__()
+        self.binding = binding
 
 
 class _Unlinkable(Exception):

@@ -37,6 +37,7 @@ __all__ = [
     "end_of",
     "epoch_of",
     "forget_unmade",
+    "host_of",
     "line_key",
     "mark_unmade",
     "mark_unwritable",
@@ -148,6 +149,12 @@ def boot_of(directory: str, key_of_lines: bytes) -> str:
     :func:`read_lines`."""
     first = next(read_lines(directory, LOG, key_of_lines), None)
     return first.boot if isinstance(first, Began) else ""
+
+
+def host_of(directory: str, key_of_lines: bytes) -> str:
+    """The host on which the log was begun, where ranks are on several; "": they are not. Raises as :func:`read_lines`."""
+    first = next(read_lines(directory, LOG, key_of_lines), None)
+    return first.host if isinstance(first, Began) else ""
 
 
 def boot_id() -> str:

@@ -18,6 +18,8 @@ is then changed otherwise gets its copy, too. A file that is open for writing wh
 then on, so its content is recorded at once.
 
 Pure. Not here: how something is kept (:mod:`ckpt.undo.keeping`), which paths are canonical, which are left alone.
+
+This module is long because it is one state machine: what one operation has told decides what another one needs.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ class Tables(NamedTuple):
 class Recorder:
     """The undo log of one rank; begins with an interval that nothing is recorded in."""
 
-    def __init__(self) -> None:
+    def __init__(self, margin_ns: int = 0) -> None:
+        """``margin_ns``: by so much may the clock that files are stamped with differ from this host's."""
+        self._margin_ns = margin_ns
         self._last = 0  # the number of the last thing kept
         self.begin(0)
 
@@ -192,9 +196,30 @@ class Recorder:
             unlinked,
         ]
 
+    def rebound(self, keep: Keep, binding: Binding, now_ns: int) -> Keep:
+        """Since the operation's paths were looked at, another process has bound the name to something else, as when two
+        ranks replace one file at once. What was there before belongs to the record of that one, if it is a rank; this one's
+        says what this operation will find, and says so after the other's. Returns what to keep instead."""
+        record = keep.record
+        assert isinstance(record, Name) and record.binding is not None
+        self._linked.discard(record.binding.file)
+        self._names[record.path] = binding
+        link = 0
+        if binding is not None:
+            self._old.add(binding.file)
+            link = self._link(binding) if binding.is_file else 0
+        return keep._replace(record=record._replace(binding=binding, kept=link, time_ns=now_ns))
+
     def tables(self) -> Tables:
         """For who answers common operations without this object (fast_path.c); until the next interval begins."""
-        return Tables(self._began_ns, self._names, self._contents, self._old, self._linked, self._written_as)
+        return Tables(
+            self._began_ns + self._margin_ns,
+            self._names,
+            self._contents,
+            self._old,
+            self._linked,
+            self._written_as,
+        )
 
     def changed_paths(self) -> set[str]:
         """The names that this rank has changed, or whose files, as they were when the interval began."""
@@ -246,8 +271,11 @@ class Recorder:
         self, source: str, target: str, seen: Mapping[str, Binding], now_ns: int
     ) -> Iterator[Keep]:
         moving, replaced = seen[source], seen[target]
-        if moving is None or (replaced is not None and moving.file == replaced.file):
-            return  # an error, or two names of one file: nothing happens (rename(2))
+        if moving is None:  # it fails, or another rank makes the name just now, and says what it was
+            yield from self._name(target, replaced, now_ns)
+            return
+        if replaced is not None and moving.file == replaced.file:
+            return  # two names of one file: nothing happens (rename(2))
         yield from self._name(source, moving, now_ns)
         yield from self._name(target, replaced, now_ns)
         if moving.is_directory:
@@ -338,7 +366,7 @@ class Recorder:
         is_named = not in_new and named is not None and named.file == file
         if is_named or file in self._old:
             return "old"
-        return "new" if file.born_ns > self._began_ns else "unsure"
+        return "new" if file.born_ns > self._began_ns + self._margin_ns else "unsure"
 
     def _is_in_new(self, directory: str) -> bool:
         """Is this a directory that this rank has made, or below one?"""
@@ -359,7 +387,7 @@ class Recorder:
         for directory in reversed(found := self._new_above(path)):
             binding = seen[directory]
             born_ns = binding.file.born_ns if binding is not None and binding.is_directory else 0
-            if born_ns and born_ns <= self._made[found[-1]] - CLOCK_NS:
+            if born_ns and born_ns <= self._made[found[-1]] - max(CLOCK_NS, self._margin_ns):
                 self._moves[directory] = directory  # what name it had is not known
                 break
 

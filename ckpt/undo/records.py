@@ -24,6 +24,7 @@ from ckpt.transport.records import NamedTuple
 
 __all__ = [
     "AnyRecord",
+    "CLOCK_LIMIT_NS",
     "CLOCK_NS",
     "Attributes",
     "Began",
@@ -31,6 +32,7 @@ __all__ = [
     "Content",
     "FileId",
     "Kept",
+    "MARGIN_NS",
     "Moved",
     "Name",
     "Noted",
@@ -48,6 +50,13 @@ __all__ = [
 
 CLOCK_NS = 10_000_000
 """File systems stamp files with the time of the last tick of the kernel's clock, which is not older than this."""
+
+MARGIN_NS = 1_000_000_000
+"""Ranks on several hosts: times of two hosts, or of a host and a file system's server, that are closer than this do not say
+which was first."""
+
+CLOCK_LIMIT_NS = MARGIN_NS // 2
+"""Ranks on several hosts: a clock that is farther off than this is not relied on."""
 
 
 class FileId(NamedTuple):
@@ -166,10 +175,12 @@ class Kept(NamedTuple):
 
 
 class Began(NamedTuple):
-    """The first line of a log: the boot of the machine (boot_id of the kernel) in which it was begun. It is no change."""
+    """The first line of a log: the boot of the machine (boot_id of the kernel) in which it was begun. It is no change.
+    ``host``: of the rank, where ranks are on several. (Logs of earlier versions have none.)"""
 
     boot: str
     time_ns: int
+    host: str = ""
 
 
 class Noted(NamedTuple):
@@ -201,7 +212,7 @@ _KINDS: dict[str, type[Any]] = {
     "noted": Noted,
     "whole": Whole,
 }
-_ADDED: dict[type[Any], int] = {Content: 2}
+_ADDED: dict[type[Any], int] = {Content: 2, Began: 1}
 """The last fields of a record that logs of earlier versions do not have."""
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
@@ -276,7 +287,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns", "records"), _whole
     ),
-    **dict.fromkeys(("path", "tail", "source", "target", "reason", "digest", "boot"), _text),
+    **dict.fromkeys(("path", "tail", "source", "target", "reason", "digest", "boot", "host"), _text),
     "file": _file,
     "status": _status,
     "binding": _binding,

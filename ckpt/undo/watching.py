@@ -20,6 +20,8 @@ An operation that a signal handler or a finalizer begins while another one is be
 that it is not covered. A forked process of the program is not watched.
 
 Not here: which before-images an operation needs (:mod:`ckpt.undo.recorder`), how they are kept (:mod:`ckpt.undo.keeping`).
+
+This module is long because an interval may begin, end or go on while any event is handled, so both are in one place.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from ckpt.undo import _watch
 from ckpt.undo.keeping import Keeper, directory_of
 from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of
 from ckpt.undo.recorder import OpenFile, Operation, Recorder
-from ckpt.undo.records import Uncovered
+from ckpt.undo.records import MARGIN_NS, Uncovered
 from ckpt.undo.sealing import Told, seal
+from ckpt.undo.shared import LOCAL, Shared
 
 __all__ = ["FileWatch"]
 
@@ -70,6 +73,8 @@ class FileWatch:
     and some not? ``left_alone``: directories in which they are not. ``on_log``: called with the descriptor of each log.
     ``on_directory``: called once for each directory in which this process is about to change something. ``on_process``:
     once for each place (``file:line function``) where the program starts a process, with the name of what is started.
+    ``shared``: where ranks are on several hosts, the file systems that all of them share. What is changed on others is
+    named, the first time in an interval for each. None: ranks are on one host.
     """
 
     def __init__(
@@ -88,7 +93,10 @@ class FileWatch:
         on_log: Callable[[int], None] = lambda fd: None,
         on_directory: Callable[[str], None] = lambda directory: None,
         on_process: Callable[[str, str], None] = lambda command, where: None,
+        shared: Shared | None = None,
     ) -> None:
+        self._shared = shared
+        self._named: set[str] = set()  # file systems of this host alone: named in this interval
         self._on_directory, self._on_process = on_directory, on_process
         self._directories: set[str] = set()
         self._processes: set[str] = set()
@@ -103,7 +111,7 @@ class FileWatch:
         self._owed = ""  # what has interrupted the recording of an operation, until the log has it
         self._cutting = 0  # the thread that takes a checkpoint
         self._nested: list[Uncovered] = []  # told already; not yet in the log, which is just being written
-        self._recorder = Recorder()
+        self._recorder = self._new_recorder()
         self._interval_before: _Interval | None = None
         self._told = Told()
         self._fast_path = _watch.FastPath()
@@ -147,7 +155,7 @@ class FileWatch:
     def cut(self, epoch: int, open_files: Iterable[OpenFile | Uncovered]) -> None:
         """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing, or
         those of them that cannot be recorded."""
-        files = [file for file in open_files if not self.is_left_alone(file.path)]
+        files = [file for file in open_files if not self.is_unwanted(file.path)]
         with self._lock:
             if (
                 self._is_recording
@@ -195,7 +203,7 @@ class FileWatch:
             self._say_owed()
             self._tell(self._keeper.close())
             self._interval_before = _Interval(self._keeper, self._recorder, self._epoch, self._databases)
-            self._recorder = Recorder()
+            self._recorder = self._new_recorder()
         self._epoch = epoch
         directory = directory_of(self._job, epoch, self._incarnation, self._rank)
         self._keeper = Keeper(
@@ -206,18 +214,39 @@ class FileWatch:
             ranks=self._ranks,
             covers=lambda path: not self.is_left_alone(path),
             on_log=self._on_log,
+            host="" if self._shared is None else self._shared.host,
         )
         if self._is_elsewhere():
             self._tell(self._keeper.lose(_ELSEWHERE))
-        recorded = [file for file in files if isinstance(file, OpenFile)]
+        shared = [file for file in files if not self._local_to(file.path)]
+        recorded = [file for file in shared if isinstance(file, OpenFile)]
         self._tell(self._keeper.begin(recorded))
+        self._named.clear()
         for each in files:
+            self._name_local(each.path)
+        for each in shared:
             if isinstance(each, Uncovered):
                 self._cannot(each.path, each.reason)
         self._databases = self._databases & {file.path for file in recorded}
         for path in self._databases:
             self._record(Operation("rewrite", path + each) for each in SQLITE[1:])
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+
+    def _new_recorder(self) -> Recorder:
+        return Recorder() if self._shared is None else Recorder(MARGIN_NS)
+
+    def _local_to(self, path: str) -> str:
+        return "" if self._shared is None else self._shared.local_to(path)
+
+    def _name_local(self, path: str) -> None:
+        """Say that a change of this path cannot be undone, if it is on a file system of this host alone."""
+        at = self._local_to(path)
+        if at and at not in self._named:
+            assert self._shared is not None
+            self._named.add(at)
+            host = self._shared.host
+            reason = f"{LOCAL} {host}, like all below {at}: nothing that is changed there is put back"
+            self._cannot(path, reason)
 
     # ------------------------------------------------------------------ events
 
@@ -270,6 +299,9 @@ class FileWatch:
     def _record(self, operations: Iterable[Operation]) -> None:
         assert self._keeper is not None
         for operation in operations:
+            for path in filter(None, (operation.path, operation.target)):
+                if not self.is_unwanted(path):
+                    self._name_local(path)
             alone = self.is_left_alone(operation.path)
             if not alone or (operation.target and not self.is_left_alone(operation.target)):
                 self._tell(self._keeper.before(operation))
@@ -290,8 +322,8 @@ class FileWatch:
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
-        if type(path) is not str or not operations:
-            return
+        if type(path) is not str or not operations or self._shared is not None:
+            return  # on a file system of several hosts a path may lead elsewhere at any time
         directory, name = os.path.split(operations[0].path)
         if name != os.path.basename(path):
             return  # a symbolic link
@@ -354,6 +386,10 @@ class FileWatch:
 
     def is_left_alone(self, path: str) -> bool:
         """Is the path none of the files that go back?"""
+        return self.is_unwanted(path) or bool(self._local_to(path))
+
+    def is_unwanted(self, path: str) -> bool:
+        """Is the path none of the files that are to go back?"""
         directory = os.path.dirname(path)
         return (
             directory.endswith("/" + _CACHE)

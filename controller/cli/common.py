@@ -84,6 +84,10 @@ def seconds(text: str) -> float:
             break  # a number without a unit stands alone
         total += float(number) * _UNITS_S[unit or "s"]
         rest = rest[part.end() :].lstrip()
+    if not rest and text.strip() and total == 0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is too short: give more than 0 (500ms, 1s, 5m), or leave the option out for its default"
+        )
     if rest or not 0 < total < 1e9:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no duration: give seconds, or a number and a unit (500ms, 1s, 5m, 1h30m, 2d)"

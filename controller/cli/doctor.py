@@ -11,12 +11,15 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.cli.command import Command
 from ckpt.controller.cli.common import show, size_text
 from ckpt.controller.doctor.report import report
 from ckpt.controller.errors import EXIT_FAILURE, EXIT_INCOMPATIBLE, EXIT_OK, LaunchFailed, UsageError
+
+if TYPE_CHECKING:
+    from ckpt.controller.sharing.proof import SharedFiles
 
 _WIDTH = 110
 _REFUSALS_SHOWN = 5
@@ -196,6 +199,8 @@ def _examine_hosts(arguments: argparse.Namespace, directory: str) -> dict[str, A
     }
     seen = {name: os.path.exists(os.path.join(directory, SEEN + name)) for name in facts}
     judged = health.judge(facts, marker=marker, seen=seen, here=here)
+    shared = launcher.shared
+    files_notes = [] if shared is None else _files_notes(shared)
     silent = [host for index, host in launcher.fleet.hosts.items() if index not in launcher.examined]
     if not problems:
         problems += [f"host {host.node.name}: {host.reason or 'it has not answered'}" for host in silent]
@@ -204,8 +209,23 @@ def _examine_hosts(arguments: argparse.Namespace, directory: str) -> dict[str, A
         "hosts": {name: _host_line(name, each) for name, each in facts.items()},
         "facts": facts,
         "problems": [*problems, *judged.problems],
-        "notes": [*judged.notes, _LOST[launcher.engine.name], *hosts.requeue_note(), *hosts.no_kill_note()],
+        "shared": list(shared.numbers) if shared is not None else [],
+        "notes": [
+            *files_notes,
+            *judged.notes,
+            _LOST[launcher.engine.name],
+            *hosts.requeue_note(),
+            *hosts.no_kill_note(),
+        ],
     }
+
+
+def _files_notes(shared: SharedFiles) -> list[str]:
+    """Which files go back with the program."""
+    where = ", ".join(shared.numbers) or "none"
+    notes = [f"file systems that all hosts share, so that files there go back with the program: {where}"]
+    notes += [f"files in {path} do not: {reason}" for path, reason in shared.refused.items()]
+    return [*notes, *([shared.unknown_clocks] if shared.unknown_clocks else [])]
 
 
 def _host_line(name: str, facts: Mapping[str, Any]) -> str:

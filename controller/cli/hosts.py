@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.controller.cli.common import at_least
 from ckpt.controller.errors import UsageError
 from ckpt.transport.records import replace
+from ckpt.undo.selection.patterns import is_recorded
 
 if TYPE_CHECKING:
     from ckpt.controller.adoption.roster import Adopted
@@ -104,8 +105,6 @@ def read_options(
     from ckpt.controller.hosts.addresses import own_address
     from ckpt.controller.hosts.lease import LEAST_LEASE_NS
 
-    if arguments.files is None:
-        arguments.files = "off"  # what ranks have changed on another host could not be put back from here
     if _is_slurms(arguments, job):
         if arguments.hosts or arguments.hostfile or arguments.engine_command:
             raise UsageError(
@@ -132,10 +131,6 @@ def read_options(
         own_address(options["interface"])
     if options["ports"] is not None:
         hostlist.check_ports(options["ports"], nodes)
-    if options["files"] != "off":
-        raise UsageError(
-            "--files is for ranks on one host (--engine local); on several leave it out, or say off"
-        )
     _engine(options)
     return nodes, options
 
@@ -207,6 +202,7 @@ def launcher(
         cwd=cwd,
         spawned=spawned,
         tolerant=options["on_failure"] == "continue",
+        puts_files_back=is_recorded(options["files"]),
     )
 
 

@@ -72,22 +72,33 @@ def _files(job: JobDirectory, epoch: int) -> dict[str, Any]:
     """What the undo log has kept of the program's files since this line; ``reason``: why they cannot be put back, or ""."""
     from ckpt.controller.service.files import from_start
     from ckpt.undo.errors import UndoError
-    from ckpt.undo.restart.restoring import can_put_back, describe
+    from ckpt.undo.restart.restoring import can_put_back, describe, shared_then
 
     try:
         reason = can_put_back(job.path, job.key, epoch, from_start=from_start(job))
-        return {"reason": reason, "intervals": describe(job.path, job.key, epoch)}
+        shared = shared_then(job.path, job.key)
+        return {
+            "reason": reason,
+            "intervals": describe(job.path, job.key, epoch),
+            "shared": shared and [*shared],
+        }
     except UndoError as failure:
-        return {"reason": str(failure), "intervals": []}
+        return {"reason": str(failure), "intervals": [], "shared": None}
 
 
 def _render_files(files: Mapping[str, Any]) -> list[str]:
     if files["reason"]:
         return [f"files      cannot be put back: {files['reason']}"]
     lines = []
-    for each in files["intervals"]:
+    if files["shared"] and files["intervals"]:
         lines.append(
-            f"files      changed since epoch {each['epoch']}, incarnation {each['incarnation']}: {each['records']} records, "
+            f"files      of several hosts, on file systems that all share: {', '.join(files['shared'])}"
+        )
+    for each in files["intervals"]:
+        host = f", of {each['hosts']}" if each.get("hosts") else ""
+        lines.append(
+            f"files      changed since epoch {each['epoch']}, incarnation {each['incarnation']}{host}: "
+            f"{each['records']} records, "
             f"{each['links']} links, {each['copies']} copies ({size_text(each['bytes'])}), "
             f"{len(each['uncovered'])} not covered"
         )

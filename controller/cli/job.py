@@ -187,7 +187,15 @@ def _files(job: JobDirectory, history: History, live: dict[str, Any] | None) -> 
         "records": sum(known) if known else None,
         "not_covered": sum(history.uncovered.values()),
         "not_covered_of_line": _not_covered_of_line(job),
+        **_shared(history),
     }
+
+
+def _shared(history: History) -> dict[str, Any]:
+    """With ranks on several hosts: where the file systems are mounted that all hosts share, and directories on others."""
+    if history.shared is None:
+        return {}
+    return {"shared": history.shared.get("shared"), "not_shared": history.shared.get("refused", {})}
 
 
 def _not_covered_of_line(job: JobDirectory) -> int | None:
@@ -267,7 +275,14 @@ def _render_files(files: dict[str, Any]) -> list[str]:
         parts.append(f"{files['not_covered']} not covered (files-not-covered in the event log)")
     elif files["not_covered_of_line"]:
         parts.append(f"{files['not_covered_of_line']} not covered until the last checkpoint (`ckpt inspect`)")
-    return ["files      " + "; ".join(parts)]
+    out = ["files      " + "; ".join(parts)]
+    if files.get("shared") is not None:
+        where = ", ".join(files["shared"]) or "none"
+        out.append(
+            f"           on file systems that all hosts share: {where}; what is on others stays as it is"
+        )
+        out += [f"           not in {path}: {reason}" for path, reason in files["not_shared"].items()]
+    return out
 
 
 def _render_longest_wait(ranks: list[dict[str, Any]]) -> list[str]:

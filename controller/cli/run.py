@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ckpt.controller.supervision.lines import Lines
     from ckpt.store import JobDirectory, LockHandle
 
+_NOTHING = "{}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
 DEFAULTS: dict[str, Any] = {
     "every": None,
     "max_restarts": 10,
@@ -196,10 +197,11 @@ def _continue_job(
         reporter = _reporter(job, arguments)
         replicas = redundancy.of(job, arguments)
         lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=or_start)
-        if not lines.epochs and not or_start:
-            raise NoSuchJob(
-                f"{job.path}: nothing was committed yet; `ckpt run --resume auto` starts from the beginning"
-            )
+        is_new = not lines.epochs and not or_start
+        if is_new:  # ranks that run can be gone on with
+            if epoch is not None or lock.found.location is None or not hosts.are_several(arguments, job):
+                raise NoSuchJob(_NOTHING.format(job.path))
+            lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=True)
         if replicas == 1 and is_recorded(_option(job, arguments, "files")):
             lines = usable_with_files(job, lines, reporter, required=epoch is not None)
         leased = trouble is None and hosts.end_by_themselves(lock, history)
@@ -229,6 +231,8 @@ def _continue_job(
             )
             if going_on is None:
                 end_late(job, lock, history)
+                if is_new:
+                    raise NoSuchJob(_NOTHING.format(job.path))
         claim(job, lock)
         launcher, adopted = (launch(), None) if going_on is None else going_on
         try:

@@ -139,10 +139,8 @@ def _check_options(words: Sequence[str]) -> None:
     from ckpt.controller.cli.arguments import parse
 
     options = parse(["run", *words])
-    if options.files not in (None, "off") or options.redundancy not in (None, 1):
-        raise UsageError(
-            "--files and --redundancy are for ranks on one host: leave them out, or say --nodes 1"
-        )
+    if options.redundancy not in (None, 1):
+        raise UsageError("--redundancy is for ranks on one host: leave it out, or say --nodes 1")
 
 
 def _sbatch(path: str) -> str:

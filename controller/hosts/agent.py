@@ -317,6 +317,8 @@ class _HostAgent:
                 threading.Thread(target=self._knock, args=(command["doors"],), daemon=True).start()
             case "examine":
                 threading.Thread(target=self._examine, args=(command["directory"],), daemon=True).start()
+            case "share":
+                threading.Thread(target=self._share, args=(command,), daemon=True).start()
             case "survey":
                 threading.Thread(target=self._survey, args=(command,), daemon=True).start()
             case "start":
@@ -378,6 +380,12 @@ class _HostAgent:
         from ckpt.controller.hosts.examine import facts_of_host
 
         self._report({"e": "examined", "facts": facts_of_host(directory, self.name, self.listen)})
+
+    def _share(self, command: dict[str, Any]) -> None:
+        from ckpt.controller.sharing.facts import look_for
+
+        with contextlib.suppress(OSError):  # no answer: nothing is shared with this host
+            self._report({"e": "shared", **look_for(command["directories"], command["name"])})
 
     def _survey(self, command: dict[str, Any]) -> None:
         failed = twice(command["doors"], float(command["limit_s"]))

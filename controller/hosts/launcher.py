@@ -42,6 +42,7 @@ from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
+from ckpt.controller.sharing import facts, proof
 from ckpt.controller.supervision.events import Fenced
 from ckpt.controller.supervision.plan import Node
 from ckpt.store import JobDirectory, LockLost, StoreError
@@ -57,6 +58,7 @@ _ATTENTIVE_NS = 200_000_000
 _END_PATIENCE_S = 8.0
 _POLL_S = 0.01
 _ROUTES_LIMIT_S = 15.0
+_SHARES_LIMIT_S, _SHARES_TRIES = 15.0, 3
 _LOOKS = 5
 """So many looks into the journal in the time of one lease."""
 
@@ -81,9 +83,13 @@ class HostsLauncher:
         cwd: str,
         spawned: Spawned,
         tolerant: bool = False,
+        puts_files_back: bool = False,
     ) -> None:
         """`limit_s`: so long an agent has to dial in. `spawned`: names interpreter, hash seed and entry; it is not used.
-        `tolerant`: ranks of a lost host are not started again; events ``died`` with "lost" say that they are gone."""
+        `tolerant`: ranks of a lost host are not started again; events ``died`` with "lost" say that they are gone.
+        `puts_files_back`: find out which file systems all hosts share (`shared`)."""
+        self.shared: proof.SharedFiles | None = None
+        self._shares: dict[int, dict[str, Any]] | None = {} if puts_files_back else None
         self.fleet = Fleet(nodes, lease_ns=lease_ns, tolerant=tolerant)
         self.fleet.returns = ORPHAN not in os.environ
         self.engine = engine
@@ -133,6 +139,7 @@ class HostsLauncher:
         common += ["--ports", self.ports] if self.ports else []
         self._start_agents(common, port, os.path.join(job.path, "output"))
         self._await_hosts(job.size)
+        self._find_shared(job)
 
     def adopt(
         self,
@@ -169,6 +176,7 @@ class HostsLauncher:
             self._incarnation = found.incarnation
             self.fleet.start(ranks)
             if all(self.fleet.hosts[index].state == "joined" for index, its in ranks.items() if its):
+                self._find_shared(job)
                 return found
         reason = found if isinstance(found, str) else f"not all ranks have answered within {limit_s:g} s"
         self._gives_up = True
@@ -277,6 +285,34 @@ class HostsLauncher:
                 raise LaunchFailed(
                     f"host {name} did not say within {_ROUTES_LIMIT_S:g} s whether it reaches the others"
                 )
+
+    def _find_shared(self, job: JobDirectory) -> None:
+        """Ask the hosts which file systems they share with this one, and for the time; again if an answer was slow."""
+        if self._shares is None:
+            return
+        own = facts.mounts_of(facts.candidates(job.path, self.cwd))
+        name = f".ckpt-shared-{os.urandom(8).hex()}"
+        with facts.token(own, name):
+            for _ in range(_SHARES_TRIES):
+                answers = self._ask_for_shared(list(own), name)
+                self.shared = proof.prove(own, answers)
+                if not self.shared.unknown_clocks:
+                    break
+
+    def _ask_for_shared(self, directories: list[str], name: str) -> dict[str, dict[str, Any] | None]:
+        shares = self._shares = {}
+        asked_ns = time.time_ns()
+        self._tell(self._joined(), {"a": "share", "directories": directories, "name": name})
+        deadline = time.monotonic() + _SHARES_LIMIT_S
+        while not shares.keys() >= set(self._joined()) and time.monotonic() < deadline:
+            self._look()
+            time.sleep(_POLL_S)
+        answers: dict[str, dict[str, Any] | None] = {}
+        for index in self._joined():
+            answer = shares.get(index)
+            off_ns = answer and proof.clock_off_ns(answer["time_ns"], asked_ns, answer["came_ns"])
+            answers[self.fleet.hosts[index].node.name] = answer and {**answer, "off_ns": off_ns}
+        return answers
 
     def examine(self, directory: str, limit_s: float) -> None:
         """Let the hosts look what holds there (`examine.py`); fills `examined`. Waits `limit_s` at most."""
@@ -464,6 +500,9 @@ class HostsLauncher:
                     self._tell([index], {"a": "end", "reason": problem})
             case "examined":
                 self.examined[index] = (dict(packet["facts"]), time.time())
+            case "shared":
+                if self._shares is not None:
+                    self._shares[index] = {**packet, "came_ns": time.time_ns()}
             case "knocked":
                 self._knocked[index] = dict(packet["failed"])
             case "surveyed":

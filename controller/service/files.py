@@ -24,12 +24,16 @@ from ckpt.controller.errors import (
     FilesNotPutBack,
 )
 from ckpt.controller.service.unrecorded import UnrecordedChanges
+from ckpt.controller.sharing.proof import SharedFiles
 from ckpt.controller.supervision.events import FilesDamaged, Launch
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
 from ckpt.undo import DIRECTORY, restart
 from ckpt.undo.errors import CopyDamaged, LogDamaged, NotRecorded, UndoError
+from ckpt.undo.records import MARGIN_NS
+from ckpt.undo.restart.plan import Clocks
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
+from ckpt.undo.shared import LOCAL, Shared
 
 __all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_of_lines"]
 
@@ -39,7 +43,9 @@ _WITHOUT = "`ckpt restart --files off` goes on with the files as they are"
 
 
 class JobFiles:
-    """The files of one job under one controller. ``say``: prints a message; ``log``: writes a line of the event log."""
+    """The files of one job under one controller. ``say``: prints a message; ``log``: writes a line of the event log.
+    ``shared``: where ranks are on several hosts, which file systems all of these share.
+    """
 
     def __init__(
         self,
@@ -47,8 +53,9 @@ class JobFiles:
         options: dict[str, Any],
         say: Callable[[str], None],
         log: Callable[[str, dict[str, Any]], None],
+        shared: SharedFiles | None = None,
     ) -> None:
-        self._job = job
+        self._job, self._shared = job, shared
         self._is_on = is_recorded(options.get("files") or OFF)
         self._first = Chosen(words_of(job.options.get("files") or OFF), job.cwd)
         self._now = Chosen(words_of(options.get("files") or OFF), options.get("files_directory") or job.cwd)
@@ -60,7 +67,28 @@ class JobFiles:
         if self._is_on:
             covers = covering(list(self._now.words), self._now.directory)
             self._unrecorded = UnrecordedChanges(job, new or job.cwd, covers, say, log)
+        self._local: set[str] = set()  # file systems of one host alone, by host; told already
+        self._numbers = None if shared is None else dict(shared.numbers)
+        self._clocks: Clocks | None = None
+        if shared is not None and self._is_on:
+            self._share(shared)
         self._not_covered: dict[int, list[restart.restoring.Problem]] = {}  # epoch -> what was told
+
+    def _share(self, shared: SharedFiles) -> None:
+        """Say, and write down, on which file systems files go back."""
+        here = Shared(shared.numbers, "")
+        here.use()
+        hosts_ns = None if shared.unknown_clocks else MARGIN_NS
+        self._clocks = Clocks(MARGIN_NS, hosts_ns)
+        fields = {"shared": here.mounts, "refused": shared.refused, "clocks": shared.unknown_clocks}
+        self._log("files-shared", fields)
+        for directory, reason in shared.refused.items():
+            self._say(f"files in {directory} do not go back: {reason}")
+        if shared.unknown_clocks:
+            self._say(
+                f"{shared.unknown_clocks}: of a file that ranks on several hosts change, it will not be known which change "
+                "was first"
+            )
 
     def poll(self) -> None:
         """To be called a few times a second."""
@@ -94,7 +122,7 @@ class JobFiles:
         if launch.incarnation == 0 and not _has_chain(self._job):
             if self._unrecorded is not None:
                 self._unrecorded.begin(0)
-            return {}
+            return self._for_ranks()
         try:
             if not self._is_on:
                 self._give_up()
@@ -106,12 +134,19 @@ class JobFiles:
             )
             if self._unrecorded is not None:
                 self._unrecorded.begin(launch.epoch or 0)
-            return found
+            return {**found, **self._for_ranks()}
         except UndoError as failure:
             refusal = _refusal(self._job, failure)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
                 return FilesDamaged(str(failure))
             raise refusal from failure
+
+    def _for_ranks(self) -> dict[str, Any]:
+        """Options for ranks on several hosts. Raises NotUndone."""
+        if self._numbers is None or not self._is_on:
+            return {}
+        restart.restoring.note_shared(self._job.path, self._job.key, self._numbers)
+        return {"files_shared": self._numbers}
 
     def _give_up(self) -> None:
         if not from_start(self._job) and not _has_chain(self._job):
@@ -136,6 +171,9 @@ class JobFiles:
             lines=notes_of_lines(self._job, line),
             first=self._first,
             now=self._now,
+            numbers=self._numbers,
+            clocks=self._clocks,
+            boots=frozenset() if self._shared is None else self._shared.boots,
         )
         self._not_covered = {epoch: each for epoch, each in self._not_covered.items() if epoch < line}
         if restored.chosen and restored.chosen[-1].words != self._now.words:
@@ -195,6 +233,11 @@ class JobFiles:
         if packet.get("event") != "files-not-covered":
             return
         path, reason = str(packet.get("path") or ""), str(packet.get("reason"))
+        if self._shared is not None and reason.startswith(LOCAL):
+            if reason not in self._local:
+                self._local.add(reason)
+                self._say(f"files not covered: {path}: {reason}")
+            return
         of_epoch = self._not_covered.setdefault(int(packet.get("epoch") or 0), [])
         of_epoch.append(restart.restoring.Problem(path, reason))
         count = len(of_epoch)

@@ -158,7 +158,8 @@ class Service:
         self.signals = SignalSource()
         self.placer = Placer(self.processes, launcher, self._log)
         self.locator = self._fault_locator()
-        self.files = JobFiles(job, options.rank_options, reporter.say, self._log)
+        shared = getattr(launcher, "shared", None)  # on several hosts
+        self.files = JobFiles(job, options.rank_options, reporter.say, self._log, shared)
         self.pids: dict[int, int] = {}
         self.launched: tuple[plan.Program, plan.Placement] | None = None
         if adopted is not None:

@@ -85,6 +85,7 @@ class History:
     uncovered: dict[int, int] = field(
         default_factory=dict
     )  # epoch -> changes of files since, which cannot be undone
+    shared: Line | None = None  # the event `files-shared` of the last controller
 
     @property
     def failed(self) -> frozenset[int]:
@@ -172,6 +173,7 @@ def _take(history: History, name: str, line: Line) -> None:
     elif name == "controller":
         if not line.get("adopts"):
             history.lease_s, history.engine = 0.0, None
+        history.shared = None
         history.starts += 1
     elif name == "engine":
         history.engine = line
@@ -186,6 +188,8 @@ def _take(history: History, name: str, line: Line) -> None:
         history.lease_s = max(history.lease_s, float(line["lease_s"]))
     elif name == "files-not-covered" and isinstance(epoch, int):
         history.uncovered[epoch] = history.uncovered.get(epoch, 0) + 1
+    elif name == "files-shared":
+        history.shared = line
     elif name in ("files-put-back", "files-given-up"):
         history.uncovered.clear()
     elif name == "fault-located":

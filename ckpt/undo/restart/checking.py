@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from ckpt.undo.errors import NotRecorded
+from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look
 from ckpt.undo.logs import boot_id
 from ckpt.undo.restart.ending import ends_noted
@@ -23,11 +23,31 @@ from ckpt.undo.restart.line_notes import (
 from ckpt.undo.restart.others import Touched, differing, notes_of
 from ckpt.undo.restart.plan import Log, Plan
 from ckpt.undo.restart.putting_back import Problem
-from ckpt.undo.restart.state import State
+from ckpt.undo.restart.state import State, read_record, write_record
+from ckpt.undo.shared import Numbers
 
-__all__ = ["Logs", "check_line", "known_problems", "refuse_copies", "refuse_without", "whole_logs"]
+__all__ = [
+    "Logs",
+    "check_line",
+    "known_problems",
+    "note_shared",
+    "refuse_copies",
+    "refuse_elsewhere",
+    "refuse_without",
+    "shared_then",
+    "whole_logs",
+]
 
 _RESTARTED = "the host was restarted since: what was changed behind epoch {} may not be covered"
+_LOST_HOST = (
+    "a host was restarted since, or is lost: what its ranks changed behind epoch {} may not be covered"
+)
+_ONE_HOST = "files were recorded with ranks on several hosts, and can be put back by a restart with hosts only (--hosts)"
+_MORE_HOSTS = (
+    "files were recorded with ranks on one host, and can be put back by a restart there only (--engine local)"
+)
+_ANOTHER = "another file system is mounted there now, or all hosts do not share it any more"
+_SHARED = "shared"
 _LOST = "it is not what it was at the checkpoint: the host was restarted, or somebody else has changed the file since"
 
 Logs = list[tuple[Interval, list[Log]]]
@@ -44,14 +64,21 @@ def whole_logs(job: str, key: bytes, line: int, state: State, lines: Sequence[Li
 
 
 def known_problems(
-    job: str, key: bytes, line: int, state: State, lines: Sequence[LineNote], logs: Logs
+    job: str,
+    key: bytes,
+    line: int,
+    state: State,
+    lines: Sequence[LineNote],
+    logs: Logs,
+    boots: frozenset[str] = frozenset(),
 ) -> list[Problem]:
-    """What is known not to come back. Where the host was restarted, the state says so from now on."""
+    """What is known not to come back. Where the host was restarted, the state says so from now on. ``boots``: of other hosts
+    that are there."""
     notes, due = that_count(lines, state), [interval for interval, _ in logs]
     found = not_covered(notes, line)
-    if host_was_restarted(due, key, notes, ends_noted(job, key), line, state.booted):
+    if host_was_restarted(due, key, notes, ends_noted(job, key), line, state.booted, boots):
         state.booted = (line, boot_id())
-        found.append(Problem("", _RESTARTED.format(line), is_final=True))
+        found.append(Problem("", (_LOST_HOST if boots else _RESTARTED).format(line), is_final=True))
         found += _lost(job, key, line, state, [of_ranks for _, of_ranks in logs])
     return found
 
@@ -66,6 +93,42 @@ def _lost(job: str, key: bytes, line: int, state: State, logs: list[list[Log]]) 
     if notes is not None:
         for path, _ in differing(notes, touched, state.renumbered):
             yield Problem(path, _LOST, is_final=True)
+
+
+def note_shared(job: str, key: bytes, numbers: Numbers) -> None:
+    """Ranks on several hosts begin to record files: remember the file systems for who puts them back. Raises LogDamaged,
+    NotUndone."""
+    try:
+        known = read_record(job, key, _SHARED)
+        if known is None or any(known.get(path) != number for path, number in numbers.items()):
+            write_record(job, key, _SHARED, {**(known or {}), **numbers})
+    except OSError as failure:
+        raise NotUndone(failure.strerror or str(failure), path=str(failure.filename or job)) from failure
+
+
+def shared_then(job: str, key: bytes) -> dict[str, int] | None:
+    """The file systems by whose numbers files are known; None: ranks were on one host. Raises LogDamaged, OSError."""
+    found = read_record(job, key, _SHARED)
+    return None if found is None else dict(found)
+
+
+def refuse_elsewhere(job: str, key: bytes, logs: list[list[Log]], numbers: Numbers | None) -> None:
+    """Raise NotRecorded if the files in these logs are on file systems that are not here. ``numbers``: of those that all
+    hosts share, where ranks are on several."""
+    paths = {record.path for of_ranks in logs for log in of_ranks for record in log.records}
+    then = shared_then(job, key)
+    if then is None or numbers is None:
+        if paths and (then is None) != (numbers is None):
+            raise NotRecorded(_ONE_HOST if numbers is None else _MORE_HOSTS, path=job)
+        return
+    for path in filter(None, paths):
+        at = max(
+            (each for each in then if path == each or path.startswith(each.rstrip("/") + "/")),
+            key=len,
+            default="",
+        )
+        if at and numbers.get(at) != then[at]:
+            raise NotRecorded(_ANOTHER, path=at)
 
 
 def refuse_without(directory: str, logs: list[list[Log]]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo.errors import LogDamaged
-from ckpt.undo.logs import LOG, name_of, read_log
+from ckpt.undo.logs import LOG, host_of, line_key, name_of, read_log
 from ckpt.undo.records import Record, below_another
 from ckpt.undo.restart.plan import Log
 from ckpt.undo.restart.state import Moved, undo_path
@@ -60,7 +60,10 @@ def logs_of(
     directories = log_directories(interval)
     for gone in known.keys() - set(map(name_of, directories)):
         raise LogDamaged("it is gone", path=os.path.join(os.path.dirname(interval.path), gone, LOG))
-    return [Log(directory, list(records(directory))) for directory in directories]
+    return [
+        Log(directory, list(records(directory)), host_of(directory, line_key(key)))
+        for directory in directories
+    ]
 
 
 def log_directories(interval: Interval) -> list[str]:

@@ -77,18 +77,20 @@ def host_was_restarted(
     at_end: Sequence[End],
     line: int,
     booted: tuple[int, str],
+    others: frozenset[str] = frozenset(),
 ) -> bool:
     """May something be missing because the machine has been booted again? ``at_end``: noted when the job had ended.
-    ``booted``: see :class:`ckpt.undo.restart.state.State`. Raises as :func:`ckpt.undo.logs.read_lines`."""
+    ``booted``: see :class:`ckpt.undo.restart.state.State`. ``others``: the boots of other hosts that are there. Raises as
+    :func:`ckpt.undo.logs.read_lines`."""
     notes = list(notes)
     ends = {*(note.end for note in notes), *at_end}
-    now = boot_id()
+    now = {boot_id(), *others}
     logs = [directory for interval in due for directory in log_directories(interval)]
     for directory in logs:
         begun = boot_of(directory, line_key(key))
-        if begun and begun != now and (name_of(directory), *end_of(directory)) not in ends:
+        if begun and begun not in now and (name_of(directory), *end_of(directory)) not in ends:
             return True
     if at_end or any(interval.epoch == line for interval in due):
         return False
     of_line = {booted[1]} if booted[0] == line else {note.boot for note in notes if note.line == line}
-    return bool(of_line - {now, ""})
+    return bool(of_line - {*now, ""})

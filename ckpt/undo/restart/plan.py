@@ -31,9 +31,10 @@ from ckpt.undo.records import (
     Uncovered,
     renamed,
 )
+from ckpt.undo.restart.across_hosts import HostRecord, across_hosts
 from ckpt.undo.selection.patterns import Patterns
 
-__all__ = ["FilePlan", "Log", "Plan", "make_plan"]
+__all__ = ["Clocks", "FilePlan", "Log", "Plan", "make_plan"]
 
 _DOUBTFUL = "another rank has renamed a directory above it"
 _REPLACED = "another rank has removed or replaced a directory above it"
@@ -43,10 +44,12 @@ _TAKEN_FOR_NEW = (
 
 
 class Log(NamedTuple):
-    """One rank's records of an interval. ``directory``: where it keeps its links and copies."""
+    """One rank's records of an interval. ``directory``: where it keeps its links and copies. ``host``: of the rank, where
+    ranks are on several."""
 
     directory: str
     records: Sequence[Record]
+    host: str = ""
 
     def kept(self, number: int) -> str:
         """The path of a link or copy; "": there is none."""
@@ -94,12 +97,21 @@ class Plan:
     doubtful: set[str] = field(default_factory=set)
 
 
-def make_plan(logs: Iterable[Log]) -> Plan:
-    """The plan that undoes one interval."""
+class Clocks(NamedTuple):
+    """``tick_ns``: by so much the time of a file may differ from that of a record. ``hosts_ns``: by so much two hosts'
+    clocks may; None: it is not known."""
+
+    tick_ns: int
+    hosts_ns: int | None = None
+
+
+def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
+    """The plan that undoes one interval. ``clocks``: where ranks are on several hosts."""
     plan = Plan()
+    tick_ns = CLOCK_NS if clocks is None else clocks.tick_ns
     names: dict[str, Binding] = {}
     places = _Places()
-    renamings = _Renamings()
+    renamings = _Renamings(tick_ns)
     removed: list[tuple[Log, Moved]] = []
     written: dict[FileId, int] = {}
     doubtful: dict[str, Uncovered] = {}
@@ -113,7 +125,9 @@ def make_plan(logs: Iterable[Log]) -> Plan:
             doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
-                if any(each is not log and _is_younger(path, binding, move) for each, move in removed):
+                if any(
+                    each is not log and _is_younger(path, binding, move, tick_ns) for each, move in removed
+                ):
                     doubtful.setdefault(path, Uncovered(path, _REPLACED, record.time_ns))
                 names.setdefault(path, binding)
                 renamings.note(log, record)
@@ -141,6 +155,7 @@ def make_plan(logs: Iterable[Log]) -> Plan:
                     plan.uncovered += [Uncovered(path, _TAKEN_FOR_NEW, record.time_ns) for path in mistaken]
             case Uncovered():
                 plan.uncovered.append(record)
+    _settle_between_hosts(plan, names, [HostRecord(log.host, r) for log, r in _by_time(happened)], clocks)
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
         if not _is_below_none(path, names):
             plan.names[path] = binding
@@ -152,6 +167,19 @@ def make_plan(logs: Iterable[Log]) -> Plan:
     plan.uncovered += _with_other_names(doubtful, plan)
     plan.doubtful = set(doubtful)
     return plan
+
+
+def _settle_between_hosts(
+    plan: Plan, names: dict[str, Binding], records: list[HostRecord], clocks: Clocks | None
+) -> None:
+    """The order of records of several hosts may not be that of their times."""
+    across = across_hosts(records, None if clocks is None else clocks.hosts_ns)
+    names.update(dict.fromkeys(across.free))
+    for identity, record in across.shortest.items():
+        file = plan.files[identity]
+        file.status, file.tail = record.status, record.tail
+        file.nbytes = file.tail_nbytes = record.status.nbytes
+    plan.uncovered += across.uncovered
 
 
 def _with_other_names(doubtful: dict[str, Uncovered], plan: Plan) -> Iterator[Uncovered]:
@@ -214,13 +242,13 @@ def _is_in(path: str, moved: Moved) -> bool:
     return any(path == each or path.startswith(each + posixpath.sep) for each in (moved.source, moved.target))
 
 
-def _is_younger(path: str, binding: Binding, removed: Moved) -> bool:
+def _is_younger(path: str, binding: Binding, removed: Moved, tick_ns: int) -> bool:
     """Is what has this path, below a removed directory, younger than the removal? Then it may be in a new directory of the
     same name, which this rank has taken for the old one. Or the removal has failed, and another rank has made it before its
     own checkpoint.
     """
     is_below = any(path.startswith(each + posixpath.sep) for each in (removed.source, removed.path))
-    return is_below and binding is not None and binding.file.born_ns > removed.time_ns - CLOCK_NS
+    return is_below and binding is not None and binding.file.born_ns > removed.time_ns - tick_ns
 
 
 def _names_then(path: str, moves: Sequence[Moved]) -> list[str]:
@@ -278,7 +306,8 @@ def _that_happened(records: Sequence[Record], left: Mapping[str, Container[FileI
 class _Renamings:
     """Which directories have been renamed by whom, and so what ranks say of names that others have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick_ns: int) -> None:
+        self._tick_ns = tick_ns
         self._found: list[tuple[Log | None, Moved]] = []  # in the order of time; None: no rank knows of it
         self._noted: dict[
             str, dict[str, int]
@@ -316,7 +345,7 @@ class _Renamings:
                 for directory, time_ns in self._noted.get(path, {}).items():
                     born_ns = moved.file.born_ns
                     is_other = log is None or log.directory != directory
-                    if is_other and (not born_ns or born_ns > time_ns - CLOCK_NS):
+                    if is_other and (not born_ns or born_ns > time_ns - self._tick_ns):
                         return True
                 path = posixpath.dirname(path)
         return False

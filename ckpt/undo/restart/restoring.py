@@ -29,8 +29,11 @@ from ckpt.undo.restart.checking import (
     Logs,
     check_line,
     known_problems,
+    note_shared,
     refuse_copies,
+    refuse_elsewhere,
     refuse_without,
+    shared_then,
     whole_logs,
 )
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
@@ -38,11 +41,12 @@ from ckpt.undo.restart.intervals import Interval, intervals, log_directories, lo
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
-from ckpt.undo.restart.plan import Plan, make_plan
+from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, undo_path
 from ckpt.undo.sealing import make_durable, read_notes
 from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
+from ckpt.undo.shared import Numbers
 
 __all__ = [
     "LineNote",
@@ -57,7 +61,9 @@ __all__ = [
     "give_up",
     "has_chain",
     "has_done",
+    "note_shared",
     "remove_done",
+    "shared_then",
     "undo",
 ]
 
@@ -99,14 +105,18 @@ def undo(
     lines: Iterable[LineNote] = (),
     first: Chosen = _AUTO,
     now: Chosen = _AUTO,
+    numbers: Numbers | None = None,
+    clocks: Clocks | None = None,
+    boots: frozenset[str] = frozenset(),
 ) -> Restored:
     """Put files back to what they were at ``line`` (0: the job's start). No process of the job may be alive.
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
     otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what
     ranks have said not to be covered; a log on a disk that has failed does not say it. ``lines``: what this line and later
-    ones say of files. ``first``, ``now``: which files were covered at first, and which will be. Can be done again after it
-    was killed, or has raised.
+    ones say of files. ``first``, ``now``: which files were covered at first, and which will be. Where ranks are on several
+    hosts, ``numbers``: of the file systems that all of them share; ``clocks``: theirs; ``boots``: of those that are there.
+    Can be done again after it was killed, or has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
     directory is gone. LogDamaged, CopyDamaged (another line may do without that copy): nothing has been changed. NotUndone:
@@ -127,9 +137,10 @@ def undo(
             check_line(state, line, job)
         lines = list(lines)
         logs = whole_logs(job, key, line, state, lines)
+        refuse_elsewhere(job, key, [of_ranks for _, of_ranks in logs], numbers)
         refuse_without(directory, [of_ranks for _, of_ranks in logs])
-        restored.problems += known_problems(job, key, line, state, lines, logs)
-        plans = [make_plan(of_ranks) for _, of_ranks in logs]
+        restored.problems += known_problems(job, key, line, state, lines, logs, boots)
+        plans = [make_plan(of_ranks, clocks) for _, of_ranks in logs]
         if moved is not None:
             refuse_copies(plans, state)
         state.foreign += _of_others(job, key, state, moved, (line, highest), logs, plans)
@@ -148,14 +159,19 @@ def undo(
         for interval, plan in chain:
             _undo_interval(job, key, state, interval, plan, restored)
         restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
-        since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
-        renumbered = state.renumbered if intervals(job) else {}
-        later = choices.go_on(line, now).later
-        done = State(since, state.left, renumbered, state.moved, later, booted=state.booted)
-        if done != state:
-            save(job, key, done)
+        _note_done(job, key, line, state, choices.go_on(line, now).later)
         forget_unmade(without_log)
         return restored
+
+
+def _note_done(job: str, key: bytes, line: int, state: State, later: list[tuple[int, Chosen]]) -> None:
+    """All is put back. ``later``: which files are covered since which line."""
+    assert state.since is not None
+    since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
+    renumbered = state.renumbered if intervals(job) else {}
+    done = State(since, state.left, renumbered, state.moved, later, booted=state.booted)
+    if done != state:
+        save(job, key, done)
 
 
 def _of_others(
@@ -321,7 +337,8 @@ def _done(job: str) -> list[str]:
 
 def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
     """What a restart from this line would undo: for each interval ``epoch``, ``incarnation``, the numbers of ``records``,
-    ``links`` and ``copies``, the ``bytes`` of the copies, and ``uncovered`` changes. Raises LogDamaged, NotUndone.
+    ``links`` and ``copies``, the ``bytes`` of the copies, ``uncovered`` changes, and of which ``hosts``, where ranks are on
+    several. Raises LogDamaged, NotUndone.
     """
     with _named(job):
         moved = load(job, key, from_start=True).moved
@@ -341,6 +358,7 @@ def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, 
         "epoch": interval.epoch,
         "incarnation": interval.incarnation,
         "records": len(records),
+        "hosts": ", ".join(sorted({log.host for log in logs if log.host})),
         "links": sum(isinstance(record, Name) and record.kept > 0 for record in records),
         "copies": len(copies),
         "bytes": sum(os.lstat(copy).st_blocks * 512 for copy in copies),

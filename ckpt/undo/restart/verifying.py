@@ -15,8 +15,9 @@ from ckpt.undo.restart.intervals import Interval, intervals
 from ckpt.undo.restart.kept_files import check_kept, what_is_wrong
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.plan import make_plan
-from ckpt.undo.restart.restoring import can_put_back
+from ckpt.undo.restart.restoring import can_put_back, shared_then
 from ckpt.undo.restart.state import load
+from ckpt.undo.shared import Shared
 
 __all__ = ["Verifier"]
 
@@ -27,6 +28,7 @@ class Verifier:
     def __init__(self, job: str, key: bytes, lines: Sequence[LineNote] = ()) -> None:
         self._job, self._key, self._lines = os.path.realpath(job), key, lines
         self._read: dict[str, str] = {}
+        self._knows_file_systems = False
 
     def failure(self, line: int) -> UndoError | None:
         """Why a restart from this line would be refused for its files; None: it would not, or not for something damaged.
@@ -35,6 +37,7 @@ class Verifier:
         try:
             if can_put_back(self._job, self._key, line, from_start=True):
                 return None
+            self._know_file_systems()
             state = load(self._job, self._key, from_start=True)
             if state.since is not None:
                 logs = whole_logs(self._job, self._key, line, state, self._lines)
@@ -47,6 +50,12 @@ class Verifier:
                 return failure
             raise
         return None
+
+    def _know_file_systems(self) -> None:
+        """Where ranks are on several hosts, files are known by the numbers of the file systems that all share."""
+        if not self._knows_file_systems and (numbers := shared_then(self._job, self._key)):
+            Shared(numbers, "").use()
+        self._knows_file_systems = True
 
     def _due(self, line: int) -> list[Interval]:
         return [interval for interval in reversed(intervals(self._job)) if interval.epoch >= line]

@@ -74,10 +74,11 @@ class Hosts:
         """Words before a command that is to run in the network of this host."""
         return ("nsenter", f"--net=/run/netns/{self.namespace(name)}")
 
-    def engine(self) -> str:
-        """The `--engine-command`."""
+    def engine(self, private: Path | None = None) -> str:
+        """The `--engine-command`. `private`: a directory of which each host is to have its own."""
+        own = "" if private is None else f"mount -t tmpfs tmpfs {private} && "
         enter = f"nsenter --net=/run/netns/{self.namespace('{host}')} "
-        return enter + f"unshare --fork --pid --mount-proc --uts sh -c '{_START}' {{host}} {{agent}}"
+        return enter + f"unshare --fork --pid --mount-proc --uts sh -c '{own}{_START}' {{host}} {{agent}}"
 
     def sshd(self, name: str, directory: Path) -> subprocess.Popen[bytes]:
         """A real sshd on this host; returns when it listens. `directory`: for its keys and its configuration, and those of

@@ -87,6 +87,25 @@ def test_the_controller_is_killed_and_the_next_one_goes_on_with_the_ranks(
 
 
 @pytest.mark.nightly
+def test_ranks_without_a_checkpoint_are_gone_on_with(
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
+    tmp_path: Path,
+    restart: Restart,
+) -> None:
+    """`ckpt restart` was refused where nothing was committed, and so the ranks ended with their leases."""
+    job = spread(start, hosts, ring, "h2:2,h3:2", lease=LONG_S, every=600)
+    job.wait_event("running")
+    kill_controller(job)
+    later = restart(job, "h4")
+    later.wait_event("adopted")
+    assert later.finish() == 0, later.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert len(job.events("rank-started")) == 4
+
+
+@pytest.mark.nightly
 def test_ranks_that_were_adopted_are_restarted_and_adopted_again(
     start: Start,
     hosts: Hosts,

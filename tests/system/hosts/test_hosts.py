@@ -526,7 +526,6 @@ def test_a_tenth_of_all_packets_is_lost(
         (["--engine", "ssh"], "on which hosts? --hosts or --hostfile"),
         (["--engine", "local", "--hosts", "a:4"], "--engine local is this host alone: leave --hosts out"),
         (["--hosts", "a:4", "--lease", "0.5"], "--lease 0.5: at least 1 s"),
-        (["--hosts", "a:4", "--files", "auto"], "--files is for ranks on one host"),
         (
             ["--hosts", "a:4", "--interface", "10.99.0.0/16", "--engine-command", "{host} {agent}"],
             "no such interface",

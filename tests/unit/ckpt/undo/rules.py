@@ -40,6 +40,20 @@ RESTORING = "restart/test_restoring.py::"
 MUTANTS = [
     # what is recorded
     Mutant(
+        "where two ranks compete for a file, a link is one to the file that the record names",
+        "keeping",
+        "            raise _Rebound(status)\n\n",
+        "\n\n",
+        "test_two_ranks.py::test_two_ranks_compete_for_one_file",
+    ),
+    Mutant(
+        "where two ranks compete for a file, the later one's record comes later",
+        "recorder",
+        "kept=link, time_ns=now_ns)",
+        "kept=link)",
+        "test_two_ranks.py::test_two_ranks_compete_for_one_file",
+    ),
+    Mutant(
         "contents are copied before they are changed",
         "recorder",
         "copies = not appends and binding.nbytes > 0",
@@ -70,9 +84,16 @@ MUTANTS = [
     Mutant(
         "a renaming keeps the name that it replaces",
         "recorder",
-        "yield from self._name(target, replaced, now_ns)",
-        "pass",
+        "moving, now_ns)\n        yield from self._name(target, replaced, now_ns)",
+        "moving, now_ns)",
         One(1),
+    ),
+    Mutant(
+        "the new name is kept, too, where the old one is made by another rank just now",
+        "recorder",
+        "yield from self._name(target, replaced, now_ns)\n            return",
+        "return",
+        "test_two_ranks.py::test_a_name_that_another_rank_makes_while_it_is_renamed",
     ),
     Mutant(
         "a renaming keeps the name that it takes away",
@@ -154,7 +175,7 @@ MUTANTS = [
     Mutant(
         "what is open for writing at a checkpoint is recorded at once",
         "watching",
-        "recorded = [file for file in files if isinstance(file, OpenFile)]",
+        "recorded = [file for file in shared if isinstance(file, OpenFile)]",
         "recorded = []",
         "test_bad_input.py::test_a_file_that_is_removed_while_it_is_open",
     ),

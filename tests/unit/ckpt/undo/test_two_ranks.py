@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.undo import recorder
+from ckpt.undo import keeping, recorder
 from ckpt.undo.keeping import look
-from ckpt.undo.records import CLOCK_NS
+from ckpt.undo.logs import read_log
+from ckpt.undo.records import CLOCK_NS, Binding, Name
 from ckpt.undo.restart import plan
 from tests.unit.ckpt.undo import test_sequences
-from tests.unit.ckpt.undo.test_sequences import Rank, both_put_back, line_of, tree_of, two_ranks
+from tests.unit.ckpt.undo.test_sequences import KEY, Rank, both_put_back, line_of, tree_of, two_ranks
 
 where = test_sequences.where
 
@@ -171,3 +172,90 @@ def test_a_directory_with_a_doubtful_name_goes_back_with_the_one_above_it(where:
             first.rename(os.path.join(b, "d", "e"), os.path.join(b, "d", "x"))  # a file
         named = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
         assert tree_of(first.root) == tree and f"{a}/d/e" in named
+
+
+def replace(rank: Rank, name: str) -> None:
+    made = os.path.join(rank.root, f"{name}-{id(rank)}.tmp")
+    rank.write(made, "")
+    rank.rename(made, os.path.join(rank.root, name))
+
+
+def take(rank: Rank, name: str) -> None:
+    rank.rename(os.path.join(rank.root, name), os.path.join(rank.root, f"{name}-{id(rank)}.taken"))
+
+
+def take_away(rank: Rank, name: str) -> None:
+    rank.remove(os.path.join(rank.root, name), "")
+
+
+def change_within(moment: int, change: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    """Make this change at the moment of this number while the next operation is recorded: after a look at a path, or before
+    a hard link is made."""
+    passed, is_within = 0, False
+
+    def pass_one() -> None:
+        nonlocal passed, is_within
+        passed += not is_within
+        if passed == moment and not is_within:
+            is_within = True
+            with contextlib.suppress(FileNotFoundError):
+                change()
+            is_within = False
+            passed += 1
+
+    def looked(path: str) -> Binding:
+        found = look(path)
+        pass_one()
+        return found
+
+    def linked(*names: str, follow_symlinks: bool) -> None:
+        pass_one()
+        link(*names, follow_symlinks=follow_symlinks)
+
+    link = os.link
+    patch.setattr(keeping, "look", looked)
+    patch.setattr(os, "link", linked)
+
+
+@pytest.mark.parametrize("moment", range(1, 12))
+@pytest.mark.parametrize("other", [replace, take, take_away])
+@pytest.mark.parametrize("own", [replace, take, take_away])
+def test_two_ranks_compete_for_one_file(
+    where: str, own: Change, other: Change, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is not named: the other's record has it. Nor is a link kept to another file than the record says."""
+    with two_ranks(where) as (first, second):
+        os.mkdir(first.root)
+        Path(first.root, "state").write_text("then")
+        tree = line_of(first, second)
+        change_within(moment, lambda: other(second, "state"), monkeypatch)
+        with contextlib.suppress(FileNotFoundError):
+            own(first, "state")
+        monkeypatch.undo()
+        for rank in (first, second):
+            links_are_right(rank)
+        assert not both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
+
+
+def links_are_right(rank: Rank) -> None:
+    for record in read_log(rank.directories[-1], KEY):
+        if isinstance(record, Name) and record.kept:
+            linked = look(os.path.join(rank.directories[-1], str(record.kept)))
+            assert linked is not None and record.binding is not None and linked.file == record.binding.file
+
+
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_a_name_that_another_rank_makes_while_it_is_renamed(
+    where: str, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there when it was looked at, and the renaming happens all the same: the new name was not recorded."""
+    with two_ranks(where) as (first, second):
+        os.mkdir(first.root)
+        tree = line_of(first, second)
+        change_within(moment, lambda: replace(second, "state"), monkeypatch)
+        with contextlib.suppress(FileNotFoundError):
+            take(first, "state")
+        monkeypatch.undo()
+        assert not both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree

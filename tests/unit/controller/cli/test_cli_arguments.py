@@ -60,11 +60,15 @@ def test_durations_have_units_or_are_seconds(text: str, duration_s: float) -> No
     assert seconds(text) == pytest.approx(duration_s)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "s", "1x", "1h30", "30 1h", "-1", "0", "0s", "1e9", "nan", "inf", "1s2", "1.2.3"]
-)
+@pytest.mark.parametrize("text", ["", "s", "1x", "1h30", "30 1h", "-1", "1e9", "nan", "inf", "1s2", "1.2.3"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+        seconds(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "0.0", "0h0m"])
+def test_a_duration_of_0_is_too_short(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="too short: give more than 0"):
         seconds(text)
 
 

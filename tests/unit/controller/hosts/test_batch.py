@@ -124,7 +124,7 @@ def test_what_cannot_be_submitted_is_said(tmp_path: Path, capsys: pytest.Capture
     app = tmp_path / "app.py"
     app.write_text("print(1)")
     for words, says in (
-        (["--files", "auto", "-N2"], "are for ranks on one host"),
+        (["--redundancy", "2", "-N2"], "is for ranks on one host"),
         (["-N2", "--signal", "x"], "is in the script"),
         (["-N2", "--job", str(tmp_path / 'a"b')], "choose another --job"),
     ):
