@@ -39,6 +39,8 @@ SAFETY = 6.0
 TRIES = 3
 _CHUNK = 1 << 16
 """Numbers that are widened at a time: they stay in the cache."""
+_CHUNK_ON_GPU = 1 << 24
+"""The same on a GPU, where each step costs as much as a million numbers: 128 MiB of its memory."""
 
 
 class Finding(NamedTuple):
@@ -151,7 +153,7 @@ class _Check:
     def _pieces(self, x: Any) -> Iterator[tuple[slice, Any]]:
         """Rows of a matrix, widened, so many at a time."""
         rows = x.shape[-2]
-        step = max(1, _CHUNK * rows // max(1, self._size(x)))
+        step = max(1, _chunk(x) * rows // max(1, self._size(x)))
         for first in range(0, rows, step):
             part = slice(first, min(first + step, rows))
             yield part, self._wide(x[..., part, :])
@@ -257,7 +259,7 @@ class _Check:
         numbers, k = self.number_type, a.shape[-1]
         rows, columns = rows or list(range(c.shape[-2])), columns or list(range(c.shape[-1]))
         factor = self._wide(b[:, columns])
-        step = max(1, _CHUNK // max(k, len(columns)))
+        step = max(1, _chunk(c) // max(k, len(columns)))
         for first in range(0, len(rows), step):
             some = rows[first : first + step]
             left = self._wide(a[some])
@@ -289,6 +291,10 @@ class _Check:
             self.product[...] = whole
         else:
             self.product = self.product.dtype.type(whole[()])
+
+
+def _chunk(x: Any) -> int:
+    return _CHUNK if not is_tensor(x) or x.device.type == "cpu" else _CHUNK_ON_GPU
 
 
 def _backwards(matrix: Any) -> Any:

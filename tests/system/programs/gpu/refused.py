@@ -1,0 +1,70 @@
+"""One thing on a GPU that no image can hold, by name, while the program works on. Prints "fine" at its end."""
+
+import os
+import sys
+import time
+
+import torch
+
+WHAT, PATH = sys.argv[1], sys.argv[2]
+kept = None
+if WHAT == "graph":
+    x = torch.ones(8, device="cuda")
+    kept = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(kept):
+        y = x * 2
+elif WHAT == "pool":
+    torch.ones(1, device="cuda")
+    kept = torch.cuda.MemPool()
+elif WHAT == "foreign":
+    import cupy
+
+    array = cupy.arange(10)
+    kept = torch.from_dlpack(array)
+    del array
+elif WHAT == "cupy":
+    import cupy
+
+    kept = cupy.arange(10)
+elif WHAT == "numba":
+    from numba import cuda
+
+    kept = cuda.to_device([1, 2, 3])
+elif WHAT == "jax":
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    import jax.numpy
+
+    kept = jax.numpy.arange(10)
+elif WHAT == "group":
+    import torch.distributed
+
+    torch.ones(1, device="cuda")
+    torch.distributed.init_process_group("nccl", init_method=f"file://{PATH}.group", rank=0, world_size=1)
+elif WHAT == "external":
+    import cupy
+
+    made = cupy.cuda.Stream()
+    kept, made = torch.cuda.ExternalStream(made.ptr), None
+elif WHAT == "workers":
+    data = torch.utils.data.TensorDataset(torch.arange(64.0))
+    kept = iter(torch.utils.data.DataLoader(data, num_workers=1, pin_memory=True))
+    next(kept)
+elif WHAT == "compiled":
+    kept = torch.compile(torch.nn.Linear(4, 4).cuda())
+    kept(torch.ones(2, 4, device="cuda"))
+elif WHAT == "triton":
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def kept(x, n: tl.constexpr):
+        at = tl.arange(0, n)
+        tl.store(x + at, tl.load(x + at) + 1)
+
+    kept[(1,)](torch.ones(8, device="cuda"), 8)
+print("begun", flush=True)
+ends = time.monotonic() + 20
+while not os.path.exists(PATH) and time.monotonic() < ends:
+    time.sleep(0.01)
+print("fine", flush=True)
+os._exit(0) if WHAT == "external" else None
