@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job, environment, run_ckpt, same_after_kills, write_app
+from tests.system.support import Job, run_ckpt, same_after_kills, write_app
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [
@@ -31,7 +31,7 @@ PROGRAMS = Path(__file__).parent / "programs" / "gpu"
 KILLS = int(os.environ.get("GPU_KILLS", "3"))
 
 
-@pytest.mark.parametrize("name", ["training", "tensors", "loaders"])
+@pytest.mark.parametrize("name", ["training", "tensors", "loaders", "kernels"])
 def test_a_program_on_a_gpu_prints_the_same_after_kills(start: Start, name: str) -> None:
     same_after_kills(start, PROGRAMS / f"{name}.py", KILLS, more_loops=2, every=0.3)
 
@@ -62,6 +62,7 @@ def test_two_ranks_share_a_gpu_and_print_the_same_after_kills(start: Start) -> N
         ("jax", "an array of jax", "jax"),
         ("group", "a process group of torch.distributed", ""),
         ("workers", "a DataLoader with pin_memory", ""),
+        ("compiled", "thread 'InductorSubproc' cannot be captured", ""),
     ],
 )
 def test_what_no_image_can_hold_is_named(
@@ -82,26 +83,19 @@ def test_what_no_image_can_hold_is_named(
 def test_a_gpu_that_is_not_there_is_named(start: Start, tmp_path: Path) -> None:
     app = write_app(
         tmp_path,
-        f"""
+        """
         import os, time, torch
         kept = torch.ones(8, device="cuda")
-        print("begun", flush=True)
-        while not os.path.exists("{tmp_path}/stop"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as where the new process will be
+        while True:
             time.sleep(0.01)
-        print(kept.sum().item())
         """,
     )
     job = start(app, ranks=1, every=0.3)
     job.wait_event("committed", 1)
     assert run_ckpt("checkpoint", job.directory, "--stop", timeout_s=120).returncode == 0, job.report()
-    again = run_ckpt(
-        "restart", job.directory, timeout_s=120, env={**environment(), "CUDA_VISIBLE_DEVICES": ""}
-    )
+    again = run_ckpt("restart", job.directory, timeout_s=120)
     assert again.returncode
     assert "the image has memory of the GPU cuda:0; there is no GPU here that CUDA can use" in again.stderr, (
         again.stderr
     )
-    (tmp_path / "stop").touch()
-    done = run_ckpt("restart", job.directory, timeout_s=120)
-    assert done.returncode == 0, done.stderr
-    assert job.output(0) == "begun\n8.0\n"

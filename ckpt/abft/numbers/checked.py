@@ -210,7 +210,8 @@ class _Check:
         `sums`, `squares`: of the row (column) of the other factor that it is multiplied with."""
         numbers, k = self.number_type, self.a.shape[-1]
         return (
-            squares * (numbers.accumulated**2 * k + numbers.checks**2 * terms / 2)
+            squares
+            * (numbers.accumulated**2 * k + 2 * numbers.factors**2 / 3 + numbers.checks**2 * terms / 2)
             + numbers.checks**2 * k * abs(sums) ** 2
         )
 
@@ -218,11 +219,17 @@ class _Check:
         """Which sums of so many `terms` of C are off; `squares`: the sums of their squares."""
         numbers, k = self.number_type, self.a.shape[-1]
         variance = variance + squares * (
-            numbers.accumulated**2 * k / 3 + numbers.stored**2 + numbers.checks**2 * terms / 2
+            numbers.accumulated**2 * k / 3
+            + numbers.stored**2
+            + numbers.split**2
+            + (numbers.drift * k) ** 2
+            + numbers.checks**2 * terms / 2
         )
         variance = variance + numbers.checks**2 * abs(sums) ** 2 * (k + terms) / 3
         smallest = numbers.smallest * numbers.accumulated * (k + 1) * terms
         threshold = SAFETY * numbers.xp.sqrt(numbers.factor * variance) + smallest
+        if numbers.drift:
+            threshold = threshold + 4 * numbers.drift * k * abs(sums)
         return ~((abs(sums - wanted) <= threshold) & numbers.xp.isfinite(threshold))
 
     # -- what is wrong -------------------------------------------------------------------------------
@@ -266,6 +273,7 @@ class _Check:
             again = _backwards(left) @ _backwards(factor.T).T
             size = abs(left) @ abs(factor)
             bound = 2 * (k + 2) * (numbers.accumulated + numbers.checks) * size * numbers.factor
+            bound = bound + (4 * numbers.factors + 2 * numbers.split) * size * numbers.factor
             bound = bound + 4 * numbers.stored * abs(again) + numbers.smallest * (k + 1)
             given = self._wide(c[some][:, columns])
             for i, j in places(~(abs(given - again) <= bound)):

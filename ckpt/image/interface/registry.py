@@ -80,6 +80,7 @@ BUILT_IN = {
     "numba.cuda.cudadrv.devicearray": f"{_DATA}.gpu_arrays:NumbaCuda",
     "cupy": f"{_DATA}.gpu_arrays:Cupy",
     "jax": f"{_DATA}.gpu_arrays:Jax",
+    "triton.runtime.jit": f"{_DATA}.triton:Triton",
     "torch": f"{_PYTORCH}.library:Torch",
     "torch.cuda": f"{_PYTORCH}.cuda:Cuda",
     "torch.utils.data.dataloader": f"{_PYTORCH}.loaders:Loaders",

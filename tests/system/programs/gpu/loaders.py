@@ -11,8 +11,8 @@ torch.backends.cuda.matmul.fp32_precision = "tf32"
 data = TensorDataset(torch.randn(256, 6), torch.randn(256, 1))
 torch.set_default_device("cuda")
 weights = torch.zeros(6, 1)
-for epoch in range(12 * SCALE):
-    shuffle = torch.Generator(device="cpu").manual_seed(epoch)
+for epoch in range(40 * SCALE):
+    shuffle = torch.Generator(device="cuda").manual_seed(epoch)
     for x, y in DataLoader(data, batch_size=16, shuffle=True, pin_memory=True, generator=shuffle):
         x, y = x.cuda(non_blocking=True), y.cuda(non_blocking=True)
         weights -= 0.01 * x.t() @ (x @ weights - y)

@@ -17,7 +17,7 @@ torch.manual_seed(3)
 model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 1)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 draws = torch.Generator(device="cuda").manual_seed(100 + comm.rank)
-for step in range(120 * SCALE):
+for step in range(400 * SCALE):
     x = torch.randn(64, 32, device="cuda", generator=draws)
     loss = nn.functional.mse_loss(model(x), x.sin().sum(1, keepdim=True))
     optimizer.zero_grad()

@@ -82,6 +82,7 @@ for turn in range(200 * SCALE):
         end.record()
     torch.cuda.current_stream().wait_event(end)
     begin.synchronize()
+    end.synchronize()
     weight.grad = None
     (weight.sum() * 2).backward()
     assert all(view.untyped_storage().data_ptr() == base.data_ptr() for view in views.values())

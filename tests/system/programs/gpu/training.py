@@ -37,7 +37,7 @@ draws = torch.Generator(device="cuda")
 draws.manual_seed(8)
 copies = torch.cuda.Stream()
 pinned = torch.empty(64, 32, pin_memory=True)
-for step in range(150 * SCALE):
+for step in range(300 * SCALE):
     pinned.copy_(torch.randn(64, 32))
     with torch.cuda.stream(copies):
         x = pinned.to("cuda", non_blocking=True)
