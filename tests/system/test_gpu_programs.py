@@ -62,7 +62,6 @@ def test_two_ranks_share_a_gpu_and_print_the_same_after_kills(start: Start) -> N
         ("jax", "an array of jax", "jax"),
         ("group", "a process group of torch.distributed", ""),
         ("workers", "a DataLoader with pin_memory", ""),
-        ("compiled", "thread 'InductorSubproc' cannot be captured", ""),
     ],
 )
 def test_what_no_image_can_hold_is_named(

@@ -18,7 +18,7 @@ from ckpt.image.reducers import rebuild
 __all__ = ["Triton"]
 
 _HANDLES = ("module", "function", "_run")
-_UNKNOWN = "a function of triton, of a version that keeps kernels in another way than is known here; delete it before a checkpoint"
+_UNKNOWN = "a function of triton, of a version that keeps kernels in a way not known here; delete it before a checkpoint"
 
 
 class Triton(Library):

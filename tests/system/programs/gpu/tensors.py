@@ -67,9 +67,9 @@ def digest(*tensors):
     found = hashlib.sha256()
     for each in tensors:
         each = each.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        found.update(
-            each.view(torch.uint8).numpy().tobytes() if each.numel() and each.dim() else repr(each).encode()
-        )
+        found.update(repr(tuple(each.shape)).encode())
+        if each.numel():
+            found.update((each if each.dim() else each[None]).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
 
 
@@ -106,7 +106,9 @@ for turn in range(200 * SCALE):
     )
     print(
         turn,
-        digest(*views.values(), *kinds, *tiny, big, conjugate, negative, weight, weight.grad, pinned),
+        digest(
+            *views.values(), *kinds, torch.stack(tiny), big, conjugate, negative, weight, weight.grad, pinned
+        ),
         digest(sparse.to_dense(), rows.to_dense()),
         number.item().hex(),
         int(seen[-1]),
