@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job, run_ckpt, same_after_kills, write_app
+from tests.system.support import Job, run_ckpt, same_after_kills
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [
@@ -77,24 +77,3 @@ def test_what_no_image_can_hold_is_named(
     assert job.finish(120) == 0, job.report()
     assert words in told, told
     assert job.output(0).endswith("fine\n")
-
-
-def test_a_gpu_that_is_not_there_is_named(start: Start, tmp_path: Path) -> None:
-    app = write_app(
-        tmp_path,
-        """
-        import os, time, torch
-        kept = torch.ones(8, device="cuda")
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as where the new process will be
-        while True:
-            time.sleep(0.01)
-        """,
-    )
-    job = start(app, ranks=1, every=0.3)
-    job.wait_event("committed", 1)
-    assert run_ckpt("checkpoint", job.directory, "--stop", timeout_s=120).returncode == 0, job.report()
-    again = run_ckpt("restart", job.directory, timeout_s=120)
-    assert again.returncode
-    assert "the image has memory of the GPU cuda:0; there is no GPU here that CUDA can use" in again.stderr, (
-        again.stderr
-    )

@@ -210,8 +210,7 @@ class _Check:
         `sums`, `squares`: of the row (column) of the other factor that it is multiplied with."""
         numbers, k = self.number_type, self.a.shape[-1]
         return (
-            squares
-            * (numbers.accumulated**2 * k + 2 * numbers.factors**2 / 3 + numbers.checks**2 * terms / 2)
+            squares * (numbers.accumulated**2 * k + 2 * numbers.factors**2 + numbers.checks**2 * terms / 2)
             + numbers.checks**2 * k * abs(sums) ** 2
         )
 
