@@ -97,7 +97,7 @@ def _number_type_of_tensor(product: Any) -> NumberType:
     if is_on_gpu and (is_half or (name in ("float32", "complex64") and _uses_tf32(torch))):
         accumulated, drift = _TENSOR_CORES, _DRIFT
         factors, split = (0.0, own) if is_half else (_TF32, 0.0)
-        if name == "float16" and _call(torch, "_get_cublas_allow_fp16_accumulation"):
+        if name == "float16" and getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False):
             accumulated = own
     elif name == "bfloat16" and product.device.type == "cpu":
         accumulated = 2.0**-24  # of float16, partial sums may be rounded
@@ -118,13 +118,9 @@ def _number_type_of_tensor(product: Any) -> NumberType:
 
 def _uses_tf32(torch: Any) -> bool:
     """Asked for by the newer name where there is one: a program that sets that has no other answer than an error."""
-    get = getattr(torch._C, "_get_fp32_precision_getter", None)
-    return bool(torch.backends.cuda.matmul.allow_tf32 if get is None else get("cuda", "matmul") == "tf32")
-
-
-def _call(torch: Any, name: str) -> Any:
-    get = getattr(torch._C, name, None)
-    return None if get is None else get()
+    matmul = torch.backends.cuda.matmul
+    precision = getattr(matmul, "fp32_precision", None)
+    return bool(matmul.allow_tf32 if precision is None else precision == "tf32")
 
 
 def places(mask: Any) -> list[tuple[int, ...]]:

@@ -9,7 +9,7 @@ Rules
       cannot be saved while its graph may still be used: they are refused by name. When ``backward()`` has freed the graph,
       the results (a loss that is kept for printing) are saved as values.
     - The content of a storage on a GPU is that of the copy in the host's memory that was made before the fork
-      (:mod:`ckpt.image.libraries.device_memory`), since no function here may call CUDA; it goes to the GPU of the same
+      (:func:`put_copies`), since no function here may call CUDA; it goes to the GPU of the same
       number.
     - Tensors without strided memory (sparse, quantized, on other devices) are pickled as torch itself pickles them.
 
@@ -22,16 +22,67 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
+from bisect import bisect_right
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.errors import RestoreError
 from ckpt.image.libraries import autograd
-from ckpt.image.libraries.device_memory import copied_at
 from ckpt.image.libraries.numpy import OUT_OF_BAND_BYTES
+from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["Storage", "array_over", "reduce_storage", "reduce_tensor", "reduce_untyped_storage", "storage_of"]
+__all__ = [
+    "Copied",
+    "Storage",
+    "array_over",
+    "copied_at",
+    "gpu_of",
+    "put_copies",
+    "reduce_storage",
+    "reduce_tensor",
+    "reduce_untyped_storage",
+    "storage_of",
+]
+
+
+class Copied(NamedTuple):
+    """``nbytes`` of a GPU's memory from ``address`` on are in the host's memory from ``offset`` of the copies on."""
+
+    address: int
+    nbytes: int
+    offset: int
+
+
+class _Copies:
+    def __init__(self) -> None:
+        self.content: Any = None
+        self.ranges: list[Copied] = []
+        self.addresses: list[int] = []
+
+
+_copies = _Copies()
+
+
+def put_copies(content: Any, ranges: Iterable[Copied]) -> None:
+    """From now on these are the copies. ``content``: an array of bytes; None: there are none."""
+    _copies.content = content
+    _copies.ranges = sorted(ranges)
+    _copies.addresses = [each.address for each in _copies.ranges]
+
+
+def copied_at(address: int, nbytes: int) -> Any:
+    """The copy of these bytes, as a part of the array of all copies; ``None``: they have not been copied."""
+    number = bisect_right(_copies.addresses, address) - 1
+    if number < 0:
+        return None
+    found = _copies.ranges[number]
+    if address + nbytes > found.address + found.nbytes:
+        return None
+    begin = found.offset + address - found.address
+    return _copies.content[begin : begin + nbytes]
 
 
 class Storage:
@@ -174,12 +225,29 @@ def make_storage_on(gpu: int, content: Any) -> Any:
     """A storage on the GPU of that number. Raises RestoreError: there is no such one."""
     torch = _torch()
 
-    from ckpt.image.libraries.device_memory import gpu_of
-
     place = gpu_of(gpu)
     if not len(memoryview(content)):
         return torch.UntypedStorage(0, device=place)
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).to(place).untyped_storage()
+
+
+def gpu_of(index: int) -> Any:
+    """The GPU of that number, ready for use. Raises RestoreError: there is none here."""
+    torch: Any = importlib.import_module("torch")
+    count = torch.cuda.device_count() if torch.backends.cuda.is_built() else 0
+    if index >= count:
+        have = f"this host has {count} for the program, numbered from 0" if count else _none_here(torch)
+        raise RestoreError(
+            f"the image has memory of the GPU cuda:{index}; {have}. Restart the job where there is one of that number "
+            "(CUDA_VISIBLE_DEVICES says which GPUs a program sees)"
+        )
+    return torch.device("cuda", index)
+
+
+def _none_here(torch: Any) -> str:
+    if not torch.backends.cuda.is_built():
+        return f"torch {torch.__version__} here is built without CUDA"
+    return "there is no GPU here that CUDA can use"
 
 
 def conjugate_view(tensor: Any) -> Any:

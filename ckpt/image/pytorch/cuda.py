@@ -6,7 +6,7 @@ A forked child cannot use CUDA: its calls fail, and what it needs must be known 
 - all streams of the GPUs in use are waited for;
 - all memory that torch's allocator has given out is copied to the host, block by block, whoever uses it
   (:mod:`ckpt.image.pytorch.host_memory`). Nobody looks for tensors: in the child, the address of a storage says where its
-  content has been copied to (:mod:`ckpt.image.libraries.device_memory`). A storage is saved once, so what tensors share they
+  content has been copied to (:mod:`ckpt.image.libraries.tensors`). A storage is saved once, so what tensors share they
   share again;
 - pinned memory of the host, which the child shares with the program, is copied too. The child puts the copy in its place
   (:meth:`Cuda.before_saving`), so whatever uses that memory finds it as it was;
@@ -29,7 +29,7 @@ from typing import Any
 from ckpt.image.errors import ObjectRefused, Unpicklable
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library, Reducer
-from ckpt.image.libraries.device_memory import Copied, gpu_of, put_copies
+from ckpt.image.libraries.tensors import Copied, gpu_of, put_copies
 from ckpt.image.pytorch import devices, generators
 from ckpt.image.pytorch.host_memory import HostMemory
 from ckpt.transport.records import NamedTuple

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from ckpt.image.errors import ObjectRefused
-from ckpt.image.libraries.device_memory import gpu_of
+from ckpt.image.libraries.tensors import gpu_of
 
 __all__ = ["fill_attributes", "make_event", "make_stream", "reduce_event", "reduce_stream"]
 

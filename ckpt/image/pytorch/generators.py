@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from ckpt.image.errors import ObjectRefused
-from ckpt.image.libraries.device_memory import gpu_of
+from ckpt.image.libraries.tensors import gpu_of
 from ckpt.transport.records import NamedTuple
 
 __all__ = ["Layout", "find_layout", "reduce_generator"]

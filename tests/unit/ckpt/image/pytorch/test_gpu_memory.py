@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
 from ckpt.image.errors import RestoreError, Unpicklable
-from ckpt.image.libraries.device_memory import Copied, copied_at, gpu_of, put_copies
+from ckpt.image.libraries.tensors import Copied, copied_at, gpu_of, put_copies
 from ckpt.image.pytorch.cuda import _used_ranges
 from ckpt.image.pytorch.host_memory import HostMemory
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def block(address: int, size: int, state: str = "active_allocated") -> dict[str, object]:
@@ -44,5 +44,5 @@ def test_too_little_memory_of_the_host_is_named_with_both_numbers() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="another machine: it has a GPU")
 def test_a_gpu_that_is_not_there_is_named() -> None:
-    with pytest.raises(RestoreError, match="the image has memory of the GPU cuda:1; .*CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(RestoreError, match=r"the image has memory of the GPU cuda:1; .*CUDA_VISIBLE_DEVICES"):
         gpu_of(1)
