@@ -37,7 +37,8 @@ SLOWEST = 50
 ELSEWHERE = (
     "another Python: ",
     "another kernel: ",
-)  # how the reason begins when a test belongs to another version
+    "another machine: ",
+)  # how the reason begins when a test belongs to another version, or to a machine with a GPU
 NOTHING_SELECTED = 5  # pytest's exit code
 TIMES_AT_NIGHT = 100
 

@@ -129,6 +129,7 @@ class Taker:
             if others is not None:
                 others.stop()
                 self._refuse_writing_beside(others)
+            libraries.copy_out(is_writing=self._is_read(), available=self._available)
             self._runtime.files.cut(epoch)
             prepared = prepare(state)
         except Exception as failure:  # for example, a file of the program cannot be flushed
@@ -158,6 +159,19 @@ class Taker:
             if others is not None:
                 others.go_on()
         return None
+
+    def _is_read(self) -> bool:
+        """May a child still read what was copied for it?"""
+        if self._children:
+            self.reap()
+        return bool(self._children)
+
+    def _available(self) -> int | None:
+        """Bytes of memory that this rank can still get: its share of what the ranks of this host can."""
+        left = memory.available()
+        return (
+            None if left is None else left.available_bytes // max(1, self._runtime.spec.get("local_size", 1))
+        )
 
     def _refuse_writing_beside(self, others: image.StoppedThreads) -> None:
         """Raise Refused if the image would be written here while threads that wait in C may go on."""

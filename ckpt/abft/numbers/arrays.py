@@ -31,12 +31,20 @@ class NumberType(NamedTuple):
     smallest: float
     largest: float
     factor: float
+    factors: float = 0.0
+    """Rounding of each factor before it is multiplied."""
+    drift: float = 0.0
+    """How much smaller a partial sum becomes by each number that is added, where sums are cut off, not rounded."""
+    split: float = 0.0
+    """Rounding of some few partial sums, into which a product may be divided."""
 
 
 _NUMPY = {"float32": "float64", "float64": "float64", "complex64": "complex128", "complex128": "complex128"}
 _TORCH = {**_NUMPY, "bfloat16": "float64", "float16": "float64"}
-_TENSOR_CORES = 2.0**-11
+_TF32 = 2.0**-11
 """Rounding of the factors where float32 products are computed by tensor cores (TF32)."""
+_TENSOR_CORES, _DRIFT = 2.0**-23, 2.0**-27
+"""Tensor cores cut partial sums off: seen on an H100, of all types, are sums that are too small by 2⁻²⁷ for each number."""
 
 
 def is_tensor(x: Any) -> bool:
@@ -84,16 +92,15 @@ def _number_type_of_tensor(product: Any) -> NumberType:
     info, name = torch.finfo(product.dtype), str(product.dtype).removeprefix("torch.")
     wide = getattr(torch, _TORCH[name])
     own = accumulated = float(info.eps) / 2
-    if name in ("bfloat16", "float16"):
-        accumulated = 2.0**-24
-        if product.device.type != "cpu" or name == "float16":  # partial sums may be rounded
+    factors = drift = split = 0.0
+    is_half, is_on_gpu = name in ("bfloat16", "float16"), product.device.type == "cuda"
+    if is_on_gpu and (is_half or (name in ("float32", "complex64") and _uses_tf32(torch))):
+        accumulated, drift = _TENSOR_CORES, _DRIFT
+        factors, split = (0.0, own) if is_half else (_TF32, 0.0)
+        if name == "float16" and getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False):
             accumulated = own
-    elif (
-        product.device.type == "cuda"
-        and name in ("float32", "complex64")
-        and torch.backends.cuda.matmul.allow_tf32
-    ):
-        accumulated = _TENSOR_CORES
+    elif name == "bfloat16" and product.device.type == "cpu":
+        accumulated = 2.0**-24  # of float16, partial sums may be rounded
     limits = float(info.smallest_normal), float(info.max)
     return NumberType(
         torch,
@@ -103,7 +110,17 @@ def _number_type_of_tensor(product: Any) -> NumberType:
         float(torch.finfo(wide).eps) / 2,
         *limits,
         2.0 if product.is_complex() else 1.0,
+        factors,
+        drift,
+        split,
     )
+
+
+def _uses_tf32(torch: Any) -> bool:
+    """Asked for by the newer name where there is one: a program that sets that has no other answer than an error."""
+    matmul = torch.backends.cuda.matmul
+    precision = getattr(matmul, "fp32_precision", None)
+    return bool(matmul.allow_tf32 if precision is None else precision == "tf32")
 
 
 def places(mask: Any) -> list[tuple[int, ...]]:

@@ -39,6 +39,8 @@ SAFETY = 6.0
 TRIES = 3
 _CHUNK = 1 << 16
 """Numbers that are widened at a time: they stay in the cache."""
+_CHUNK_ON_GPU = 1 << 24
+"""The same on a GPU, where each step costs as much as a million numbers: 128 MiB of its memory."""
 
 
 class Finding(NamedTuple):
@@ -151,7 +153,7 @@ class _Check:
     def _pieces(self, x: Any) -> Iterator[tuple[slice, Any]]:
         """Rows of a matrix, widened, so many at a time."""
         rows = x.shape[-2]
-        step = max(1, _CHUNK * rows // max(1, self._size(x)))
+        step = max(1, _chunk(x) * rows // max(1, self._size(x)))
         for first in range(0, rows, step):
             part = slice(first, min(first + step, rows))
             yield part, self._wide(x[..., part, :])
@@ -208,7 +210,7 @@ class _Check:
         `sums`, `squares`: of the row (column) of the other factor that it is multiplied with."""
         numbers, k = self.number_type, self.a.shape[-1]
         return (
-            squares * (numbers.accumulated**2 * k + numbers.checks**2 * terms / 2)
+            squares * (numbers.accumulated**2 * k + 2 * numbers.factors**2 + numbers.checks**2 * terms / 2)
             + numbers.checks**2 * k * abs(sums) ** 2
         )
 
@@ -216,11 +218,17 @@ class _Check:
         """Which sums of so many `terms` of C are off; `squares`: the sums of their squares."""
         numbers, k = self.number_type, self.a.shape[-1]
         variance = variance + squares * (
-            numbers.accumulated**2 * k / 3 + numbers.stored**2 + numbers.checks**2 * terms / 2
+            numbers.accumulated**2 * k / 3
+            + numbers.stored**2
+            + numbers.split**2
+            + (numbers.drift * k) ** 2
+            + numbers.checks**2 * terms / 2
         )
         variance = variance + numbers.checks**2 * abs(sums) ** 2 * (k + terms) / 3
         smallest = numbers.smallest * numbers.accumulated * (k + 1) * terms
         threshold = SAFETY * numbers.xp.sqrt(numbers.factor * variance) + smallest
+        if numbers.drift:
+            threshold = threshold + 4 * numbers.drift * k * abs(sums)
         return ~((abs(sums - wanted) <= threshold) & numbers.xp.isfinite(threshold))
 
     # -- what is wrong -------------------------------------------------------------------------------
@@ -257,13 +265,14 @@ class _Check:
         numbers, k = self.number_type, a.shape[-1]
         rows, columns = rows or list(range(c.shape[-2])), columns or list(range(c.shape[-1]))
         factor = self._wide(b[:, columns])
-        step = max(1, _CHUNK // max(k, len(columns)))
+        step = max(1, _chunk(c) // max(k, len(columns)))
         for first in range(0, len(rows), step):
             some = rows[first : first + step]
             left = self._wide(a[some])
             again = _backwards(left) @ _backwards(factor.T).T
             size = abs(left) @ abs(factor)
             bound = 2 * (k + 2) * (numbers.accumulated + numbers.checks) * size * numbers.factor
+            bound = bound + (4 * numbers.factors + 2 * numbers.split) * size * numbers.factor
             bound = bound + 4 * numbers.stored * abs(again) + numbers.smallest * (k + 1)
             given = self._wide(c[some][:, columns])
             for i, j in places(~(abs(given - again) <= bound)):
@@ -289,6 +298,10 @@ class _Check:
             self.product[...] = whole
         else:
             self.product = self.product.dtype.type(whole[()])
+
+
+def _chunk(x: Any) -> int:
+    return _CHUNK if not is_tensor(x) or x.device.type == "cpu" else _CHUNK_ON_GPU
 
 
 def _backwards(matrix: Any) -> Any:

@@ -17,6 +17,7 @@ attribute or method           when it is read or called                   in whi
 ``reason_now``
 ``when_imported``             just after the library has been imported    the rank, and the new process
 ``before_image``              just before each image                      the rank
+``copy_out``                  likewise, when all threads stand still      the rank
 ``before_saving``,            before anything is saved                    the forked child (the rank without fork)
 ``note_settings``             before anything is saved                    likewise
 ``reducers``,                 while objects are saved                     likewise
@@ -179,6 +180,12 @@ class Library:
     def before_image(self) -> None:
         """Write to disk what must be there before an image is taken. Called in the program's process while the program
         stands still. If this raises, no image is taken."""
+
+    def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
+        """Copy to memory of this process what a forked child could not read: memory of devices. Called in the program's
+        process when :meth:`before_image` has been called and all of the program's threads stand still. ``is_writing``: a
+        child still writes an earlier image, and may read what was copied for it. ``available()``: bytes of memory that
+        this rank can still get; None: nobody knows. If this raises, no image is taken."""
 
     def before_saving(self, *, is_disposable: bool) -> None:
         """Remove what must not be in an image, such as objects that the library has put into all modules. ``is_disposable``:

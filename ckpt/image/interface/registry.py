@@ -77,7 +77,12 @@ BUILT_IN = {
     "pandas": f"{_DATA}.pandas:Pandas",
     "matplotlib": f"{_DATA}.matplotlib:Matplotlib",
     "numba": f"{_DATA}.numba:Numba",
+    "numba.cuda.cudadrv.devicearray": f"{_PYTORCH}.gpu_arrays:NumbaCuda",
+    "cupy": f"{_PYTORCH}.gpu_arrays:Cupy",
+    "jax": f"{_PYTORCH}.gpu_arrays:Jax",
+    "triton.runtime.jit": f"{_PYTORCH}.triton:Triton",
     "torch": f"{_PYTORCH}.library:Torch",
+    "torch.cuda": f"{_PYTORCH}.cuda:Cuda",
     "torch.utils.data.dataloader": f"{_PYTORCH}.loaders:Loaders",
     "torch.distributed.distributed_c10d": f"{_PYTORCH}.distributed:Distributed",
     "h5py": f"{_DATA}.h5py:H5py",
@@ -300,6 +305,11 @@ class Registry:
         child could not find."""
         for before_image in self.implementations(Library.before_image):
             before_image()
+
+    def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
+        """See :meth:`Library.copy_out`."""
+        for copy_out in self.implementations(Library.copy_out):
+            copy_out(is_writing=is_writing, available=available)
 
     def before_saving(self, threads: Sequence[Any], *, is_disposable: bool) -> None:
         """Called before anything is saved. ``threads``: see :meth:`Library.note_threads`."""

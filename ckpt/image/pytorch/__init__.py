@@ -3,6 +3,9 @@
     library                     the class that serves torch; settings: those that are in C++
     loaders, orders, workers,   ``DataLoader`` with worker processes
     shared_memory
+    cuda, host_memory,          memory of GPUs, copied before the fork; generators, streams and events on them
+    generators, devices
+    gpu_arrays, triton          what other libraries have on GPUs
     distributed                 ``torch.distributed``: no image while there is a process group
 
 Not here: tensors and graphs of gradients (:mod:`ckpt.image.libraries.tensors`, :mod:`ckpt.image.libraries.autograd`).

@@ -36,6 +36,7 @@ class Torch(Library):
     is_left_alone = True
     is_left_to_pickle = True
     moment_limit_s = 60.0
+    transient_types = ("torch._C:_DisableFuncTorch",)  # while a tensor is being printed
     rebound_variables = (("torch.utils._device", "CURRENT_DEVICE"),)
 
     def when_imported(self) -> None:

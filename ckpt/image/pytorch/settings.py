@@ -34,6 +34,8 @@ _SWITCHES = {
     "_C._get_cudnn_deterministic": "_C._set_cudnn_deterministic",
     "_C._get_cudnn_allow_tf32": "_C._set_cudnn_allow_tf32",
     "_C._get_cublas_allow_tf32": "_C._set_cublas_allow_tf32",
+    "_C._get_cublas_allow_fp16_accumulation": "_C._set_cublas_allow_fp16_accumulation",
+    "_C._get_cpu_allow_fp16_reduced_precision_reduction": "_C._set_cpu_allow_fp16_reduced_precision_reduction",
     "_C._get_flash_sdp_enabled": "_C._set_sdp_use_flash",
     "_C._get_math_sdp_enabled": "_C._set_sdp_use_math",
     "_C._get_mem_efficient_sdp_enabled": "_C._set_sdp_use_mem_efficient",
@@ -41,6 +43,15 @@ _SWITCHES = {
     "multiprocessing.get_sharing_strategy": "multiprocessing.set_sharing_strategy",
 }
 """Function that reads → function that sets, below ``torch``. What a version lacks is left out."""
+
+_REDUCTIONS = ("fp16", "bf16")
+"""Types of numbers whose partial sums cuBLAS may round; what says so takes one argument or two, by version."""
+_PRECISIONS = (
+    *(("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn")),
+    *(("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")),
+)
+"""Of float32 (``torch.backends.….fp32_precision``). A program that sets these may have no other answer to the older
+questions than an error, and they are not asked."""
 
 _VARIABLES = (
     ("torch.utils.hooks", "RemovableHandle.next_id"),  # two hooks must not get one number
@@ -63,7 +74,9 @@ def note(torch: Any) -> dict[str, Any]:
     if reason is not None:
         raise Unpicklable("the state of torch", reason)
     return {
-        "switches": {name: _at(torch, name)() for name in _switches(torch)},
+        "switches": dict(_noted_switches(torch)),
+        "precisions": _precisions(torch),
+        "reductions": _reductions(torch),
         "deterministic": (
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -86,6 +99,12 @@ def apply(torch: Any, saved: dict[str, Any]) -> None:
     for name, value in saved["switches"].items():
         if name in _SWITCHES and _at(torch, name)() != value:
             _at(torch, _SWITCHES[name])(value)
+    for place, value in saved["precisions"].items():
+        if torch._C._get_fp32_precision_getter(*place) != value:
+            torch._C._set_fp32_precision_setter(*place, value)
+    for kind, value in saved["reductions"].items():
+        if _reductions(torch).get(kind, value) != value:
+            getattr(torch._C, f"_set_cublas_allow_{kind}_reduced_precision_reduction")(*value)
     mode, warns = saved["deterministic"]
     torch.use_deterministic_algorithms(mode, warn_only=warns)
     if saved["anomaly"] != (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()):
@@ -169,6 +188,29 @@ def _switches(torch: Any) -> Iterator[str]:
         except AttributeError:
             continue
         yield name
+
+
+def _noted_switches(torch: Any) -> Iterator[tuple[str, Any]]:
+    for name in _switches(torch):
+        try:
+            yield name, _at(torch, name)()
+        except RuntimeError:  # see _PRECISIONS
+            continue
+
+
+def _precisions(torch: Any) -> dict[tuple[str, str], str]:
+    get = getattr(torch._C, "_get_fp32_precision_getter", None)
+    return {} if get is None else {place: get(*place) for place in _PRECISIONS}
+
+
+def _reductions(torch: Any) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for kind in _REDUCTIONS:
+        get = getattr(torch._C, f"_get_cublas_allow_{kind}_reduced_precision_reduction", None)
+        if get is not None:
+            value = get()
+            found[kind] = value if isinstance(value, tuple) else (value,)
+    return found
 
 
 def _variables() -> Iterator[tuple[str, str]]:
