@@ -237,9 +237,9 @@ class Runtime:
     def block(self, hungry: bool, longest_ns: int | None = None) -> None:
         """Wait until a message, an acknowledgement or a packet of the controller has been handled, or `longest_ns` are over.
 
-        An image may be taken here. The caller holds ``lock``, which is free for others meanwhile. ``hungry``: no message in the mailbox matches, so the port
-        accepts more messages than the credit allows. Raises CkptError inside an ``on_checkpoint`` hook, and before the rank
-        has its port.
+        An image may be taken here. The caller holds ``lock``, which is free for others meanwhile. ``hungry``: no
+        message in the mailbox matches, so the port accepts more messages than the credit allows. Raises CkptError
+        inside an ``on_checkpoint`` hook, and before the rank has its port.
         """
         if get_ident() != self._main_ident:
             self._wait_beside(hungry)  # nothing else: an image has this frame

@@ -114,8 +114,10 @@ class Standalone:
     def block(self, hungry: bool) -> None:
         if threading.active_count() > 1:  # another thread may send
             self.lock.release()
-            time.sleep(_BESIDE_S)
-            self.lock.acquire()
+            try:
+                time.sleep(_BESIDE_S)
+            finally:
+                self.lock.acquire()
             return
         raise Deadlock(
             "waiting for a message that no rank can send: the program runs as one rank; "

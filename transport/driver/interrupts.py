@@ -123,8 +123,8 @@ class InterruptGate:
     def _run(
         self, number: int, frame: FrameType | None, *, waits: bool = False, locked: bool = False
     ) -> None:
-        """Run the program's handler of a signal. `waits`: the main thread is in a wait, which has to look again. `locked`: it
-        holds the lock, which is released meanwhile."""
+        """Run the program's handler of a signal. `waits`: the main thread is in a wait, which has to look again. `locked`:
+        it holds the lock, which is released meanwhile."""
         handler = self._handlers.get(number)
         if handler is None:
             return

@@ -4,14 +4,14 @@ The engine matches arriving messages, keeps unexpected messages (the mailbox), a
 collectives, and waits. Its whole state is pickled by value into the process image; `progress` and `lock` are
 references to live objects, which the restored process replaces by its own.
 
-Threads: a thread of the program inside the library, or the helper thread while the program computes, calls `on_messages`
-with the lock held; it matches messages and copies them into posted buffers. `block` lets go of the lock while it waits, so
-other threads may call the library meanwhile (THREAD_MULTIPLE): every wait is a loop that looks at its condition again. Who
-has made progress, or has changed by a call of its own what another thread may wait for, wakes it (`tell`). Collectives are advanced (`advance_collectives`) only by
-a thread that is inside the library, because they may call the user's reduction function. Messages for handlers of the
-program go to `handlers` (ckpt/mpi/active/), which calls them at once, in whichever thread. `guard` is not None while such a
-handler runs, or the program's next call has to do something first; `lock` is then the same object. All fast paths look at
-it.
+Threads: a thread of the program inside the library, or the helper thread while the program computes, calls
+`on_messages` with the lock held; it matches messages and copies them into posted buffers. `block` lets go of the lock
+while it waits, so other threads may call the library meanwhile (THREAD_MULTIPLE): every wait is a loop that looks at
+its condition again. Who has made progress, or has changed by a call of its own what another thread may wait for, wakes
+it (`tell`). Collectives are advanced (`advance_collectives`) only by a thread that is inside the library, because they
+may call the user's reduction function. Messages for handlers of the program go to `handlers` (ckpt/mpi/active/), which
+calls them at once, in whichever thread. `guard` is not None while such a handler runs, or the program's next call has
+to do something first; `lock` is then the same object. All fast paths look at it.
 
 Flow control: the engine reports the messages that the program has taken to `Progress.consumed`, in batches, at the latest
 before it waits. A blocking send waits while the backlog to its destination is above SEND_HIGH_BYTES; a nonblocking send
@@ -403,10 +403,7 @@ class Engine:
     def is_due(self, awaited: Operation) -> bool:
         """After progress: may a thread go on that waits for this operation? True in doubt."""
         return (
-            awaited.done
-            or not awaited.is_told
-            or self.failed_ranks.any_failure
-            or bool(self.handlers.posted)
+            awaited.done or not awaited.is_told or self.failed_ranks.any_failure or bool(self.handlers.posted)
         )
 
     def block(self, hungry: bool = False, awaited: Operation | None = None) -> None:
