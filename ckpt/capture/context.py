@@ -95,7 +95,8 @@ class RankContext(Protocol):
     rank: int
     incarnation: int
     lock: Lock
-    """Held by the main thread during library calls, but while it sleeps there, and by any other thread while it reads or changes the rank's state."""
+    """Held by the main thread during library calls, but not while it sleeps there; by any other thread while it reads or
+    changes the rank's state."""
 
     registered: dict[str, object]
     finished_code: int | None
