@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 from ckpt.transport.driver.helper import ProgressHelper
 from ckpt.transport.driver.interrupts import InterruptGate
 from ckpt.transport.driver.refused import FIRST_WAIT_OF_RINGS_NS, NEVER_NS, RefusedFrames
-from ckpt.transport.driver.waiters import Waiters
+from ckpt.transport.driver.waiters import Wait, Waiters
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
 from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
@@ -151,10 +151,9 @@ class Port:
         self._bulk_bytes = BULK_BYTES
         self._bulk = False
         """A frame above `_bulk_bytes` was sent or received in the present wait."""
-        self._has_sent = False
-        """A frame was sent since the last wait."""
-        self._has_pending = False
-        """A failure of the helper or a deferred signal is to be raised in the application's thread."""
+        self._has_sent = self._has_pending = False
+        """A frame was sent since the last wait. A failure of the helper or a deferred signal is to be raised in the
+        application's thread."""
         self.clock = clock
         self._guard = ProcessGuard("this port")
         self._refused = RefusedFrames(wire.send)
@@ -162,7 +161,7 @@ class Port:
         self._control_fd: int | None = None
         self._control_checked_ns = 0
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._sleep_bell = _Sleep(self._wake_fd)
+        self._sleep_bell, self._sleep_wait = _Sleep(self._wake_fd), Wait()
         self._poller = select.epoll()
         self._poller.register(wire.fileno(), select.EPOLLIN)
         self._poller.register(self._wake_fd, select.EPOLLIN)
@@ -516,12 +515,13 @@ class Port:
         """Sleep until something happened, running timers on the way."""
         self.counts["waits_slept"] += 1
         gate, lock, waiters = self.interrupts, self.lock, self.waiters
+        bell, wait = self._sleep_bell, self._sleep_wait
         clock = self.clock
         now_ns = clock()
         changed = self._bulk = False
         while now_ns < until_ns and not changed:
             sleep_ns = min(until_ns, self.next_deadline_ns()) - now_ns
-            waiters.enter(self._sleep_bell)
+            waiters.enter_again(bell, wait)
             try:
                 gate.sleeping = True
                 lock.release()
@@ -536,7 +536,7 @@ class Port:
                 gate.sleeping, gate.returning = False, True
                 lock.acquire()
                 gate.returning = False
-                waiters.leave(self._sleep_bell)
+                waiters.leave(bell)
             changed = any(fd != self.wire.fileno() for fd, _ in readable) and self._check_control(clock())
             changed = self.pump() or changed
             now_ns = clock()

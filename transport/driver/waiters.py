@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Bell", "Waiters"]
+__all__ = ["Bell", "Wait", "Waiters"]
 
 
 class Bell(Protocol):
@@ -37,10 +37,12 @@ class Bell(Protocol):
     def release(self) -> None: ...
 
 
-class _Wait:
+class Wait:
+    """One wait of a thread. ``is_woken``: its bell has been rung."""
+
     __slots__ = ("awaited", "is_hungry", "is_woken")
 
-    def __init__(self, awaited: Any, is_hungry: bool) -> None:
+    def __init__(self, awaited: Any = None, is_hungry: bool = False) -> None:
         self.awaited = awaited
         self.is_hungry = is_hungry
         self.is_woken = False
@@ -52,12 +54,17 @@ class Waiters:
     __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.entries: dict[Bell, _Wait] = {}
+        self.entries: dict[Bell, Wait] = {}
 
     def enter(self, bell: Bell, awaited: Any = None, *, is_hungry: bool = False) -> None:
         """A thread is about to wait. ``awaited``: what for; None: any progress. ``is_hungry``: for a message that is not in
         the mailbox."""
-        self.entries[bell] = _Wait(awaited, is_hungry)
+        self.entries[bell] = Wait(awaited, is_hungry)
+
+    def enter_again(self, bell: Bell, wait: Wait) -> None:
+        """The same for a thread that waits often, with an object of its own: quicker."""
+        wait.is_woken = False
+        self.entries[bell] = wait
 
     def leave(self, bell: Bell) -> None:
         """A thread has come back. One that has not entered may leave: it waits since before a restart."""
