@@ -163,9 +163,7 @@ def stuck(threads: int, without: str | None = None) -> tuple[int, list[Any]]:
     return len(seen), found
 
 
-@pytest.mark.parametrize(
-    "threads", [1, 2, pytest.param(3, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("threads", [1, 2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_no_order_of_steps_leaves_a_thread_asleep(threads: int) -> None:
     states, found = stuck(threads)
     assert states > 4**threads * 20 and not found, found[:3]
