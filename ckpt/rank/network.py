@@ -159,7 +159,7 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     main = threading.main_thread().ident
 
     def look_among_threads() -> bool:
-        if get_ident() != main or not look():
+        if get_ident() != main or port.waiters.are_coming or not look():
             return False
         if port.waiters.entries:
             runtime.tell_waiting()

@@ -216,13 +216,14 @@ class Runtime:
     def poll(self) -> None:
         """Progress without waiting. The caller holds ``lock``."""
         assert self.port is not None
-        if self.port.progress() and self.port.waiters.entries:
+        if self.port.progress():
             self.tell_waiting()
 
     def tell_waiting(self) -> None:
         """Progress was made: wake the threads that wait for it. The caller holds ``lock``."""
-        if self.port is not None and self.engine is not None:
-            self.port.waiters.wake(self.engine.is_due)
+        port, engine = self.port, self.engine
+        if port is not None and port.waiters.entries and engine is not None:
+            port.waiters.wake(engine.is_due)
 
     def enter_from_outside(self) -> bool:
         """Take ``lock`` unless a thread of the program has it, or the main thread waits inside of the library."""

@@ -303,6 +303,8 @@ class Port:
         if self._express is not None and self._refused.by_rank:
             # A sleep lasts a millisecond at least, in which a ring is read many times.
             spin_ns = self._spin_longest_ns
+        if self.waiters.entries and self.waiters.are_coming:
+            spin_ns = 0
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
@@ -394,7 +396,16 @@ class Port:
                 self._bulk = True
         if changed:
             self._deliver()
-        return self._run_timers(now_ns) or changed
+        changed = self._run_timers(now_ns) or changed
+        if self.interrupts.sleeping:
+            self._arm_for_sleeper()
+        return changed
+
+    def _arm_for_sleeper(self) -> None:
+        """Another thread has looked at the wire, so its descriptor may not become readable for the thread that sleeps on it:
+        have it do so again, or end the sleep, if a frame has come meanwhile."""
+        if self.wire.deadline_ns() == 0:
+            self._sleep_bell.release()
 
     def _run_timers(self, now_ns: int) -> bool:
         """A round of progress without receiving: timers, control traffic, flush. True when something was handled."""

@@ -78,6 +78,11 @@ class Waiters:
                 bell.release()
 
     @property
+    def are_coming(self) -> bool:
+        """Has one of them been woken that has not come back yet? It needs the lock: nobody is to look for long now."""
+        return any(wait.is_woken for wait in self.entries.values())
+
+    @property
     def are_hungry(self) -> bool:
         """Does one of them wait for a message that is not in the mailbox?"""
         return any(wait.is_hungry for wait in self.entries.values())
