@@ -16,7 +16,9 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
+import threading
 import time
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,10 +27,8 @@ import numpy as np
 from benchmarks.common import gate, report, rounds, run_pair, write_json
 from benchmarks.transport_pair import MIB, _port, port_echo, port_roundtrip, stream
 from ckpt.mpi import make_world
+from ckpt.rank.network import open_fast_paths, open_port
 from ckpt.transport.driver.port import Port
-from ckpt.transport.protocol.endpoint import EndpointConfig
-from ckpt.transport.wires.directwire import DirectWire
-from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
 RANKS = 4
 
@@ -55,12 +55,25 @@ class PortProgress:
 
 
 def world(directory: str, rank: int, size: int, exchange: Callable[[str], list[str]]) -> tuple[Any, Port]:
-    """The communicator of one of `size` processes. exchange: tells all ranks' addresses to each other."""
-    keys = CurveKeys.from_secret(b"benchmark")
-    wire = DirectWire(ZmqWire(f"ipc://{directory}/{rank}", curve=keys), rank)
-    port = Port(EndpointConfig(job=1, rank=rank, size=size), wire)
+    """The communicator of one of `size` processes, over the wires and with the fast paths that a rank of a job has.
+    exchange: tells all ranks' addresses to each other.
+    """
+    spec = {
+        "job_id": "1",
+        "rank": rank,
+        "size": size,
+        "local_size": size,
+        "incarnation": 0,
+        "epoch": 0,
+        "runtime_dir": directory,
+    }
+    port = open_port(spec, b"benchmark", threading.Lock())
     engine, comm = make_world(PortProgress(port, rank, size))
     port.on_messages = engine.on_messages
+    runtime = types.SimpleNamespace(
+        lock=port.lock, in_hook=False, imager=types.SimpleNamespace(is_looking=False)
+    )
+    open_fast_paths(runtime, port, engine)
     for peer, address in enumerate(exchange(port.wire.address)):
         if peer != rank:
             with port.lock:

@@ -11,6 +11,7 @@ or module, and each version of Python, has a rotation of its own.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -116,6 +117,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("figures")
         for name, count in sorted(kept.items()):
             terminalreporter.write_line(f"{count:>12,}  {name}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Some 100,000 objects of all tests: no collection in a test, and no search for referrers, is to go through them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

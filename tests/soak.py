@@ -160,7 +160,7 @@ def undone(first: int, count: int) -> tuple[int, Figures]:
 
 def reductions(first: int, count: int) -> tuple[int, Figures]:
     """Reductions of 32 MB by four ranks, rank 1 killed at a random moment of each: table 2 of the paper."""
-    from tests.system.reduction_deaths import deaths
+    from tests.system.reduction.reduction_deaths import deaths
 
     found = deaths(first, count, nbytes=32 << 20)
     found.pop("times of t, hundredths")

@@ -35,7 +35,7 @@ PURE = {
     "ckpt.compat": "interpreter",
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
-    "ckpt.controller.replicas": "clones coordinator events inquiries lines supervisor text",
+    "ckpt.controller.replicas": "clones coordinator copies events inquiries lines supervisor text",
     "ckpt.controller.faults": "link_failures slowness",
     "ckpt.controller.adoption": "roster verdict",
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
@@ -289,6 +289,14 @@ def test_unit_tests_mirror_the_rooms() -> None:
         if ".".join([names.get(top, top), *rest]) not in modules:
             wrong.append(str(folder))
     assert not wrong, "\n".join(wrong)
+
+
+def test_tests_have_rooms_too() -> None:
+    """Those with real processes lie in folders by the question that they answer, each no larger than a room of the code."""
+    system = rooms.ROOT / "tests" / "system"
+    files = [path.parent.relative_to(system).as_posix() for path in system.rglob("test_*.py")]
+    assert "." not in files
+    assert not {folder: files.count(folder) for folder in files if files.count(folder) > MOST_FILES}
 
 
 def test_the_picture_of_the_rooms_is_current() -> None:

@@ -2,6 +2,7 @@
 
     python tools/other_pythons.py             one version, another one for each commit; exit code 1 if a test failed
     python tools/other_pythons.py --nightly   every version, and all tests that depend on the interpreter
+    python tools/other_pythons.py --prepare   only make the environments of these versions, as a run would
     python tools/other_pythons.py --list      only print which versions were found, and where
 
 A version is looked for as ``python3.N`` on PATH, then under ``$PYENV_ROOT`` (or ``~/.pyenv``), and at last installed from
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 MINORS = (11, 12, 13)  # of the versions whose frames are known (ckpt/image/frames/tables.py)
-_SPINE = "tests/system/test_spine_restart.py"
+_SPINE = "tests/system/spine/test_spine_restart.py"
 _IMAGE = "tests/unit/ckpt/image"
 TESTS = (  # frames, bytecode, generators, iterators and signals are what a version of Python changes
     "tests/unit/ckpt/compat",
@@ -38,13 +39,13 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     f"{_IMAGE}/process/test_clocks.py",
     f"{_IMAGE}/process/test_signals.py",
     f"{_SPINE}::test_a_killed_rank_changes_nothing_in_the_output[compute]",
-    "tests/system/test_windows.py::test_after_a_restart_a_window_is_the_memory_that_the_program_sees",
+    "tests/system/mpi/test_windows.py::test_after_a_restart_a_window_is_the_memory_that_the_program_sees",
     f"{_SPINE}::test_garbage_is_collected_after_a_restart_as_it_was_before",
     f"{_SPINE}::test_an_alarm_that_is_set_rings_after_a_restart_too",
     "tests/unit/transport/wires/test_owned.py",
-    "tests/system/test_effects.py::test_what_waits_for_a_commit_happens_once_for_each_key",
+    "tests/system/files/test_effects.py::test_what_waits_for_a_commit_happens_once_for_each_key",
 )
-_SYSTEM = ("tests/system/test_image_programs.py", "tests/system/test_ends.py")
+_SYSTEM = ("tests/system/image/test_image_programs.py", "tests/system/image/test_ends.py")
 WHOLE = (_IMAGE, *_SYSTEM, "tests/sweep", "-m", "not soak")
 WORKERS = 3  # one of them mostly waits
 _QUESTION = (
@@ -174,6 +175,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="the tests that depend on the interpreter, on other versions"
     )
+    parser.add_argument("--prepare", action="store_true", help="only make the environments")
     parser.add_argument("--list", action="store_true", help="only say which versions there are")
     parser.add_argument(
         "--nightly", action="store_true", help="every version, and all tests; not the share of this commit"
@@ -203,6 +205,8 @@ def main() -> int:
         if trouble:
             print(f"Python 3.{minor}: FAILED: {trouble}", flush=True)
             failed = True
+            continue
+        if arguments.prepare:
             continue
         log = venv / "tests.log"
         running.append((minor, log, test(minor, log, *tests)))

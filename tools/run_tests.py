@@ -4,6 +4,8 @@
     python tools/run_tests.py --nightly    everything but the long sweeps: `make nightly`
     python tools/run_tests.py PATH …       steps 1, 2 and 4 for these tests only
 
+0. In a new checkout: the other version of Python is set up, and beside that pytest compiles the tests, once and not in
+   each of its processes.
 1. In parallel (pytest-xdist): all tests but those marked `serial`. Of cases marked `rotate`, the part for this commit.
 2. One by one: those marked `serial`; they measure, or they load the whole machine.
 3. On the other versions of Python (tools/other_pythons.py): the tests that depend on the interpreter.
@@ -59,6 +61,21 @@ def on_other_versions(nightly: bool) -> int:
     return subprocess.run(command, cwd=ROOT).returncode
 
 
+def prepare(nightly: bool) -> None:
+    """Set up the other versions of Python, and beside that compile the tests if no run has: either keeps one processor busy.
+
+    Failures are found again, and told, by the steps that need what could not be made.
+    """
+    command = [sys.executable, str(ROOT / "tools" / "other_pythons.py"), "--prepare"]
+    others = subprocess.Popen(
+        [*command, *(["--nightly"] if nightly else [])], cwd=ROOT, stdout=subprocess.DEVNULL
+    )
+    if next((ROOT / "tests").rglob("*-pytest-*.pyc"), None) is None:
+        collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "serial"]
+        subprocess.run(collect, cwd=ROOT, stdout=subprocess.DEVNULL)
+    others.wait()
+
+
 def timing_under_load(report: Path, arguments: list[str]) -> int:
     """Run the tests that depend on time many times, while every processor has other work."""
     load = [
@@ -112,6 +129,8 @@ def main() -> int:
     failed = []
     folder = Path(tempfile.mkdtemp(prefix="ckpt-tests-"))
     reports = [folder / name for name in ("parallel", "serial", "timing")]
+    if not arguments.paths:
+        prepare(arguments.nightly)
     if pytest(reports[0], f"{chosen} and not serial", *parallel, *rotate, *arguments.paths):
         failed.append("the tests")
     if pytest(reports[1], f"{chosen} and serial", *rotate, *arguments.paths):

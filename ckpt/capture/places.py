@@ -38,7 +38,14 @@ if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
     from ckpt.image.frames.stack import Stack
 
-__all__ = ["Places", "is_library", "library_caller", "queue_after_call", "wake_main_thread"]
+__all__ = [
+    "Places",
+    "is_library",
+    "library_caller",
+    "queue_after_call",
+    "queue_at_checks",
+    "wake_main_thread",
+]
 
 _CHECKS = 16
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
@@ -86,7 +93,7 @@ class Places:
 
         self._ticks += 1
         obstacle = (0, 0) if self._ticks % _WHOLE_EVERY == 0 else self._obstacle
-        _frames.look(look, *obstacle, _CHECKS)
+        queue_at_checks(_frames.look, look, obstacle)
         wake_main_thread()
 
     def queue_after(self, caller: FrameType, look: Callable[[], bool]) -> None:
@@ -246,6 +253,16 @@ def wake_main_thread() -> None:
     number = _frames.wake_signal()
     if number and image.is_waiting(ident):
         signal.pthread_kill(ident, number)
+
+
+def queue_at_checks(
+    queue: Callable[[Callable[[], Any], int, int, int], object],
+    call: Callable[[], Any],
+    obstacle: tuple[int, int] = (0, 0),
+) -> None:
+    """Have ``call`` made at the next checks, until it says that it is done or the helper's next tick comes. ``queue``: the
+    function of ``_frames`` that queues such calls."""
+    queue(call, *obstacle, _CHECKS)
 
 
 def queue_after_call(

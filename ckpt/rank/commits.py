@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.capture.hooks import name_of
-from ckpt.capture.places import library_caller, queue_after_call
+from ckpt.capture.places import library_caller, queue_after_call, queue_at_checks
 from ckpt.errors import NotEnabled, RegistrationError
 from ckpt.transport.records import NamedTuple
 
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
 
 __all__ = ["Commits", "CommitsAtOnce", "Request"]
-
-_CHECKS = 16
-"""So many checks look whether the call can be made, until the helper's next tick."""
 
 
 class Request(NamedTuple):
@@ -128,7 +125,7 @@ class Commits:
         from ckpt.image.frames import _frames
 
         if self.is_due:
-            _frames.call_in_program(self._at_check, 0, 0, _CHECKS)
+            queue_at_checks(_frames.call_in_program, self._at_check)
 
     def _at_check(self) -> None:
         """Between two instructions. Those of the library are left to :meth:`in_call`, or to the end of the library's call: a

@@ -17,7 +17,7 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ckpt.controller.faults.oneshot import OneShotProcess
+from ckpt.controller.faults.oneshot import AskedOnce
 from ckpt.controller.faults.topology import digest_of_one_with
 from ckpt.store.disk.replacing import replace_file
 
@@ -28,14 +28,14 @@ _LIMIT_NS = 600_000_000_000
 _SHOWN = 40
 
 
-class JobBaseline:
+class JobBaseline(AskedOnce):
     """`folder`: where it is kept. `log(event, fields)` writes the event log."""
 
     def __init__(
         self, folder: str, selector: selectors.BaseSelector, log: Callable[[str, dict[str, Any]], None]
     ) -> None:
-        self._folder, self._selector, self._log = folder, selector, log
-        self._child: OneShotProcess | None = None
+        super().__init__(selector, asking="reads them", asked="read")
+        self._folder, self._log = folder, log
         self._kept: str | None = None
 
     def begin(self, topology: str | None) -> None:
@@ -46,35 +46,12 @@ class JobBaseline:
         self._kept = os.path.join(self._folder, f"counters-{digest}.json")
         if os.path.isfile(self._kept):
             return
-        try:
-            self._child = OneShotProcess("ckpt.diagnosis.baseline", self._selector)
-        except OSError as error:  # no more processes: the job goes on without
-            self._take({"reason": f"cannot be read: {error.strerror}"})
-            return
-        self._child.ask({"counters": topology}, _LIMIT_NS, self._take, self._fail)
+        self._ask("ckpt.diagnosis.baseline", {"counters": topology}, _LIMIT_NS)
 
     @property
     def path(self) -> str | None:
         """The file for a diagnosis that begins now; None: there is none."""
         return self._kept if self._kept is not None and os.path.isfile(self._kept) else None
-
-    def deadline_ns(self) -> int | None:
-        """When `tick` is due."""
-        return None if self._child is None else self._child.deadline_ns()
-
-    def tick(self, now_ns: int) -> None:
-        """Time has passed."""
-        if self._child is not None:
-            self._child.tick(now_ns)
-
-    def close(self) -> None:
-        """End what is under way."""
-        if self._child is not None:
-            self._child.close()
-
-    def _fail(self, is_late: bool) -> None:
-        late = f"no answer within {_LIMIT_NS / 1e9:g} s"
-        self._take({"reason": late if is_late else "the process that reads them has failed"})
 
     def _take(self, found: Mapping[str, Any]) -> None:
         reason = found.get("reason")

@@ -7,7 +7,10 @@ and whatever it has started ends with it.
     asked      the request is under way to it; `on_answer` or `on_failure` is called once, then it is ended
     ended      by its answer, its failure, its time (`tick`) or `close`: nothing is called after that
 
-Not here: what is asked (`topology`, `locator`).
+`AskedOnce` asks such a process once in a job, and the job does not wait: the base of `topology` and `baseline`. Where none
+can be started, or none answers, the job goes on, and the reason is given as an answer.
+
+Not here: what is asked (`topology`, `baseline`, `locator`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-__all__ = ["OneShotProcess"]
+__all__ = ["AskedOnce", "OneShotProcess"]
 
 _AT_ONCE = 1 << 16
 
@@ -113,6 +116,47 @@ class OneShotProcess:
             self._on_answer(answer)
         else:
             self._on_failure(False)
+
+
+class AskedOnce:
+    """`asking`, `asked`: what the process does, and what could not be done, in words: "asks", "asked"."""
+
+    def __init__(self, selector: selectors.BaseSelector, *, asking: str, asked: str) -> None:
+        self._selector = selector
+        self._asking, self._asked = asking, asked
+        self._child: OneShotProcess | None = None
+        self._limit_ns = 0
+
+    def deadline_ns(self) -> int | None:
+        """When `tick` is due."""
+        return None if self._child is None else self._child.deadline_ns()
+
+    def tick(self, now_ns: int) -> None:
+        """Time has passed."""
+        if self._child is not None:
+            self._child.tick(now_ns)
+
+    def close(self) -> None:
+        """End what is under way."""
+        if self._child is not None:
+            self._child.close()
+
+    def _ask(self, module: str, request: Mapping[str, Any], limit_ns: int) -> None:
+        """Start the process and send the request. `_take` is called once: with its answer, or with a `reason`."""
+        self._limit_ns = limit_ns
+        try:
+            self._child = OneShotProcess(module, self._selector)
+        except OSError as error:  # no more processes: the job goes on without
+            self._take({"reason": f"cannot be {self._asked}: {error.strerror}"})
+            return
+        self._child.ask(request, limit_ns, self._take, self._fail)
+
+    def _fail(self, is_late: bool) -> None:
+        late = f"no answer within {self._limit_ns / 1e9:g} s"
+        self._take({"reason": late if is_late else f"the process that {self._asking} has failed"})
+
+    def _take(self, found: Mapping[str, Any]) -> None:
+        raise NotImplementedError
 
 
 def _write(pipe: IO[bytes], data: bytes) -> None:

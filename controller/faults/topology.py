@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ckpt.controller.faults.oneshot import OneShotProcess
+from ckpt.controller.faults.oneshot import AskedOnce
 from ckpt.store.disk.replacing import replace_file
 
 __all__ = ["JobTopology", "digest_of_one_with"]
@@ -32,7 +32,7 @@ _LIMIT_NS = 30_000_000_000
 _SHOWN = 40
 
 
-class JobTopology:
+class JobTopology(AskedOnce):
     """`given`: the file of the user, or None. `folder`: where what was learned is kept. `log(event, fields)` writes the
     event log, `say` tells the user, `known` is called once, with the path, when nothing is waited for any more."""
 
@@ -46,14 +46,14 @@ class JobTopology:
         say: Callable[[str], None],
         known: Callable[[str | None], None] = lambda path: None,
     ) -> None:
+        super().__init__(selector, asking="asks", asked="asked")
         self._given = given
-        self._selector, self._log, self._say, self._known = selector, log, say, known
-        self._child: OneShotProcess | None = None
+        self._log, self._say, self._known = log, say, known
         digest = None if given is None else digest_of_one_with("lldp", given)
         self._kept = os.path.join(folder, f"topology-{digest}.json")
         self._is_kept = digest is not None and os.path.isfile(self._kept)
         if given is not None and digest is not None and not self._is_kept:
-            self._start(given)
+            self._ask("ckpt.diagnosis.lldp", {"lldp": given}, _LIMIT_NS)
         else:
             known(self.path)
 
@@ -61,32 +61,6 @@ class JobTopology:
     def path(self) -> str | None:
         """The file for a diagnosis that begins now; None: the user's default."""
         return self._kept if self._is_kept else self._given
-
-    def deadline_ns(self) -> int | None:
-        """When `tick` is due."""
-        return None if self._child is None else self._child.deadline_ns()
-
-    def tick(self, now_ns: int) -> None:
-        """Time has passed."""
-        if self._child is not None:
-            self._child.tick(now_ns)
-
-    def close(self) -> None:
-        """End what is under way."""
-        if self._child is not None:
-            self._child.close()
-
-    def _start(self, given: str) -> None:
-        try:
-            self._child = OneShotProcess("ckpt.diagnosis.lldp", self._selector)
-        except OSError as error:  # no more processes: the job goes on with what the file says
-            self._take({"reason": f"cannot be asked: {error.strerror}"})
-            return
-        self._child.ask({"lldp": given}, _LIMIT_NS, self._take, self._fail)
-
-    def _fail(self, is_late: bool) -> None:
-        late = f"no answer within {_LIMIT_NS / 1e9:g} s"
-        self._take({"reason": late if is_late else "the process that asks has failed"})
 
     def _take(self, found: Mapping[str, Any]) -> None:
         """Keep the answer and say what is wrong."""

@@ -20,7 +20,7 @@ than half of the planes have that it began with. Then
 Where replicas differ and no majority can be had (two that differ; three that all differ; outcomes that differ; copies of one
 another that agree against one that is none), nobody knows who is right: all planes go back (`lines`).
 
-A plane that is lost is replaced by a copy (`clones`), which gets a new number.
+A plane that is lost is replaced by a copy (`copies`), which gets a new number.
 
 Where no plane is left, the program is started again as after any death, from the last verified line. One plane that is left
 goes on, and is not compared: this is logged and said.
@@ -36,12 +36,10 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from ckpt.controller.errors import EXIT_INCOMPATIBLE
-from ckpt.controller.replicas.clones import Clones
-from ckpt.controller.replicas.coordinator import ReplicaCoordinator
+from ckpt.controller.replicas.copies import SILENT_NS, Copies
 from ckpt.controller.replicas.events import (
     CopyFailed,
     DropVoices,
-    JoinVoices,
     LinePrinted,
     LineTold,
     OutputRead,
@@ -49,7 +47,7 @@ from ckpt.controller.replicas.events import (
     Reported,
     TextDiffers,
 )
-from ckpt.controller.replicas.inquiries import Inquiries, Outcome, where_of
+from ckpt.controller.replicas.inquiries import Outcome, where_of
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import (
     Action,
@@ -71,31 +69,16 @@ from ckpt.controller.supervision.failure_policy import restart_if_left, signal_n
 from ckpt.redundancy.ahead import Floors
 
 LAST_PLANE_NS: Final = 5_000_000_000
-SILENT_NS: Final = 10_000_000_000
 LOOK_NS: Final = 1_000_000_000
 KILL: Final = 9
 TERM: Final = 15
 
 
-class ReplicaSupervisor(Inquiries):
-    """`replicas`, `coordinator`: see `lines`. `clones`: so many copies may be made for each place and hour; `reserved`:
-    and so many planes in all, in one incarnation."""
-
-    def __init__(
-        self,
-        coordinator: ReplicaCoordinator,
-        *,
-        replicas: int,
-        clones: int = 0,
-        reserved: int = 0,
-        **options: Any,
-    ) -> None:
-        self.clones = Clones(coordinator.numbers, most=clones, reserved=reserved)
-        super().__init__(coordinator, replicas=replicas, **options)
+class ReplicaSupervisor(Copies):
+    """`replicas`, `coordinator`: see `lines`. `clones`, `reserved`: see `copies`."""
 
     def _begin(self) -> None:
         super()._begin()
-        self.clones.begin()
         self.floors = Floors(self.numbers.ranks, self.planes, 0)
         self.patience_ns: int | None = None
         self.is_read = False
@@ -259,67 +242,6 @@ class ReplicaSupervisor(Inquiries):
             told += self._tell(self.floors.left(self.planes, now_ns))
             told += self.coordinator.left(self.planes, why, now_ns)
         return [*told, Terminate(KILL, gone)] if kill else told
-
-    @property
-    def needed_lines(self) -> Collection[int]:
-        copy = self.clones.copy
-        return {*super().needed_lines, *([copy.epoch] if copy is not None and copy.epoch else [])}
-
-    # ---- copies ------------------------------------------------------------------------------------------
-
-    @property
-    def _may_copy(self) -> bool:
-        return self.phase == "running" and not self.outcomes and self.stop is None
-
-    def _look_at_copies(self, now_ns: int) -> list[Action]:
-        """Begin a copy, go on with one, or give it up: see `clones`."""
-        clones, rounds = self.clones, self.coordinator
-        if self.phase not in ("starting", "running"):
-            return clones.abandon()
-        copy = clones.copy
-        if copy is None:
-            return clones.begin_copy(self.planes, now_ns) if self._may_copy else []
-        if copy.until_ns is not None and now_ns >= copy.until_ns:
-            slow = "the processes of the copy" if copy.state == "starting" else "not all replicas"
-            return clones.give_up(f"{slow} have answered within a minute", now_ns)
-        if clones.is_held(self.planes, self.gone, rounds.highest):
-            return rounds.want(now_ns)
-        if copy.state == "imaging" and rounds.round is None and not rounds.wanted and self._may_copy:
-            return clones.give_up(f"no checkpoint could be taken: {rounds.burnt}", now_ns)
-        return []
-
-    def _start_copy(self, epoch: int, donor: int, now_ns: int) -> list[Action]:
-        if not self._may_copy:
-            return []
-        actions = self.clones.committed(epoch, donor, self.planes, self.resumed, now_ns)
-        if self.clones.voiceless:
-            self.size = max(self.size, max(self.clones.voiceless) + 1)
-        return actions
-
-    def _join(self, now_ns: int) -> list[Action]:
-        """All processes of the copy are there: the others are told, and it votes."""
-        others = sorted(self.planes)
-        targets = {
-            rank: max(counts.get(plane, 0) for plane in others)
-            for rank, counts in enumerate(self.floors.counts)
-        }
-        copy = self.clones.joined(targets)
-        plane = copy.plane
-        self.planes.add(plane)
-        self.lineage.copied(plane, copy.donor, copy.epoch)
-        self.floors.joined(plane)
-        self.coordinator.joined(plane)
-        for vote in self.votes:
-            vote.join(plane)
-        processes = self.numbers.of_plane(plane)
-        self.heard_ns |= dict.fromkeys(processes, now_ns + SILENT_NS)
-        table = self._table()
-        return [
-            Send(table.packet, self.processes(self.planes)),
-            Send(messages.layer(copy=plane, step="join"), self.processes(others)),
-            Send(messages.layer(copy=plane, step="joined", living=others), processes),
-            JoinVoices(plane),  # type: ignore[list-item]
-        ]
 
     # ---- ends of processes -------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ TWICE = 100
 
 Count = Callable[[str, int], None]
 Totals = tuple[int, int, int, int]
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.turns(2)]
 
 
 def check_seed(seed: int) -> JobSimulation:
@@ -84,7 +84,7 @@ def noticed_by(found: Mutant) -> tuple[int, str] | None:
     return None
 
 
-@pytest.mark.rotate(8)
+@pytest.mark.rotate(10)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_line_and_every_result_is_right(block: int, figures: Count) -> None:
     totals = block_of_seeds(block)

@@ -16,6 +16,8 @@ from ckpt.transport.protocol.events import LinkDown, LinkUp
 from ckpt.transport.protocol.simulation import MS, Faults, Simulation
 from tests.simulation.scripted import Scripted, run_seed, scripts, undisturbed
 
+pytestmark = pytest.mark.turns(2)
+
 BLOCK = 25
 BLOCKS = 4
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 ALL = sorted(name for name, program in PROGRAMS.items() if not program.limit)
 QUICK = [name for name in ALL if PROGRAMS[name].foreign and not PROGRAMS[name].slow]
-"""The programs of the tests themselves are in tests/system/test_image_programs.py."""
+"""The programs of the tests themselves are in tests/system/image/test_image_programs.py."""
 RESTORES = int(os.environ.get("SWEEP_RESTORES", "3"))
 SOAK_RESTORES = int(os.environ.get("SWEEP_SOAK", "10000"))
 
@@ -37,7 +37,7 @@ def test_there_are_enough_programs_nobody_here_wrote() -> None:
     assert len(QUICK) >= 40
 
 
-@pytest.mark.rotate(17)
+@pytest.mark.rotate(34)
 @pytest.mark.parametrize("program", QUICK)
 def test_resumed_at_random_moments_the_output_is_the_same(
     program: str, place: Place, tmp_path: Path, figures: Callable[[str, int], None]

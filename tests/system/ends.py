@@ -1,7 +1,7 @@
 """Ordinary small programs that leave something to do for the interpreter's end, by name. What plain Python makes of them
 (output, files, exit code) is what a rank has to make of them.
 
-`hold()` is where a restart may happen (`tests.system.test_ends`); at the end of the program, unless it says where.
+`hold()` is where a restart may happen (`tests.system.image.test_ends`); at the end of the program, unless it says where.
 """
 
 from __future__ import annotations

@@ -176,8 +176,12 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
     """What outer has to call instead of ``fn(*args)`` to go on collecting, and its argument. None: that is not known."""
     if not args:
         return None
-    consumer, found = consumer_of_items(fn, args), _container_of(fn, args)
     source = repeated_source(args[-1], inner)
+    if (
+        source is NULL and inner.gen is None
+    ):  # most callers ask in vain: what the call fills is looked for after that
+        return None
+    consumer, found = consumer_of_items(fn, args), _container_of(fn, args)
     if source is NULL and (_is_extend(consumer) if found is None else found[0] is not set):
         source = made_by_iter(outer, inner, args[-1])
     if source is NULL:

@@ -16,10 +16,11 @@ from ckpt.mpi.base.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.object_messages import ObjectMessages
-from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, raw, simple
+from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, exporter, simple
+from ckpt.mpi.engine import quick
+from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
 from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
 from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
-from ckpt.mpi.engine.quick import glance
 from ckpt.mpi.requests.request import Prequest, Request
 
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
 COPY_BYTES = 2 << 20
 """A smaller buffer is copied when it is sent, because the copy takes less time than the acknowledgement."""
 
-SLICE_BYTES = 1024
-"""The data of a smaller message are sliced out of its bytes, which is faster than a memoryview."""
-
-_SPECS = (list, tuple)
+SMALL_BYTES = REFERENCE_BYTES - envelope.SIZE
+"""A smaller buffer counts as a small message, as an object does (object_messages.py)."""
 
 
 class BufferMessages(ObjectMessages):
@@ -61,8 +60,7 @@ class BufferMessages(ObjectMessages):
         return BufferSend(self._engine, self._shared, dst, sequence)
 
     def _failed_send(self, dst: int) -> FailedOperation | None:
-        """The operation for a send that cannot begin, because the communicator is revoked or `dst` has failed; else
-        None."""
+        """The operation for a send that cannot begin: the communicator is revoked, or `dst` has failed. Else None."""
         if self._shared.revoked:
             return FailedOperation(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
         known = self._engine.failed_ranks.known
@@ -71,24 +69,24 @@ class BufferMessages(ObjectMessages):
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer. Returns when the program may reuse the buffer."""
         try:
+            message = quick.send_buffer(self, exporter(buf), dest, tag)
+            if message is None:
+                return
             if not type(dest) is type(tag) is int:
                 dest, tag = argument(dest), argument(tag)
             route = self._routes.get((dest, tag)) or self._route(dest, tag)
-            engine = self._engine
-            if type(buf) not in _SPECS and route is not None:
-                data = raw(buf)
-                nbytes = len(data)
-                if nbytes < COPY_BYTES:
-                    message = route[1] + data
-                    del data  # no memoryview may exist where an image may be taken
-                    with engine.lock:
-                        engine.progress.send(route[0], message)
-                        engine.after_send(route[0], nbytes, self._shared)
-                    return
-                del data
             if route is None:
                 return
-            spec = simple(buf, writable=False)
+            engine = self._engine
+            if message is False:
+                spec = simple(buf, writable=False)
+                if spec.nbytes < SMALL_BYTES:
+                    message = route[1] + spec.read()
+            if message is not False:
+                with engine.lock:
+                    if not engine.progress.send(route[0], message) & SEND_CHECK_MASK:
+                        engine.throttle(route[0], self._shared)
+                return
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
                 if not operation.done:
@@ -127,9 +125,18 @@ class BufferMessages(ObjectMessages):
                 return Request._make(engine, FailedOperation(self._shared, lost))
             if route is None:
                 return Request._make(engine, Done(PROC_NULL))
-            spec = simple(buf, writable=False)
+            message = quick.send_buffer(self, exporter(buf), dest, tag)
             with engine.lock:
-                operation = self._start_send(spec, route[0], route[1])
+                if message is None:
+                    operation: Operation = Done()
+                elif message is False:
+                    spec = simple(buf, writable=False)
+                    operation = self._start_send(spec, route[0], route[1])
+                elif (failure := self._failed_send(route[0])) is not None:
+                    operation = failure
+                else:
+                    engine.progress.send(route[0], message)
+                    operation = Done()
             return Request._make(engine, operation)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
@@ -176,12 +183,18 @@ class BufferMessages(ObjectMessages):
     ) -> None:
         """Receive into a buffer. A message that is too long is truncated, and raises MpiException (ERR_TRUNCATE)."""
         try:
+            obj = exporter(buf)
+            if quick.recv_buffer(self, obj, source, tag, status):
+                return
             engine = self._engine
+            soon = engine.look is not None and self._comes_soon(source, tag)
+            if soon and quick.recv_buffer(self, obj, source, tag, status):
+                return
             if not type(source) is type(tag) is int:
                 source, tag = argument(source), argument(tag)
-            if type(buf) not in _SPECS and buf is not None and self._recv_at_once(buf, source, tag, status):
-                return
             spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
+            if self._recv_at_once(spec, source, tag, status):
+                return
             with engine.lock:
                 receive = self._start_recv(spec, source, tag)
                 if not receive.done:
@@ -191,26 +204,27 @@ class BufferMessages(ObjectMessages):
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
-    def _recv_at_once(self, buf: Any, source: int, tag: int, status: Status | None) -> bool:
-        """Receive a message that is in the mailbox, or comes very soon, and fits into the buffer. False: there is none;
-        nothing was done."""
+    def _recv_at_once(self, spec: BufferSpec, source: int, tag: int, status: Status | None) -> bool:
+        """Receive a message that is in the mailbox, and fits into the buffer. False: there is none; nothing was done."""
         engine = self._engine
         if engine.choices is not None and source == ANY_SOURCE:
             return False
         with engine.lock:
             channel = engine.matcher.find(self._context, source, tag)
-            while channel is None and (source, tag) in self._channels and glance(engine):
-                channel = engine.matcher.find(self._context, source, tag)
             if channel is None or self._shared.closed:
                 return False
-            view = raw(buf)
             nbytes = len(channel.messages[0][1]) - envelope.SIZE
-            if view.readonly or nbytes > len(view):
+            if nbytes > spec.nbytes:
                 return False
-            data = self._take(channel)
-            view[:nbytes] = (
-                data[envelope.SIZE :] if nbytes < SLICE_BYTES else memoryview(data)[envelope.SIZE :]
-            )
+            data = engine.matcher.pop(channel)
+            taken, src, size = engine.taken, channel.src, len(data)
+            if data[2] or size >= REFERENCE_BYTES:
+                engine.settle_account(channel, data)
+            else:
+                taken[src] = debt = taken[src] + size + DEBT_UNIT  # no call: others count here without the lock
+                if debt > DEBT_LIMIT:
+                    engine.pay_all()
+            spec.write(data, envelope.SIZE)
         if status is not None:
             status._fill(channel.source, channel.tag, nbytes)
         return True
@@ -383,4 +397,4 @@ class BufferMessages(ObjectMessages):
         return ObjectMessages.improbe(self, source, tag, status)
 
 
-__all__ = ["COPY_BYTES", "BufferMessages", "raw"]
+__all__ = ["COPY_BYTES", "BufferMessages"]

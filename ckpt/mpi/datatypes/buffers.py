@@ -96,8 +96,10 @@ class BufferSpec:
                     return
 
 
-_NUMBERS = {code: from_code(code) for code in "hHiIlLqQfd"}
+_NUMBERS = {code: from_code(code) for code in "bBhHiIlLqQfd?"}
 """Datatypes of plain numbers, by buffer format. `simple` needs no further checks for a whole array of these."""
+
+_BYTES = (bytes, bytearray, memoryview)
 
 EMPTY = BufferSpec(b"", 0, BYTE)
 """The buffer of a message to or from PROC_NULL."""
@@ -131,7 +133,7 @@ def _of_format(obj: Any, code: str) -> Datatype:
     if code[:1] in (">", "!") and len(code) > 1 and code[1:] not in ("b", "B", "c", "s", "?"):
         raise BufferError(f"message: format {code!r} has not the native byte order")
     found = _as_datatype(code)
-    return BYTE if code == "B" and isinstance(obj, (bytes, bytearray, memoryview)) else found
+    return BYTE if code == "B" and isinstance(obj, _BYTES) else found
 
 
 class Message:
@@ -218,15 +220,37 @@ def _split(arg: Any, pair: tuple[type, ...]) -> tuple[Any, Any, Any, Any]:
 
 def simple(arg: Any, *, writable: bool) -> BufferSpec:
     """The buffer of a point-to-point message. Raises TypeError, ValueError, KeyError or BufferError."""
-    if type(arg) not in (list, tuple):
+    obj = exporter(arg)
+    if obj is not None:
+        datatype = None if obj is arg else arg[-1]
         try:
-            view = memoryview(arg)
+            view = memoryview(obj)
         except (TypeError, ValueError, BufferError):
             return _one(arg, 1, writable=writable)  # raises with the message that fits the defect
-        datatype = _NUMBERS.get(view.format)
+        if datatype is None:
+            datatype = _NUMBERS.get(view.format)
+            if view.format == "B" and isinstance(obj, _BYTES):
+                datatype = BYTE
         if datatype is not None and view.contiguous and not (writable and view.readonly):
-            return BufferSpec(arg, view.nbytes // datatype.size, datatype)
+            return BufferSpec(obj, view.nbytes // datatype.size, datatype)
     return _one(arg, 1, writable=writable)
+
+
+def exporter(arg: Any) -> Any:
+    """The object whose bytes are all of the message, in their order: the argument itself, or that of `[object, datatype]` or
+    `[object, count, datatype]` where the datatype has no gaps. None: only a part of them is, or the argument is wrong."""
+    if type(arg) not in (list, tuple):
+        return arg
+    if len(arg) not in (2, 3) or type(arg[-1]) is not Datatype or (info := arg[-1]._info) is None:
+        return None
+    try:
+        nbytes = memoryview(arg[0]).nbytes
+    except (TypeError, ValueError, BufferError):
+        return None
+    if not info.layout.contiguous or not info.layout.size or nbytes % info.layout.size:
+        return None
+    is_all = len(arg) == 2 or (type(arg[1]) is int and arg[1] * info.layout.size == nbytes)
+    return arg[0] if is_all else None
 
 
 def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:

@@ -7,6 +7,8 @@
        recv(comm, source, tag, status)      -> the object, or MISS: nothing is done
        sort_in(matcher, batch, start)       -> index of the first message of the batch that is not in its channel; the caller goes on
                                             from there in Python
+       send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status)
+                                            the same for messages of buffers (quick_buffers.c)
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
@@ -19,33 +21,18 @@
 
    small_pickle.c pickles and unpickles small objects of Python's built-in types; the module pickle does all others. */
 
-#define PY_SSIZE_T_CLEAN
-#include "../../transport/driver/lane.h"
+#include "quick.h"
 #include "small_pickle.h"
 #include <stdint.h>
-#include <string.h>
 
-#define ENVELOPE 32
-#define REFERENCE_BYTES (64 << 10)
 #define DEBT_UNIT (1LL << 48)
 #define DEBT_LIMIT (64 * DEBT_UNIT)
 #define KIND_AT 2
 
-static LaneApi *lanes;
+LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
 static PyObject *deque_type, *deque_append, *deque_popleft, *name_fill;
 
-/* The classes, their slots, and the offsets of the slots. */
-enum {
-    COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
-    SHARED_CLOSED,
-    ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN,
-    CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT,
-    CONTEXT_ORDER,
-    MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED,
-    SLOTS
-};
-enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, CLASSES };
 static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine", "Channel", "Context", "Matcher"};
 static const struct {
     int cls;
@@ -53,17 +40,14 @@ static const struct {
 } slot_names[SLOTS] = {
     {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"},
     {SHARED, "closed"},
-    {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"},
+    {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CONTEXT, "order"},
     {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"},
 };
-static PyTypeObject *classes[CLASSES];
-static Py_ssize_t offsets[SLOTS];
-static int known;
-
-#define GET(object, slot) SLOT(object, offsets[slot])
-#define IS(object, cls) ((object) && Py_IS_TYPE(object, classes[cls]))
+PyTypeObject *classes[CLASSES];
+Py_ssize_t offsets[SLOTS];
+int known;
 
 static PyObject *know(PyObject *Py_UNUSED(self), PyObject *cls)
 {
@@ -133,7 +117,7 @@ static PyObject *loads(PyObject *Py_UNUSED(self), PyObject *args)
 
 /* The value of a dict under the key (first, second), borrowed.  NULL without an exception: there is none, or one of the two is not
    exactly an int. */
-static PyObject *found_under(PyObject *table, PyObject *first, PyObject *second)
+PyObject *found_under(PyObject *table, PyObject *first, PyObject *second)
 {
     if (!table || !PyDict_CheckExact(table) || !PyLong_CheckExact(first) || !PyLong_CheckExact(second)) return NULL;
     PyObject *key = PyTuple_Pack(2, first, second);
@@ -143,16 +127,23 @@ static PyObject *found_under(PyObject *table, PyObject *first, PyObject *second)
     return found;
 }
 
+PyObject *route_of(PyObject *comm, PyObject *dest, PyObject *tag, PyObject **lane)
+{
+    if (known != CLASSES || !PyObject_TypeCheck(comm, classes[COMM])) return NULL;
+    PyObject *engine = GET(comm, COMM_ENGINE);
+    if (!IS(engine, ENGINE) || GET(engine, ENGINE_GUARD) != Py_None) return NULL;
+    *lane = GET(engine, ENGINE_LANE);
+    if (!*lane || !Py_IS_TYPE(*lane, lanes->type)) return NULL;
+    PyObject *route = found_under(GET(comm, COMM_ROUTES), dest, tag);
+    if (!route || !PyTuple_CheckExact(route) || PyTuple_GET_SIZE(route) != 2) return NULL;
+    return PyBytes_CheckExact(PyTuple_GET_ITEM(route, 1)) ? route : NULL;
+}
+
 static PyObject *send(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 4 || known != CLASSES || !PyObject_TypeCheck(args[0], classes[COMM])) Py_RETURN_FALSE;
-    PyObject *comm = args[0], *object = args[1], *engine = GET(comm, COMM_ENGINE);
-    if (!IS(engine, ENGINE) || GET(engine, ENGINE_CODEC) != Py_None || GET(engine, ENGINE_GUARD) != Py_None) Py_RETURN_FALSE;
-    PyObject *lane = GET(engine, ENGINE_LANE);
-    if (!lane || !Py_IS_TYPE(lane, lanes->type)) Py_RETURN_FALSE;
-    PyObject *route = found_under(GET(comm, COMM_ROUTES), args[2], args[3]);
-    if (!route || !PyTuple_CheckExact(route) || PyTuple_GET_SIZE(route) != 2) Py_RETURN_FALSE;
-    if (!PyBytes_CheckExact(PyTuple_GET_ITEM(route, 1))) Py_RETURN_FALSE;
+    if (count != 4) Py_RETURN_FALSE;
+    PyObject *object = args[1], *lane = NULL, *route = route_of(args[0], args[2], args[3], &lane);
+    if (!route || GET(GET(args[0], COMM_ENGINE), ENGINE_CODEC) != Py_None) Py_RETURN_FALSE;
 
     unsigned char small[PICKLE_MOST], *start;
     PyObject *data = NULL, *message = NULL, *window;
@@ -192,10 +183,18 @@ done:
 
 static PyObject *missed(void) { return Py_NewRef(MISS); }
 
-/* The oldest message of a channel, if it is ordinary (EAGER, not empty, below REFERENCE_BYTES): a new reference.  Else NULL without
-   an exception. */
-static PyObject *oldest(PyObject *messages)
+PyObject *channel_for(PyObject *comm, PyObject *source, PyObject *tag)
 {
+    if (known != CLASSES || !PyObject_TypeCheck(comm, classes[COMM])) return NULL;
+    PyObject *engine = GET(comm, COMM_ENGINE), *shared = GET(comm, COMM_SHARED);
+    if (!IS(engine, ENGINE) || !IS(shared, SHARED) || GET(engine, ENGINE_GUARD) != Py_None) return NULL;
+    PyObject *channel = found_under(GET(comm, COMM_CHANNELS), source, tag);
+    return IS(channel, CHANNEL) && GET(shared, SHARED_CLOSED) == Py_False ? channel : NULL;
+}
+
+PyObject *oldest(PyObject *channel)
+{
+    PyObject *messages = GET(channel, CHANNEL_MESSAGES);
     if (!messages || (PyObject *)Py_TYPE(messages) != deque_type || !Py_SIZE(messages)) return NULL;
     PyObject *entry = PySequence_GetItem(messages, 0);
     PyObject *data = NULL;
@@ -235,7 +234,16 @@ static int account(PyObject *engine, PyObject *src, Py_ssize_t size)
     return 0;
 }
 
-static int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size)
+int take_oldest(PyObject *comm, PyObject *channel, PyObject *data)
+{
+    if (account(GET(comm, COMM_ENGINE), GET(channel, CHANNEL_SRC), PyBytes_GET_SIZE(data))) return 1;
+    PyObject *messages = GET(channel, CHANNEL_MESSAGES);
+    PyObject *entry = PyObject_Vectorcall(deque_popleft, &messages, 1, NULL);
+    Py_XDECREF(entry);
+    return entry ? 0 : -1;
+}
+
+int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size)
 {
     PyObject *nbytes = PyLong_FromSsize_t(size - ENVELOPE);
     if (!nbytes) return -1;
@@ -248,27 +256,18 @@ static int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size)
 
 static PyObject *recv(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 4 || known != CLASSES || !PyObject_TypeCheck(args[0], classes[COMM])) return missed();
-    PyObject *comm = args[0], *engine = GET(comm, COMM_ENGINE), *shared = GET(comm, COMM_SHARED);
-    if (!IS(engine, ENGINE) || !IS(shared, SHARED) || GET(engine, ENGINE_CODEC) != Py_None) return missed();
-    if (GET(engine, ENGINE_GUARD) != Py_None) return missed();
-    PyObject *channel = found_under(GET(comm, COMM_CHANNELS), args[1], args[2]);
-    if (!IS(channel, CHANNEL) || GET(shared, SHARED_CLOSED) != Py_False) return missed();
-    PyObject *data = oldest(GET(channel, CHANNEL_MESSAGES));
+    PyObject *channel = count == 4 ? channel_for(args[0], args[1], args[2]) : NULL;
+    if (!channel || GET(GET(args[0], COMM_ENGINE), ENGINE_CODEC) != Py_None) return missed();
+    PyObject *data = oldest(channel), *object = NULL;
     if (!data) return missed();
-    Py_ssize_t size = PyBytes_GET_SIZE(data);
-    if (account(engine, GET(channel, CHANNEL_SRC), size)) {
+    int left = take_oldest(args[0], channel, data);
+    if (left > 0) {
         Py_DECREF(data);
         return missed();
     }
-    PyObject *object = NULL, *messages = GET(channel, CHANNEL_MESSAGES);
-    PyObject *entry = PyObject_Vectorcall(deque_popleft, &messages, 1, NULL);
-    if (entry) {
-        Py_INCREF(channel); /* unpickling may run code of the program, which may free the channel */
-        Py_DECREF(entry);
-        if (args[3] == Py_None || !fill_status(args[3], channel, size)) object = load(data, ENVELOPE);
-        Py_DECREF(channel);
-    }
+    Py_INCREF(channel); /* unpickling may run code of the program, which may free the channel */
+    if (!left && (args[3] == Py_None || !fill_status(args[3], channel, PyBytes_GET_SIZE(data)))) object = load(data, ENVELOPE);
+    Py_DECREF(channel);
     Py_DECREF(data);
     return object;
 }
@@ -344,6 +343,12 @@ static PyMethodDef functions[] = {
     {"recv", (PyCFunction)(void (*)(void))recv, METH_FASTCALL,
      "recv(comm, source, tag, status, /)\n\n"
      "The received object, or MISS: nothing has happened.  Raises what unpickling raises."},
+    {"send_buffer", (PyCFunction)(void (*)(void))send_buffer, METH_FASTCALL,
+     "send_buffer(comm, buf, dest, tag, /)\n\n"
+     "None: the buffer is sent.  False: nothing has happened.  bytes: the whole message, which the caller has to send."},
+    {"recv_buffer", (PyCFunction)(void (*)(void))recv_buffer, METH_FASTCALL,
+     "recv_buffer(comm, buf, source, tag, status, /) -> bool\n\n"
+     "Whether a message was received into the buffer; if not, nothing has happened."},
     {"sort_in", (PyCFunction)(void (*)(void))sort_in, METH_FASTCALL,
      "sort_in(matcher, batch, start, /) -> int\n\n"
      "Put messages into their channels; the index of the first one that is not in its channel."},

@@ -1,14 +1,17 @@
-"""The fast path for small messages that carry pickled objects: in C where the C modules are built, else in Python.
+"""The fast path for small messages of objects and buffers: in C where the C modules are built, else in Python.
 
-`_quick.c` and `transport/driver/_lane.c` do the work of `ObjectMessages.send`, `ObjectMessages.recv` and
-`Engine.on_messages` for ordinary cases. They work on the same objects as the Python code, and keep no state. A function
-that meets another case returns a value that says so, and has changed nothing; then its caller continues in Python.
-Where the C modules are missing, `send` and `recv` always return that value. Both paths leave the same state
-(tests/unit/ckpt/mpi/engine/test_quick.py).
+`_quick.c`, `quick_buffers.c` and `transport/driver/_lane.c` do the work of `ObjectMessages.send` and `recv`, of
+`BufferMessages.Send`, `Isend` and `Recv`, and of `Engine.on_messages` for ordinary cases. They work on the same objects as
+the Python code, and keep no state. A function that meets another case returns a value that says so, and has changed
+nothing; then its caller continues in Python. Where the C modules are missing, these functions always return that value.
+Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
 
     send(comm, obj, dest, tag)         None: the message is sent. False: nothing is done. bytes: the object is pickled
                                        to these bytes, but not sent
     recv(comm, source, tag, status)    the object, or MISS: nothing is done
+    send_buffer(comm, buf, dest, tag)  None: the message is sent. False: nothing is done. bytes: the message with its
+                                       envelope, which is not sent
+    recv_buffer(comm, buf, source, tag, status)    True: a message was received into the buffer. False: nothing is done
     sort_in(matcher, batch, start)     puts unexpected messages into their channels, up to the first message without a
                                        channel, or not of type bytes; returns the index of that message. The caller holds
                                        the lock, and no receive is posted
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.protocol.endpoint import Endpoint
 
-__all__ = ["MISS", "glance", "know", "make_lane", "recv", "send", "sort_in"]
+__all__ = ["MISS", "glance", "know", "make_lane", "recv", "recv_buffer", "send", "send_buffer", "sort_in"]
 
 
 def _send(comm: Any, obj: Any, dest: Any, tag: Any) -> Any:
@@ -33,6 +36,14 @@ def _send(comm: Any, obj: Any, dest: Any, tag: Any) -> Any:
 
 def _recv(comm: Any, source: Any, tag: Any, status: Any) -> Any:
     return MISS
+
+
+def _send_buffer(comm: Any, buf: Any, dest: Any, tag: Any) -> Any:
+    return False
+
+
+def _recv_buffer(comm: Any, buf: Any, source: Any, tag: Any, status: Any) -> bool:
+    return False
 
 
 def _sort_in(matcher: Any, batch: list[Any], start: int) -> int:
@@ -62,8 +73,10 @@ except ImportError:
     MISS: object = object()
     Lane = None  # type: ignore[assignment, misc]
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
+    send_buffer, recv_buffer = _send_buffer, _recv_buffer
 else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
+    send_buffer, recv_buffer = _quick.send_buffer, _quick.recv_buffer
 
 
 def glance(engine: Engine) -> bool:

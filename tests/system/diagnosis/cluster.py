@@ -146,6 +146,14 @@ class Cluster:
         )
         subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
 
+    def silence(self, host: str) -> None:
+        """Nothing comes out of this host or into it, as if it hung; its link stays."""
+        rules = "add table netdev h; " + "".join(
+            f"add chain netdev h {hook} {{ type filter hook {hook} device eth0 priority 0; policy drop; }}; "
+            for hook in ("ingress", "egress")
+        )
+        subprocess.run((*shell(self.namespace(host)), "nft", rules), check=True, timeout=20)
+
     def lose(self, host: str, percent: int, source: str | None = None) -> None:
         """Drop so much of what comes to `host`, from everybody or from `source`."""
         of = f"ip saddr {self.address(source)} " if source else ""

@@ -22,7 +22,7 @@ from ckpt.diagnosis.topology import Topology
 from tests.system.diagnosis import devices
 from tests.system.diagnosis.cluster import PORT, Cluster, shell
 
-pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(3)]
 LONG_S = 40  # how busy the machine is decides nothing
 SECRETS = Credentials({"snmp": {"": devices.V2C}})
 SEND = """

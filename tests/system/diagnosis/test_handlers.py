@@ -24,7 +24,7 @@ from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.handlers.face import HANDLERS
 from tests.system.diagnosis import devices
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 LONG_S = 40  # how busy the machine is decides nothing
 
 

@@ -277,6 +277,26 @@ def test_a_host_that_is_killed(start: Callable[..., Job], cluster: JobCluster, t
 
 
 @pytest.mark.nightly
+def test_a_host_that_hangs_is_named_by_the_others(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
+) -> None:
+    """Its links have a carrier, nothing of it answers: no part of it is named, the host is, and it is left out."""
+    job = running(start, cluster, tmp_path, topology=cluster.topology(tmp_path / "topology.toml", ("n3",)))
+    cluster.silence("n3")
+    located = job.wait_event("fault-located")
+    assert located["hosts"] == ["n3"], located
+    assert components(located) == set(), located
+    assert "host n3 is not reached by n2, n4" in located["text"], located
+    for each in located["clear"]:
+        by_others = each.endswith("-sw1:port3") or each.startswith("neighbour.")
+        assert "n3" not in each or by_others, "only its switch and its peers can say anything of it"
+    assert job.wait_event("host-left-out")["host"] == "n3"
+    job.wait_event("restarted")
+    assert job.finish() == 0, job.report()
+    assert the_same_bytes(job, tmp_path)
+
+
+@pytest.mark.nightly
 def test_a_process_that_is_killed_is_no_fault_of_the_network(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from tests.system.diagnosis.lldpd import Neighbours
 from tests.system.hosts.bed import needs_hosts
 from tests.system.support import Job, jobs_fixture, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.timeout(300), pytest.mark.turns(2)]
 
 HOSTS = {"n1": "sw1", "n2": "sw1", "n3": "sw1", "n4": "sw2"}
 TRUNK = '[[trunk]]\nends = [["sw1", "up0"], ["sw2", "down0"]]\n'

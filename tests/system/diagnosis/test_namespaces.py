@@ -25,7 +25,7 @@ from ckpt.diagnosis.manager import query_all
 from tests.seeds import seed_of_the_commit
 from tests.system.diagnosis.cluster import PORT, Cluster, ip, shell
 
-pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(4)]
 
 PAIRS = 60
 LONG_S = 40  # how busy the machine is decides nothing

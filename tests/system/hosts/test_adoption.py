@@ -14,18 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.system.hosts.bed import Hosts
-from tests.system.hosts.test_hosts import (  # noqa: F401 - fixtures
+from tests.system.hosts.test_hosts import (
     LEASE_S,
     STEPS,
     cable_pulled,
     frozen,
     host_killed,
-    hosts,
     is_rank,
     result_of,
-    ring,
     spread,
-    start,
 )
 from tests.system.hosts.test_takeover import named
 from tests.system.support import Job
@@ -39,7 +36,7 @@ Restart = Callable[..., Job]
 
 
 @pytest.fixture
-def restart(hosts: Hosts) -> Iterator[Restart]:  # noqa: F811
+def restart(hosts: Hosts) -> Iterator[Restart]:
     """`ckpt restart` of a job on a host."""
     started: list[Job] = []
 
@@ -58,7 +55,7 @@ def kill_controller(job: Job) -> None:
     job.process.wait()
 
 
-def kill_a_rank(hosts: Hosts, name: str) -> None:  # noqa: F811
+def kill_a_rank(hosts: Hosts, name: str) -> None:
     os.kill(next(pid for pid in hosts.processes(name) if is_rank(pid)), signal.SIGKILL)
 
 
@@ -72,9 +69,9 @@ def goes_on_with_the_ranks(later: Job, incarnation: int = 0, times: int = 1) -> 
 
 
 def test_the_controller_is_killed_and_the_next_one_goes_on_with_the_ranks(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
@@ -91,9 +88,9 @@ def test_the_controller_is_killed_and_the_next_one_goes_on_with_the_ranks(
 
 @pytest.mark.nightly
 def test_ranks_that_were_adopted_are_restarted_and_adopted_again(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
@@ -118,9 +115,9 @@ def test_ranks_that_were_adopted_are_restarted_and_adopted_again(
 @pytest.mark.nightly
 @pytest.mark.parametrize("fault", [cable_pulled, frozen, host_killed], ids=lambda each: each.__name__)
 def test_a_host_is_lost_with_the_controller(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
     fault: Callable[[Hosts], None],
@@ -143,9 +140,9 @@ def test_a_host_is_lost_with_the_controller(
 
 @pytest.mark.nightly
 def test_a_host_that_is_lost_after_the_adoption(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
@@ -166,9 +163,9 @@ def test_a_host_that_is_lost_after_the_adoption(
 
 @pytest.mark.nightly
 def test_ranks_go_on_for_many_leases_without_a_controller(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
@@ -188,9 +185,9 @@ def test_ranks_go_on_for_many_leases_without_a_controller(
 
 @pytest.mark.nightly
 def test_a_rank_that_dies_without_a_controller_is_restarted_by_the_next_one(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
@@ -207,9 +204,9 @@ def test_a_rank_that_dies_without_a_controller_is_restarted_by_the_next_one(
 
 @pytest.mark.nightly
 def test_a_controller_that_is_killed_while_it_takes_over(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
@@ -231,9 +228,9 @@ def test_a_controller_that_is_killed_while_it_takes_over(
 
 @pytest.mark.nightly
 def test_a_controller_that_is_killed_before_the_first_lease_is_renewed(
-    start: Start,  # noqa: F811
-    hosts: Hosts,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    hosts: Hosts,
+    ring: Path,
     tmp_path: Path,
     restart: Restart,
 ) -> None:
@@ -250,8 +247,8 @@ def test_a_controller_that_is_killed_before_the_first_lease_is_renewed(
 
 @pytest.mark.nightly
 def test_the_controller_was_on_a_host_with_ranks(
-    start: Start,  # noqa: F811
-    ring: Path,  # noqa: F811
+    start: Start,
+    ring: Path,
     tmp_path: Path,
 ) -> None:
     """Processes that a controller had left on its own host were killed by the next one there, before it asked for them. Two

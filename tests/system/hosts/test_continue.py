@@ -18,22 +18,14 @@ from tests.system.hosts.test_hosts import (
     cable_pulled,
     frozen,
     host_killed,
-    hosts,
     is_fork_server,
     is_rank,
 )
-from tests.system.support import Job, jobs_fixture, write_app
+from tests.system.support import Job, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 PROGRAMS = Path(__file__).parents[2] / "scenarios" / "mpi" / "failing"
-
-__all__ = ["hosts"]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    yield from jobs_fixture(tmp_path)
 
 
 def tolerant(start: Callable[..., Job], bed: Hosts, app: Path, *words: object, **options: object) -> Job:

@@ -18,11 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.system import apps
 from tests.system.hosts.bed import Hosts, needs_hosts
 from tests.system.hosts.slurmbed import Slurm, needs_slurm
 from tests.system.hosts.test_hosts import LEASE_S, STEPS, is_rank, result_of, where
-from tests.system.support import Job, jobs_fixture, write_app
+from tests.system.support import Job
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
@@ -84,11 +83,6 @@ class Ground:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    yield from jobs_fixture(tmp_path)
-
-
-@pytest.fixture
 def ground(request: pytest.FixtureRequest, tmp_path: Path, start: Callable[..., Job]) -> Iterator[Ground]:
     needs_hosts()
     if request.param == "slurm":
@@ -105,11 +99,6 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path, start: Callable[..., 
         if found is not None:
             found.close()
         hosts.remove()
-
-
-@pytest.fixture
-def ring(tmp_path: Path) -> Path:
-    return write_app(tmp_path, apps.RING, "ring.py")
 
 
 @pytest.mark.rotate(3)

@@ -9,41 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ckpt.controller.cli.main import main
 from tests.system import apps
-from tests.system.hosts.bed import SSHD, Hosts, needs_hosts
-from tests.system.support import Job, environment, jobs_fixture, run_ckpt, write_app
+from tests.system.hosts.bed import SSHD, Hosts
+from tests.system.support import Job, environment, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 
 LEASE_S = 2
 STEPS = 400
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    yield from jobs_fixture(tmp_path)
-
-
-@pytest.fixture
-def hosts() -> Iterator[Hosts]:
-    needs_hosts()
-    found = Hosts(4)
-    try:
-        found.lay()
-        yield found
-    finally:
-        found.remove()
-
-
-@pytest.fixture
-def ring(tmp_path: Path) -> Path:
-    return write_app(tmp_path, apps.RING, "ring.py")
 
 
 def result_of(app: Path, ranks: int, directory: Path) -> str:

@@ -6,43 +6,26 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ckpt.controller.cli.main import main
-from tests.system import apps
-from tests.system.hosts.bed import SSHD, Hosts, needs_hosts
+from tests.system.hosts.bed import SSHD, Hosts
 from tests.system.hosts.test_adoption import LONG_S, goes_on_with_the_ranks, kill_controller
 from tests.system.hosts.test_hosts import STEPS, is_rank, result_of, spread, where
 from tests.system.hosts.test_takeover import named
-from tests.system.support import Job, environment, jobs_fixture, write_app
+from tests.system.support import Job, environment, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(2), pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    yield from jobs_fixture(tmp_path)
+pytestmark = [pytest.mark.system, pytest.mark.turns(4), pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def hosts() -> Iterator[Hosts]:
-    needs_hosts()
+def ipv6() -> bool:
     if not os.path.exists("/proc/net/if_inet6"):
         pytest.skip("the kernel has no IPv6")
-    found = Hosts(4, ipv6=True)
-    try:
-        found.lay()
-        yield found
-    finally:
-        found.remove()
-
-
-@pytest.fixture
-def ring(tmp_path: Path) -> Path:
-    return write_app(tmp_path, apps.RING, "ring.py")
+    return True
 
 
 def test_a_host_is_cut_off_and_its_ranks_go_on_elsewhere(

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.system import apps
 from tests.system.hosts.bed import Hosts, needs_hosts
 from tests.system.hosts.slurmbed import Slurm, needs_slurm
 from tests.system.hosts.test_hosts import LEASE_S, STEPS, result_of
-from tests.system.support import Job, write_app
+from tests.system.support import Job
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -91,11 +90,6 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
     finally:
         found.stop()
         hosts.remove()
-
-
-@pytest.fixture
-def ring(tmp_path: Path) -> Path:
-    return write_app(tmp_path, apps.RING, "ring.py")
 
 
 def test_the_limit_is_hit_three_times(slurm: Slurm, ring: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.system import apps
 from tests.system.hosts.bed import Hosts
-from tests.system.hosts.test_hosts import LEASE_S, hosts, start  # noqa: F401 - fixtures
+from tests.system.hosts.test_hosts import LEASE_S
 from tests.system.support import Job, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly, pytest.mark.timeout(300)]
@@ -36,7 +36,7 @@ WRITER = (
 )
 
 
-def named(hosts: Hosts, name: str) -> tuple[str, ...]:  # noqa: F811
+def named(hosts: Hosts, name: str) -> tuple[str, ...]:
     """Words before a command that is to run on this host, under its name."""
     return (*hosts.on(name), "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name)
 
@@ -52,8 +52,8 @@ def frozen(former: Job) -> None:
 @pytest.mark.parametrize("adopts", [True, False], ids=["adopted", "started again"])
 @pytest.mark.parametrize("state", [alive, frozen])
 def test_a_controller_that_lives_is_taken_over(
-    start: Callable[..., Job],  # noqa: F811
-    hosts: Hosts,  # noqa: F811
+    start: Callable[..., Job],
+    hosts: Hosts,
     tmp_path: Path,
     state: Callable[[Job], None],
     adopts: bool,

@@ -15,10 +15,17 @@ from typing import Any
 import pytest
 
 from ckpt.image import prepare
+from ckpt.image.modules import origins
 from ckpt.image.pickling import diagnose
 from ckpt.image.trial import Finding, SeenFrame, examine
 
 pytestmark = pytest.mark.turns(3)
+
+
+@pytest.fixture(autouse=True)
+def tests_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial looks into all modules of the program: without this, those would be the modules of all collected tests."""
+    monkeypatch.setattr(origins, "_roots", (*origins._roots, str(Path(__file__).parents[3])))
 
 
 class Holder:

@@ -11,6 +11,8 @@ import pytest
 
 from ckpt.redundancy.order import MISSING, Order
 
+pytestmark = pytest.mark.turns(2)
+
 QUESTIONS = 2
 
 

@@ -1,7 +1,7 @@
 """Every call that the store makes fails once, or from then on: a typed error or success, and nothing is lost.
 
 All of it runs the production code on a simulated disk (`ckpt.store.disk.simulated`); the same on file systems that really
-fail is in `tests/system/test_store_disks.py`.
+fail is in `tests/system/store/test_store_disks.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from ckpt.store import (
 )
 from ckpt.store.disk.simulated import NO_MEMORY, SHORT, Faults, SimulatedDisk
 from ckpt.store.job.lock import read_generation, take_lock
+
+pytestmark = pytest.mark.turns(2)
 
 FAILURES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short": SHORT, "MemoryError": NO_MEMORY}
 every_failure = pytest.mark.parametrize("error", FAILURES.values(), ids=FAILURES)

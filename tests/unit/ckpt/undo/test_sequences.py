@@ -22,6 +22,8 @@ from ckpt.undo.records import FileId
 from ckpt.undo.restart.plan import Log, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 
+pytestmark = pytest.mark.turns(3)
+
 KEY = b"k" * 32
 NAMES = ("a", "b", "c")
 BUILDING = ["new", "new", "new", "write", "mkdir", "mkdir", "mkdir", "link", "symlink"]

@@ -270,7 +270,7 @@ def test_never_two_in_every_case() -> None:
     assert ends == {"adopted", "runs", "ended"}
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("part", range(8))
 def test_never_two_in_random_runs(part: int) -> None:
     for seed in range(part, 8 * 150, 8):

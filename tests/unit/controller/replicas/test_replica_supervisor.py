@@ -8,6 +8,7 @@ import pytest
 
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
+from ckpt.controller.replicas.copies import SILENT_NS
 from ckpt.controller.replicas.events import (
     CopyFailed,
     LinePrinted,
@@ -22,7 +23,6 @@ from ckpt.controller.replicas.lines import RERUNS_MAX
 from ckpt.controller.replicas.supervisor import (
     LAST_PLANE_NS,
     LOOK_NS,
-    SILENT_NS,
     ReplicaSupervisor,
 )
 from ckpt.controller.supervision.events import (

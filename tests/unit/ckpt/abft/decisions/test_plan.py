@@ -18,6 +18,8 @@ from ckpt.abft.errors import TooManyLost
 from tests.seeds import seed_of_the_commit
 from tests.unit.ckpt.abft.decisions import model
 
+pytestmark = pytest.mark.turns(2)
+
 
 def explore(P: int, Q: int, blocks: int, spares: int, factors: bool = False) -> tuple[int, int]:
     """One death of every rank in every state; (states, deaths that differ)."""
@@ -251,7 +253,7 @@ def mutated(module: ModuleType, old: str, new: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, old, new = MUTANTS[name]

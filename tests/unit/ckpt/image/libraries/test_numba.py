@@ -9,6 +9,8 @@ import pytest
 from ckpt.image.interface.registry import libraries
 from tests.unit.ckpt.image.support import resumed_output
 
+pytestmark = pytest.mark.turns(2)
+
 NUMBA = """
     import numba, numpy, random
 

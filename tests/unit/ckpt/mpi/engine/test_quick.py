@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ckpt.mpi import make_world
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.comm.communicator import Intracomm
+from ckpt.mpi.datatypes.datatypes import BYTE, PREDEFINED
 from ckpt.mpi.datatypes.status import Status
 from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.engine import Engine
@@ -110,6 +112,8 @@ def in_python(patch: pytest.MonkeyPatch) -> None:
     """Close the short way."""
     patch.setattr(quick, "send", quick._send)
     patch.setattr(quick, "recv", quick._recv)
+    patch.setattr(quick, "send_buffer", quick._send_buffer)
+    patch.setattr(quick, "recv_buffer", quick._recv_buffer)
     patch.setattr("ckpt.mpi.engine.engine.sort_in", quick._sort_in)
 
 
@@ -135,6 +139,34 @@ OBJECTS: list[Callable[[random.Random, Any], Any]] = [
 ]
 
 
+DOUBLE = PREDEFINED["MPI_DOUBLE"]
+
+
+def numbers(code: str, count: int, shape: tuple[int, ...] = (-1,), order: Any = "C") -> Callable[[int], Any]:
+    return lambda first: np.asarray((np.arange(count) + first).astype(code).reshape(shape), order=order)
+
+
+BUFFERS: list[Callable[[int], Any]] = [
+    lambda number: bytearray([number] * 8),
+    lambda number: bytes([number] * 8),  # cannot be received into
+    lambda number: bytearray(),
+    numbers("f8", 3),
+    numbers("i4", 6, (2, 3), "F"),
+    numbers("c16", 2),
+    numbers("u1", 300),
+    numbers(">i4", 3),  # another byte order
+    numbers("O", 2),  # no datatype
+    numbers("f8", 9000),  # 72 000 bytes
+    lambda number: numbers("i8", 12)(number)[::2],  # not contiguous
+    lambda number: [numbers("f8", 3)(number), DOUBLE],
+    lambda number: (numbers("f8", 3)(number), 3, DOUBLE),
+    lambda number: [numbers("f8", 3)(number), 2, DOUBLE],
+    lambda number: [numbers("f8", 3)(number), BYTE],
+    lambda number: [numbers("u1", 7)(number), DOUBLE],  # no whole number of elements
+    lambda number: memoryview(bytearray([number] * 16))[4:8],
+]
+
+
 def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
     """What one history returned and left behind, step by step."""
     chance = random.Random(seed)
@@ -151,8 +183,9 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
         tag = chance.choice([0, 0, 0, 1, 2, True, -1]) if not many_tags else chance.randrange(40)
         status = chance.choice([None, Status()])
         what = chance.choices(
-            ["send", "burst", "isend", "issend", "Send", "recv", "irecv", "probe", "mprobe", "exchange", "codec", "lock"],
-            [8, 3, 2, 1, 1, 9, 1, 2, 1, 4, 0.3, 0.3],
+            ["send", "burst", "isend", "issend", "Send", "Isend", "recv", "Recv", "irecv", "probe", "mprobe", "exchange",
+             "codec", "lock"],
+            [8, 3, 2, 1, 3, 1, 9, 5, 1, 2, 1, 4, 0.3, 0.3],
         )[0]  # fmt: skip
         source = chance.choice([sender, ANY_SOURCE])
         wanted = chance.choice([tag, tag, ANY_TAG])
@@ -167,7 +200,17 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
             elif what in ("isend", "issend"):
                 pending.append(getattr(comm, what)(obj, receiver, tag))
             elif what == "Send":
-                comm.Send(bytearray(chance.choice([0, 8])), receiver, tag)
+                for number in range(chance.choice([1, 1, 70])):
+                    comm.Send(chance.choice(BUFFERS)(number), receiver, tag)
+            elif what == "Isend":
+                pending.append(comm.Isend(chance.choice(BUFFERS)(5), receiver, tag))
+            elif what == "Recv":
+                into = chance.choice(BUFFERS)(7)
+                for _ in range(chance.choice([1, 70])):
+                    if other.iprobe(source, wanted):
+                        other.Recv(into, source, wanted, status)
+                        seen_in = into.tolist() if isinstance(into, (np.ndarray, memoryview)) else into
+                        result = [result, hash(str(seen_in))]
             elif what == "recv":
                 if other.iprobe(source, wanted):
                     result = other.recv(None, source, wanted, status)
@@ -221,6 +264,42 @@ def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [result for result in taken if type(result) is int] == list(
         range(1, 20)
     )  # the first is looked for
+
+
+def test_the_short_way_is_taken_for_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, list[Any]] = {"send_buffer": [], "recv_buffer": []}
+    for name, results in taken.items():
+        monkeypatch.setattr(quick, name, noting(getattr(quick, name), results))
+    pair = Pair()
+    one, two = (rank.world for rank in pair.ranks)
+    data, into = np.arange(3.0), np.zeros(3)
+    for _ in range(10):
+        one.Send(data, 1)
+        one.Send([data, DOUBLE], 1)
+        one.Isend(data, 1).Wait()
+    pair.exchange()
+    for number in range(30):
+        into[:] = 0
+        two.Recv([into, DOUBLE] if number % 2 else into, 0, 0)
+        assert (into == data).all()
+    assert taken["send_buffer"].count(None) >= 27  # the first has no route
+    assert taken["recv_buffer"].count(True) >= 29
+
+
+def test_an_array_of_objects_is_refused_where_a_message_waits_too() -> None:
+    """Its memory has addresses: they were sent, and written over those of the receiver."""
+    pair = Pair()
+    one, two = (rank.world for rank in pair.ranks)
+    objects = np.array(["a", "b"], dtype=object)
+    with pytest.raises(KeyError, match="'O'"):
+        one.Send(objects, 1)
+    for _ in range(2):
+        one.Send(bytearray(16), 1)
+    pair.exchange()
+    for _ in range(2):
+        with pytest.raises(KeyError, match="'O'"):
+            two.Recv(objects, 0)
+    assert list(objects) == ["a", "b"]
 
 
 def noting(function: Callable[..., Any], taken: list[Any]) -> Callable[..., Any]:

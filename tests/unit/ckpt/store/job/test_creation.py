@@ -16,7 +16,7 @@ from store_helpers import commit, read_image
 from ckpt.store import FileSystem, JobDirectory, JobExists, JobLocked, JobMissing, StorageFailed, StoreError
 from ckpt.store.disk.simulated import NO_MEMORY, SHORT, Faults, SimulatedDisk
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(4)
 
 SIZE = 2
 State = dict[str, bytes]

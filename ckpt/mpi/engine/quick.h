@@ -1,0 +1,59 @@
+/* What the C code for ordinary messages shares: `_quick.c` has the objects' messages and the module, `quick_buffers.c` the buffers'. */
+
+#ifndef CKPT_MPI_ENGINE_QUICK_H
+#define CKPT_MPI_ENGINE_QUICK_H
+
+#define PY_SSIZE_T_CLEAN
+#include "../../transport/driver/lane.h"
+#include <string.h>
+
+#define ENVELOPE 32
+#define REFERENCE_BYTES (64 << 10)
+
+/* The classes, their slots, and the offsets of the slots. */
+enum {
+    COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
+    SHARED_CLOSED,
+    ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN, ENGINE_CHOICES,
+    CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT,
+    CONTEXT_ORDER,
+    MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED,
+    SLOTS
+};
+enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, CLASSES };
+
+extern LaneApi *lanes;
+extern PyTypeObject *classes[CLASSES];
+extern Py_ssize_t offsets[SLOTS];
+extern int known; /* of the classes so many are registered */
+
+#define GET(object, slot) SLOT(object, offsets[slot])
+#define IS(object, cls) ((object) && Py_IS_TYPE(object, classes[cls]))
+
+/* The route (world rank, envelope) of messages to `dest` with `tag`, and the lane of the engine, both borrowed.  NULL without an
+   exception: the case is not ordinary. */
+PyObject *route_of(PyObject *comm, PyObject *dest, PyObject *tag, PyObject **lane);
+
+/* The channel from which a receive of (source, tag) takes without a search, borrowed.  NULL without an exception: there is none, or
+   the case is not ordinary. */
+PyObject *channel_for(PyObject *comm, PyObject *source, PyObject *tag);
+
+/* The oldest message of a channel, if it is ordinary (EAGER, not empty, below REFERENCE_BYTES): a new reference.  Else NULL without
+   an exception. */
+PyObject *oldest(PyObject *channel);
+
+/* Remove the oldest message of a channel, which is `data`, and count it for flow control.  Returns 0; 1: Python has to do it, and
+   nothing is done; -1 with an exception. */
+int take_oldest(PyObject *comm, PyObject *channel, PyObject *data);
+
+/* Tell a Status of a message of `size` bytes with its envelope.  Returns 0; -1 with an exception. */
+int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size);
+
+/* The value of a dict under the key (first, second), borrowed.  NULL without an exception: there is none, or one of the two is not
+   exactly an int. */
+PyObject *found_under(PyObject *table, PyObject *first, PyObject *second);
+
+PyObject *send_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *recv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
+
+#endif

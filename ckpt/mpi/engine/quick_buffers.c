@@ -1,0 +1,82 @@
+/* Messages of buffers: the ordinary cases of `BufferMessages.Send`, `Isend` and `Recv`, for the module `_quick`.
+
+   Ordinary is a contiguous buffer of plain numbers or bytes, below REFERENCE_BYTES, that is not given with a count or a datatype.
+   All else, every error included, is left to Python.  No buffer stays exported when a function returns. */
+
+#include "quick.h"
+
+/* A buffer of numbers in the machine's order, or of bytes: what every datatype of a plain number accepts without further checks. */
+static int is_plain(const Py_buffer *view)
+{
+    const char *format = view->format;
+    if (!PyBuffer_IsContiguous(view, 'A')) return 0;
+    if (!format) return 1;
+    if (format[0] == 'Z') return (format[1] == 'f' || format[1] == 'd') && !format[2];
+    return format[0] && !format[1] && strchr("bBhHiIlLqQfd?", format[0]);
+}
+
+/* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
+static int export_plain(PyObject *from, Py_buffer *view, int flags)
+{
+    if (PyList_CheckExact(from) || PyTuple_CheckExact(from) || !PyObject_CheckBuffer(from)) return -1;
+    if (PyObject_GetBuffer(from, view, flags)) {
+        PyErr_Clear();
+        return -1;
+    }
+    if (is_plain(view)) return 0;
+    PyBuffer_Release(view);
+    return -1;
+}
+
+PyObject *send_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *lane = NULL, *route = count == 4 ? route_of(args[0], args[2], args[3], &lane) : NULL;
+    Py_buffer view;
+    if (!route) Py_RETURN_FALSE;
+    Py_INCREF(route); /* an exporter may run code of the program, which may free the communicator */
+    Py_INCREF(lane);
+    PyObject *sent = NULL, *message = NULL, *head = PyTuple_GET_ITEM(route, 1);
+    if (export_plain(args[1], &view, PyBUF_FULL_RO)) goto nothing;
+    if (view.len < REFERENCE_BYTES - ENVELOPE) message = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(head) + view.len);
+    if (message) {
+        memcpy(PyBytes_AS_STRING(message), PyBytes_AS_STRING(head), (size_t)PyBytes_GET_SIZE(head));
+        memcpy(PyBytes_AS_STRING(message) + PyBytes_GET_SIZE(head), view.buf, (size_t)view.len);
+    }
+    PyBuffer_Release(&view);
+    if (message) {
+        PyObject *window = lanes->open(lane, PyTuple_GET_ITEM(route, 0), PyBytes_GET_SIZE(message));
+        sent = window ? Py_None : message;
+        if (window && lanes->append(lane, window, message)) sent = NULL;
+        Py_XINCREF(sent);
+        Py_DECREF(message);
+        goto done;
+    }
+nothing:
+    if (!PyErr_Occurred()) sent = Py_NewRef(Py_False);
+done:
+    Py_DECREF(route);
+    Py_DECREF(lane);
+    return sent;
+}
+
+PyObject *recv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    /* First a look for the message alone, which is cheap; then again, since an exporter may run code of the program. */
+    PyObject *channel = count == 5 ? channel_for(args[0], args[2], args[3]) : NULL, *data = channel ? oldest(channel) : NULL;
+    if (!data) Py_RETURN_FALSE;
+    Py_DECREF(data);
+    Py_buffer view;
+    if (export_plain(args[1], &view, PyBUF_FULL)) Py_RETURN_FALSE;
+    int left = 1;
+    channel = channel_for(args[0], args[2], args[3]);
+    data = channel ? oldest(channel) : NULL;
+    if (data && GET(GET(args[0], COMM_ENGINE), ENGINE_CHOICES) == Py_None && PyBytes_GET_SIZE(data) - ENVELOPE <= view.len)
+        left = take_oldest(args[0], channel, data);
+    if (!left) memcpy(view.buf, PyBytes_AS_STRING(data) + ENVELOPE, (size_t)(PyBytes_GET_SIZE(data) - ENVELOPE));
+    Py_XINCREF(channel);
+    PyBuffer_Release(&view);
+    if (!left && args[4] != Py_None && fill_status(args[4], channel, PyBytes_GET_SIZE(data))) left = -1;
+    Py_XDECREF(channel);
+    Py_XDECREF(data);
+    return left < 0 ? NULL : PyBool_FromLong(!left);
+}

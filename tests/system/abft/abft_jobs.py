@@ -1,0 +1,74 @@
+"""Jobs in which ranks of an operation of ckpt.abft kill themselves, and what the others say (abft/deaths.py)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.system.support import Job
+
+PROGRAMS = Path(__file__).parent
+Death = tuple[int, int]  # place, call
+
+
+def lines(job: Job, ranks: int) -> dict[str, list[str]]:
+    """What ranks have printed, behind the first word."""
+    found = defaultdict(list)
+    for rank in range(ranks):
+        for line in job.output(rank).splitlines():
+            first, _, rest = line.partition(" ")
+            found[first].append(rest)
+    return found
+
+
+def solve_with_deaths(
+    start: Callable[..., Job],
+    rounds: list[list[Death]],
+    *,
+    spares: int = 0,
+    name: str = "job",
+    **more: object,
+) -> list[list[str]]:
+    """What the ranks say of each round: "right …" or "lost …". Asserts that nobody is wrong, and nobody hangs."""
+    options = {"P": 2, "Q": 2, "n": 64, "nb": 8, "spares": spares, "rounds": rounds, **more}
+    one = int(options["P"]) * (int(options["Q"]) + 1) + spares  # type: ignore[call-overload]
+    ranks = one + sum(map(len, rounds))
+    job = start(PROGRAMS / "deaths.py", json.dumps(options), ranks=ranks, on_failure="continue", name=name)
+    assert job.finish(200) == 0, job.report()
+    said = lines(job, ranks)
+    found = [said[str(number)] for number in range(len(rounds))]
+    for number, (deaths, outcomes) in enumerate(zip(rounds, found, strict=True)):
+        where = f"round {number}, deaths {deaths}: {outcomes}\n"
+        words = {outcome.split()[0] for outcome in outcomes}
+        assert words in ({"right"}, {"lost"}), where + job.report()
+        assert len(outcomes) >= one - len(deaths), where + job.report()
+    return found
+
+
+def solve_with_flips(
+    start: Callable[..., Job], seed: int, many: int, bits: int, verify: int, *more: str
+) -> Counter[str]:
+    """How many solves ended how: "put right", "replaced", "told" (an error), "nothing"."""
+    job = start(
+        PROGRAMS / "flips.py",
+        seed,
+        many,
+        bits,
+        verify,
+        *more,
+        ranks=6,
+        on_failure="continue",
+        name=f"job-{bits}-{verify}",
+    )
+    assert job.finish(200) == 0, job.report()
+    said = lines(job, 6)
+    found: Counter[str] = Counter()
+    for number in range(many):
+        assert len(said[str(number)]) == 6 and len(set(said[str(number)])) == 1, job.report()
+        outcome, corrected, losses = said[str(number)][0].split()
+        assert outcome != "wrong", f"seed {seed}, solve {number}\n{job.report()}"
+        kinds = [("told", outcome != "right"), ("replaced", losses != "0"), ("put right", corrected != "0")]
+        found[next((name for name, true in kinds if true), "nothing")] += 1
+    return found

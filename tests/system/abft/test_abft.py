@@ -1,0 +1,238 @@
+"""abft.solve in real jobs: inputs of all kinds; ranks that die at every call, at random, several in sequence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.seeds import seed_of_the_commit
+from tests.system.abft.abft_jobs import PROGRAMS, Death, solve_with_deaths, solve_with_flips
+from tests.system.support import Job, jobs_fixture
+
+pytest.importorskip("numpy")
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(4)]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    yield from jobs_fixture(tmp_path)
+
+
+# ---- inputs ------------------------------------------------------------------------------------------------
+
+SOLVED = {
+    **{f"order {n}": rf"\({n},\) float64 {n > 0}" for n in (0, 1, 2, 3, 7, 39, 40)},
+    "several right-hand sides": r"\(40, 3\) float64 True",
+    **{kind: rf"\(40,\) {kind} True" for kind in ("float32", "complex64", "complex128")},
+    **dict.fromkeys(
+        ("one column", "one row", "without checksums", "nearly singular"), r"\(40,\) float64 True"
+    ),
+    "graded": r"\(40,\) float64 True the entries of A are between 1e-12 and 1e\+12: sums of checksums lose",
+    **dict.fromkeys(("integers converted", "recover"), r"\(40,\) float64 True"),
+    "not looked at": r"\(40,\) float64 False",
+}
+REFUSED = {
+    "integers": r"InputError: matrices are of float32, .*not of int64.*give dtype=numpy.float64",
+    "nan": r"InputError: rank 0: A\[17, 3\] is nan: checksums need finite numbers",
+    "infinite": r"InputError: rank 0: A\[39, 39\] is -inf",
+    "singular": r"Singular: rank 0: .*column 21 of 40 depends on those before it",
+    "zero": r"Singular: rank 0: .*column 0 of 40",
+    "not square": r"InputError: an array of 40 × 40 is needed, not of 40 × 39",
+    "wrong shape": r"InputError: rank 0: fill gave an array of \(40, 40\) for rows 0:8 and columns 0:8, not of \(8, 8\)",
+    "text": r"InputError: rank 0: fill gave .* for rows 0:8 and columns 0:8, which are no numbers",
+    "complex for real": r"InputError: rank 0: fill gave complex numbers .*: give dtype=numpy.complex128",
+    "negative order": r"InputError: n must be the order of a matrix, not -1",
+    "no block": r"InputError: nb must be a positive number of rows, not 0",
+    "raises at one rank": r"RankFailed: rank 3 raised ZeroDivisionError: by the program",
+    "never the same": r"Inaccurate: the residual is .*fill gives other numbers each time",
+    "short b": r"InputError: rank 0: b must have 40 rows",
+    "b not finite at one rank": r"InputError: rank 4: b\[0, 0\] is inf",
+    "complex b": r"InputError: rank 0: b is complex and the matrix is not",
+    "different matrices": r"InputError: ranks 0 and 2 called solve with different arguments",
+    "different blocks": r"InputError: ranks 0 and 5 called solve with different arguments: .*nb=8.*; .*nb=9",
+    "on_loss": r"InputError: on_loss must be one of hot, recover, stop",
+    "no matrix": r"InputError: A must be made by grid.matrix\(\)",
+    "too few ranks": r"GridError: a grid of 3 × 3 .* needs 12 ranks, and there are 6: start with `ckpt run -n 12",
+    "no rows": r"GridError: P must be a positive number",
+    "two columns of checksums": r"GridError: a factorisation has one column of checksums, and the grid has redundant=2",
+    "too many columns of checksums": r"GridError: redundant must be 0 to Q=2 columns",
+}
+
+
+def test_good_inputs_are_solved_and_bad_ones_refused_at_all_ranks_alike(start: Callable[..., Job]) -> None:
+    job = start(PROGRAMS / "inputs.py", ranks=6, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    told = Counter(line for rank in range(6) for line in job.output(rank).splitlines())
+    assert set(told.values()) == {6}, [line for line, count in told.items() if count != 6]
+    found = dict(line.split(" | ") for line in told)
+    wanted = {**SOLVED, **REFUSED}
+    assert found.keys() == wanted.keys()
+    for name, outcome in found.items():
+        assert re.match(wanted[name], outcome), f"{name}: {outcome}"
+
+
+@pytest.mark.parametrize("many", [8, pytest.param(500, marks=pytest.mark.nightly)])
+def test_random_shapes_and_kinds_against_numpy(start: Callable[..., Job], many: int) -> None:
+    job = start(PROGRAMS / "shapes.py", seed_of_the_commit(), many, ranks=6 if many < 100 else 12)
+    assert job.finish(250) == 0, job.report()
+    assert job.output(0).splitlines() == ["wrong: 0"], job.report()
+
+
+# ---- deaths ------------------------------------------------------------------------------------------------
+
+MOST_CALLS = 130
+"""A solve as in `solve_with_deaths` has at most so many calls, before and after counted apart."""
+POINTS = [(place, call) for place in range(6) for call in range(1, MOST_CALLS + 1)]
+
+
+def test_a_rank_dies_at_a_call(start: Callable[..., Job], figures: Callable[[str, int], None]) -> None:
+    """Some calls, others for each commit; all in the nightly test."""
+    rounds = [[death] for death in random.Random(seed_of_the_commit()).sample(POINTS, 9)]
+    found = solve_with_deaths(start, [*rounds, []])
+    figures("abft: calls at which a rank died", len(rounds))
+    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+    calls = [int(call) for outcome in found[-1] for call in re.findall(r"calls=(\d+)", outcome)]
+    assert max(calls) <= MOST_CALLS, "the nightly test leaves calls out"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(40))
+def test_a_rank_dies_at_every_call(
+    start: Callable[..., Job], part: int, figures: Callable[[str, int], None]
+) -> None:
+    rounds = [[death] for death in POINTS[part::40]]
+    found = solve_with_deaths(start, rounds)
+    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+    figures("abft: calls at which a rank died", len(rounds))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(60))
+@pytest.mark.parametrize(("Q", "on_loss"), [(3, "hot"), (2, "recover")])
+def test_every_call_of_a_larger_grid(start: Callable[..., Job], part: int, Q: int, on_loss: str) -> None:
+    points = [(place, call) for place in range(2 * (Q + 1)) for call in range(1, 701)]
+    rounds = [[death] for death in points[part::60] if death[1] % 3 == part % 3]
+    found = solve_with_deaths(start, rounds, Q=Q, n=256, nb=16, on_loss=on_loss)
+    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+
+
+def several(seed: int, count: int, spares: int, deaths: int) -> list[list[Death]]:
+    choose = random.Random(seed)
+    return [
+        [(place, choose.randint(1, MOST_CALLS)) for place in choose.sample(range(6 + spares), deaths)]
+        for _ in range(count)
+    ]
+
+
+def test_several_deaths_with_spares(start: Callable[..., Job]) -> None:
+    """The second one falls at any time, into the handling of the first and the encoding of new checksums too."""
+    solve_with_deaths(start, several(seed_of_the_commit(), 4, 2, 2), spares=2)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(("spares", "deaths"), [(1, 2), (3, 3)])
+def test_many_deaths_with_spares(start: Callable[..., Job], seed: int, spares: int, deaths: int) -> None:
+    rounds = several(seed_of_the_commit() + seed, 10, spares, deaths)
+    solve_with_deaths(start, rounds, spares=spares)
+
+
+def test_two_columns_lost_at_once_are_told_to_all_alike(start: Callable[..., Job]) -> None:
+    """Places 0 and 1 are in columns 0 and 1: what they held is gone, once a panel is applied."""
+    (outcomes, others) = solve_with_deaths(start, [[(0, 60), (1, 60)], [(0, 60)]], on_loss="stop")
+    assert len(outcomes) >= 4 and all(outcome.startswith("lost") for outcome in (*outcomes, *others))
+    assert any("was to stop at that" in outcome for outcome in others)
+
+
+def killed_from_outside(start: Callable[..., Job], seed: int, kills: int, **more: object) -> list[str]:
+    """Random ranks are killed when they, or others, are at random places; what the ranks say at the end."""
+    choose = random.Random(seed)
+    spares = kills - 1
+    options = {"P": 2, "Q": 2, "n": 240, "nb": 12, "spares": spares, "rounds": [[]], "tell": 20}
+    job = start(
+        PROGRAMS / "deaths.py",
+        json.dumps(options),
+        ranks=6 + spares,
+        on_failure="continue",
+        name=f"job-{seed}",
+        **more,
+    )
+    job.wait_event("running")
+    left = list(range(6 + spares))
+    for number in range(kills):
+        watched, victim = choose.choice(left[:4]), choose.choice(left)
+        seen = f"call {20 * choose.randint(4 * number + 1, 4 * number + 6)}\n"
+        job.wait_for(lambda: seen in job.output(watched) or "\n0 " in job.output(watched), seen)  # noqa: B023
+        with contextlib.suppress(ProcessLookupError):  # it has come to its end
+            job.kill_rank(victim)
+            left.remove(victim)
+    assert job.finish() == 0, job.report()
+    found = [re.findall(r"^0 (.*)$", job.output(rank), re.M) for rank in left]
+    words = {each.split()[0] for outcomes in found for each in outcomes}
+    assert words == {"right"} or (kills > 1 and words == {"lost"}), job.report()
+    assert all(len(outcomes) == 1 for outcomes in found), job.report()
+    return [each[0] for each in found]
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_ranks_are_killed_from_outside(start: Callable[..., Job], kills: int) -> None:
+    killed_from_outside(start, seed_of_the_commit(), kills)
+
+
+FAULTS = {"CKPT_FAULTS": "seed=1,loss=0.02,dup=0.02"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("faults", [{}, FAULTS], ids=["quiet", "faults"])
+def test_many_are_killed_from_outside(start: Callable[..., Job], seed: int, faults: dict[str, str]) -> None:
+    killed_from_outside(start, seed_of_the_commit() + seed, 1, env=faults)
+
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "hpl.py"
+
+
+def test_the_example_loses_a_rank_and_goes_on(start: Callable[..., Job]) -> None:
+    job = start(EXAMPLE, "--order", 300, "--kill", "0:0.05", ranks=7, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    assert "the residual passes" in job.stdout and "order 300 on 2 × 2 processes" in job.stdout
+
+
+def test_a_solve_goes_on_from_a_checkpoint_as_any_program(start: Callable[..., Job]) -> None:
+    """Without --on-failure continue a death sets all back, into the middle of the solve."""
+    solves = 12  # more than there is time for until two checkpoints are committed
+    options = {"P": 2, "Q": 2, "n": 640, "nb": 16, "spares": 0, "rounds": [[]] * solves, "tell": 20}
+    job = start(PROGRAMS / "deaths.py", json.dumps(options), ranks=6, every=0.1)
+    job.wait_for(lambda: "call 60\n" in job.output(0), "a solve under way")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    job.kill_rank(3)
+    assert job.finish() == 0, job.report()
+    assert job.events("restarting"), job.report()
+    for rank in range(6):
+        assert len(re.findall(r"^\d+ right ", job.output(rank), re.M)) == solves, job.report()
+
+
+# ---- wrong numbers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bits", "wanted"), [(1, "put right"), (6, "replaced")])
+def test_wrong_numbers_are_put_right_or_their_column_is_replaced(
+    start: Callable[..., Job], bits: int, wanted: str
+) -> None:
+    found = solve_with_flips(start, 5, 12, bits, 1)
+    assert found[wanted] >= 3, found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("verify", [0, 1, 3])
+@pytest.mark.parametrize("bits", [1, 3])
+def test_no_flip_makes_a_wrong_solution(start: Callable[..., Job], seed: int, verify: int, bits: int) -> None:
+    solve_with_flips(start, seed_of_the_commit() + seed, 40, bits, verify)

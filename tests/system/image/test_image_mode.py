@@ -1,0 +1,91 @@
+"""How images are written: by a forked copy or by the rank itself, chosen, logged, shown; and what memory that takes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.apps import RING
+from tests.system.support import Job, run_ckpt, write_app
+
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
+
+Start = Callable[..., Job]
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize(
+    ("options", "hindrance", "modes", "logged"),
+    [
+        ({}, "", {"fork"}, ""),
+        ({"image_mode": "fork"}, "", {"fork"}, ""),
+        ({"image_mode": "sync"}, "", {"sync"}, "asked for"),
+        ({}, "memory", {"sync"}, "memory is tight: 1 MiB available"),
+        ({"image_mode": "fork"}, "memory", {"fork"}, ""),
+        ({}, "fork", {"sync"}, "the kernel has refused to fork"),
+        ({"image_mode": "fork"}, "fork", {"sync"}, ""),
+        ({}, "killer", {"fork", "sync"}, "the image writer was killed, as it is where memory runs out"),
+        (
+            {"image_mode": "fork"},
+            "killer",
+            {"fork", "sync"},
+            "the image writer was killed, as it is where memory runs out",
+        ),
+    ],
+)
+def test_the_mode_is_chosen_and_said_and_the_result_the_same(
+    start: Start, tmp_path: Path, options: dict[str, str], hindrance: str, modes: set[str], logged: str
+) -> None:
+    app = write_app(tmp_path, RING)
+    clean = start(app, 300, ranks=2, name="clean")
+    assert clean.finish() == 0
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HINDRANCE": hindrance}
+    if hindrance:
+        options = {**options, "entry": "tests.system.hindered_rank:run_rank"}
+    job = start(app, 300, 0.003, ranks=2, every=0.15, env=env, **options)
+    job.wait_event("committed", 2)
+    job.kill_rank(1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == clean.output(0)
+    assert {event["mode"] for event in job.events("captured")} == modes
+    reasons = [event["reason"] for event in job.events("image-mode")]
+    assert bool(reasons) == bool(logged) and all(reason.startswith(logged) for reason in reasons[:1]), reasons
+    assert bool(job.events("fork-failed")) == (hindrance == "fork")
+
+
+def test_the_mode_is_in_the_status(start: Start, tmp_path: Path) -> None:
+    app = write_app(tmp_path, RING)
+    job = start(app, 3000, 0.01, ranks=2, every=0.1, image_mode="sync")
+    job.wait_event("committed", 1)
+    ranks = json.loads(run_ckpt("status", "--json", job.directory).stdout)["live"]["ranks"]
+    assert [(rank["mode"], rank["mode_reason"]) for rank in ranks] == [("sync", "asked for")] * 2
+    assert "waits while its images are written (asked for)" in run_ckpt("status", job.directory).stdout
+
+
+def test_the_writer_takes_little_memory_beyond_the_programs(start: Start, tmp_path: Path) -> None:
+    """The image is 400 MB in arrays; written uncopied it takes a small part of that."""
+    pytest.importorskip("numpy")
+    app = write_app(
+        tmp_path,
+        """
+        import numpy as np
+        import ckpt
+        ckpt.enable()
+        noise = np.random.default_rng(1).random(25_000_000)
+        steps = np.arange(25_000_000)
+        ckpt.checkpoint()
+        while '"voted"' not in open(__import__("os").environ["CKPT_JOB"] + "/events.jsonl").read():
+            noise[:1000] += 1
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    voted = job.events("voted")[0]
+    assert voted["bytes_raw"] > 400_000_000
+    assert voted["memory_bytes"] < 200_000_000, voted

@@ -1,0 +1,416 @@
+"""`ckpt run --redundancy`: real jobs with flipped bits, killed and stopped replicas; the result is that of a job without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from ckpt.redundancy.ahead import AHEAD_MAX
+from tests.seeds import seed_of_the_commit
+from tests.system.support import Job, run_ckpt, write_app
+
+pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
+
+Start = Callable[..., Job]
+
+
+END = """
+    def end(step):
+        # a replica that the test names dies at this step; nobody else does
+        from ckpt.redundancy import status
+        me, named = status(), os.environ.get("KILL", "")
+        if me and any(each == f"{me['rank']}.{me['replica']}.{step}" for each in named.split(",")):
+            os.kill(int(os.readlink("/proc/self")), int(os.environ.get("SIGNAL", 9)))
+"""
+
+HALO = (
+    """
+    import os, random
+    import ckpt
+
+    comm = ckpt.enable()
+    """
+    + END
+    + """
+    x = [comm.rank * 1000 + i for i in range(50)]
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for step in range(120):
+        end(step)
+        request = comm.isend(x[-1], right, tag=1)
+        edge = comm.recv(source=left, tag=1)
+        request.wait()
+        x = [(a * 31 + edge + b) % 1000003 for a, b in zip(x, x[1:] + x[:1])]
+        if step % 20 == 0:
+            print("step", step, comm.allreduce(sum(x)))
+    print("rank", comm.rank, "of", comm.size, sum(x), os.environ["RANK"], os.environ["WORLD_SIZE"])
+    """
+)
+
+CHOICES = (
+    """
+    import os, random, time
+    import ckpt
+    from ckpt import MPI
+
+    comm = ckpt.enable()
+    """
+    + END
+    + """
+    random.seed(comm.rank)
+    status, total = MPI.Status(), 0
+    for step in range(40):
+        end(step)
+        if comm.rank == 0:
+            requests = [comm.irecv(source=MPI.ANY_SOURCE, tag=2) for _ in range(comm.size - 1)]
+            for _ in range(comm.size - 1):
+                total += comm.recv(source=MPI.ANY_SOURCE, tag=1, status=status)
+                comm.send(total, dest=status.source, tag=3)
+            while requests:
+                index, value = MPI.Request.waitany(requests)
+                total = (total * 7 + value) % 1000003
+                del requests[index]
+        else:
+            time.sleep(random.random() * 0.002)
+            comm.send(comm.rank * 10, dest=0, tag=1)
+            while not comm.iprobe(source=0, tag=3):
+                pass
+            total = (total + comm.recv(source=0, tag=3)) % 1000003
+            comm.isend(comm.rank, dest=0, tag=2).wait()
+    print(comm.rank, "ends")
+    ckpt.redundancy.result(total)
+    """
+).replace("import ckpt\n", "import ckpt, ckpt.redundancy\n", 1)
+
+
+BUFFERS = """
+    import hashlib
+    import numpy as np
+    import ckpt
+    from ckpt import MPI
+
+    comm = ckpt.enable()
+    field = np.add.outer(np.arange(34.0), np.arange(64.0) + comm.rank)
+    up, down = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    half = comm.Split(comm.rank % 2)
+    total = np.zeros(4)
+    for step in range(60):
+        requests = [comm.Irecv(field[0], down, 1), comm.Irecv(field[-1], up, 2)]
+        requests += [comm.Isend(field[-2].copy(), up, 1), comm.Isend(field[1].copy(), down, 2)]
+        MPI.Request.Waitall(requests)
+        field[1:-1, 1:-1] = 0.25 * (field[:-2, 1:-1] + field[2:, 1:-1] + field[1:-1, :-2] + field[1:-1, 2:])
+        if step % 5 == 0:
+            request = comm.Iallreduce(np.full(4, field.sum()), total)
+            found = half.allgather(float(field[3, 3]))
+            request.Wait()
+            print(comm.rank, step, total[0], found)
+    print(comm.rank, hashlib.sha256(field.tobytes()).hexdigest())
+    """
+
+
+def lines(job: Job) -> list[str]:
+    return sorted(job.stdout.splitlines())
+
+
+def named(job: Job) -> list[tuple[Any, ...]]:
+    return [(each["rank"], each["replica"]) for each in job.events("replica-differs")]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the program prints without redundancy."""
+    directory = tmp_path_factory.mktemp("plain")
+    done = run_ckpt("run", "-n", 2, "--job", directory / "job", write_app(directory, HALO))
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_the_program_sees_ranks_and_its_output_comes_once(
+    start: Start, tmp_path: Path, plain: list[str]
+) -> None:
+    job = start(write_app(tmp_path, HALO), ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert lines(job) == plain
+    assert sorted((job.output(0) + job.output(1)).splitlines()) == plain
+    (compared,) = job.events("result-compared")
+    assert compared["verified"] and compared["replicas"] == [0, 1, 2] and compared["compared"] >= 240
+    assert not named(job)
+
+
+@pytest.mark.rotate(6)
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("replica", [0, 1, 2])
+def test_a_flipped_bit_is_found_and_the_replica_is_named(
+    start: Start, tmp_path: Path, plain: list[str], rank: int, replica: int
+) -> None:
+    message = Random(seed_of_the_commit()).randrange(1, 110)
+    flips = f"rank={rank},replica={replica},message={message}"
+    job = start(write_app(tmp_path, HALO), ranks=2, redundancy=3, env={"CKPT_FLIPS": flips})
+    assert job.finish() == 0, flips
+    assert lines(job) == plain, flips
+    assert named(job) == [(rank, replica)], flips
+    (event,) = job.events("replica-differs")
+    assert event["first"] == event["last"] and event["process"] == 3 * rank + replica
+    assert event["pid"] == job.pid(event["process"]) and event["host"]
+    status = run_ckpt("status", job.directory).stdout
+    assert (
+        f"replica {replica} of rank {rank} (pid {event['pid']}" in status
+        and "the result is verified" in status
+    )
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("replica", [0, 1])
+def test_of_two_that_differ_nobody_is_named_and_the_program_starts_again(
+    start: Start, tmp_path: Path, plain: list[str], replica: int
+) -> None:
+    env = {"CKPT_FLIPS": f"rank=1,replica={replica},message=30"}
+    job = start(write_app(tmp_path, HALO), ranks=2, redundancy=2, env=env)
+    assert job.finish() == 0
+    assert lines(job) == plain
+    assert named(job) == [(1, None)]
+    (event,) = job.events("replica-differs")
+    assert event["first"] == event["last"]
+    assert len(job.events("restarting")) == 1
+
+
+@pytest.mark.rotate(9)
+@pytest.mark.parametrize("replica", [0, 1, 2])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_killed_replica_changes_nothing_also_where_it_makes_the_choices(
+    start: Start, tmp_path: Path, rank: int, replica: int
+) -> None:
+    step = Random(seed_of_the_commit()).randrange(40)
+    job = start(write_app(tmp_path, CHOICES), ranks=3, redundancy=3, env={"KILL": f"{rank}.{replica}.{step}"})
+    assert job.finish() == 0, step
+    assert lines(job) == ["0 ends", "1 ends", "2 ends"]
+    assert [each["replica"] for each in job.events("replica-lost")] == [replica]
+    assert bool(job.events("leader-changed")) == (replica == 0)
+    assert job.events("result-compared")[0]["verified"]
+    assert not named(job)
+
+
+def test_two_killed_replicas_of_three_leave_a_job_that_goes_on_unverified_and_says_so(
+    start: Start, tmp_path: Path, plain: list[str]
+) -> None:
+    job = start(write_app(tmp_path, HALO), ranks=2, redundancy=3, env={"KILL": "0.0.30,1.2.60"})
+    assert job.finish() == 0
+    assert lines(job) == plain
+    assert job.events("cluster-unverified")
+    assert "nothing is compared" in job.stderr
+    assert not job.events("result-compared")[0]["verified"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("replica", [0, 1, 2])
+def test_a_stopped_replica_is_left_behind(
+    start: Start, tmp_path: Path, plain: list[str], replica: int
+) -> None:
+    env = {"KILL": f"1.{replica}.40", "SIGNAL": str(int(signal.SIGSTOP))}
+    job = start(write_app(tmp_path, HALO), ranks=2, redundancy=3, env=env)
+    assert job.finish() == 0
+    assert lines(job) == plain
+    assert [each["replica"] for each in job.events("replica-lost")] == [replica]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["blocking", "nonblocking"])
+def test_the_others_wait_for_a_stopped_replica_and_go_on_with_it(
+    start: Start, tmp_path: Path, how: str
+) -> None:
+    """They may be `AHEAD_MAX` messages ahead, and what is reported late. Stopped too long it is left behind: then the rest
+    of the test says nothing, but the result is the same."""
+    send = "comm.send(step, right)" if how == "blocking" else "requests = [comm.isend(step, right)]"
+    app = write_app(
+        tmp_path,
+        f"""
+        import os
+        import ckpt
+        comm = ckpt.enable()
+        right, requests = (comm.rank + 1) % comm.size, []
+        for step in range(20_000):
+            {send}
+            comm.recv(source=right)
+            for request in requests:
+                request.wait()
+            if step % 500 == 0:
+                print(step)
+        """,
+    )
+    job = start(app, ranks=2, redundancy=2)
+
+    def steps(replica: int) -> int:
+        path = job.directory / "output" / f"rank-0.replica-{replica}.out"
+        text = path.read_text() if path.exists() else ""
+        return int(text.rpartition("\n")[0].rpartition("\n")[2] or 0)
+
+    job.wait_for(lambda: steps(0) > 1000, "some steps", 240)
+    stopped = job.kill_rank(1, signal.SIGSTOP)
+    try:
+        before = [-1]
+
+        def rests() -> bool:
+            before.append(steps(0))
+            time.sleep(0.3)
+            return before[-1] == before[-2] == steps(0) or bool(job.events("replica-lost"))
+
+        job.wait_for(rests, "the other replica to wait", 240)
+        ahead = steps(0) - steps(1)
+        assert ahead < 2 * AHEAD_MAX or job.events("replica-lost"), ahead
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert job.finish(240) == 0, job.report()
+    assert job.output(0) == "".join(f"{step}\n" for step in range(0, 20_000, 500))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("name", ["HALO", "CHOICES", "BUFFERS"])
+def test_whatever_bit_flips_the_result_is_the_same_and_nobody_else_is_named(
+    start: Start, tmp_path: Path, name: str, seed: int
+) -> None:
+    random, app = Random(f"{seed_of_the_commit()} {seed}"), write_app(tmp_path, globals()[name])
+    ranks = random.choice([2, 3]) if name != "HALO" else 2
+    whole = start(app, ranks=ranks, name="plain")
+    assert whole.finish() == 0
+    rank, replica = random.randrange(ranks), random.randrange(3)
+    flips = f"rank={rank},replica={replica},message={random.randrange(1, 80)},seed={seed}"
+    job = start(app, ranks=ranks, redundancy=3, env={"CKPT_FLIPS": flips})
+    assert job.finish() == 0, flips
+    assert lines(job) == lines(whole), flips
+    assert named(job) == [(rank, replica)], flips
+
+
+def test_a_program_that_is_not_deterministic_ends_with_a_report_and_not_in_endless_runs(
+    start: Start, tmp_path: Path
+) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os
+        import ckpt
+        comm = ckpt.enable()
+        comm.send(os.readlink("/proc/self"), dest=(comm.rank + 1) % comm.size)
+        print(comm.recv())
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 15
+    assert "does not compute the same each time" in job.stderr
+    assert len(job.events("restarting")) == 2
+    assert job.stdout == ""
+
+
+def test_surroundings_are_the_same_in_all_replicas(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import datetime, os, pickle, random, secrets, time, uuid
+        import ckpt
+        comm = ckpt.enable()
+        random.seed()
+        values = [
+            random.random(), random.Random().random(), os.urandom(5), secrets.token_hex(), uuid.uuid4(),
+            time.time(), time.monotonic_ns(), time.strftime("%X"), datetime.datetime.now(), os.getpid(),
+            datetime.date.today(), pickle.loads(pickle.dumps(datetime.datetime(2000, 1, 1) - datetime.timedelta(1))),
+        ]
+        assert isinstance(values[8], datetime.datetime) and isinstance(values[8], datetime.date)
+        comm.send(values, dest=(comm.rank + 1) % comm.size)
+        print(comm.recv(), comm.allreduce(values[5], max))
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert len(lines(job)) == 2 and not named(job)
+    first, second = (each.split()[0] for each in lines(job))
+    assert first != second  # but they differ from rank to rank
+
+
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("open('result', 'w')", "opens a file for writing"),
+        ("os.mkdir('d')", "changes files"),
+        ("os.system('true')", "starts a process"),
+        ("os.fork()", "starts a process"),
+    ],
+)
+def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
+    start: Start, tmp_path: Path, statement: str, what: str
+) -> None:
+    app = write_app(
+        tmp_path,
+        f"""
+        import os
+        import ckpt.errors
+        try:
+            {statement}
+        except ckpt.errors.NotReplicable as refused:
+            print(refused)
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    assert job.finish() == 0
+    assert what in job.stdout
+    assert not {"result", "d"} & set(os.listdir(tmp_path))
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize(
+    ("code", "said"), [("sys.exit(3)", ""), ("raise ValueError('wrong')", "ValueError: wrong")]
+)
+def test_the_exit_code_is_the_programs(start: Start, tmp_path: Path, code: str, said: str) -> None:
+    app = write_app(tmp_path, f"import sys, ckpt\nprint('before')\nif ckpt.enable().rank == 1:\n    {code}\n")
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == (3 if "exit" in code else 1)
+    assert lines(job) == ["before", "before"]
+    assert job.stderr.count("ValueError: wrong\n") >= bool(said)
+
+
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--redundancy", "0"], "0: 3 (the odd one of three is found)"),
+        (["--redundancy", "4"], "4: 3 (the odd one of three is found)"),
+        (["--redundancy=-1"], "-1: 3 (the odd one of three is found)"),
+        (["--redundancy", "1.5"], "'1.5' is no whole number"),
+        (["--redundancy", "x"], "'x' is no whole number"),
+        (["--redundancy", "3", "--on-failure", "continue"], "--on-failure continue: the program is not told"),
+        (["--redundancy", "2", "--explicit"], "--explicit: the steps of a program that saves itself"),
+        (["--redundancy", "2", "--hosts", "a,b"], "--hosts: replicas are processes of one host yet"),
+        (["--redundancy", "3", "--compare", "sender"], "--compare sender is not there yet"),
+        (["--redundancy", "3", "--compare", "receiver"], "--compare receiver is not there yet"),
+        (["--compare", "late"], "give --redundancy 2 or 3, too"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, options: list[str], said: str) -> None:
+    done = run_ckpt("run", *options, write_app(tmp_path, "print(1)"), cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert not done.stdout and not os.path.exists(tmp_path / ".ckpt")
+
+
+def test_same_names_the_ranks_whose_object_differs(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import ckpt
+        from ckpt import redundancy
+        comm = ckpt.enable()
+        weights = bytearray(b"weights" * 1000)
+        print(redundancy.same(comm, weights))
+        if comm.rank == 2:
+            weights[77] ^= 4
+        print(redundancy.same(comm, weights), redundancy.same(comm, comm.rank % 2), redundancy.status())
+        """,
+    )
+    job = start(app, ranks=4)
+    assert job.finish() == 0
+    assert lines(job) == sorted(["[]", "[2] [0, 1, 2, 3] None"] * 4)

@@ -1,0 +1,181 @@
+"""Programs with pools of processes, killed again and again: what they print is the same, byte for byte, as without ckpt and
+without kills.
+
+Images are taken at whatever moment comes: tasks wait, run, are on their way to a worker or back. ``POOL_KILLS`` sets the
+number of kills.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.system.libraries.test_hooks import app_of
+from tests.system.support import Job, same_after_kills, write_app
+
+pytestmark = [pytest.mark.system]
+
+Start = Callable[..., Job]
+
+PROGRAMS = [
+    pytest.param(
+        path,
+        marks=pytest.mark.skipif(path.stem == "parallel" and not find_spec("joblib"), reason="no joblib"),
+    )
+    for path in sorted((Path(__file__).parents[1] / "programs" / "pools").glob("*.py"))
+]
+KILLS = int(os.environ.get("POOL_KILLS", "2"))
+MANY_KILLS = 40
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+def test_a_program_with_a_pool_prints_the_same_after_kills(start: Start, program: Path) -> None:
+    same_after_kills(start, program, KILLS, more_loops=2)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+def test_a_program_with_a_pool_prints_the_same_after_many_kills(start: Start, program: Path) -> None:
+    same_after_kills(start, program, MANY_KILLS, more_loops=2, every=0.05)
+
+
+OPEN = """
+    import multiprocessing, os, sys, time
+    from concurrent.futures import ProcessPoolExecutor
+
+    log, go, kind = sys.argv[1:]
+
+    def task(n):
+        with open(log, "a") as file:
+            file.write(f"{n} {os.getpid()}\\n")
+        while n == 3 and not os.path.exists(go):
+            time.sleep(0.01)
+        return n * n
+
+    if kind == "executor":
+        pool = ProcessPoolExecutor(2)
+        submit = pool.submit
+    else:
+        pool = multiprocessing.Pool(2)
+        submit = lambda function, *args: pool.apply_async(function, args)
+    open_tasks = [submit(task, n) for n in range(4)]
+    get = lambda answer: answer.result() if kind == "executor" else answer.get()
+    print([get(answer) for answer in open_tasks[:3]], flush=True)
+    print(get(open_tasks[3]), get(submit(task, 4)))
+"""
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("kind", ["executor", "pool"])
+def test_a_task_that_runs_does_not_delay_an_image_and_only_it_is_done_again(
+    start: Start, tmp_path: Path, kind: str
+) -> None:
+    log, go = tmp_path / "log", tmp_path / "may-end"
+    app = write_app(tmp_path, OPEN)
+    job = start(app, log, go, kind, ranks=1, every=0.1)
+    job.wait_for(lambda: "[0, 1, 4]" in job.output(0), "three answers")
+    job.wait_event("committed", len(job.events("committed")) + 2)
+    job.kill_rank(0)
+    job.wait_event("restarted")
+    rows = job.wait_for(
+        lambda: (found := [line.split() for line in log.read_text().splitlines()])[4:] and found, "task 3"
+    )
+    dead = {int(pid) for _, pid in rows[:4]}
+    assert not [pid for pid in dead if Path(f"/proc/{pid}").exists()], "workers of the killed program live on"
+    assert int(rows[4][1]) not in dead
+    go.touch()
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "[0, 1, 4]\n9 16\n"
+    times = Counter(int(line.split()[0]) for line in log.read_text().splitlines())
+    assert times == {0: 1, 1: 1, 2: 1, 3: 2, 4: 1}
+
+
+DROPPED = """
+    import os, sys, time
+    from concurrent.futures import ProcessPoolExecutor
+
+    def task(go):
+        while not os.path.exists(go):
+            time.sleep(0.01)
+        return "answer"
+
+    answer = ProcessPoolExecutor(1).submit(task, sys.argv[1])
+    print(answer.result())
+"""
+
+
+@pytest.mark.rotate(4)
+def test_an_executor_that_was_dropped_is_refused_by_name(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, DROPPED), tmp_path / "may-end", ranks=1, every=0.1)
+    aborted = job.wait_event("round-aborted")
+    assert "keep the executor in a variable" in aborted["reason"], job.report()
+    (tmp_path / "may-end").touch()
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "answer\n"
+
+
+LOCKED = """
+    import multiprocessing, threading
+    from concurrent.futures import ProcessPoolExecutor
+    import ckpt
+    from tools import die_once
+
+    ckpt.enable()
+    lock = threading.Lock()
+
+    def task(n):
+        with lock:
+            return n * n
+
+    ended = multiprocessing.Pool(1)
+    ended.terminate()
+    process = multiprocessing.Process(target=task, args=(1,))
+    process.start()
+    process.join()
+    executor, idle, pool = ProcessPoolExecutor(1), ProcessPoolExecutor(1), multiprocessing.Pool(1)
+    print(executor.submit(task, 2).result(), pool.apply(task, (3,)))
+    with lock:
+        ckpt.checkpoint()
+        die_once()
+    ended.join()
+    process.join()
+    print(process.exitcode, [each.submit(task, 4).result() for each in (executor, idle)], pool.apply(task, (5,)))
+"""
+
+
+@pytest.mark.rotate(4)
+def test_a_worker_holds_no_lock_of_the_program_and_what_has_ended_can_be_joined(
+    start: Start, tmp_path: Path
+) -> None:
+    """A worker that was started while the program held a lock would have waited for it for ever."""
+    job = start(app_of(tmp_path, LOCKED), ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "4 9\n0 [16, 16] 25\n"
+    assert job.events("restarted")
+
+
+LOKY = """
+    import os, time
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(1) as pool:
+        print(pool.submit(sum, range(10)).result(), flush=True)
+        while '"failed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+            time.sleep(0.01)
+"""
+
+
+@pytest.mark.rotate(4)
+def test_a_pool_of_loky_that_joblib_has_not_made_is_refused_by_name(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("joblib")
+    job = start(write_app(tmp_path, LOKY), ranks=1, every=0.1)
+    assert job.wait_event("failed")["reason"].startswith("a pool of loky that the program holds"), (
+        job.report()
+    )

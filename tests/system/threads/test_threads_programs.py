@@ -1,0 +1,28 @@
+"""Threaded programs, killed again and again: what they print is the same, byte for byte, as without ckpt and without kills.
+
+Each program waits, computes and holds locks in several threads; images are taken at whatever moment comes. ``THREAD_KILLS``
+sets the number of kills (`make soak` uses many).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import Job, same_after_kills
+
+pytestmark = [pytest.mark.system]
+
+Start = Callable[..., Job]
+
+PROGRAMS = sorted((Path(__file__).parents[1] / "programs" / "threads").glob("*.py"))
+KILLS = int(os.environ.get("THREAD_KILLS", "2"))
+
+
+@pytest.mark.rotate(10)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+def test_a_threaded_program_prints_the_same_after_kills(start: Start, program: Path) -> None:
+    same_after_kills(start, program, KILLS)
