@@ -72,7 +72,9 @@ Buffer = bytes | bytearray | memoryview
 
 _EXIT_FENCED = 70
 _LAYER_TICK_NS = 50_000_000
-_BESIDE_S = 0.05  # a thread that waits beside looks at its condition this often, as the main thread does
+_BESIDE_S = 0.5
+"""A thread that waits beside looks at its condition this often, though nobody has woken it: so it goes on after a restart,
+where nobody knows of it. A wait that ends while an image is prepared has the image looked for again, so not more often."""
 
 
 class Runtime:
