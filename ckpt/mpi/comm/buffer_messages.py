@@ -221,9 +221,7 @@ class BufferMessages(ObjectMessages):
             if data[2] or size >= REFERENCE_BYTES:
                 engine.settle_account(channel, data)
             else:
-                taken[src] = debt = (
-                    taken[src] + size + DEBT_UNIT
-                )  # no call: others count here without the lock
+                taken[src] = debt = taken[src] + size + DEBT_UNIT  # no call: see `Engine.taken`
                 if debt > DEBT_LIMIT:
                     engine.pay_all()
             spec.write(data, envelope.SIZE)
