@@ -95,7 +95,8 @@ class RankContext(Protocol):
     rank: int
     incarnation: int
     lock: Lock
-    """Held by the main thread during library calls, and by any other thread while it reads or changes the rank's state."""
+    """Held by the main thread during library calls, but not while it sleeps there; by any other thread while it reads or
+    changes the rank's state."""
 
     registered: dict[str, object]
     finished_code: int | None
@@ -149,6 +150,9 @@ class RankContext(Protocol):
     @property
     def live(self) -> Mapping[str, object]:
         """Objects that an image holds by name only (persistent ids). A resumed process puts its own objects there."""
+
+    def enter_from_outside(self) -> bool:
+        """Take ``lock`` unless a thread of the program has it, or the main thread waits inside of the library."""
 
     def block(self, hungry: bool) -> None:
         """Wait until a message, an acknowledgement or a packet of the controller has been handled.

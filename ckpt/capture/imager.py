@@ -203,7 +203,7 @@ class Imager:
     def tick(self) -> None:
         """The housekeeping of the port's helper thread while the program is outside the library."""
         is_over = self._housekeep()
-        if (is_over or self._stall(waits=False) is not None) and self._runtime.lock.acquire(blocking=False):
+        if (is_over or self._stall(waits=False) is not None) and self._runtime.enter_from_outside():
             try:
                 if is_over and self.wanted > self.epoch:
                     self.give_up()
@@ -213,7 +213,7 @@ class Imager:
                 self._runtime.lock.release()
         elif self.is_looking and self._runtime.explicit is None:
             self._places.queue(self._at_check)
-            if self._is_in_long_c_call() and self._runtime.lock.acquire(blocking=False):
+            if self._is_in_long_c_call() and self._runtime.enter_from_outside():
                 try:
                     if self._is_in_long_c_call():
                         self._report_ready(self.asked)

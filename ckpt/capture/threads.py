@@ -21,18 +21,15 @@ import fnmatch
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 
-from ckpt.compat.stdlib import OwnThread, target_of
+from ckpt.compat.stdlib import target_of
 from ckpt.errors import ThreadsRunning
 from ckpt.image.interface.registry import libraries
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["LONG_NS", "HarmlessThreads", "Outsiders", "is_left_out", "is_library"]
-
-LONG_NS = 10_000_000_000
-_LOOK_NS = 1_000_000_000
+__all__ = ["HarmlessThreads", "is_left_out", "is_library"]
 
 _OWN_NAMES = ("port-helper",)
 _OWN_PREFIXES = ("threading.", "ckpt.")
@@ -132,68 +129,7 @@ def bare_threads() -> list[BareThread]:
     return found
 
 
-# ---------------------------------------------------------------------- threads that wait for the library
-
-
 def is_library(frame: FrameType) -> bool:
+    """Does this frame run code of the library?"""
     name = frame.f_globals.get("__name__") or ""
     return name == "ckpt" or name.startswith("ckpt.")
-
-
-class _Waits(NamedTuple):
-    frame: int
-    lasti: int
-    since_ns: int
-
-
-class Outsiders:
-    """Threads that wait for the library while another one waits inside of it for messages.
-
-    One thread at a time can be inside (MPI_THREAD_SERIALIZED). If what one waits for there depends on a thread outside, both
-    wait for ever. A long wait may also be just that, so it is said, not ended: once for each thread outside, after `LONG_NS`
-    at one place. ``report(name, **fields)`` makes an entry in the event log; ``due_ns``: when :meth:`look` is to be called
-    next; times are of one clock."""
-
-    def __init__(self, report: Callable[..., None]) -> None:
-        self.due_ns = 0
-        self._report = report
-        self._waiting: dict[int, _Waits] = {}
-        self._told: set[int] = set()
-
-    def look(self, now_ns: int) -> None:
-        """Called by the thread that waits inside."""
-        self.due_ns = now_ns + _LOOK_NS
-        threads = [each for each in threading.enumerate() if not isinstance(each, OwnThread)]
-        if len(threads) < 2:
-            return
-        frames, this = sys._current_frames(), threading.current_thread()
-        waiting: dict[int, _Waits] = {}
-        for thread in threads:
-            ident = thread.ident or 0
-            frame = frames.get(ident)
-            if thread is this or frame is None or not is_library(frame):
-                continue
-            seen = _Waits(id(frame), frame.f_lasti, now_ns)
-            before = self._waiting.get(ident, seen)
-            waiting[ident] = before if before[:2] == seen[:2] else seen
-            if now_ns - waiting[ident].since_ns >= LONG_NS and ident not in self._told:
-                self._told.add(ident)
-                self._report(
-                    "threads-wait",
-                    thread=thread.name,
-                    where=_place(frame),
-                    inside=this.name,
-                    inside_where=_place(frames[this.ident or 0]),
-                    seconds=LONG_NS // 1_000_000_000,
-                )
-        self._waiting = waiting
-        self._told &= waiting.keys()
-
-
-def _place(frame: FrameType) -> str:
-    """Where the program has called the library."""
-    outer: FrameType | None = frame
-    while outer is not None and is_library(outer):
-        outer = outer.f_back
-    found = outer or frame
-    return f"{found.f_code.co_filename}:{found.f_lineno} {found.f_code.co_qualname}"

@@ -38,6 +38,7 @@ __all__ = [
     "put_pool_queue",
     "registry_lock",
     "rlock_owner",
+    "running_count",
     "start",
     "state_of",
     "values_of",
@@ -149,6 +150,11 @@ def end(thread: Any) -> None:
     lock = thread.__dict__.get("_tstate_lock")
     if lock is not None and lock.locked():
         lock.release()
+
+
+def running_count() -> int:
+    """How many threads run that Python code has started; takes no lock."""
+    return _thread._count()
 
 
 def rlock_owner(lock: Any) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import COUNT, argument, element, elements, is_one
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.datatypes.memory import address_of, buffer_type
+from ckpt.mpi.engine import worlds
 from ckpt.mpi.engine.operations import Done
 from ckpt.mpi.requests.request import Request
 
@@ -44,8 +45,12 @@ def Is_finalized() -> bool:
 
 
 def Query_thread() -> int:
-    """THREAD_SERIALIZED: one thread at a time may be inside the library, and a thread that waits there is inside."""
-    return NUMBERS["THREAD_SERIALIZED"]
+    """THREAD_MULTIPLE: any threads may call the library, also while others wait there (MPI standard 4.1, 11.6.2).
+
+    THREAD_SERIALIZED where several processes compute one rank (`--redundancy`), or the program saves itself (`--explicit`):
+    there the order of the calls has to be the program's own."""
+    is_multiple = getattr(worlds.engine().progress, "is_thread_multiple", False)
+    return NUMBERS["THREAD_MULTIPLE" if is_multiple else "THREAD_SERIALIZED"]
 
 
 def Is_thread_main() -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+from _thread import get_ident
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -145,8 +146,9 @@ def _config(spec: Mapping[str, Any], *, checksum_payload: bool) -> EndpointConfi
     )
 
 
-def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> None:
-    """Give the engine its fast paths to the port: for sending, and for a look before a call blocks."""
+def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[], bool]:
+    """Give the engine its fast paths to the port: for sending, and for a look before a call blocks. Returns the look for a
+    program of which several threads wait: by the main thread only, which tells the others of what it has found."""
     from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
     from ckpt.mpi.engine.quick import make_lane
 
@@ -154,8 +156,18 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> None:
         # Not where the call has to do more than wait.
         return not runtime.in_hook and not runtime.imager.is_looking and port.glance()
 
+    main = threading.main_thread().ident
+
+    def look_among_threads() -> bool:
+        if get_ident() != main or port.waiters.are_coming or not look():
+            return False
+        if port.waiters.entries:
+            runtime.tell_waiting()
+        return True
+
     engine.lane = make_lane(port.endpoint, runtime.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
     engine.look = look
+    return look_among_threads
 
 
 def waiting(mode: str, ranks: int) -> tuple[int, int]:

@@ -1,8 +1,11 @@
 """The runtime of one rank: binds the port, the communicator's engine, the image and the control channel. (driver)
 
 Who makes progress
-    The main thread holds ``lock`` for the whole of every library call and drives the port itself. Outside the
-    library, the port's helper thread drives it and obeys the controller. Both reach this module under ``lock``.
+    The main thread holds ``lock`` during every library call and drives the port itself; it lets go of the lock while it
+    sleeps there. Outside the library, the port's helper thread drives it and obeys the controller. Both reach this module
+    under ``lock``. Another thread that waits in the library drives nothing: it waits beside (:meth:`Runtime.block`), at a
+    lock of its own, which an image can have like any other lock that the program waits for. So the main thread alone takes
+    images, whatever the threads do.
 
 Packets from the controller, and what the rank does
     ========== =================================================================================================
@@ -37,6 +40,7 @@ import os
 import sys
 import threading
 import time
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -44,7 +48,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ckpt.capture.context import RecordedFiles
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.imager import Imager
-from ckpt.capture.threads import HarmlessThreads, Outsiders
+from ckpt.capture.threads import HarmlessThreads
+from ckpt.compat.threads import captured_in_threads
 from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
 from ckpt.rank import reports
 from ckpt.rank.commits import Commits
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.replay.program import Replay
     from ckpt.transport.driver.port import Port
+    from ckpt.transport.driver.waiters import Bell
 
 __all__ = ["Runtime", "current", "install"]
 
@@ -66,6 +72,9 @@ Buffer = bytes | bytearray | memoryview
 
 _EXIT_FENCED = 70
 _LAYER_TICK_NS = 50_000_000
+_BESIDE_S = 0.5
+"""A thread that waits beside looks at its condition this often, though nobody has woken it: so it goes on after a restart,
+where nobody knows of it. A wait that ends while an image is prepared has the image looked for again, so not more often."""
 
 
 class Runtime:
@@ -112,7 +121,10 @@ class Runtime:
         self.files: RecordedFiles = NoFiles()
         self.commits = Commits(self)
         self.outputs = HeldOutput(self.lock, control)
-        self.outsiders = Outsiders(self.report)
+        self._main_ident = threading.main_thread().ident
+        self._is_main_hungry = False
+        self._look_beside: Callable[[], bool] | None = None
+        """Replaces the engine's look when a thread waits beside for the first time: it is for the main thread."""
         self.send: Callable[..., int] = _no_port
 
     # ------------------------------------------------------------------ assembling
@@ -137,6 +149,11 @@ class Runtime:
         return self.rank if self.layer is None else self.layer.rank
 
     @property
+    def is_thread_multiple(self) -> bool:
+        """May several threads of the program be in the library at once (MPI_THREAD_MULTIPLE)?"""
+        return self.layer is None and self.explicit is None
+
+    @property
     def takes_images(self) -> bool:
         """See :attr:`ckpt.capture.context.RankContext.takes_images`."""
         return self.layer is None or self.layer.takes_images
@@ -159,6 +176,7 @@ class Runtime:
         port.on_event = self._on_event
         port.on_control = self._on_control
         port.on_idle_tick = self._tick
+        port.on_helped = engine.tell = self.tell_waiting
         port.control_fd = self.control.fileno()
         # bound methods, looked up once: the communicator calls them for every message
         self.send = port.send
@@ -179,14 +197,14 @@ class Runtime:
         else:
             from ckpt.rank.network import open_fast_paths
 
-            open_fast_paths(self, port, engine)
+            self._look_beside = open_fast_paths(self, port, engine)
         self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         port.interrupts.install()
         port.start_helper()
 
     def _tick(self) -> None:
         """The housekeeping of the port's helper thread."""
-        if self.layer is not None and self.lock.acquire(blocking=False):
+        if self.layer is not None and self.enter_from_outside():
             try:
                 self.layer.tick()
             finally:
@@ -200,15 +218,35 @@ class Runtime:
     def poll(self) -> None:
         """Progress without waiting. The caller holds ``lock``."""
         assert self.port is not None
-        self.port.progress()
+        if self.port.progress():
+            self.tell_waiting()
 
+    def tell_waiting(self) -> None:
+        """Progress was made: wake the threads that wait for it. The caller holds ``lock``."""
+        port, engine = self.port, self.engine
+        if port is not None and port.waiters.entries and engine is not None:
+            port.waiters.wake(engine.is_due)
+
+    def enter_from_outside(self) -> bool:
+        """Take ``lock`` unless a thread of the program has it, or the main thread waits inside of the library."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        if self.port is None or not self.port.interrupts.sleeping:
+            return True
+        self.lock.release()
+        return False
+
+    @captured_in_threads
     def block(self, hungry: bool, longest_ns: int | None = None) -> None:
         """Wait until a message, an acknowledgement or a packet of the controller has been handled, or `longest_ns` are over.
 
-        An image may be taken here. The caller holds ``lock``. ``hungry``: no message in the mailbox matches, so the port
-        accepts more messages than the credit allows. Raises CkptError inside an ``on_checkpoint`` hook, and before the rank
-        has its port.
+        An image may be taken here. The caller holds ``lock``, which is free for others meanwhile. ``hungry``: no
+        message in the mailbox matches, so the port accepts more messages than the credit allows. Raises CkptError
+        inside an ``on_checkpoint`` hook, and before the rank has its port.
         """
+        if get_ident() != self._main_ident:
+            self._wait_beside(hungry)  # nothing else: an image has this frame
+            return
         port = self.port
         if port is None:
             raise CkptError(_NO_PORT_TEXT)
@@ -218,8 +256,6 @@ class Runtime:
                 "different ones"
             )
         self.outputs.write()
-        if (now_ns := time.monotonic_ns()) >= self.outsiders.due_ns:
-            self.outsiders.look(now_ns)
         if self.commits.in_call():
             return
         imager = self.imager
@@ -230,14 +266,56 @@ class Runtime:
             imager.rehearse()
         if hungry:
             port.endpoint.hungry(True, time.monotonic_ns())
+            self._is_main_hungry = True
             try:
                 port.wait(imager.wait_limit_ns())
             finally:
-                port.endpoint.hungry(False, time.monotonic_ns())
+                self._is_main_hungry = False
+                port.endpoint.hungry(port.waiters.are_hungry, time.monotonic_ns())
         else:
             port.wait(imager.wait_limit_ns() if longest_ns is None else longest_ns)
+        if port.waiters.entries:
+            self.tell_waiting()
+            port.lead_beside()
         if self.engine is not None and self.engine.handlers.posted:
             self.engine.handlers.run()
+
+    @captured_in_threads
+    def _wait_beside(self, hungry: bool) -> None:
+        """A thread waits that is not the main one. An image has this frame, so its variables are the program's: after a
+        restart the thread waits on, until the time is over."""
+        woken = allocate_lock()
+        woken.acquire()
+        if self._enter_beside(woken, hungry):
+            return
+        try:
+            self.lock.release()
+            woken.acquire(True, _BESIDE_S)
+        finally:
+            self.lock.acquire()
+            self._leave_beside(woken)
+
+    def _enter_beside(self, woken: Bell, hungry: bool) -> bool:
+        """``True``: there has been progress already."""
+        port, engine = self.port, self.engine
+        if port is None or engine is None:
+            raise CkptError(_NO_PORT_TEXT)
+        if self._look_beside is not None:
+            engine.look, self._look_beside = self._look_beside, None
+        awaited = engine.awaited
+        if port.enter_beside():
+            self.tell_waiting()
+            return True
+        port.waiters.enter(woken, awaited, is_hungry=hungry)
+        if hungry:
+            port.endpoint.hungry(True, time.monotonic_ns())
+        return False
+
+    def _leave_beside(self, woken: Bell) -> None:
+        port = self.port
+        assert port is not None
+        port.waiters.leave(woken)
+        port.endpoint.hungry(self._is_main_hungry or port.waiters.are_hungry, time.monotonic_ns())
 
     def frames_to_skip(self) -> Sequence[CodeType]:
         """See :meth:`ckpt.capture.context.RankContext.frames_to_skip`."""
@@ -340,6 +418,7 @@ class Runtime:
         self.threads.check()
         refresh_modules()  # now, so that the pause for the first image is shorter
 
+    @captured_in_threads
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
         if self.port is not None and self.port.interrupts.running:
@@ -367,7 +446,7 @@ class Runtime:
                 or self.incomplete
             ):
                 self.block(False)
-                if self.imager.give_up_here():
+                if get_ident() == self._main_ident and self.imager.give_up_here():
                     return None
             return (
                 None if self.imager.awaited_round_failed or self.imager.epoch == before else self.imager.epoch

@@ -2,7 +2,7 @@
 
 The communicator and its engine are the same as in a job; only the ``Progress`` below them differs: it hands each sent
 message to the same engine. There are no checkpoints here. Waiting for a message that this rank has not sent itself can
-never end, so :meth:`Standalone.block` raises Deadlock.
+never end, so :meth:`Standalone.block` raises Deadlock where the program has one thread only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt.capture.hooks import Hooks
@@ -28,11 +29,15 @@ __all__ = ["Standalone"]
 Buffer = bytes | bytearray | memoryview
 
 
+_BESIDE_S = 0.0005  # so long until a thread that waits looks again for a message of another thread
+
+
 class Standalone:
     """The ``Progress`` of a world of one rank: each message arrives at once, and counts as acknowledged."""
 
     rank = 0
     size = 1
+    is_thread_multiple = True
     epoch = 0
     restarts = 0
     explicit: Replay | None = None
@@ -107,6 +112,13 @@ class Standalone:
         return None
 
     def block(self, hungry: bool) -> None:
+        if threading.active_count() > 1:  # another thread may send
+            self.lock.release()
+            try:
+                time.sleep(_BESIDE_S)
+            finally:
+                self.lock.acquire()
+            return
         raise Deadlock(
             "waiting for a message that no rank can send: the program runs as one rank; "
             "start it with `ckpt run -n N` for more"

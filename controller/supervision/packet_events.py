@@ -111,13 +111,6 @@ def message(rank: int, packet: messages.Packet) -> str | None:
             return f"rank {rank}: {stream} cannot be written ({reason}); it is held back, and written when there is room"
         case "output-written":
             return f"rank {rank}: {packet.get('stream')} is written, {packet.get('bytes')} bytes late"
-        case "threads-wait":
-            return (
-                f"rank {rank}: thread {packet.get('thread')!r} has waited for {packet.get('seconds')} s at "
-                f"{packet.get('where')}, because thread {packet.get('inside')!r} waits inside of the library at "
-                f"{packet.get('inside_where')}, and only one thread at a time can be inside. What to do: in one "
-                "of them wait by `iprobe`, or by `irecv` and `test`, with a short time.sleep in between"
-            )
     return None
 
 

@@ -48,6 +48,7 @@ PROGRAMS = (
         stderr_too=True,
     ),
     Program("demo/sequential", "mpi4py", ("{demo}/sequential/test_seq.py",)),
+    Program("demo/threads", "mpi4py", ("{demo}/threads/sendrecv.py",), silent=True),
     Program(
         "demo/mpi-ref-v1/ex-2.16 (Jacobi)",
         "mpi4py",

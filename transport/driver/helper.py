@@ -7,9 +7,12 @@ The helper thread never blocks on the port's lock: it only tries to take it. Its
                control and its own wake-up descriptor (`wake`) until the next deadline. The application wakes it when it
                enters the library, since two threads that sleep on one descriptor would both wake for every message.
                The next state is ticking
-    parked     the lock was taken at many ticks in a row and the application sleeps inside wait(), so the application
+    parked     the application was in the library at many ticks in a row and sleeps inside wait(), so the application
                itself makes progress. The helper sleeps until the application wakes it when it leaves the library,
                at most 100 ms
+
+Where the application has several threads the helper ticks while one of them sleeps inside wait(): others may send
+meanwhile, and need their timers. Where threads wait and none sleeps inside wait(), the helper watches at once.
 
 So the helper costs nothing while all is idle and two hundred short wake-ups a second while the application communicates,
 and it answers peers at once while the application computes for long. A wire's descriptor becomes readable for a frame only
@@ -29,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from ckpt.compat.accelerators import signal
 from ckpt.compat.stdlib import OwnThread
+from ckpt.compat.threads import running_count
 from ckpt.transport.wires import owned
 
 if TYPE_CHECKING:
@@ -38,6 +42,8 @@ TICK_NS = 5_000_000
 WATCH_LONGEST_NS = 1_000_000_000
 PARK_AFTER_TICKS = 8
 PARK_LONGEST_NS = 100_000_000
+_ALONE = 1
+"""So many threads of Python run beside the main thread in an application that has none: the helper."""
 MOST_ROUNDS = 8
 """Rounds of progress in one tick: the application may be waiting for the lock."""
 
@@ -93,14 +99,16 @@ class ProgressHelper:
         seen_entries = -1
         busy_ticks = 0
         while not self._stopping:
-            if not port.lock.acquire(blocking=False):
+            # Two threads that sleep on one descriptor would both wake for every message.
+            sleeps = port.interrupts.sleeping
+            if (sleeps and running_count() <= _ALONE) or not port.lock.acquire(blocking=False):
                 busy_ticks += 1
                 if port.on_idle_tick is not None:
                     port.on_idle_tick()
                 self._sleep_while_locked(parked=busy_ticks >= PARK_AFTER_TICKS)
                 continue
             busy_ticks = 0
-            idle = port.entries == seen_entries
+            idle = not sleeps and (port.entries == seen_entries or bool(port.waiters.entries))
             seen_entries = port.entries
             try:
                 idle = self._tick() and idle
@@ -127,6 +135,8 @@ class ProgressHelper:
             for _ in range(MOST_ROUNDS):
                 if not port.pump():
                     return True
+                if port.on_helped is not None:
+                    port.on_helped()
         except BaseException as failure:
             # An exception in this thread would go unseen: the application's next call raises it again.
             port.fail(failure)

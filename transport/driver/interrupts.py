@@ -6,14 +6,16 @@ changed, or the lock held for ever. So `InterruptGate` is called in place of eve
 set when it is installed, and those that the program sets afterwards.
 
     the lock is free                        the handler runs at once
-    the main thread sleeps inside `wait`    the handler runs at once (all state is consistent there), and the sleep ends
+    the main thread sleeps inside `wait`    the handler runs at once (all state is consistent there, and the main thread has
+                                            let go of the lock), and the sleep ends
     the lock is held otherwise              the signal is remembered. The next `progress` or `wait` delivers it before it
                                             handles anything; or the helper thread sends the signal again when it finds the
                                             lock free, some milliseconds later. A signal whose handler
                                             does nothing is not deferred
 
-When a handler runs although the lock is held, the lock is released for as long as the handler runs, since a handler may
-call the library. The helper thread may then handle what the wait was for, so the waiting thread is told to look again.
+When a remembered handler runs under the lock, the lock is released for as long as the handler runs, since a handler may
+call the library. Another thread may then handle what the wait was for, so the waiting thread is told to look again. While
+the main thread takes the lock again (`returning`), no handler runs: an exception there would leave it without the lock.
 
 The gate must also come before handlers that the program sets later, and neither the program nor an image may see it.
 Therefore `install` gives the standard module `signal` other functions to call; `signal` and `getsignal` among them
@@ -41,14 +43,14 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class InterruptGate:
-    """Defers signals while `lock` is held and `sleeping` is false."""
+    """Defers signals while `lock` is held, or taken again, and `sleeping` is false."""
 
     def __init__(
         self, lock: threading.Lock, on_deferred: Callable[[], None], on_interrupted: Callable[[], None]
     ) -> None:
         """`lock`: the port's. `on_deferred` is called, inside the signal handler, when a signal was remembered: it has to
-        wake the thread that delivers the signal. `on_interrupted` is called under the lock, before and after a handler that
-        runs while the main thread holds the lock."""
+        wake the thread that delivers the signal. `on_interrupted` is called before and after a handler that runs while the
+        main thread waits."""
         self._lock = lock
         self._on_deferred = on_deferred
         self._on_interrupted = on_interrupted
@@ -57,6 +59,9 @@ class InterruptGate:
         self._main_thread: int | None = None
         self._process: int | None = None
         self.sleeping = False
+        """The main thread sleeps, without the lock."""
+        self.returning = False
+        """The main thread takes the lock again."""
         self.running = 0
         """Number of the program's handlers that are running now, nested in each other."""
         self.pending: deque[int] = deque()
@@ -83,11 +88,13 @@ class InterruptGate:
             self._main_thread = None
 
     def fire(self) -> None:
-        """Run the handlers of the remembered signals. The caller is the main thread, holds the lock, and has left all
-        state consistent. Raises what the handlers raise.
+        """Run the handlers of the remembered signals, in the main thread; in another one do nothing. The caller holds the
+        lock, or is `sleeping`, and has left all state consistent. Raises what the handlers raise.
         """
+        if not self.pending or threading.get_ident() != self._main_thread:
+            return
         while (number := self._next()) is not None:
-            self._run(number, sys._getframe(), locked=True)
+            self._run(number, sys._getframe(), waits=True, locked=not self.sleeping)
 
     def redeliver(self) -> None:
         """Send the remembered signals to the main thread again. Called by another thread when the lock is free."""
@@ -101,34 +108,42 @@ class InterruptGate:
             return None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process or not self._lock.locked():
+        if os.getpid() != self._process:
             self._run(number, frame)
         elif self.sleeping:
-            self._run(number, frame, locked=True)
+            self._run(number, frame, waits=True)
+        elif not self.returning and not self._lock.locked():
+            self._run(number, frame)
         elif asyncio_names.does_nothing(self._handlers.get(number)):
             return  # asyncio's: its loop has got the number of the signal already, and would get that of another signal, too
         elif number not in self.pending:
             self.pending.append(number)
             self._on_deferred()
 
-    def _run(self, number: int, frame: FrameType | None, *, locked: bool = False) -> None:
-        """Run the program's handler of a signal. `locked`: the main thread holds the lock, which is released meanwhile."""
+    def _run(
+        self, number: int, frame: FrameType | None, *, waits: bool = False, locked: bool = False
+    ) -> None:
+        """Run the program's handler of a signal. `waits`: the main thread is in a wait, which has to look again. `locked`:
+        it holds the lock, which is released meanwhile."""
         handler = self._handlers.get(number)
         if handler is None:
             return
         sleeping, self.sleeping = self.sleeping, False
         self.running += 1
-        if locked:
+        if waits:
             self._on_interrupted()
-            self._lock.release()
         try:
+            if locked:
+                self._lock.release()
             handler(number, frame)
         finally:
             if locked:
+                self.returning = True
                 self._lock.acquire()
+                self.returning = False
             self.running -= 1
             self.sleeping = sleeping
-            if locked:
+            if waits:
                 self._on_interrupted()
 
     def _get(self, signalnum: int) -> Any:

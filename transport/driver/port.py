@@ -1,8 +1,9 @@
 """A port: one Endpoint, one Wire, a clock and a lock. The thread that is in the library makes progress. (driver)
 
-Which thread makes progress. The application's thread holds `lock` for a whole library call, its waiting included, and
-runs the endpoint itself: no other thread stands in the path of a message. A helper thread (`start_helper`) makes progress
-while the application computes. The helper only tries the lock, so the application never waits for a hand-off.
+Which thread makes progress. The application's thread holds `lock` for a whole library call, and runs the endpoint itself:
+no other thread stands in the path of a message. Only while it sleeps in `wait` it lets go of the lock: other threads of the
+application may enter the library then. A helper thread (`start_helper`) makes progress while the application computes. The
+helper only tries the lock, so the application never waits for a hand-off. Threads that wait beside: waiters.py.
 
     progress()   drain the wire, run the timers that passed, deliver, flush. Never blocks.
     wait()       the same. If nothing came, spin for a bounded time, which adapts to the length of earlier waits, and
@@ -38,6 +39,7 @@ from typing import TYPE_CHECKING
 from ckpt.transport.driver.helper import ProgressHelper
 from ckpt.transport.driver.interrupts import InterruptGate
 from ckpt.transport.driver.refused import FIRST_WAIT_OF_RINGS_NS, NEVER_NS, RefusedFrames
+from ckpt.transport.driver.waiters import Wait, Waiters
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
 from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
@@ -82,6 +84,16 @@ def _ignore_control() -> None:
     """Default of `Port.on_control`."""
 
 
+class _Sleep:
+    """The bell of the thread that sleeps on the port's descriptors."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.eventfd_write(self._fd, 1)
+
+
 class Port:
     """One rank's port. The caller of any method but `wake`, `start_helper`, `stop_helper` and `close` must hold `lock`."""
 
@@ -120,6 +132,9 @@ class Port:
         self.send: Callable[..., int] = self.endpoint.send
         """`send(dst, data, payload=None)` is `Endpoint.send` itself: a method in between would add a third to its time."""
         self.interrupts = InterruptGate(self.lock, self._on_deferred_signal, self._on_interrupted)
+        self.waiters = Waiters()
+        self.on_helped: Callable[[], None] | None = None
+        """Called under the lock when the helper thread has made progress: wakes those of `waiters` that may go on."""
         self._express: Express | None = None
         self._pause_ns = 0
         self._glanced = False
@@ -136,10 +151,9 @@ class Port:
         self._bulk_bytes = BULK_BYTES
         self._bulk = False
         """A frame above `_bulk_bytes` was sent or received in the present wait."""
-        self._has_sent = False
-        """A frame was sent since the last wait."""
-        self._has_pending = False
-        """A failure of the helper or a deferred signal is to be raised in the application's thread."""
+        self._has_sent = self._has_pending = False
+        """A frame was sent since the last wait. A failure of the helper or a deferred signal is to be raised in the
+        application's thread."""
         self.clock = clock
         self._guard = ProcessGuard("this port")
         self._refused = RefusedFrames(wire.send)
@@ -147,6 +161,7 @@ class Port:
         self._control_fd: int | None = None
         self._control_checked_ns = 0
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._sleep_bell, self._sleep_wait = _Sleep(self._wake_fd), Wait()
         self._poller = select.epoll()
         self._poller.register(wire.fileno(), select.EPOLLIN)
         self._poller.register(self._wake_fd, select.EPOLLIN)
@@ -288,8 +303,31 @@ class Port:
         if self._express is not None and self._refused.by_rank:
             # A sleep lasts a millisecond at least, in which a ring is read many times.
             spin_ns = self._spin_longest_ns
+        if self.waiters.entries and self.waiters.are_coming:
+            spin_ns = 0
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
+
+    @property
+    def is_closed(self) -> bool:
+        """Has `close` been called?"""
+        return self._closed
+
+    def enter_beside(self) -> bool:
+        """A thread is about to wait beside the one that leads: a round of progress, so that what it has sent leaves.
+
+        True when a frame, a timer or control traffic was handled. The helper leads at once unless another thread does."""
+        if self._closed:
+            return False
+        changed = self.progress()
+        if not changed and not self.interrupts.sleeping:
+            self._wake_helper()
+        return changed
+
+    def lead_beside(self) -> None:
+        """The thread that has led may leave the library now, while others wait: the helper is to lead then."""
+        if not self.helper_watching:
+            self._wake_helper()
 
     def freeze(self) -> None:
         """Stop the port: a frame that comes is answered by a negative acknowledgement (NACK), and nothing else leaves."""
@@ -358,7 +396,16 @@ class Port:
                 self._bulk = True
         if changed:
             self._deliver()
-        return self._run_timers(now_ns) or changed
+        changed = self._run_timers(now_ns) or changed
+        if self.interrupts.sleeping:
+            self._arm_for_sleeper()
+        return changed
+
+    def _arm_for_sleeper(self) -> None:
+        """Another thread has looked at the wire, so its descriptor may not become readable for the thread that sleeps on it:
+        have it do so again, or end the sleep, if a frame has come meanwhile."""
+        if self.wire.deadline_ns() == 0:
+            self._sleep_bell.release()
 
     def _run_timers(self, now_ns: int) -> bool:
         """A round of progress without receiving: timers, control traffic, flush. True when something was handled."""
@@ -478,14 +525,17 @@ class Port:
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""
         self.counts["waits_slept"] += 1
-        gate = self.interrupts
+        gate, lock, waiters = self.interrupts, self.lock, self.waiters
+        bell, wait = self._sleep_bell, self._sleep_wait
         clock = self.clock
         now_ns = clock()
         changed = self._bulk = False
         while now_ns < until_ns and not changed:
             sleep_ns = min(until_ns, self.next_deadline_ns()) - now_ns
-            gate.sleeping = True
+            waiters.enter_again(bell, wait)
             try:
+                gate.sleeping = True
+                lock.release()
                 gate.fire()
                 readable = self._poller.poll(max(sleep_ns, 0) / 1e9) if sleep_ns > 0 else []
             except BaseException:
@@ -493,7 +543,11 @@ class Port:
                     self._wake_helper()  # the application leaves the library
                 raise
             finally:
-                gate.sleeping = False
+                # In one step for signals: none may come between the two, nor raise while the lock is taken.
+                gate.sleeping, gate.returning = False, True
+                lock.acquire()
+                gate.returning = False
+                waiters.leave(bell)
             changed = any(fd != self.wire.fileno() for fd, _ in readable) and self._check_control(clock())
             changed = self.pump() or changed
             now_ns = clock()
@@ -544,3 +598,5 @@ class Port:
             self._has_pending = True  # deferred signals are for the next call
             raise failure
         self.interrupts.fire()
+        if self.interrupts.pending:
+            self._has_pending = True  # they are for the main thread

@@ -79,19 +79,18 @@ def is_of_library(code: CodeType) -> bool:
     return code.co_filename in _IMPORT_SYSTEM or code.co_name in _CODE_NAMES
 
 
-_ABOVE = "ckpt.reduction"
-"""A package on ckpt's public names: its thread is one of the program's. Where it calls ckpt, that frame is looked at."""
+_LIKE_A_PROGRAM = ("ckpt.mpi.", "ckpt.reduction")
+"""Frames of ckpt that images have in any thread. Calls of MPI: what they change, they change under the lock of the rank,
+which the main thread has while it takes an image; they wait for that lock, or in a function that is captured in threads.
+The package's own functions (ckpt/__init__.py) only call others.
+ckpt.reduction: a package on ckpt's public names, whose thread is one of the program's."""
 
 
 def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: bool = False) -> None:
     """Raise Refused for a frame of the import system, or of a function of `_BY_NUMBER`; in another thread than the main one
     also for a frame of ckpt."""
     name = getattr(func, "__globals__", {}).get("__name__") or "" if is_other_thread else ""
-    if (
-        (name == "ckpt" or name.startswith("ckpt."))
-        and not name.startswith(_ABOVE)
-        and not is_captured_in_threads(func)
-    ):
+    if name.startswith("ckpt.") and not name.startswith(_LIKE_A_PROGRAM) and not is_captured_in_threads(func):
         raise Refused("it is inside of a call of ckpt", location(code, lasti))
     if is_other_thread and not is_of_library(code):
         return

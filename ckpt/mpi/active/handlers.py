@@ -158,6 +158,7 @@ class HandlersOfRank:
                     return
         finally:
             self._end()
+            self.engine.tell()
 
     @captured_in_threads
     def post(self, member: Member, obj: Any) -> None:

@@ -81,7 +81,7 @@ class Info(Handle):
     def Create_env(cls, args: Sequence[str] | None = None) -> Info:
         """An info that describes how the program was started: thread_level, command, argv (MPI's INFO_ENV)."""
         words = list(sys.argv) if args is None else list(args)
-        items = {"thread_level": "MPI_THREAD_SERIALIZED"}
+        items = {"thread_level": "MPI_THREAD_MULTIPLE"}
         if words:
             items["command"] = words[0]
         if words[1:]:

@@ -156,9 +156,7 @@ class ObjectMessages(CommBase):
             if not type(source) is type(tag) is int:
                 source, tag = argument(source), argument(tag)
             channel = self._channels.get((source, tag))
-            if channel is not None and channel.messages and not self._shared.closed:
-                # No lock is needed: one thread at a time is in the library, and the helper thread only appends.
-                data = channel.messages.popleft()[1]
+            if channel is not None and not self._shared.closed and (data := _popped(channel)) is not None:
                 size = len(data)
                 if data[2] or size >= REFERENCE_BYTES:
                     with engine.lock:
@@ -306,6 +304,15 @@ class ObjectMessages(CommBase):
             if channel is None and engine.failed_ranks.known:
                 engine.failed_ranks.check_probe(self._context, source, blocking=False)
             return None if channel is None else Message._take(engine, channel, status)
+
+
+def _popped(channel: Channel) -> Buffer | None:
+    """The oldest message of a channel, taken from it. No lock is needed: other threads only append, or pop in one step."""
+    try:
+        data: Buffer = channel.messages.popleft()[1]
+    except IndexError:
+        return None
+    return data
 
 
 def _fill_null(status: Status | None) -> None:

@@ -4,12 +4,14 @@ The engine matches arriving messages, keeps unexpected messages (the mailbox), a
 collectives, and waits. Its whole state is pickled by value into the process image; `progress` and `lock` are
 references to live objects, which the restored process replaces by its own.
 
-Threads: the main thread inside the library, or the helper thread while the program computes, calls `on_messages` with the
-lock held; it matches messages and copies them into posted buffers. Collectives are advanced (`advance_collectives`) only by
-a thread that is inside the library, because they may call the user's reduction function. Messages for handlers of the
-program go to `handlers` (ckpt/mpi/active/), which calls them at once, in whichever thread. `guard` is not None while such a
-handler runs, or the program's next call has to do something first; `lock` is then the same object. All fast paths look at
-it.
+Threads: a thread of the program inside the library, or the helper thread while the program computes, calls
+`on_messages` with the lock held; it matches messages and copies them into posted buffers. `block` lets go of the lock
+while it waits, so other threads may call the library meanwhile (THREAD_MULTIPLE): every wait is a loop that looks at
+its condition again. Who has made progress, or has changed by a call of its own what another thread may wait for, wakes
+it (`tell`). Collectives are advanced (`advance_collectives`) only by a thread that is inside the library, because they
+may call the user's reduction function. Messages for handlers of the program go to `handlers` (ckpt/mpi/active/), which
+calls them at once, in whichever thread. `guard` is not None while such a handler runs, or the program's next call has
+to do something first; `lock` is then the same object. All fast paths look at it.
 
 Flow control: the engine reports the messages that the program has taken to `Progress.consumed`, in batches, at the latest
 before it waits. A blocking send waits while the backlog to its destination is above SEND_HIGH_BYTES; a nonblocking send
@@ -43,6 +45,8 @@ from ckpt.mpi.engine.quick import glance, sort_in
 from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ckpt.mpi.base.handlers import Guard, Handlers
     from ckpt.mpi.base.layer import Choices
     from ckpt.mpi.base.progress import Lock
@@ -66,12 +70,16 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
 reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
-_NOT_SAVED = frozenset({"choices", "codec", "lane", "look"})
+_NOT_SAVED = frozenset({"awaited", "choices", "codec", "lane", "look", "tell"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
 FIRST_COUNT = 2
 """Counts in context numbers: COMM_WORLD (creator 0), COMM_SELF of each rank, communicators that programs create."""
+
+
+def _nobody() -> None:
+    """Default of `Engine.tell`: no other thread waits."""
 
 
 class Engine:
@@ -80,6 +88,7 @@ class Engine:
     __slots__ = (
         "_self",
         "_world",
+        "awaited",
         "choices",
         "codec",
         "count",
@@ -98,6 +107,7 @@ class Engine:
         "shared",
         "syncs",
         "taken",
+        "tell",
         "token",
         "windows",
     )
@@ -110,7 +120,8 @@ class Engine:
         self.matcher = Matcher()
         self.debts = [0] * progress.size
         self.taken = [0] * progress.size
-        """Like `debts`: consumption that the program's thread counted without the lock. Only that thread writes here."""
+        """Like `debts`: consumption that the program's threads have counted without the lock. A change is one step for the
+        interpreter (GIL): nothing is called between reading and writing a number."""
         self.runnable: list[Schedule] = []
         self.sends = 0
         self.shared: dict[int, CommShared] = {}
@@ -127,6 +138,10 @@ class Engine:
         self.lane: Any = None
         self.look: Any = None
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
+        self.awaited: Operation | None = None
+        """For `Progress.block`, whose caller sets it: what it waits for; None: any progress."""
+        self.tell: Callable[[], None] = _nobody
+        """Called under the lock by a thread that has changed what others may wait for: wakes these. Not in images."""
         self._world: CommHandle | None = None
         self._self: CommHandle | None = None
 
@@ -140,7 +155,8 @@ class Engine:
         self.windows = Windows()  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.look = self.choices = None
+        self.codec = self.lane = self.look = self.choices = self.awaited = None
+        self.tell = _nobody
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
 
@@ -165,8 +181,8 @@ class Engine:
         """The context number for a communicator that this rank may create. It is unique in the job, and never reused."""
         if self.guard is not None:
             self.guard.check()
-        self.count += 1
-        return envelope.context_base(self.progress.rank, self.count)
+        self.count = count = self.count + 1  # in one step: of two threads each gets another number
+        return envelope.context_base(self.progress.rank, count)
 
     def register(self, shared: CommShared) -> None:
         """Register a communicator that is new at this rank."""
@@ -261,7 +277,7 @@ class Engine:
         self.progress.consumed(src, nbytes, messages)
 
     def pay_all(self) -> None:
-        """Report the consumption of all sources' messages. Only the program's thread may call this."""
+        """Report the consumption of all sources' messages. Called with the lock held."""
         debts, taken = self.debts, self.taken
         for src in range(len(debts)):
             if taken[src]:
@@ -381,18 +397,27 @@ class Engine:
 
     def advance_collectives(self) -> None:
         """Advance the collectives whose awaited messages have arrived."""
-        while self.runnable:
-            self.runnable.pop(0).advance()
+        if self.runnable:
+            while self.runnable:
+                self.runnable.pop(0).advance()
+            self.tell()
 
-    def block(self, hungry: bool = False) -> None:
+    def is_due(self, awaited: Operation) -> bool:
+        """After progress: may a thread go on that waits for this operation? True in doubt."""
+        return (
+            awaited.done or not awaited.is_told or self.failed_ranks.any_failure or bool(self.handlers.posted)
+        )
+
+    def block(self, hungry: bool = False, awaited: Operation | None = None) -> None:
         """Wait for any progress. A process image may be taken here. `hungry`: no message in the mailbox is what is waited
-        for.
+        for. `awaited`: the caller waits for this operation alone.
 
         Raises what a handler of active messages has raised, before it waits."""
         if self.look is not None and glance(self):
             return
         self.pay_all()
         self.attend()
+        self.awaited = awaited
         self.progress.block(hungry or self.matcher.posted > 0 or self.windows.awaited > 0)
 
     def make_progress(self) -> None:
@@ -410,7 +435,7 @@ class Engine:
                 return
             if self.failed_ranks.known:
                 self.failed_ranks.check(operation)
-            self.block()
+            self.block(awaited=operation)
 
     def test(self, operation: Operation) -> bool:
         """Whether the operation is done, after making progress at most once."""

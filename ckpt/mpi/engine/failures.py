@@ -230,6 +230,7 @@ class FailedRanks:
             self.engine.windows.revoke(base)
             for part in shared.parts:
                 self.revoke(part)
+            self.engine.tell()
 
     def on_revoke(self, data: Buffer) -> None:
         """Handle the message of a member that a communicator is revoked."""

@@ -12,7 +12,7 @@ Operations are part of the process image. A memoryview of a received wire frame 
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
@@ -35,6 +35,9 @@ class Operation:
     """Base class of all operations. `source`, `tag` and `nbytes` (of the message without envelope) are for the Status."""
 
     __slots__ = ("cancelled", "done", "error", "nbytes", "source", "tag")
+
+    is_told: ClassVar[bool] = False
+    """Is `done` set by what arrives, so that nobody has to ask `poll`?"""
 
     def __init__(self) -> None:
         self.done = False
@@ -136,6 +139,7 @@ class SyncSend(Operation):
     """A synchronous send. It is done when the receiver has answered that the message was matched."""
 
     __slots__ = ("context", "dst", "token")
+    is_told = True
 
     def __init__(self, dst: int, token: int, context: int) -> None:
         super().__init__()
@@ -151,6 +155,7 @@ class Receive(Operation):
     message arrives. owner given: the message is passed to `owner.arrived(slot, data)` instead."""
 
     __slots__ = ("codec", "context", "data", "owner", "slot", "target", "ticket", "want_source", "want_tag")
+    is_told = True
 
     def __init__(
         self,

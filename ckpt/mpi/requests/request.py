@@ -127,6 +127,8 @@ class Request(Handle):
             try:
                 with engine.lock:
                     engine.wait(operation)
+                    if self._operation is not operation:
+                        raise MpiException(ERR_REQUEST, "another thread has completed the request meanwhile")
             except MpiException as error:
                 raise handled_request(engine, operation, error)  # noqa: B904
         return self._complete(status)
@@ -224,6 +226,7 @@ class Request(Handle):
             if isinstance(operation, Receive) and not operation.done and engine.matcher.withdraw(operation):
                 operation.cancelled = True
                 operation.done = True
+                engine.tell()
 
     def cancel(self) -> None:
         self.Cancel()

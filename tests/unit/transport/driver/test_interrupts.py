@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -58,11 +59,34 @@ def test_waits_while_the_lock_is_held(gate: InterruptGate) -> None:
 
 
 def test_raises_at_once_while_wait_sleeps(gate: InterruptGate) -> None:
+    """Also while another thread has the lock, which the one that sleeps has let go of."""
+    gate.sleeping = True
+    with pytest.raises(KeyboardInterrupt):
+        _signal()
+    with gate._lock, pytest.raises(KeyboardInterrupt):
+        _signal()
+    gate.sleeping = False
+
+
+def test_waits_while_the_lock_is_taken_again(gate: InterruptGate) -> None:
+    """An exception in between would leave the call without the lock, and it would let go of another thread's."""
+    gate.returning = True
+    _signal()
+    gate.returning = False
+    assert list(gate.pending) == [signal.SIGUSR1]
+    with gate._lock, pytest.raises(KeyboardInterrupt):
+        gate.fire()
+
+
+def test_only_the_main_thread_calls_handlers(gate: InterruptGate) -> None:
     with gate._lock:
-        gate.sleeping = True
+        _signal()
+        thread = threading.Thread(target=gate.fire)
+        thread.start()
+        thread.join()
+        assert list(gate.pending) == [signal.SIGUSR1]
         with pytest.raises(KeyboardInterrupt):
-            _signal()
-        gate.sleeping = False
+            gate.fire()
 
 
 @pytest.mark.parametrize("sleeping", [True, False])
@@ -80,11 +104,11 @@ def test_the_lock_is_free_for_a_handler(sleeping: bool) -> None:
 
     former = signal.signal(signal.SIGUSR1, handler)
     gate.install()
-    with gate._lock:
+    with contextlib.nullcontext() if sleeping else gate._lock:
         gate.sleeping = sleeping
         _signal()
         gate.fire()
-        assert gate.sleeping == sleeping and gate._lock.locked() and not gate.running
+        assert gate.sleeping == sleeping and gate._lock.locked() == (not sleeping) and not gate.running
     assert seen == [(True, False, 1)] * 2
     assert told == [1, 0] * 2, "who waits must look again"
     gate.uninstall()

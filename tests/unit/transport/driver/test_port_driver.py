@@ -307,3 +307,41 @@ def test_a_link_that_nothing_gets_through_has_its_connection_begun_anew_again_an
     pair.network.boxes["1"] = deque()
     pair.settle(8000)
     assert pair.received[1] == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("has_come", [False, True])
+def test_a_thread_that_looks_at_the_wire_does_not_make_the_sleeping_one_deaf(has_come: bool) -> None:
+    """The look had told the ring's writer that nobody sleeps: messages waited for the helper's next tick, 5 ms."""
+    pair = Pair()
+    port, wire = pair.ports[0], pair.wires[0]
+    asked: list[int] = []
+    wire.deadline_ns = lambda: asked.append(1) or (0 if has_come else None)  # type: ignore[method-assign, func-returns-value]
+    port.progress()
+    assert not asked, "nobody sleeps"
+    port.interrupts.sleeping = True
+    port.progress()
+    port.interrupts.sleeping = False
+    assert asked
+    began_s = time.monotonic()
+    port.clock = time.monotonic_ns
+    port.wait(10_000_000_000 if has_come else 0)
+    assert not has_come or time.monotonic() - began_s < 10
+
+
+def test_the_lock_is_free_while_the_port_sleeps() -> None:
+    pair = Pair()
+    port = pair.ports[0]
+    port.clock = time.monotonic_ns
+    seen: list[bool] = []
+
+    def visit() -> None:
+        with port.lock:
+            seen.append(port.interrupts.sleeping and bool(port.waiters.entries))
+            port.waiters.wake(lambda awaited: False)
+
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    while not seen:
+        port.wait()
+    visitor.join()
+    assert seen == [True] and port.lock.locked() and not port.waiters.entries
