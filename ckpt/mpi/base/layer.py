@@ -73,7 +73,7 @@ class Choices(Protocol):
         """Match or post a receive (`Receive`) from ANY_SOURCE in a `Context`."""
 
     def started(self) -> None:
-        """The program starts a receive that names its source, or a collective."""
+        """The program starts a collective."""
 
     def probe(self, context: Any, source: int, tag: int) -> Any:
         """The `Channel` of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""

@@ -328,11 +328,9 @@ class Engine:
 
     def start_receive(self, context: Context, receive: Receive, src: int) -> None:
         """Match a receive now, or post it. `src`: world rank of the receive's source, ignored for ANY_SOURCE."""
-        if self.choices is not None:
-            if receive.want_source == ANY_SOURCE:
-                self.choices.start(context, receive)
-                return
-            self.choices.started()
+        if self.choices is not None and receive.want_source == ANY_SOURCE:
+            self.choices.start(context, receive)
+            return
         channel = self.matcher.find(context, receive.want_source, receive.want_tag)
         if channel is None:
             if src in self.failed_ranks.known and receive.want_source != ANY_SOURCE:

@@ -1,8 +1,9 @@
 """Do the replicas of a rank hold the same arrays, at the same place of the program? Pure.
 
-A *place* is a number: so often has the program started an operation of the library (a send, a receive, a collective, a
-question that the leader answers). All replicas start the same operations in the same order, so at one place all of them have
-the same variables, whatever the time. A comparison of one rank:
+A *place* is a number: so often has the program started an operation of the library (a send, a collective, a question that
+the leader answers). All replicas start the same operations in the same order, so at one place all of them have the same
+variables, whatever the time. Receives that name their source do not count: one whose message is there already takes a way of
+its own. A comparison of one rank:
 
     asked ──all have told where they are──▶ placed: a place in front of all ──▶ each tells its arrays as it comes there
       ▲                                       │
