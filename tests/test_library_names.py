@@ -62,6 +62,10 @@ EXEMPT = {
         "no packages of the program: what ckpt uses, and what installs packages",
     ),
     "ckpt/reduction/": ({"numpy"}, "combines arrays of numpy"),
+    "ckpt/redundancy/memory/": (
+        {"numpy", "zmq"},
+        "what replicas compare are arrays; the threads of ranks themselves",
+    ),
     "ckpt/image/modules/held_locks.py": ({"zmq"}, "what ranks use themselves holds no locks of the program"),
     "ckpt/image/modules/origins.py": (
         {"_cython_", "cython_runtime"},

@@ -1,7 +1,7 @@
 """Programs that use a GPU, killed again and again: they print the same, byte for byte. What no image can hold is named, and
 the program goes on.
 
-They need a GPU that CUDA can use, and torch built for it: `pytest -m gpu tests/system/test_gpu_programs.py`.
+They need a GPU that CUDA can use, and torch built for it: `pytest -m gpu tests/system/libraries/test_gpu_programs.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
 
 Start = Callable[..., Job]
 
-PROGRAMS = Path(__file__).parent / "programs" / "gpu"
+PROGRAMS = Path(__file__).parents[1] / "programs" / "gpu"
 KILLS = int(os.environ.get("GPU_KILLS", "3"))
 
 
