@@ -11,7 +11,7 @@ import pytest
 
 from ckpt.errors import NotReplicable
 from ckpt.mpi import make_world
-from ckpt.mpi.base.envelope import ACTIVE, pack
+from ckpt.mpi.base.envelope import ACTIVE, EAGER, pack
 from ckpt.redundancy import surroundings
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.layer import ReplicaLayer, parts
@@ -165,3 +165,18 @@ def test_a_copy_goes_on_where_its_donor_was_and_tells_nothing_before_it_has_join
     assert layer.living == {2, 3}
     told = below.reports[-1]
     assert told["sent"] == 10 and [count for count, _ in told["marks"]["point"]] == [9, 10]
+
+
+def test_places_of_the_program_do_not_depend_on_whether_a_message_is_there_already(made: Any) -> None:
+    """A receive that finds its message takes another way than one that waits; sends and collectives count alike."""
+    _, layer, world = made
+    before = layer._memory.places
+    request = world.irecv(source=0)
+    assert layer._memory.places == before
+    layer.on_messages(1, [pack(EAGER, 0, 0, 0) + pickle.dumps("early")])
+    assert request.wait() == "early"
+    layer.on_messages(1, [pack(EAGER, 0, 0, 0) + pickle.dumps("late")])
+    assert world.recv(source=0) == "late" and layer._memory.places == before
+    world.send(1, dest=0)
+    world.Ibarrier()
+    assert layer._memory.places == before + 2
