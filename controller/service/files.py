@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import (
     EXIT_DAMAGED,
@@ -24,16 +24,16 @@ from ckpt.controller.errors import (
     FilesNotPutBack,
 )
 from ckpt.controller.service.unrecorded import UnrecordedChanges
-from ckpt.controller.sharing.proof import SharedFiles
 from ckpt.controller.supervision.events import FilesDamaged, Launch
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
 from ckpt.undo import DIRECTORY, restart
 from ckpt.undo.errors import CopyDamaged, LogDamaged, NotRecorded, UndoError
-from ckpt.undo.records import MARGIN_NS
-from ckpt.undo.restart.plan import Clocks
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
-from ckpt.undo.shared import LOCAL, Shared
+
+if TYPE_CHECKING:
+    from ckpt.controller.sharing.proof import SharedFiles
+    from ckpt.undo.restart.plan import Clocks
 
 __all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_of_lines"]
 
@@ -76,6 +76,11 @@ class JobFiles:
 
     def _share(self, shared: SharedFiles) -> None:
         """Say, and write down, on which file systems files go back."""
+        # A job on one host needs none of this.
+        from ckpt.undo.records import MARGIN_NS
+        from ckpt.undo.restart.plan import Clocks
+        from ckpt.undo.shared import Shared
+
         here = Shared(shared.numbers, "")
         here.use()
         hosts_ns = None if shared.unknown_clocks else MARGIN_NS
@@ -223,6 +228,14 @@ class JobFiles:
         except (UndoError, ControllerError) as failure:
             self._say(str(failure))
 
+    def _is_local(self, reason: str) -> bool:
+        """Is a file not covered since one host alone has its file system?"""
+        if self._numbers is None:
+            return False
+        from ckpt.undo.shared import LOCAL
+
+        return reason.startswith(LOCAL)
+
     def note(self, rank: int, packet: dict[str, Any]) -> None:
         """A packet of a rank, of whatever kind: it may say what a restart could not put back."""
         if self._unrecorded is not None:
@@ -233,7 +246,7 @@ class JobFiles:
         if packet.get("event") != "files-not-covered":
             return
         path, reason = str(packet.get("path") or ""), str(packet.get("reason"))
-        if self._shared is not None and reason.startswith(LOCAL):
+        if self._is_local(reason):
             if reason not in self._local:
                 self._local.add(reason)
                 self._say(f"files not covered: {path}: {reason}")
