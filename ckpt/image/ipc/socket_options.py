@@ -17,6 +17,7 @@ from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.ipc import unix_peers
+from ckpt.image.ipc.holders import holders
 from ckpt.image.ipc.unix_peers import UnixSocket
 from ckpt.transport.records import dataclass
 
@@ -177,7 +178,7 @@ def _set(new: socket.socket, options: tuple[_Option, ...]) -> None:
 def _bind(new: socket.socket, saved: SavedSocket) -> None:
     """``SO_REUSEADDR`` while binding: connections of the process that has died may still be in TIME_WAIT."""
     reused = new.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
-    if saved.family in _INTERNET and saved.kind == socket.SOCK_STREAM:
+    if _has_port(saved):
         new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if saved.family == socket.AF_UNIX:
         _remove_dead(saved.name, saved.kind)
@@ -186,7 +187,9 @@ def _bind(new: socket.socket, saved: SavedSocket) -> None:
     except OSError as failure:
         remedy = "Restart it where this address exists"
         if failure.errno == errno.EADDRINUSE:
-            remedy = "Another process has it: stop that process, and run `ckpt restart`"
+            known = holders(saved.name[1]) if _has_port(saved) else []
+            who = ", ".join(f"process {each.pid} ({each.name})" for each in known) or "Another process"
+            remedy = f"{who} has it: stop that process, and run `ckpt restart`"
         raise RestoreError(
             f"the socket of the program cannot have its address {saved.name!r} again: {failure.strerror}. {remedy}"
         ) from failure
@@ -205,10 +208,18 @@ def _bind_when_free(new: socket.socket, saved: SavedSocket) -> None:
             waited_s = time.monotonic() - began_s
             if failure.errno != errno.EADDRINUSE or waited_s > _TIME_WAIT_S:
                 raise
-            is_connected = saved.family in _INTERNET and saved.kind == socket.SOCK_STREAM
-            if waited_s > _ENDING_S and (not is_connected or _answers(saved)):
+            if waited_s > _ENDING_S and not (_has_port(saved) and _is_free_soon(saved)):
                 raise
         time.sleep(0.02 if waited_s < _ENDING_S else 0.1)
+
+
+def _has_port(saved: SavedSocket) -> bool:
+    return saved.family in _INTERNET and saved.kind == socket.SOCK_STREAM
+
+
+def _is_free_soon(saved: SavedSocket) -> bool:
+    """Nobody answers there, or who has the address is being ended: on a busy disk that takes longer."""
+    return not _answers(saved) or any(each.is_ending for each in holders(saved.name[1]))
 
 
 def _answers(saved: SavedSocket) -> bool:
