@@ -213,6 +213,8 @@ def _run_dump(
     pickler_class: type[ImagePickler],
     dump_class: type[Dump] | None,
 ) -> ImageReport:
+    # The fork server has frozen what it imported (gc.freeze), perhaps the program, too: no search for referrers finds that.
+    gc.unfreeze()
     references = prepared.references
     is_disposable = os.getpid() != prepared.pid
     stack = prepared.stack or Stack()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.replicas import clones, coordinator, inquiries, supervisor
+from ckpt.controller.replicas import clones, coordinator, copies, inquiries, memory, supervisor
 from ckpt.controller.replicas import lines as own_lines
 from ckpt.redundancy import lines, membership, vote
 from tests.model.replicas.world import Violation, World
@@ -79,7 +79,7 @@ MUTANTS = {
 }  # fmt: skip
 
 
-ALL = (membership, vote, lines, coordinator, clones, own_lines, inquiries, supervisor)
+ALL = (membership, vote, lines, coordinator, clones, own_lines, inquiries, copies, memory, supervisor)
 
 
 def without(module: types.ModuleType, old: str, new: str) -> tuple[Any, Any]:

@@ -12,12 +12,13 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.support import drive
+from tests.system.support import Job, drive, write_app
 
 TYPES = Path(__file__).parents[1] / "programs" / "types"
 NEEDS = {
@@ -109,3 +110,35 @@ def test_what_cannot_be_saved_is_named_by_its_variable_with_a_remedy(tmp_path: P
         said = failed.get(number, "it was saved")
         assert said.startswith("Unpicklable: module __main__ variable 'holder'['key'][0]"), (expression, said)
         assert re.search(reason, said), (expression, said)
+
+
+FROZEN = """
+    import gc, time, typing
+    import ckpt
+
+    comm = ckpt.enable()
+    rest = iter(typing.SupportsIndex.__dict__.items())
+    first, names = next(rest), typing.SupportsIndex.__dict__.keys()
+
+    class Own:
+        pass
+
+    own = Own.__dict__.values()
+    gc.freeze()
+    ckpt.checkpoint()
+    while not ckpt.restarts():
+        time.sleep(0.01)
+    print(len(list(rest)) + 1 == len(names), first[0] in names, Own.__module__ in own)
+"""
+
+
+def test_what_the_fork_server_or_the_program_has_frozen_is_found(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    """A search for referrers passes over what `gc.freeze` was called for: the class of these attributes was not found, and
+    the checkpoint failed, since an image cannot hold the attributes themselves."""
+    job = start(write_app(tmp_path, FROZEN), ranks=1)
+    job.wait_event("committed")
+    job.kill_rank(0)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "True True True\n"

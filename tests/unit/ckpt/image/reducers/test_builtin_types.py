@@ -104,6 +104,7 @@ def test_exceptions_with_fields_in_c() -> None:
 
 def test_views_of_the_attributes_of_a_class() -> None:
     """typing asks protocols for them, whose dictionaries hold what no image can: they are those of the class again."""
+    gc.unfreeze()  # as dump() does: the tests are frozen (tests/conftest.py)
     cls = typing.SupportsIndex
     names, rest = cls.__dict__.keys(), iter(cls.__dict__.items())
     first = next(rest)
