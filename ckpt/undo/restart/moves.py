@@ -3,22 +3,27 @@
 Asked is which name a path may have had at the checkpoint, and at which paths a directory of the checkpoint may be now.
 
 A program may rename thousands of directories. So all is found by a path and the directories above it; nothing here goes
-through all renamings for each of them. A renaming that says of a directory what one before it has said is not noted again:
-a directory that is renamed to and fro would double all that is known each time.
+through all renamings for each of them.
+
+While it is not known whether a renaming has happened, what was at its old path may be there or at the new one. Once it is
+known, and no other rank was about to rename a directory there meanwhile, it is at the new one only (:func:`settled`). Else
+each renaming of a directory to and fro would double all that is known.
 
 Pure. Not here: what is put back (:mod:`ckpt.undo.restart.plan`).
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import posixpath
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt.transport.records import NamedTuple
-from ckpt.undo.records import FileId, Moved, Name, Record, and_above, renamed
+from ckpt.undo.records import FileId, Moved, Name, Outcome, Record, and_above, renamed
 
-__all__ = ["Left", "Log", "PathsSince", "Removals", "Renamings"]
+__all__ = ["Left", "Log", "PathsSince", "Removals", "Renamings", "Settled", "settled"]
 
 
 class Log(NamedTuple):
@@ -58,6 +63,80 @@ class Left:
         return any(by != log.directory for each in _above(moved.target) for by in self._left.get(each, ()))
 
 
+class Settled(NamedTuple):
+    """These renamings, of one operation, have happened, before ``time_ns``, and none of another rank at the same time."""
+
+    path: str
+    moves: tuple[Moved, ...]
+    time_ns: int
+
+
+class _Span(NamedTuple):
+    """From the record of an operation that renames a directory to that of its outcome, and that one's place in the log."""
+
+    begin_ns: int
+    end_ns: int
+    at: int
+    moves: tuple[Moved, ...]
+    happened: bool
+
+
+def settled(logs: Sequence[Log]) -> dict[str, dict[int, Settled]]:
+    """For each log, by its directory, and each place of an :class:`Outcome` in it: what is settled there."""
+    spans = {log.directory: _spans(log.records) for log in logs}
+    at: dict[
+        str, dict[str, list[_Span]]
+    ] = {}  # path -> log -> the spans in which it is renamed, one after the other
+    for directory, of_log in spans.items():
+        for span in of_log:
+            for path in _paths(span):
+                at.setdefault(path, {}).setdefault(directory, []).append(span)
+    unsure: set[tuple[str, int]] = set()
+    for directory, of_log in spans.items():
+        for span in of_log:
+            around = {above: 0 for path in _paths(span) for above in and_above(path)}
+            for above in around:
+                for other, others in at.get(above, {}).items():
+                    if other == directory:
+                        continue
+                    for each in _at_the_same_time(span, others):
+                        unsure.update(((directory, span.at), (other, each.at)))
+    return {
+        directory: {
+            span.at: Settled(span.moves[0].path, span.moves, span.end_ns)
+            for span in of_log
+            if span.happened and (directory, span.at) not in unsure
+        }
+        for directory, of_log in spans.items()
+    }
+
+
+def _spans(records: Sequence[Record]) -> list[_Span]:
+    found: list[_Span] = []
+    moves: list[Moved] = []
+    for at, record in enumerate(records):
+        if isinstance(record, Moved):
+            moves.append(record)
+        elif isinstance(record, Outcome) and moves:
+            found.append(_Span(moves[0].time_ns, record.time_ns, at, tuple(moves), bool(record.happened)))
+            moves = []
+    if moves:  # it was killed meanwhile
+        found.append(_Span(moves[0].time_ns, sys.maxsize, len(records), tuple(moves), False))
+    return found
+
+
+def _paths(span: _Span) -> dict[str, int]:
+    return {path: 0 for moved in span.moves for path in (moved.source, moved.target) if path}
+
+
+def _at_the_same_time(span: _Span, others: Sequence[_Span]) -> Iterator[_Span]:
+    """``others``: one after the other."""
+    at = bisect.bisect_left(others, span.begin_ns, key=lambda each: each.end_ns)
+    while at < len(others) and others[at].begin_ns <= span.end_ns:
+        yield others[at]
+        at += 1
+
+
 class Removals:
     """Which directories have been removed, by whom, and since when."""
 
@@ -91,10 +170,10 @@ class Renamings:
         self._tick_ns = tick_ns
         # In the order of time: the directory of the log, "" if no rank knows of it; and what was renamed.
         self._found: list[tuple[str, Moved]] = []
-        self._known: set[tuple[str, str, str, str, FileId]] = set()
+        self._known: dict[tuple[str, str, str, str, FileId], int] = {}  # the same -> its number in the list
         self._by: dict[str, set[str]] = {}  # a path before or after -> the logs that say so
-        self._to: dict[str, list[int]] = {}  # a path after -> numbers in the list
-        self._to_below: dict[str, list[int]] = {}  # the same, and each directory above it
+        self._to: dict[str, dict[int, None]] = {}  # a path after -> numbers in the list
+        self._to_below: dict[str, dict[int, None]] = {}  # the same, and each directory above it
         self._noted: dict[str, dict[str, int]] = {}  # name -> the logs that have it, and since when
 
     def note(self, log: Log, record: Name) -> None:
@@ -123,18 +202,30 @@ class Renamings:
             self._add(by, move)
         return mistaken
 
+    def settle(self, moves: Iterable[Moved]) -> None:
+        """What was at the old paths of these renamings is no longer there."""
+        for moved in moves:
+            for number in list(self._to_below.get(moved.source, ())) if moved.target else ():
+                self._forget(number)
+
     def _add(self, by: str, moved: Moved) -> None:
-        said = (by, moved.path, moved.source, moved.target, moved.file)
+        said = _said(by, moved)
         if said in self._known:
             return
-        self._known.add(said)
-        number = len(self._found)
+        number = self._known[said] = len(self._found)
         self._found.append((by, moved))
         for path in (moved.source, moved.target):
             self._by.setdefault(path, set()).add(by)
-        self._to.setdefault(moved.target, []).append(number)
+        self._to.setdefault(moved.target, {})[number] = None
         for path in and_above(moved.target):
-            self._to_below.setdefault(path, []).append(number)
+            self._to_below.setdefault(path, {})[number] = None
+
+    def _forget(self, number: int) -> None:
+        by, moved = self._found[number]
+        del self._known[_said(by, moved)]
+        del self._to[moved.target][number]
+        for path in and_above(moved.target):
+            del self._to_below[path][number]
 
     def _names_then(self, path: str) -> list[str]:
         """The names that the path may have had at the checkpoint, itself first. A rank that moves a directory does not know
@@ -169,6 +260,10 @@ class Renamings:
         )
 
 
+def _said(by: str, moved: Moved) -> tuple[str, str, str, str, FileId]:
+    return (by, moved.path, moved.source, moved.target, moved.file)
+
+
 class PathsSince:
     """Where the directories of the checkpoint are now."""
 
@@ -187,6 +282,14 @@ class PathsSince:
             self._at.setdefault(moved.path, {})
             for place in filter(None, (moved.source, moved.target)):
                 self._add(moved.path, place)
+
+    def settle(self, moves: Iterable[Moved]) -> None:
+        """What was at the old paths of these renamings is no longer there."""
+        for moved in moves:
+            for path, place in list(self._below.get(moved.source, ())) if moved.target else ():
+                del self._at[path][place]
+                for each in and_above(place):
+                    del self._below[each][path, place]
 
     def _add(self, path: str, place: str) -> None:
         if place not in self._at[path]:

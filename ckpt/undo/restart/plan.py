@@ -13,7 +13,7 @@ Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo.records import (
@@ -31,7 +31,7 @@ from ckpt.undo.records import (
     Uncovered,
 )
 from ckpt.undo.restart.across_hosts import HostRecord, across_hosts
-from ckpt.undo.restart.moves import Left, Log, PathsSince, Removals, Renamings
+from ckpt.undo.restart.moves import Left, Log, PathsSince, Removals, Renamings, Settled, settled
 from ckpt.undo.selection.patterns import Patterns
 
 __all__ = ["Clocks", "FilePlan", "Log", "Plan", "make_plan"]
@@ -103,8 +103,13 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
     left = Left(logs)
-    happened = [log._replace(records=_that_happened(log, left)) for log in logs]
-    for log, record in _by_time(happened):
+    sure = settled(logs) if clocks is None else {}
+    happened = _by_time((log, _that_happened(log, left, sure.get(log.directory, {}))) for log in logs)
+    for log, record in happened:
+        if isinstance(record, Settled):
+            places.settle(record.moves)
+            renamings.settle(record.moves)
+            continue
         if stays.match(record.path) and not isinstance(record, Moved):
             continue
         for path in renamings.doubted(log, record.path):
@@ -139,7 +144,9 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
                     plan.uncovered += [Uncovered(path, _TAKEN_FOR_NEW, record.time_ns) for path in mistaken]
             case Uncovered():
                 plan.uncovered.append(record)
-    _settle_between_hosts(plan, names, [HostRecord(log.host, r) for log, r in _by_time(happened)], clocks)
+    _settle_between_hosts(
+        plan, names, [HostRecord(log.host, r) for log, r in happened if not isinstance(r, Settled)], clocks
+    )
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
         if not _is_below_none(path, names):
             plan.names[path] = binding
@@ -203,8 +210,8 @@ def _changed(plan: Plan, record: Content | Attributes, names: dict[str, Binding]
     return file
 
 
-def _by_time(logs: Iterable[Log]) -> list[tuple[Log, Record]]:
-    every = [(log, record) for log in logs for record in log.records]
+def _by_time(logs: Iterable[tuple[Log, list[Record | Settled]]]) -> list[tuple[Log, Record | Settled]]:
+    every = [(log, record) for log, records in logs for record in records]
     return sorted(
         every, key=lambda item: item[1].time_ns
     )  # stable: the records of a rank stay in their order
@@ -227,11 +234,12 @@ def _file(plan: Plan, status: Status, path: str) -> FilePlan:
     return file
 
 
-def _that_happened(log: Log, left: Left) -> list[Record]:
-    """The records without those of renamings and removals that have failed."""
-    found: list[Record] = []
+def _that_happened(log: Log, left: Left, sure: Mapping[int, Settled]) -> list[Record | Settled]:
+    """The records without those of renamings and removals that have failed. ``sure``: see
+    :func:`ckpt.undo.restart.moves.settled`."""
+    found: list[Record | Settled] = []
     open_from = 0  # the records behind are of an operation whose outcome is not known yet
-    for record in log.records:
+    for at, record in enumerate(log.records):
         if not isinstance(record, Outcome):
             found.append(record)
             continue
@@ -241,5 +249,7 @@ def _that_happened(log: Log, left: Left) -> list[Record]:
                 for each in found[open_from:]
                 if not isinstance(each, Moved) or left.has_been_taken_on(log, each)
             ]
+        if at in sure:
+            found.append(sure[at])
         open_from = len(found)
     return found
