@@ -61,9 +61,9 @@ PURE = {
     "ckpt.store": "errors",
     "ckpt.store.job": "branch journal",
     "ckpt.store.records": "authenticated control formats journal manifest shapes",
-    "ckpt.undo": "errors records recorder",
+    "ckpt.undo": "errors path_table records recorder",
     "ckpt.undo.selection": "patterns",
-    "ckpt.undo.restart": "across_hosts plan",
+    "ckpt.undo.restart": "across_hosts moves plan",
     "ckpt.transport": "errors jsontext namedtuples records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units watch window",

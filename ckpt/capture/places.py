@@ -195,9 +195,10 @@ class Places:
         try:
             image.refuse_transient(stack)
         except image.Refused as refused:
-            if refused.limit_ns != self._transient_limit_ns:
-                self._transient_since_ns, self._transient_limit_ns = 0, refused.limit_ns
-            if self._transient_since_ns and now_ns - self._transient_since_ns > refused.limit_ns:
+            limit_ns = refused.hooked_limit_ns if self._runtime.hooks.before else refused.limit_ns
+            if limit_ns != self._transient_limit_ns:
+                self._transient_since_ns, self._transient_limit_ns = 0, limit_ns
+            if self._transient_since_ns and now_ns - self._transient_since_ns > limit_ns:
                 image.forget()
                 return
             refused.is_transient = True

@@ -28,12 +28,12 @@ class Refused(ImageError):
     `reason`: the C function with state that Python code cannot read ("sum() is running a generator"). `where`: "file:line
     function" of the frame that has called into C. `is_transient`: the stack could be captured, but it holds an object that
     no image can hold, and that is there only for a moment (:mod:`ckpt.image.interface.transient`), mostly for less than
-    `limit_ns`. `obstacle`: address and
+    `limit_ns`; `hooked_limit_ns`: the same where the program has hooks that may end it. `obstacle`: address and
     instruction of that frame: a new attempt is refused too until the program has left this call; (0, 0): not known.
     """
 
     is_transient = False
-    limit_ns = 2_000_000_000
+    limit_ns = hooked_limit_ns = 2_000_000_000
     obstacle = (0, 0)
 
     def __init__(self, reason: str, where: str = "") -> None:

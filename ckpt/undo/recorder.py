@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from ckpt.transport.records import NamedTuple
+from ckpt.undo.path_table import PathTable
 from ckpt.undo.records import (
     CLOCK_NS,
     Attributes,
@@ -40,7 +41,6 @@ from ckpt.undo.records import (
     Outcome,
     Record,
     Status,
-    renamed,
 )
 
 __all__ = ["Keep", "OpenFile", "Operation", "Recorder", "Tables"]
@@ -116,11 +116,10 @@ class Recorder:
         self._written_as: set[tuple[FileId, str]] = set()
         self._old: set[FileId] = set()  # files with recorded names
         self._linked_from: dict[FileId, str] = {}  # files with a new name -> the name that they had
-        self._moves: dict[str, str] = {}  # name now -> name at the beginning of the interval
-        self._made: dict[str, int] = {}  # new directories, by their names now -> when they were made
+        self._moves: PathTable[str] = PathTable()  # name now -> name at the beginning of the interval
+        self._made: PathTable[int] = PathTable()  # new directories, by their names now -> when they were made
         self._unconfirmed: Moved | None = None
         self._thread = 0  # the one that has told of it
-        self._as_before: tuple[dict[str, str], dict[str, int]] = ({}, {})
         appended = {file.status.file for file in open_files} - {
             file.status.file for file in open_files if not file.appends
         }
@@ -318,16 +317,17 @@ class Recorder:
         moved = Moved(self._original(source), moving.file, source, target, int(is_new), now_ns)
         yield Keep(moved)
         if self._unconfirmed is None:  # else it replaces a directory, as a part of the same operation
-            self._as_before = (self._moves, self._made)
+            self._moves.begin()
+            self._made.begin()
         self._unconfirmed = moved
         if not target:
-            self._moves = {path: original for path, original in self._moves.items() if path != source}
-            self._made = {path: made_ns for path, made_ns in self._made.items() if path != source}
+            self._moves.remove(source)
+            self._made.remove(source)
             return
-        self._moves = {renamed(path, source, target): original for path, original in self._moves.items()}
-        self._made = {renamed(path, source, target): made_ns for path, made_ns in self._made.items()}
+        self._moves.rename(source, target)
+        self._made.rename(source, target)
         if not is_new and moved.path != target:
-            self._moves[target] = moved.path
+            self._moves.put(target, moved.path)
 
     def _confirmed(
         self, seen: Mapping[str, Binding], now_ns: int, *, may_wait: bool = False
@@ -343,7 +343,8 @@ class Recorder:
         self._unconfirmed = None
         yield Keep(Outcome(moved.path, int(happened), now_ns))
         if not happened:
-            self._moves, self._made = self._as_before
+            self._moves.take_back()
+            self._made.take_back()
 
     # ------------------------------------------------------------------ what is known
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ckpt.transport.records import NamedTuple
@@ -41,6 +41,7 @@ __all__ = [
     "Status",
     "Uncovered",
     "Whole",
+    "and_above",
     "below_another",
     "from_plain",
     "renamed",
@@ -222,6 +223,13 @@ def renamed(path: str, source: str, target: str) -> str:
     if path == source or path.startswith(source + posixpath.sep):
         return target + path[len(source) :]
     return path
+
+
+def and_above(path: str) -> Iterator[str]:
+    """The path, and the directories above it but for the root, nearest first."""
+    while path != (above := posixpath.dirname(path)):
+        yield path
+        path = above
 
 
 _PATHS = ("path", "source", "target")

@@ -93,6 +93,10 @@ class Library:
     of one of ``transient_functions`` or for a reason of :meth:`reason_now`, it is tried all the same: a failure then names
     the object by its path."""
 
+    hooked_limit_s: ClassVar[float | None] = None
+    """The same, where the program has functions of ``ckpt.on_checkpoint``, which are called after that and may end it;
+    ``None``: they make no difference."""
+
     answered_calls: ClassVar[tuple[tuple[str, object, str], ...]] = ()
     """``("module:function", value, "module:function" or "")``, of functions written in Python. A thread may
     be anywhere inside of a call of the first function when an image is taken, once it has entered the second one from there

@@ -80,9 +80,9 @@ def refuse_transient(stack: Stack) -> None:
             if type(value) is int:
                 addresses.append((value, record))
                 continue
-            reason, limit_s = _reason(value)
+            reason, limit_s, hooked_limit_s = _reason(value)
             if reason:
-                raise _refused(reason, limit_s, record)
+                raise _refused(reason, limit_s, record, hooked_limit_s)
         if _learned:
             _refuse_learned(record)
     if addresses:
@@ -120,7 +120,8 @@ def _ask_libraries(frames: list[FrameRecord]) -> None:
         values = (value for record in frames for held in _held_by(record) for value in held)
         reason = _asked(reason_now.__self__, reason_now, values)
         if reason:
-            raise _refused(reason, reason_now.__self__.moment_limit_s, frames[-1])
+            library = reason_now.__self__
+            raise _refused(reason, library.moment_limit_s, frames[-1], library.hooked_limit_s)
 
 
 def _held_by(record: FrameRecord) -> list[Iterable[Any]]:
@@ -177,21 +178,21 @@ def _code_of(found: Any, path: str) -> CodeType | None:
     return getattr(found, "__code__", None)
 
 
-def _reason(value: Any) -> tuple[str | None, float]:
+def _reason(value: Any) -> tuple[str | None, float, float | None]:
     """Why an image cannot hold this object, which is of no built-in type (``None``: an image may hold it), and how long that
-    lasts at most, in seconds."""
+    lasts at most, in seconds, without hooks and with them."""
     cls = type(value)
     if cls is _lru_cache and "cache_parameters" not in value.__dict__:
-        return "functools.lru_cache is wrapping a function", Library.object_limit_s
+        return "functools.lru_cache is wrapping a function", Library.object_limit_s, None
     if cls is FrameType:
-        return "a frame object is in use, which no image can hold", Library.object_limit_s
+        return "a frame object is in use, which no image can hold", Library.object_limit_s, None
     module = _module_of(cls)
     if type(module) is not str:
-        return None, 0
+        return None, 0, None
     library, names = _transient_types.get(module, _NO_LIBRARY)
     if library is None or ("" not in names and _name_of(cls) not in names):
-        return None, 0
-    return _asked(library, library.reason_against, value), library.object_limit_s
+        return None, 0, None
+    return _asked(library, library.reason_against, value), library.object_limit_s, library.hooked_limit_s
 
 
 def _asked(library: Library, why: Callable[[Any], str | None], value: Any) -> str | None:
@@ -229,7 +230,10 @@ def _refuse_addresses(stack: Stack, numbers: list[tuple[int, FrameRecord]]) -> N
             )
 
 
-def _refused(reason: str, limit_s: float, record: FrameRecord) -> Refused:
+def _refused(
+    reason: str, limit_s: float, record: FrameRecord, hooked_limit_s: float | None = None
+) -> Refused:
     refused = Refused(reason, location(record.code, max(0, record.lasti)))
     refused.limit_ns = int(limit_s * 1e9)
+    refused.hooked_limit_ns = refused.limit_ns if hooked_limit_s is None else int(hooked_limit_s * 1e9)
     return refused

@@ -1,15 +1,14 @@
 """sqlite3: connections and cursors.
 
 A connection to a file is opened again, with its attached databases, ``isolation_level``, ``row_factory``, ``text_factory``,
-``detect_types`` and the pragmas below. A database in memory is restored with its content. Not kept, because SQLite does not
-show them: functions, aggregates and collations that the program has defined, trace and authorizer callbacks. Define them
-again in an ``on_restart`` hook.
+``detect_types`` and the pragmas below; one of a class derived from ``sqlite3.Connection`` with its attributes, too. A
+database in memory is restored with its content. Not kept, because SQLite does not show them: functions, aggregates and
+collations that the program has defined, trace and authorizer callbacks. Define them again in an ``on_restart`` hook.
 
-Refused by name: a connection in a transaction (commit first, in an ``on_checkpoint`` hook if need be), with temporary
+Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
 tables, a cursor in the middle of its results.
 
-**This module does not roll the file back**: rows committed after the checkpoint may still be there when the program commits
-them again. Write so that a repetition does no harm (``INSERT OR REPLACE``), or use :func:`ckpt.ready.roll_back`.
+Not here: the file, which goes back with all others of the program (:mod:`ckpt.undo`; not with ``--files off``).
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
+from collections.abc import Iterable
 from pickle import PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.frames import _frames
+from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 
-__all__ = ["reduce_connection", "reduce_cursor"]
+__all__ = ["is_in_transaction", "reduce_connection", "reduce_cursor"]
 
 _PRAGMAS = (
     "foreign_keys",
@@ -33,8 +36,32 @@ _PRAGMAS = (
     "temp_store",
     "query_only",
 )
+_MOST_ATTRIBUTES = 1000
 _PROBE = "ckpt_probe"
 _SUFFIXES = ("-wal", "-shm", "-journal")
+
+
+def is_in_transaction(values: Iterable[Any]) -> bool:
+    """Is one of these objects a connection in a transaction, or a variable of the main program, or an attribute of one of
+    them? (A variable of a module that the program has imported is an attribute of the module.)"""
+    main = sys.modules.get("__main__")
+    held = _frames.unusual([*values, *(() if main is None else vars(main).values())], {}, ())
+    for value in {id(each): each for each in held}.values():
+        attributes = attributes_of(value) or {}
+        if _is_in_transaction(value) or (
+            len(attributes) <= _MOST_ATTRIBUTES and any(map(_is_in_transaction, attributes.values()))
+        ):
+            return True
+    return False
+
+
+def _is_in_transaction(value: Any) -> bool:
+    if not issubclass(type(value), sqlite3.Connection):
+        return False
+    try:
+        return bool(sqlite3.Connection.in_transaction.__get__(value))
+    except sqlite3.ProgrammingError:  # it is closed
+        return False
 
 
 def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
@@ -46,8 +73,8 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
     main = next(path for _, name, path in databases if name == "main")
     if in_transaction:
         raise PicklingError(
-            f"the connection to {main or 'a database in memory'} is in a transaction: commit it before the checkpoint, "
-            "in an on_checkpoint hook if need be"
+            f"the connection to {main or 'a database in memory'} is in a transaction; end it within a minute, or commit it "
+            "before each image: ckpt.on_checkpoint(lambda epoch: connection.commit())"
         )
     if _ask(connection, "SELECT count(*) FROM sqlite_temp_master")[0][0]:
         raise PicklingError(
@@ -69,10 +96,12 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
         connection.text_factory,
         settings,
         getattr(connection, "autocommit", None),
+        attributes_of(connection),
+        slots_of(pickler, connection),
     )
     return (
         make_connection,
-        (main, attached, content, level, _detected_types(connection)),
+        (main, attached, content, level, _detected_types(connection), type(connection)),
         state,
         None,
         None,
@@ -115,19 +144,26 @@ def _detected_types(connection: sqlite3.Connection) -> int:
 def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
     if cursor.description is not None and (not pickler.is_disposable or cursor.fetchone() is not None):
         raise PicklingError("a cursor in the middle of its results cannot be saved: fetch them, or close it")
-    return make_cursor, (cursor.connection,), (cursor.arraysize, cursor.row_factory), None, None, fill_cursor
+    state = (cursor.arraysize, cursor.row_factory, attributes_of(cursor), slots_of(pickler, cursor))
+    return make_cursor, (cursor.connection, type(cursor)), state, None, None, fill_cursor
 
 
 # ---------------------------------------------------------------------- called while loading
 
 
 def make_connection(
-    path: str, attached: list[tuple[str, str]], content: bytes | None, level: Any, detect_types: int
+    path: str,
+    attached: list[tuple[str, str]],
+    content: bytes | None,
+    level: Any,
+    detect_types: int,
+    cls: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> sqlite3.Connection:
     for database in [path, *(place for _, place in attached)]:
         if database and not os.path.exists(database):
             raise RestoreError(f"the database {database!r} is gone")
-    made = sqlite3.connect(path or ":memory:", isolation_level=level, detect_types=detect_types)
+    made = cls.__new__(cls)  # a class of the program has been through its own __init__
+    sqlite3.Connection.__init__(made, path or ":memory:", isolation_level=level, detect_types=detect_types)
     if content:
         made.deserialize(content)
     for name, place in attached:
@@ -136,12 +172,22 @@ def make_connection(
 
 
 def fill_connection(connection: sqlite3.Connection, state: tuple[Any, ...]) -> None:
-    row_factory, text_factory, settings, autocommit = state
+    row_factory, text_factory, settings, autocommit, *attributes = state
     for name, value in settings.items():
         connection.execute(f"PRAGMA {name} = {int(value)}")
     if autocommit is not None:
         connection.autocommit = autocommit  # type: ignore[attr-defined]  # since Python 3.12
     connection.row_factory, connection.text_factory = row_factory, text_factory
+    _set_attributes(connection, *attributes)
+
+
+def _set_attributes(
+    obj: Any, attributes: dict[str, Any] | None = None, slots: list[tuple[type, str, Any]] | None = None
+) -> None:
+    if attributes:
+        obj.__dict__.update(attributes)
+    for owner, name, value in slots or ():
+        owner.__dict__[name].__set__(obj, value)
 
 
 def make_closed() -> sqlite3.Connection:
@@ -150,9 +196,12 @@ def make_closed() -> sqlite3.Connection:
     return made
 
 
-def make_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    return connection.cursor()
+def make_cursor(connection: sqlite3.Connection, cls: type[sqlite3.Cursor] = sqlite3.Cursor) -> sqlite3.Cursor:
+    made = cls.__new__(cls)
+    sqlite3.Cursor.__init__(made, connection)
+    return made
 
 
-def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, Any]) -> None:
-    cursor.arraysize, cursor.row_factory = state
+def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, ...]) -> None:
+    cursor.arraysize, cursor.row_factory, *attributes = state
+    _set_attributes(cursor, *attributes)

@@ -8,6 +8,7 @@ object that needs them is met.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from ckpt.compat import accelerators, stdlib
@@ -132,17 +133,31 @@ class Processes(Library):
 
 
 class Sqlite(Library):
-    """sqlite3: connections to files (opened again, settings kept) and in memory (with their content). An image waits for the
-    end of a transaction."""
+    """sqlite3: connections to files (opened again, settings kept) and in memory (with their content), of
+    derived classes, too. An image waits for the end of a transaction, of connections in variables of running functions and
+    of the main program, and in attributes of what is there."""
 
     transient_types = ("sqlite3:Connection",)
-    object_limit_s = 60.0
+    object_limit_s = moment_limit_s = 60.0
+    hooked_limit_s = 0.0  # a hook may commit
 
     def reason_against(self, obj: Any) -> str | None:
         try:
             return "a connection of sqlite3 is in a transaction" if obj.in_transaction else None
         except self.module.ProgrammingError:  # it is closed
             return None
+
+    def reason_now(self, values: Iterable[Any]) -> str | None:
+        from ckpt.image.stdlib import sqlite
+
+        return "a connection of sqlite3 is in a transaction" if sqlite.is_in_transaction(values) else None
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        if issubclass(cls, getattr(self.module, "Connection", ())):
+            return later(f"{_HERE}.sqlite", "reduce_connection")
+        if issubclass(cls, getattr(self.module, "Cursor", ())):
+            return later(f"{_HERE}.sqlite", "reduce_cursor")
+        return None
 
     def reducers(self) -> dict[type, Reducer]:
         connection, cursor = (

@@ -18,11 +18,10 @@ Pure. Not here: which clocks are how far apart (:mod:`ckpt.controller.sharing`).
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 
 from ckpt.transport.records import NamedTuple, dataclass, field
-from ckpt.undo.records import Binding, Content, FileId, Moved, Name, Record, Status, Uncovered
+from ckpt.undo.records import Binding, Content, FileId, Moved, Name, Record, Status, Uncovered, and_above
 
 __all__ = ["Across", "HostRecord", "across_hosts"]
 
@@ -53,11 +52,12 @@ def across_hosts(records: Sequence[HostRecord], margin_ns: int | None) -> Across
     if len({each.host for each in records}) < 2:
         return found
     moves = [(host, record) for host, record in records if isinstance(record, Moved)]
+    moved = {record.file for _, record in moves}
     found.uncovered += _near_moves(records, moves)
     for path, said in _by_key(records, _name_of).items():
         if _is_known(said, margin_ns, _binding_of):
             continue
-        if _was_made([_binding_of(record) for _, record in said], [record for _, record in moves]):
+        if _was_made([_binding_of(record) for _, record in said], moved):
             found.free.add(str(path))
         else:
             found.uncovered.append(_at_once(path, said))
@@ -99,11 +99,11 @@ def _is_known(
     )
 
 
-def _was_made(bindings: Sequence[Binding], moves: Sequence[Moved]) -> bool:
+def _was_made(bindings: Sequence[Binding], moved: Set[FileId]) -> bool:
     """Was the name free, and then a directory, which has kept the name?"""
     made = {each.file for each in bindings if each is not None and each.is_directory}
     others = [each for each in bindings if each is not None and not each.is_directory]
-    return None in bindings and not others and len(made) == 1 and not any(m.file in made for m in moves)
+    return None in bindings and not others and len(made) == 1 and made.isdisjoint(moved)
 
 
 def _near_moves(records: Iterable[HostRecord], moves: Sequence[tuple[str, Moved]]) -> Iterator[Uncovered]:
@@ -114,16 +114,10 @@ def _near_moves(records: Iterable[HostRecord], moves: Sequence[tuple[str, Moved]
     for host, record in records:
         paths = [record.path, *([record.source, record.target] if isinstance(record, Moved) else [])]
         around = (
-            other for path in filter(None, paths) for each in _and_above(path) for other in by.get(each, ())
+            other for path in filter(None, paths) for each in and_above(path) for other in by.get(each, ())
         )
         if (other := next((other for other in around if other != host), None)) is not None:
             yield Uncovered(record.path, _DIRECTORY.format(host, other), record.time_ns)
-
-
-def _and_above(path: str) -> Iterator[str]:
-    while path != posixpath.dirname(path):
-        yield path
-        path = posixpath.dirname(path)
 
 
 def _at_once(path: Hashable, said: Sequence[HostRecord]) -> Uncovered:

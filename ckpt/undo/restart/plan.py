@@ -13,7 +13,7 @@ Pure. Not here: how it is done (:mod:`ckpt.undo.restart.putting_back`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo.records import (
@@ -29,9 +29,9 @@ from ckpt.undo.records import (
     Record,
     Status,
     Uncovered,
-    renamed,
 )
 from ckpt.undo.restart.across_hosts import HostRecord, across_hosts
+from ckpt.undo.restart.moves import Left, Log, PathsSince, Removals, Renamings, Settled, settled
 from ckpt.undo.selection.patterns import Patterns
 
 __all__ = ["Clocks", "FilePlan", "Log", "Plan", "make_plan"]
@@ -41,19 +41,6 @@ _REPLACED = "another rank has removed or replaced a directory above it"
 _TAKEN_FOR_NEW = (
     "another rank may have taken it for a directory that it has made, and have changed what is in it"
 )
-
-
-class Log(NamedTuple):
-    """One rank's records of an interval. ``directory``: where it keeps its links and copies. ``host``: of the rank, where
-    ranks are on several."""
-
-    directory: str
-    records: Sequence[Record]
-    host: str = ""
-
-    def kept(self, number: int) -> str:
-        """The path of a link or copy; "": there is none."""
-        return posixpath.join(self.directory, str(number)) if number else ""
 
 
 @dataclass(slots=True)
@@ -110,24 +97,26 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
     plan = Plan()
     tick_ns = CLOCK_NS if clocks is None else clocks.tick_ns
     names: dict[str, Binding] = {}
-    places = _Places()
-    renamings = _Renamings(tick_ns)
-    removed: list[tuple[Log, Moved]] = []
+    places, renamings, removals = PathsSince(), Renamings(tick_ns), Removals(tick_ns)
     written: dict[FileId, int] = {}
     doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
-    happened = [log._replace(records=_that_happened(log.records, _left_by_others(log, logs))) for log in logs]
-    for log, record in _by_time(happened):
+    left = Left(logs)
+    sure = settled(logs) if clocks is None else {}
+    happened = _by_time((log, _that_happened(log, left, sure.get(log.directory, {}))) for log in logs)
+    for log, record in happened:
+        if isinstance(record, Settled):
+            places.settle(record.moves)
+            renamings.settle(record.moves)
+            continue
         if stays.match(record.path) and not isinstance(record, Moved):
             continue
         for path in renamings.doubted(log, record.path):
             doubtful.setdefault(path, Uncovered(path, _DOUBTFUL, record.time_ns))
         match record:
             case Name(path, binding, kept):
-                if any(
-                    each is not log and _is_younger(path, binding, move, tick_ns) for each, move in removed
-                ):
+                if removals.may_have_replaced(log, record):
                     doubtful.setdefault(path, Uncovered(path, _REPLACED, record.time_ns))
                 names.setdefault(path, binding)
                 renamings.note(log, record)
@@ -149,13 +138,15 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
             case Moved():
                 places.follow(record)
                 if not record.target:
-                    removed.append((log, record))
+                    removals.note(log, record)
                 else:
                     mistaken = renamings.follow(log, record)
                     plan.uncovered += [Uncovered(path, _TAKEN_FOR_NEW, record.time_ns) for path in mistaken]
             case Uncovered():
                 plan.uncovered.append(record)
-    _settle_between_hosts(plan, names, [HostRecord(log.host, r) for log, r in _by_time(happened)], clocks)
+    _settle_between_hosts(
+        plan, names, [HostRecord(log.host, r) for log, r in happened if not isinstance(r, Settled)], clocks
+    )
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
         if not _is_below_none(path, names):
             plan.names[path] = binding
@@ -219,8 +210,8 @@ def _changed(plan: Plan, record: Content | Attributes, names: dict[str, Binding]
     return file
 
 
-def _by_time(logs: Iterable[Log]) -> list[tuple[Log, Record]]:
-    every = [(log, record) for log in logs for record in log.records]
+def _by_time(logs: Iterable[tuple[Log, list[Record | Settled]]]) -> list[tuple[Log, Record | Settled]]:
+    every = [(log, record) for log, records in logs for record in records]
     return sorted(
         every, key=lambda item: item[1].time_ns
     )  # stable: the records of a rank stay in their order
@@ -237,59 +228,18 @@ def _is_below_none(path: str, names: dict[str, Binding]) -> bool:
     return False
 
 
-def _is_in(path: str, moved: Moved) -> bool:
-    """Is the path that of the directory, or below it, before or after it was renamed?"""
-    return any(path == each or path.startswith(each + posixpath.sep) for each in (moved.source, moved.target))
-
-
-def _is_younger(path: str, binding: Binding, removed: Moved, tick_ns: int) -> bool:
-    """Is what has this path, below a removed directory, younger than the removal? Then it may be in a new directory of the
-    same name, which this rank has taken for the old one. Or the removal has failed, and another rank has made it before its
-    own checkpoint.
-    """
-    is_below = any(path.startswith(each + posixpath.sep) for each in (removed.source, removed.path))
-    return is_below and binding is not None and binding.file.born_ns > removed.time_ns - tick_ns
-
-
-def _names_then(path: str, moves: Sequence[Moved]) -> list[str]:
-    """The names that the path may have had at the checkpoint, itself first. A rank that moves a directory does not know
-    that another one has moved it before."""
-    found = {path: 0}
-    for move in reversed(moves):
-        found |= {renamed(each, move.target, move.path): 0 for each in found}
-    return list(found)
-
-
 def _file(plan: Plan, status: Status, path: str) -> FilePlan:
     file = plan.files.setdefault(status.file, FilePlan(status, path))
     file.names.append(path)
     return file
 
 
-def _left_by_others(log: Log, logs: Sequence[Log]) -> dict[str, set[FileId]]:
-    """Names that directories have left, by other ranks, and which directories: a rank that finds its directory, or one above
-    it, renamed on takes its own renaming for failed."""
-    left: dict[str, set[FileId]] = {}
-    for each in logs:
-        for record in each.records if each is not log else ():
-            if isinstance(record, Moved):
-                left.setdefault(record.source, set()).add(record.file)
-    return left
-
-
-def _has_been_taken_on(moved: Moved, left: Mapping[str, Container[FileId]]) -> bool:
-    """May another rank have renamed the directory on, or one above it? Where it is now shows by its number."""
-    if moved.file in left.get(moved.target, ()):
-        return True
-    return any(moved.target.startswith(name + posixpath.sep) for name in left)
-
-
-def _that_happened(records: Sequence[Record], left: Mapping[str, Container[FileId]]) -> list[Record]:
-    """The records without those of renamings and removals that have failed. ``left``: see
-    :func:`_left_by_others`."""
-    found: list[Record] = []
+def _that_happened(log: Log, left: Left, sure: Mapping[int, Settled]) -> list[Record | Settled]:
+    """The records without those of renamings and removals that have failed. ``sure``: see
+    :func:`ckpt.undo.restart.moves.settled`."""
+    found: list[Record | Settled] = []
     open_from = 0  # the records behind are of an operation whose outcome is not known yet
-    for record in records:
+    for at, record in enumerate(log.records):
         if not isinstance(record, Outcome):
             found.append(record)
             continue
@@ -297,74 +247,9 @@ def _that_happened(records: Sequence[Record], left: Mapping[str, Container[FileI
             found[open_from:] = [
                 each
                 for each in found[open_from:]
-                if not isinstance(each, Moved) or _has_been_taken_on(each, left)
+                if not isinstance(each, Moved) or left.has_been_taken_on(log, each)
             ]
+        if at in sure:
+            found.append(sure[at])
         open_from = len(found)
     return found
-
-
-class _Renamings:
-    """Which directories have been renamed by whom, and so what ranks say of names that others have changed."""
-
-    def __init__(self, tick_ns: int) -> None:
-        self._tick_ns = tick_ns
-        self._found: list[tuple[Log | None, Moved]] = []  # in the order of time; None: no rank knows of it
-        self._noted: dict[
-            str, dict[str, int]
-        ] = {}  # name -> directories of the logs that have it, and since when
-
-    def note(self, log: Log, record: Name) -> None:
-        """The rank may put a directory there, and then records no name below."""
-        self._noted.setdefault(record.path, {}).setdefault(log.directory, record.time_ns)
-
-    def doubted(self, log: Log, path: str) -> list[str]:
-        """The names that a path in this log may stand for, if another rank has renamed a directory above it."""
-        if not any(each is not log and _is_in(path, moved) for each, moved in self._found):
-            return []
-        return _names_then(path, [moved for _, moved in self._found])
-
-    def follow(self, log: Log, moved: Moved) -> list[str]:
-        """Another renaming. Returns the directories of the checkpoint that are now where another rank may take them for
-        some that it has made."""
-        carried = [
-            (
-                by if by is log else None,
-                each._replace(target=renamed(each.target, moved.source, moved.target)),
-            )
-            for by, each in self._found
-            if each.target == moved.source or each.target.startswith(moved.source + posixpath.sep)
-        ]
-        found: list[tuple[Log | None, Moved]] = [*carried, *([] if moved.is_new else [(log, moved)])]
-        mistaken = [move.path for each, move in found if self._may_be_taken_for_new(each, move)]
-        self._found += found
-        return mistaken
-
-    def _may_be_taken_for_new(self, log: Log | None, moved: Moved) -> bool:
-        for path in _names_then(moved.target, [each for _, each in self._found]):
-            while path != posixpath.dirname(path):
-                for directory, time_ns in self._noted.get(path, {}).items():
-                    born_ns = moved.file.born_ns
-                    is_other = log is None or log.directory != directory
-                    if is_other and (not born_ns or born_ns > time_ns - self._tick_ns):
-                        return True
-                path = posixpath.dirname(path)
-        return False
-
-
-class _Places:
-    """Where the directories of the checkpoint are now."""
-
-    def __init__(self) -> None:
-        self._at: dict[str, list[str]] = {}  # path at the checkpoint -> paths since, in the order of time
-
-    def follow(self, moved: Moved) -> None:
-        if moved.target:
-            for places in self._at.values():  # both places: it may have failed
-                since = [renamed(place, moved.source, moved.target) for place in places]
-                places += [place for place in since if place not in places]
-        if not moved.is_new:
-            places = self._at.setdefault(moved.path, [])
-            places += [place for place in (moved.source, moved.target) if place and place not in places]
-
-    def found(self) -> dict[str, list[str]]:
-        return {path: places[::-1] for path, places in self._at.items()}

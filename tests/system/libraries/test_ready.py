@@ -75,7 +75,8 @@ def test_sqlite_connections_go_on_with_their_settings(start: Start, tmp_path: Pa
     ]
 
 
-def test_an_open_transaction_is_named_until_it_is_committed(start: Start, tmp_path: Path) -> None:
+def test_an_open_transaction_of_a_variable_of_the_program_is_waited_for(start: Start, tmp_path: Path) -> None:
+    """The image failed at once; only connections in variables of functions were waited for."""
     job = run_killed(
         start,
         tmp_path,
@@ -84,6 +85,50 @@ def test_an_open_transaction_is_named_until_it_is_committed(start: Start, tmp_pa
         import ckpt
         from tools import die_once
         ckpt.enable()
+
+        class Ledger(sqlite3.Connection):
+            def __init__(self, path, owner):
+                super().__init__(path)
+                self.owner = owner
+
+        class Store:
+            def __init__(self):
+                self.ledger = Ledger("ledger.db", "me")
+
+        def events(word):
+            return open(os.environ["CKPT_JOB"] + "/events.jsonl").read().count(f'"{word}"')
+
+        def transaction(n):
+            store.ledger.execute("INSERT INTO t VALUES (?)", (n,))
+            ckpt.checkpoint()
+            time.sleep(0.3)  # there is no image meanwhile, and none fails
+            print(events("committed"), events("failed"), store.ledger.in_transaction)
+            store.ledger.commit()
+            while not events("committed"):
+                time.sleep(0.002)
+
+        store = Store()
+        store.ledger.execute("CREATE TABLE t (n)")
+        transaction(1)
+        die_once()
+        print(store.ledger.execute("SELECT n FROM t").fetchall(), type(store.ledger).__name__, store.ledger.owner)
+        """,
+    )
+    assert not job.events("failed"), job.report()
+    assert job.output(0) == "0 0 True\n[(1,)] Ledger me\n"
+
+
+def test_an_open_transaction_is_named_until_it_is_committed(start: Start, tmp_path: Path) -> None:
+    job = run_killed(
+        start,
+        tmp_path,
+        """
+        import os, sqlite3, time
+        import ckpt
+        from ckpt.image.stdlib.standard import Sqlite
+        from tools import die_once
+        ckpt.enable()
+        Sqlite.object_limit_s = Sqlite.moment_limit_s = 0.1
         ledger = sqlite3.connect("ledger.db")
         ledger.execute("CREATE TABLE t (n)")
         ledger.execute("INSERT INTO t VALUES (1)")
@@ -98,6 +143,7 @@ def test_an_open_transaction_is_named_until_it_is_committed(start: Start, tmp_pa
     )
     failed = job.events("failed")[0]
     assert "ledger" in failed["where"] and "ledger.db is in a transaction" in failed["reason"]
+    assert "ckpt.on_checkpoint" in failed["reason"] and "register_type" not in failed["reason"]
     assert job.output(0) == "[(1,)]\n"
 
 

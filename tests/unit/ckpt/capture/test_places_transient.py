@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ckpt import image
 from ckpt.capture import places
+from ckpt.capture.hooks import Hooks
 from ckpt.capture.places import Places
 
 SECOND_NS = 1_000_000_000
@@ -19,11 +21,12 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def refuse(stack: object) -> None:
         refused = image.Refused("a hash object is in use")
-        refused.limit_ns = made.limit_ns
+        refused.limit_ns, refused.hooked_limit_ns = made.limit_ns, 0
         raise refused
 
     made.limit_ns = image.Refused.limit_ns
     made._transient_since_ns = made._transient_limit_ns = 0
+    made._runtime = SimpleNamespace(hooks=Hooks())
     made.now_ns = 100 * SECOND_NS
     monkeypatch.setattr(places.time, "monotonic_ns", lambda: made.now_ns)
     monkeypatch.setattr(image, "refuse_transient", refuse)
@@ -67,3 +70,13 @@ def test_a_frame_that_the_program_has_left_is_no_obstacle_any_more() -> None:
     assert not looks.has_obstacle()
     looks._obstacle = (0, 0)
     assert not looks.has_obstacle()
+
+
+def test_what_a_hook_may_end_is_not_waited_for_where_there_are_hooks(looks: Any) -> None:
+    """Hooks are called behind this look: one that commits a transaction would have been called after a minute."""
+    looks.limit_ns = 60 * SECOND_NS
+    looks._runtime.hooks.on_checkpoint(lambda epoch: None)
+    with pytest.raises(image.Refused):
+        looks._refuse_transient(None)
+    looks.now_ns += 1
+    looks._refuse_transient(None)

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from ckpt.undo.restart import putting_back
+from ckpt.undo import recorder
+from ckpt.undo.restart import plan, putting_back
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.rules import MUTANTS, Mutant, One, Two
 
@@ -69,6 +70,9 @@ def test_without_the_rule_something_is_not_undone(
         (sequences, "Keeper"),
         (sequences, "make_plan"),
         (sequences, "put_back"),
+        (recorder, "PathTable"),
+        (plan, "PathsSince"),
+        (plan, "Renamings"),
         (putting_back, "Places"),
     )
     for user, name in users:

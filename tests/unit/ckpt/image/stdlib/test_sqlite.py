@@ -19,3 +19,28 @@ def test_an_image_waits_for_the_end_of_a_transaction() -> None:
     assert library.reason_against(connection) is None
     connection.close()
     assert library.reason_against(connection) is None
+
+
+class Derived(sqlite3.Connection):
+    pass
+
+
+class Holder:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+
+def test_connections_are_looked_for_in_variables_and_attributes() -> None:
+    library = libraries.find("sqlite3")
+    assert library is not None
+    plain, derived = sqlite3.connect(":memory:"), sqlite3.connect(":memory:", factory=Derived)
+    unmade = Derived.__new__(Derived)
+    for connection in (plain, derived):
+        connection.execute("CREATE TABLE t (n)")
+        for values in ([connection], [1, Holder(connection)], [unmade, object(), Holder(connection)]):
+            assert library.reason_now(values) is None
+            connection.execute("INSERT INTO t VALUES (1)")
+            assert library.reason_now(values) == "a connection of sqlite3 is in a transaction"
+            connection.rollback()
+        connection.close()
+        assert library.reason_now([connection]) is None
