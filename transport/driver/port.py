@@ -43,10 +43,13 @@ from ckpt.transport.driver.waiters import Wait, Waiters
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
 from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
+from ckpt.transport.protocol.frames import Remote
+from ckpt.transport.protocol.ledger import Place, Placed
 from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
 from ckpt.transport.wires.crossmemory import Published
+from ckpt.transport.wires.directwire import DIRECT_FROM_BYTES, DIRECT_PIECE_BYTES
 from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import ProcessGuard, Wire
 
@@ -74,6 +77,10 @@ DRAIN_FRAMES = 64
 
 def _no_messages(source: int, messages: list[Buffer]) -> None:
     raise TransportError(f"{len(messages)} messages from rank {source}, but nobody set Port.on_messages")
+
+
+def _no_placed(source: int, message: Placed) -> None:
+    raise TransportError("a message was placed, but nobody set Port.on_placed")
 
 
 def _ignore_event(event: Event) -> None:
@@ -123,10 +130,16 @@ class Port:
         """The helper calls `on_idle_tick` at least this often, also while all is quiet; 0: it need not."""
         self.wire = wire
         self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
+        self.on_place: Place | None = None
+        """Called with the head and the length of the payload of a long message that is to be read from its sender's memory:
+        where does the program want it? `on_placed` follows in the same step if it was read into that place."""
+        self.on_placed: Callable[[int, Placed], None] = _no_placed
         self.on_event: Callable[[Event], None] = _ignore_event
         self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
-        self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
+        self.endpoint = Endpoint(
+            config, state, allocate=BufferPool(smallest_bytes=DIRECT_FROM_BYTES).allocate
+        )
         self._marks = self.endpoint.marks
         self.endpoint.on_flush_due = self._on_flush_due
         self.send: Callable[..., int] = self.endpoint.send
@@ -151,6 +164,8 @@ class Port:
         self._bulk_bytes = BULK_BYTES
         self._bulk = False
         """A frame above `_bulk_bytes` was sent or received in the present wait."""
+        self.direct: set[int] = set()
+        """The ranks that read large payloads from this process's memory."""
         self._has_sent = self._has_pending = False
         """A frame was sent since the last wait. A failure of the helper or a deferred signal is to be raised in the
         application's thread."""
@@ -171,7 +186,9 @@ class Port:
         owned.note(*self._event_fds)
         self._helper: ProgressHelper | None = None
         self._closed = False
-        self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks", "window_reads"), 0)
+        self.counts = dict.fromkeys(
+            ("waits_spun", "waits_slept", "helper_ticks", "window_reads", "messages_placed"), 0
+        )
 
     def use_rings(self, wire: RingWire) -> None:
         """Send and receive ordinary messages through the rings of `wire` by the hot way in C (`_express.c`).
@@ -198,6 +215,12 @@ class Port:
         self.endpoint.set_peer(rank, incarnation, self.clock())
         self._flush(self.clock())
 
+    def set_direct(self, rank: int, yes: bool) -> None:
+        """Tell the port whether `rank` reads large payloads from this process's memory: then one frame carries them."""
+        if rank != self.endpoint.config.rank:
+            (self.direct.add if yes else self.direct.discard)(rank)
+            self.endpoint.set_fragment(rank, DIRECT_PIECE_BYTES if yes else None)
+
     def drop_peer(self, rank: int) -> None:
         """Tell the port that `rank` is dead and will not be restarted: see `Endpoint.drop_peer`.
 
@@ -208,7 +231,7 @@ class Port:
             frame = self.wire.receive()
             if frame is None:
                 break
-            self.endpoint.receive(frame, now_ns)
+            self._take(frame, now_ns)
         self._deliver()
         self._refused.forget(rank)
         self.endpoint.drop_peer(rank)
@@ -384,7 +407,7 @@ class Port:
     def pump(self) -> bool:
         """One round of progress. True when a frame, a timer or control traffic was handled."""
         now_ns = self.clock()
-        receive, take = self.wire.receive, self.endpoint.receive
+        receive, take = self.wire.receive, self._take
         changed = False
         for _ in range(DRAIN_FRAMES):
             frame = receive()
@@ -400,6 +423,27 @@ class Port:
         if self.interrupts.sleeping:
             self._arm_for_sleeper()
         return changed
+
+    def _take(self, frame: Sequence[Buffer], now_ns: int) -> None:
+        """Process a frame from the wire. A payload that is still in its sender's memory may be read into the program's: no
+        other message may come between, so what came before is delivered first, and this one at once."""
+        endpoint = self.endpoint
+        if len(frame) == 1 or self.on_place is None or not isinstance(frame[1], Remote):
+            endpoint.receive(frame, now_ns)
+            return
+        self._deliver()
+        endpoint.place = self.on_place
+        try:
+            endpoint.receive(frame, now_ns)
+        finally:
+            endpoint.place = None
+        for source, messages in endpoint.delivered():
+            if isinstance(messages[0], Placed):
+                self.counts["messages_placed"] += 1
+                self.on_placed(source, messages.pop(0))
+            if messages:
+                self.on_messages(source, messages)
+        self._deliver()
 
     def _arm_for_sleeper(self) -> None:
         """Another thread has looked at the wire, so its descriptor may not become readable for the thread that sleeps on it:
@@ -453,8 +497,9 @@ class Port:
         return bool(delivered or events)
 
     def _is_bulk(self, parts: Sequence[Buffer]) -> bool:
-        """Is this frame long enough that no wait spins for what comes after it?"""
-        return max(map(len, parts)) > self._bulk_bytes
+        """Is this frame long enough that no wait spins for what comes after it? One whose payload is read is not: no thread
+        of ZeroMQ has work with it."""
+        return max(map(len, parts)) > self._bulk_bytes and not isinstance(parts[-1], Remote)
 
     def _on_flush_due(self) -> None:
         if self.helper_watching:
@@ -470,7 +515,7 @@ class Port:
             return
         send = self.wire.send
         for rank, parts in self.endpoint.transmit(now_ns, waiting):
-            if self._is_bulk(parts):
+            if self._is_bulk(parts) and rank not in self.direct:
                 self._spin_ns = 0
                 self._bulk = True
             if rank not in waiting and send(rank, parts):
@@ -502,7 +547,7 @@ class Port:
             frame = receive()
             now_ns = clock()
             if frame is not None:
-                self.endpoint.receive(frame, now_ns)
+                self._take(frame, now_ns)
                 for source, messages in self.endpoint.delivered():
                     self.on_messages(source, messages)
                 if marks.events:

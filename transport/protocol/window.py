@@ -363,6 +363,30 @@ class SendWindow:
                 unit.state = LOST
                 self.resend.append(unit)
 
+    def set_fragment(self, nbytes: int) -> None:
+        """Cut long messages into fragments of `nbytes` from now on; those that were cut into longer ones are cut again, and
+        sent again."""
+        self.fragment = nbytes
+        for entry in self.unacked:
+            if isinstance(entry, Large) and any(
+                piece.charge > nbytes + len(entry.data) for piece in entry.pieces
+            ):
+                self._cut_again(entry)
+
+    def _cut_again(self, large: Large) -> None:
+        for piece in large.pieces:
+            if piece.state == FLIGHT:
+                del self.flight[piece.order]
+                self.flight_charge -= piece.charge
+            piece.state = DONE
+        large.pieces.clear()
+        current, upto, large.cursor = self.current, large.cursor, 0
+        while large.cursor < upto:
+            unit = self._cut(large)
+            unit.state = LOST
+            self.resend.append(unit)
+        self.current = None if current is large and large.cursor == large.size else current
+
     # ---- as a value ------------------------------------------------------------------------------
 
     def clone(self) -> SendWindow:

@@ -1,8 +1,9 @@
 """Point-to-point messages of buffers (upper-case names), without pickling.
 
-A small send is copied behind its envelope and is done at once. A large send (COPY_BYTES or more) is passed to the transport
+A small send is copied behind its envelope and is done at once. A large send (`Engine.copies`) is passed to the transport
 by reference. It is done when the message is acknowledged, because until then the transport may read the program's memory.
-A received message is copied once, into the program's buffer.
+A received message is copied once, into the program's buffer; a large one from the memory of its sender, if the receive
+waits for it and the sender is on this host (`Engine.place`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.object_messages import ObjectMessages
 from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, exporter, simple
 from ckpt.mpi.engine import quick
-from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
+from ckpt.mpi.engine.engine import (
+    DEBT_LIMIT,
+    DEBT_UNIT,
+    DIRECT_COPY_BYTES,
+    REFERENCE_BYTES,
+    SEND_CHECK_MASK,
+)
 from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
 from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
 from ckpt.mpi.requests.request import Prequest, Request
@@ -26,9 +33,6 @@ from ckpt.mpi.requests.request import Prequest, Request
 if TYPE_CHECKING:
     from ckpt.mpi.comm.message import Message
     from ckpt.mpi.datatypes.status import Status
-
-COPY_BYTES = 2 << 20
-"""A smaller buffer is copied when it is sent, because the copy takes less time than the acknowledgement."""
 
 SMALL_BYTES = REFERENCE_BYTES - envelope.SIZE
 """A smaller buffer counts as a small message, as an object does (object_messages.py)."""
@@ -51,12 +55,16 @@ class BufferMessages(ObjectMessages):
             return failure
         progress = self._engine.progress
         data = spec.read()
-        if len(data) < COPY_BYTES:
+        if len(data) < DIRECT_COPY_BYTES:
             progress.send(dst, head + data)
             return Done()
-        sequence = progress.send(dst, head, data)
         if not spec.dense:
-            return Done()  # `data` is a packed copy, which nothing else writes to
+            progress.send(dst, head, data)  # a packed copy, which nothing else writes to
+            return Done()
+        if self._engine.copies(dst, len(data)):
+            progress.send(dst, head, bytes(data))
+            return Done()
+        sequence = progress.send(dst, head, data)
         return BufferSend(self._engine, self._shared, dst, sequence)
 
     def _failed_send(self, dst: int) -> FailedOperation | None:
@@ -397,4 +405,4 @@ class BufferMessages(ObjectMessages):
         return ObjectMessages.improbe(self, source, tag, status)
 
 
-__all__ = ["COPY_BYTES", "BufferMessages"]
+__all__ = ["BufferMessages"]
