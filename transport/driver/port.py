@@ -71,16 +71,15 @@ SLEEP_LONGEST_NS = 50_000_000
 """wait() returns at least this often, so that calls queued for the main thread are noticed."""
 CONTROL_EVERY_NS = 2_000_000
 """A wait that never sleeps looks at the control descriptor this often."""
+POOL_BYTES = 256 << 20
+"""At most so much memory is kept for long messages that come (`BufferPool`)."""
+COUNTERS = ("waits_spun", "waits_slept", "helper_ticks", "window_reads", "messages_placed")
 DRAIN_FRAMES = 64
 """At most so many frames are taken from the wire before their messages are delivered and acknowledgements can leave."""
 
 
 def _no_messages(source: int, messages: list[Buffer]) -> None:
     raise TransportError(f"{len(messages)} messages from rank {source}, but nobody set Port.on_messages")
-
-
-def _no_placed(source: int, message: Placed) -> None:
-    raise TransportError("a message was placed, but nobody set Port.on_placed")
 
 
 def _ignore_event(event: Event) -> None:
@@ -109,6 +108,12 @@ class Port:
     far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
     """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
 
+    on_place: Place | None = None
+    """Called with the head and the length of the payload of a long message that is to be read from its sender's memory:
+    where does the program want it?"""
+    on_placed: Callable[[int, Placed], None] | None = None
+    """Called in the same step, with its source, if the message was read into that place."""
+
     def __init__(
         self,
         config: EndpointConfig,
@@ -130,17 +135,11 @@ class Port:
         """The helper calls `on_idle_tick` at least this often, also while all is quiet; 0: it need not."""
         self.wire = wire
         self.on_messages: Callable[[int, list[Buffer]], None] = _no_messages
-        self.on_place: Place | None = None
-        """Called with the head and the length of the payload of a long message that is to be read from its sender's memory:
-        where does the program want it? `on_placed` follows in the same step if it was read into that place."""
-        self.on_placed: Callable[[int, Placed], None] = _no_placed
         self.on_event: Callable[[Event], None] = _ignore_event
         self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
-        self.endpoint = Endpoint(
-            config, state, allocate=BufferPool(smallest_bytes=DIRECT_FROM_BYTES).allocate
-        )
-        self._marks = self.endpoint.marks
+        self.endpoint = Endpoint(config, state, allocate=BufferPool(POOL_BYTES, DIRECT_FROM_BYTES).allocate)
+        self._marks, self.direct = self.endpoint.marks, set[int]()
         self.endpoint.on_flush_due = self._on_flush_due
         self.send: Callable[..., int] = self.endpoint.send
         """`send(dst, data, payload=None)` is `Endpoint.send` itself: a method in between would add a third to its time."""
@@ -164,8 +163,6 @@ class Port:
         self._bulk_bytes = BULK_BYTES
         self._bulk = False
         """A frame above `_bulk_bytes` was sent or received in the present wait."""
-        self.direct: set[int] = set()
-        """The ranks that read large payloads from this process's memory."""
         self._has_sent = self._has_pending = False
         """A frame was sent since the last wait. A failure of the helper or a deferred signal is to be raised in the
         application's thread."""
@@ -186,9 +183,7 @@ class Port:
         owned.note(*self._event_fds)
         self._helper: ProgressHelper | None = None
         self._closed = False
-        self.counts = dict.fromkeys(
-            ("waits_spun", "waits_slept", "helper_ticks", "window_reads", "messages_placed"), 0
-        )
+        self.counts = dict.fromkeys(COUNTERS, 0)
 
     def use_rings(self, wire: RingWire) -> None:
         """Send and receive ordinary messages through the rings of `wire` by the hot way in C (`_express.c`).
@@ -216,7 +211,8 @@ class Port:
         self._flush(self.clock())
 
     def set_direct(self, rank: int, yes: bool) -> None:
-        """Tell the port whether `rank` reads large payloads from this process's memory: then one frame carries them."""
+        """Tell the port whether `rank` reads large payloads from this process's memory: then one frame carries them, and
+        `rank` is in `direct`."""
         if rank != self.endpoint.config.rank:
             (self.direct.add if yes else self.direct.discard)(rank)
             self.endpoint.set_fragment(rank, DIRECT_PIECE_BYTES if yes else None)
@@ -439,6 +435,7 @@ class Port:
             endpoint.place = None
         for source, messages in endpoint.delivered():
             if isinstance(messages[0], Placed):
+                assert self.on_placed is not None
                 self.counts["messages_placed"] += 1
                 self.on_placed(source, messages.pop(0))
             if messages:

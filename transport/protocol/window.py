@@ -18,6 +18,8 @@ Credit is counted in charge: length + overhead of each message. `edge` is the to
 the link's start; it only grows. One entry of any size may be sent when nothing is unacknowledged and less than the edge
 has been sent.
 
+This module is long because a message changes its state only here, from its sending to its acknowledgement.
+
 What does not belong here: time (the caller passes it), timers, frames, epochs. Invariants: base ≤ first of unacked ≤ … ≤
 tx; acked_charge ≤ sent_charge; flight_charge is the charge of the units in `flight`.
 """

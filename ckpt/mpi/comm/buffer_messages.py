@@ -1,6 +1,6 @@
 """Point-to-point messages of buffers (upper-case names), without pickling.
 
-A small send is copied behind its envelope and is done at once. A large send (`Engine.copies`) is passed to the transport
+A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed to the transport
 by reference. It is done when the message is acknowledged, because until then the transport may read the program's memory.
 A received message is copied once, into the program's buffer; a large one from the memory of its sender, if the receive
 waits for it and the sender is on this host (`Engine.place`).
@@ -19,13 +19,7 @@ from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.object_messages import ObjectMessages
 from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, exporter, simple
 from ckpt.mpi.engine import quick
-from ckpt.mpi.engine.engine import (
-    DEBT_LIMIT,
-    DEBT_UNIT,
-    DIRECT_COPY_BYTES,
-    REFERENCE_BYTES,
-    SEND_CHECK_MASK,
-)
+from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
 from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
 from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
 from ckpt.mpi.requests.request import Prequest, Request
@@ -53,18 +47,9 @@ class BufferMessages(ObjectMessages):
         failure = self._failed_send(dst)
         if failure is not None:
             return failure
-        progress = self._engine.progress
-        data = spec.read()
-        if len(data) < DIRECT_COPY_BYTES:
-            progress.send(dst, head + data)
+        sequence = self._engine.send_memory(dst, head, spec)
+        if sequence is None:
             return Done()
-        if not spec.dense:
-            progress.send(dst, head, data)  # a packed copy, which nothing else writes to
-            return Done()
-        if self._engine.copies(dst, len(data)):
-            progress.send(dst, head, bytes(data))
-            return Done()
-        sequence = progress.send(dst, head, data)
         return BufferSend(self._engine, self._shared, dst, sequence)
 
     def _failed_send(self, dst: int) -> FailedOperation | None:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.base.handlers import Guard, Handlers
     from ckpt.mpi.base.layer import Choices
     from ckpt.mpi.base.progress import Lock
+    from ckpt.mpi.datatypes.buffers import BufferSpec
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
     from ckpt.mpi.engine.schedule import Schedule
 
@@ -349,10 +350,20 @@ class Engine:
         if shared is not None and dst in self.failed_ranks.known:
             raise self.failed_ranks.failure(dst)
 
-    def copies(self, dst: int, nbytes: int) -> bool:
-        """Is so much of the program's memory copied when it is sent to world rank `dst`? Else it is passed by reference, and
-        the send is done when it is acknowledged."""
-        return nbytes < COPY_BYTES and (nbytes < DIRECT_COPY_BYTES or dst not in self.direct)
+    def send_memory(self, dst: int, head: bytes, spec: BufferSpec) -> int | None:
+        """Send the program's memory behind an envelope. None: it was copied. Else it was passed by reference, as the message
+        with this sequence number: the send is done when that is acknowledged."""
+        data, send = spec.read(), self.progress.send
+        nbytes = len(data)
+        if nbytes < DIRECT_COPY_BYTES:
+            send(dst, head + data)
+        elif not spec.dense:
+            send(dst, head, data)  # a packed copy, which nothing else writes to
+        elif nbytes < COPY_BYTES and dst not in self.direct:
+            send(dst, head, bytes(data))
+        else:
+            return send(dst, head, data)
+        return None
 
     def start_sync(self, dst: int, context: Context) -> SyncSend:
         """A new synchronous send with a new token. It is done when the MATCHED message with this token arrives."""

@@ -220,13 +220,9 @@ class Schedule(Operation):
         progress = self.engine.progress
         self.nbytes += len(value) if type(value) is not BufferSpec else value.nbytes
         if type(value) is BufferSpec:
-            data = value.read()
-            if len(data) < REFERENCE_BYTES:
-                progress.send(dst, self.head + data)
-            elif not value.dense or self.engine.copies(dst, len(data)):
-                progress.send(dst, self.head, bytes(data))
-            else:
-                self.sent.append((dst, progress.send(dst, self.head, data)))
+            sequence = self.engine.send_memory(dst, self.head, value)
+            if sequence is not None:
+                self.sent.append((dst, sequence))
         elif len(value) < REFERENCE_BYTES:
             progress.send(dst, self.head + value)
         else:
