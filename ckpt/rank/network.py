@@ -115,7 +115,7 @@ def open_port(
         from ckpt.transport.wires.faultinject import FaultyWire
 
         wire = FaultyWire(wire, plan, spec["rank"])
-    wire = DirectWire(wire, spec["rank"])
+    wire = direct = DirectWire(wire, spec["rank"])
     watcher = None
     if spec.get("listen"):  # the job has ranks on other hosts
         from ckpt.transport.driver.linkwatcher import LinkWatcher
@@ -124,6 +124,7 @@ def open_port(
         watcher = LinkWatcher(zmq_wire.descriptor, give_up_ns=options.get("link_timeout_ns", GIVE_UP_NS))
         wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}"), watcher)
     port = Port(config, wire, state=state, lock=lock, spin_longest_ns=spin_ns)
+    direct.on_direct = port.set_direct
     if watcher is not None:
         port.on_late = watcher.late
         port.far_counts = watcher.counts
@@ -167,6 +168,8 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
 
     engine.lane = make_lane(port.endpoint, runtime.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
     engine.look = look
+    engine.direct = port.direct
+    port.on_place, port.on_placed = engine.place, engine.on_placed
     return look_among_threads
 
 

@@ -86,7 +86,7 @@ class OrderedMatcher(Matcher):
         opened = self.open.pop(id(receive), None)
         if opened is not None:
             self.on_match(opened[0], channel.source)
-        self._take_off(receive, channel)
+        self.take_off(receive, channel)
         return receive
 
     def _is_held(self, channel: Channel, receive: Receive | None) -> bool:

@@ -56,7 +56,7 @@ from ckpt.transport.errors import StateMismatch
 from ckpt.transport.protocol.frames import NACK
 from ckpt.transport.protocol.state import Buffer, link_error
 from tests.model.controller import Controller, Effects, RuleBroken
-from tests.model.process import Image, Left, Process, rank_spec
+from tests.model.process import Image, InMemory, Left, ModelRemote, Process, rank_spec
 from tests.model.world import World, production, without_stacks
 
 LONG_NS = 1 << 41
@@ -102,6 +102,9 @@ class Bounds:
     asks: bool = False
     """Ranks are asked before a round whether they could be captured."""
     large: bool = False
+    remote: bool = False
+    """Payloads stay in their sender's memory, and are read into the receiver's when they come; each frame comes, too,
+    with a payload that cannot be read."""
     announcements: bool = False
     could_commit: bool = True
     """Check lines that could commit, too (otherwise only those that do)."""
@@ -111,12 +114,14 @@ class Bounds:
     def limits(self) -> dict[str, Any]:
         """No credit limit in reach, nobody ever reported as silent."""
         limits: dict[str, Any] = {"silent_ns": 1 << 60, "rto_max_ns": 1 << 40}
+        if self.remote:
+            limits |= {"large_bytes": 1, "fragment_bytes": 1 << 20}
         if self.large:
             limits |= {"large_bytes": 1, "fragment_bytes": 1}
         return limits
 
 
-class Script:
+class Script(InMemory):
     """One rank's program: sends in order, each when its condition holds; receives whatever comes."""
 
     predefined: Mapping[str, Any] = {}
@@ -132,7 +137,7 @@ class Script:
     def attach(self, endpoint: Any) -> None:
         self._consumed = endpoint.consumed
 
-    def on_messages(self, source: int, messages: list[Buffer]) -> None:
+    def on_messages(self, source: int, messages: list[Buffer]) -> None:  # type: ignore[override]
         received = list(self.received)
         received[source] += tuple(map(bytes, messages))
         self.received = tuple(received)
@@ -489,7 +494,10 @@ class Explorer:
         return 0
 
     def _arrive(self, process: Process, parts: tuple[bytes, ...]) -> None:
-        process.endpoint.receive(parts, process.port.now_ns)
+        if self.bounds.remote and len(parts) > 1:
+            process.port.take_remote((parts[0], ModelRemote(parts[1], len(parts) == 2)))
+        else:
+            process.endpoint.receive(parts, process.port.now_ns)
         if not self.bounds.keeps_late_frames:
             process.lose_held()
         if int.from_bytes(parts[0][28:32], "little") > process.spec["incarnation"]:
@@ -502,6 +510,9 @@ class Explorer:
             frame = tuple(map(bytes, parts))
             assert frame[0][6] != NACK or self._nacks, "the peer's epoch would have to be in the key"
             more |= self._bit(("frame", target, frame), target, (frame, process.spec["incarnation"]))
+            if self.bounds.remote and len(frame) == 2:
+                gone = (*frame, b"cannot be read")
+                more |= self._bit(("frame", target, gone), target, (gone, process.spec["incarnation"]))
         return more
 
     def _bit(self, key: tuple[str, int, Hashable], target: int, what: Any) -> int:

@@ -100,6 +100,30 @@ _add(
     ),
 )
 _add(
+    Bounds(LONG, remote=True),
+    mutant(
+        "a payload that could not be read into the program's memory counts as received",
+        "large messages",
+        (
+            LEDGER,
+            "if spot is not None and payload.fill(spot.memory):",
+            "if spot is not None and (payload.fill(spot.memory) or True):",
+        ),
+    ),
+)
+_add(
+    Bounds(LONG, remote=True),
+    mutant(
+        "a payload that could not be read counts as received",
+        "large messages",
+        (
+            LEDGER,
+            "            if not payload.fill(into):\n",
+            "            if not payload.fill(into) and False:\n",
+        ),
+    ),
+)
+_add(
     Bounds(TWO, timeouts=False),
     mutant(
         "the epoch stamp comes from a header prepared earlier than the ack value",

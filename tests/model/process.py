@@ -16,10 +16,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol, Self
 
 from ckpt.controller.supervision import plan
 from ckpt.mpi.base.handlers import Handlers
+from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.config import EndpointConfig
 from ckpt.transport.protocol.state import Buffer, PortState
 from tests.model.world import World
@@ -54,6 +56,25 @@ class Engine(Protocol):
 
     def copy(self) -> Self:
         """What an image keeps."""
+
+    def place(self, head: bytes, nbytes: int) -> Any:
+        """The program's memory for a payload of this size."""
+
+    def on_placed(self, source: int, message: Any) -> None:
+        """This message has come; its payload is in the memory that `place` has named."""
+
+
+class InMemory:
+    """A program that wants all payloads in its memory, and then treats these messages like others."""
+
+    on_messages: Callable[[int, list[Buffer]], None]
+
+    def place(self, head: bytes, nbytes: int) -> Any:
+        """Memory that is filled with something else."""
+        return SimpleNamespace(memory=memoryview(bytearray(b"?" * nbytes)))
+
+    def on_placed(self, source: int, message: Any) -> None:
+        self.on_messages(source, [message.head + bytes(message.spot.memory)])
 
 
 @dataclass(frozen=True)
@@ -125,6 +146,9 @@ class ModelPort:
         self.send = endpoint.send
         self.control_fd = -1
         self.far_counts = None  # all ranks are on one host
+        self.direct: set[int] = set()
+        self.on_place: Any
+        self.on_placed: Callable[[int, Any], None]
         self.on_messages: Callable[[int, list[Buffer]], None]
         self.on_event: Callable[[Any], None]
         self.on_control: Callable[[], None]
@@ -164,16 +188,47 @@ class ModelPort:
             self.endpoint.advance(epoch, self.now_ns)
         self.endpoint.thaw(self.now_ns)
 
+    def take_remote(self, parts: tuple[Any, ...]) -> None:
+        """See `Port._take`: a payload that is read into the program's memory. What came before it is delivered first by a
+        step of its own; else this one is read into no place of the program."""
+        if self.endpoint.deliverable:
+            self.endpoint.receive(parts, self.now_ns)
+            return
+        self.endpoint.place = self.on_place
+        self.endpoint.receive(parts, self.now_ns)
+        self.endpoint.place = None
+        self.deliver()
+
     def deliver(self) -> None:
         """Messages to the program, events to the runtime."""
         for source, messages in self.endpoint.delivered():
-            self.on_messages(source, messages)
+            if hasattr(messages[0], "spot"):
+                self.on_placed(source, messages.pop(0))
+            if messages:
+                self.on_messages(source, messages)
         self.tell()
 
     def tell(self) -> None:
         """Events to the runtime."""
         for event in self.endpoint.events():
             self.on_event(event)
+
+
+class ModelRemote(frames.Remote):
+    """A payload in its sender's memory. None: it cannot be read, and spoils what it should be put into."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: bytes, can_be_read: bool) -> None:
+        super().__init__(len(content))
+        self._content = content if can_be_read else None
+
+    def __bytes__(self) -> bytes:
+        return b"cannot be read" if self._content is None else self._content
+
+    def read(self, into: memoryview) -> bool:
+        into[:] = b"!" * self.nbytes if self._content is None else self._content
+        return self._content is not None
 
 
 _CLASSES: dict[type[Any], type[Any]] = {}

@@ -64,6 +64,8 @@ WHOLE = {
     ),
     "1+0, ranks learn late where their peers are": (Bounds(ONE, late_tables=True), 850),
     "a message of two fragments": (Bounds(LONG, large=True), 1_000),
+    "a message in its sender's memory": (Bounds(LONG, remote=True), 550),
+    "a message in its sender's memory, a rank is killed": (Bounds(LONG, remote=True, kills=1), 2_200),
     "a message to oneself": (Bounds(SELF), 1_300),
     "1+0, 2 rounds": (Bounds(ONE, rounds=2), 18_000),
     "1+1, 1 round": (Bounds(BOTH), 13_000),

@@ -81,7 +81,7 @@ from ckpt.transport.errors import FrameError
 from ckpt.transport.protocol.frames import open_frame
 from ckpt.transport.protocol.simulation import LIMITS, MS, Faults, corrupted
 from ckpt.transport.protocol.state import Buffer, link_error
-from tests.model.process import JOB, Image, Left, Process, rank_spec
+from tests.model.process import JOB, Image, InMemory, Left, Process, rank_spec
 from tests.model.world import World, without_stacks
 from tests.simulation.scripted import Op, Scripted, scripts, undisturbed
 
@@ -138,7 +138,7 @@ class JobFaults:
         )
 
 
-class Program(Scripted):
+class Program(InMemory, Scripted):
     """The scripted program as the runtime's engine: its mailbox is fed, and it runs when it is asked to."""
 
     endpoint: Any = None
@@ -152,7 +152,7 @@ class Program(Scripted):
     def attach(self, endpoint: Any) -> None:
         self.endpoint = endpoint
 
-    def on_messages(self, source: int, messages: list[Buffer]) -> None:
+    def on_messages(self, source: int, messages: list[Buffer]) -> None:  # type: ignore[override]
         self.deliver(source, messages)
 
     def copy(self) -> Self:

@@ -43,10 +43,13 @@ from ckpt.transport.driver.waiters import Wait, Waiters
 from ckpt.transport.errors import TransportError
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
 from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
+from ckpt.transport.protocol.frames import Remote
+from ckpt.transport.protocol.ledger import Place, Placed
 from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
 from ckpt.transport.wires.crossmemory import Published
+from ckpt.transport.wires.directwire import DIRECT_FROM_BYTES, DIRECT_PIECE_BYTES
 from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import ProcessGuard, Wire
 
@@ -68,6 +71,9 @@ SLEEP_LONGEST_NS = 50_000_000
 """wait() returns at least this often, so that calls queued for the main thread are noticed."""
 CONTROL_EVERY_NS = 2_000_000
 """A wait that never sleeps looks at the control descriptor this often."""
+POOL_BYTES = 256 << 20
+"""At most so much memory is kept for long messages that come (`BufferPool`)."""
+COUNTERS = ("waits_spun", "waits_slept", "helper_ticks", "window_reads", "messages_placed")
 DRAIN_FRAMES = 64
 """At most so many frames are taken from the wire before their messages are delivered and acknowledgements can leave."""
 
@@ -102,6 +108,12 @@ class Port:
     far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
     """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
 
+    on_place: Place | None = None
+    """Called with the head and the length of the payload of a long message that is to be read from its sender's memory:
+    where does the program want it?"""
+    on_placed: Callable[[int, Placed], None] | None = None
+    """Called in the same step, with its source, if the message was read into that place."""
+
     def __init__(
         self,
         config: EndpointConfig,
@@ -126,8 +138,8 @@ class Port:
         self.on_event: Callable[[Event], None] = _ignore_event
         self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
-        self.endpoint = Endpoint(config, state, allocate=BufferPool().allocate)
-        self._marks = self.endpoint.marks
+        self.endpoint = Endpoint(config, state, allocate=BufferPool(POOL_BYTES, DIRECT_FROM_BYTES).allocate)
+        self._marks, self.direct = self.endpoint.marks, set[int]()
         self.endpoint.on_flush_due = self._on_flush_due
         self.send: Callable[..., int] = self.endpoint.send
         """`send(dst, data, payload=None)` is `Endpoint.send` itself: a method in between would add a third to its time."""
@@ -171,7 +183,7 @@ class Port:
         owned.note(*self._event_fds)
         self._helper: ProgressHelper | None = None
         self._closed = False
-        self.counts = dict.fromkeys(("waits_spun", "waits_slept", "helper_ticks", "window_reads"), 0)
+        self.counts = dict.fromkeys(COUNTERS, 0)
 
     def use_rings(self, wire: RingWire) -> None:
         """Send and receive ordinary messages through the rings of `wire` by the hot way in C (`_express.c`).
@@ -198,6 +210,13 @@ class Port:
         self.endpoint.set_peer(rank, incarnation, self.clock())
         self._flush(self.clock())
 
+    def set_direct(self, rank: int, yes: bool) -> None:
+        """Tell the port whether `rank` reads large payloads from this process's memory: then one frame carries them, and
+        `rank` is in `direct`."""
+        if rank != self.endpoint.config.rank:
+            (self.direct.add if yes else self.direct.discard)(rank)
+            self.endpoint.set_fragment(rank, DIRECT_PIECE_BYTES if yes else None)
+
     def drop_peer(self, rank: int) -> None:
         """Tell the port that `rank` is dead and will not be restarted: see `Endpoint.drop_peer`.
 
@@ -208,7 +227,7 @@ class Port:
             frame = self.wire.receive()
             if frame is None:
                 break
-            self.endpoint.receive(frame, now_ns)
+            self._take(frame, now_ns)
         self._deliver()
         self._refused.forget(rank)
         self.endpoint.drop_peer(rank)
@@ -384,7 +403,7 @@ class Port:
     def pump(self) -> bool:
         """One round of progress. True when a frame, a timer or control traffic was handled."""
         now_ns = self.clock()
-        receive, take = self.wire.receive, self.endpoint.receive
+        receive, take = self.wire.receive, self._take
         changed = False
         for _ in range(DRAIN_FRAMES):
             frame = receive()
@@ -400,6 +419,28 @@ class Port:
         if self.interrupts.sleeping:
             self._arm_for_sleeper()
         return changed
+
+    def _take(self, frame: Sequence[Buffer], now_ns: int) -> None:
+        """Process a frame from the wire. A payload that is still in its sender's memory may be read into the program's: no
+        other message may come between, so what came before is delivered first, and this one at once."""
+        endpoint = self.endpoint
+        if len(frame) == 1 or self.on_place is None or not isinstance(frame[1], Remote):
+            endpoint.receive(frame, now_ns)
+            return
+        self._deliver()
+        endpoint.place = self.on_place
+        try:
+            endpoint.receive(frame, now_ns)
+        finally:
+            endpoint.place = None
+        for source, messages in endpoint.delivered():
+            if isinstance(messages[0], Placed):
+                assert self.on_placed is not None
+                self.counts["messages_placed"] += 1
+                self.on_placed(source, messages.pop(0))
+            if messages:
+                self.on_messages(source, messages)
+        self._deliver()
 
     def _arm_for_sleeper(self) -> None:
         """Another thread has looked at the wire, so its descriptor may not become readable for the thread that sleeps on it:
@@ -453,8 +494,9 @@ class Port:
         return bool(delivered or events)
 
     def _is_bulk(self, parts: Sequence[Buffer]) -> bool:
-        """Is this frame long enough that no wait spins for what comes after it?"""
-        return max(map(len, parts)) > self._bulk_bytes
+        """Is this frame long enough that no wait spins for what comes after it? One whose payload is read is not: no thread
+        of ZeroMQ has work with it."""
+        return max(map(len, parts)) > self._bulk_bytes and not isinstance(parts[-1], Remote)
 
     def _on_flush_due(self) -> None:
         if self.helper_watching:
@@ -470,7 +512,7 @@ class Port:
             return
         send = self.wire.send
         for rank, parts in self.endpoint.transmit(now_ns, waiting):
-            if self._is_bulk(parts):
+            if self._is_bulk(parts) and rank not in self.direct:
                 self._spin_ns = 0
                 self._bulk = True
             if rank not in waiting and send(rank, parts):
@@ -502,7 +544,7 @@ class Port:
             frame = receive()
             now_ns = clock()
             if frame is not None:
-                self.endpoint.receive(frame, now_ns)
+                self._take(frame, now_ns)
                 for source, messages in self.endpoint.delivered():
                     self.on_messages(source, messages)
                 if marks.events:

@@ -45,7 +45,8 @@ from ckpt.transport.errors import EpochError, FrameError, StateMismatch, Unknown
 from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.config import EndpointConfig
 from ckpt.transport.protocol.events import Event, ImageDue, PeerRestarted, Zombie
-from ckpt.transport.protocol.ledger import Ledger
+from ckpt.transport.protocol.frames import Remote
+from ckpt.transport.protocol.ledger import Ledger, Place
 from ckpt.transport.protocol.link import COUNTERS, NEVER, Link, LinkContext
 from ckpt.transport.protocol.state import Buffer, LinkState, PortState
 from ckpt.transport.protocol.timeout import Timeout
@@ -90,6 +91,7 @@ class Endpoint:
         "_zombie",
         "config",
         "on_flush_due",
+        "place",
     )
 
     def __init__(
@@ -107,6 +109,9 @@ class Endpoint:
         self.config = config
         self.on_flush_due: Callable[[], None] | None = None
         """Called at the end of a `send` that leaves `flush_due` true, so that the owner need not check after each `send`."""
+        self.place: Place | None = None
+        """Where a whole message that is to be read should go (ledger.py). Set only during a `receive` before and after
+        which the caller takes what is delivered."""
         self._allocate = allocate
         self._coalesce = config.coalesce_bytes
         self._large = config.large_bytes
@@ -330,6 +335,14 @@ class Endpoint:
                 entry.payload = memoryview(bytes(entry.payload))
         return True
 
+    def set_fragment(self, dst: int, nbytes: int | None) -> None:
+        """Cut long messages to `dst` into fragments of `nbytes` from now on (None: `fragment_bytes`), also those that are
+        not acknowledged yet, if theirs are longer."""
+        link = self._link(dst)
+        link.window.set_fragment(self.config.fragment_bytes if nbytes is None else nbytes)
+        if link.window.resend:
+            link.request_transmit(now=True)
+
     def idle(self) -> bool:
         """Are all messages on all links acknowledged?"""
         return all(window.base == window.tx for window in self._windows.values())
@@ -442,13 +455,18 @@ class Endpoint:
             link.on_control(epoch, ack, room, flags, now_ns)
 
     def _on_piece(
-        self, link: Link, sequence: int, piece: tuple[int, int, memoryview, memoryview], now_ns: int
+        self, link: Link, sequence: int, piece: tuple[int, int, memoryview, memoryview | Remote], now_ns: int
     ) -> None:
         total, offset, inline, payload = piece
         if total > self.config.max_message_bytes:
             self._drops["oversized"] += 1
             return
-        verdict = link.ledger.accept_piece(sequence, total, offset, inline, payload, self._allocate)
+        if isinstance(payload, Remote):
+            verdict = link.ledger.accept_remote(
+                sequence, total, offset, inline, payload, self._allocate, self.place
+            )
+        else:
+            verdict = link.ledger.accept_piece(sequence, total, offset, inline, payload, self._allocate)
         if link.on_piece(verdict, len(inline) + len(payload), now_ns):
             self._fresh.append(link)
 
@@ -477,7 +495,7 @@ class Endpoint:
             self._common.events.append(ImageDue(epoch, source))
 
     def _hold(self, epoch: int, parts: Sequence[Buffer]) -> None:
-        size = sum(map(len, parts))
+        size = sum(len(part) for part in parts if not isinstance(part, Remote))
         config = self.config
         if self._held_bytes + size > config.held_bytes or len(self._held) >= config.held_frames:
             self._drops["held_overflow"] += 1
@@ -641,7 +659,7 @@ class Endpoint:
         new = Endpoint.__new__(Endpoint)
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))
-        new.on_flush_due = None
+        new.on_flush_due = new.place = None
         old = self._common
         common = new._common = _common(self.config)
         common.epoch, common.deadline_ns, common.floor = old.epoch, old.deadline_ns, old.floor

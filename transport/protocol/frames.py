@@ -27,6 +27,7 @@ without a copy in this module. Every head starts with the same 72 bytes, little-
     NACK      no body; the sender is frozen. Its ack and window are zero and mean nothing.
 
 Flags: ANSWER asks for an ack at once, CHECKED says that the payload's crc is given.
+The payload part may be `Remote`: a wire has brought the head, and where the payload is.
 The checksum finds accidental damage, not forgery: authentication is the wire's task.
 """
 
@@ -83,6 +84,35 @@ def encode_messages(
     length = batches.common_length(messages)
     head = _pack_rest(MAGIC, MESSAGES, flags, *ident, *stamp, sequence, count, length)
     return batches.join(head, messages, length)
+
+
+class Remote:
+    """A payload of `nbytes` bytes that is in the memory of its sender, who keeps it unchanged until it is acknowledged.
+    `check`: its crc32, or None."""
+
+    __slots__ = ("check", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.check: int | None = None
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def read(self, into: memoryview) -> bool:
+        """Copy it to `into`, which is as long. False: it cannot be read, and `into` holds anything."""
+        raise NotImplementedError
+
+    def __bytes__(self) -> bytes:
+        """A copy. Raises OSError if it cannot be read."""
+        copy = bytearray(self.nbytes)
+        if not self.read(memoryview(copy)):
+            raise OSError("the payload cannot be read")
+        return bytes(copy)
+
+    def fill(self, into: memoryview) -> bool:
+        """The same, and compare the checksum."""
+        return self.read(into) and (self.check is None or crc32(into) == self.check)
 
 
 def encode_fragment(
@@ -160,12 +190,18 @@ def decode_messages(head: bytes, count: int, length: int) -> list[bytes]:
 
 def decode_fragment(
     parts: Sequence[Buffer], head: bytes, flags: int, count: int, length: int
-) -> tuple[int, int, memoryview, memoryview]:
+) -> tuple[int, int, memoryview, memoryview | Remote]:
     """total, offset, inline bytes and payload of a FRAGMENT. Raises FrameError."""
     if len(head) != _PIECE_END + count:
         raise FrameError("length")
     total, offset, check = _PIECE.unpack_from(head, BODY)
-    payload = memoryview(parts[1])
+    source = parts[1]
+    if isinstance(source, Remote):
+        if len(source) != length or offset + count + length > total:
+            raise FrameError("length")
+        source.check = check if flags & CHECKED else None
+        return total, offset, memoryview(head)[_PIECE_END:], source
+    payload = memoryview(source)
     if payload.format != "B" or payload.ndim != 1:
         payload = payload.cast("B")
     if len(payload) != length or offset + count + length > total:

@@ -6,6 +6,10 @@
     early     messages beyond a gap, by the sequence number of the first
     partials  long messages of which pieces are missing
 
+A payload may be `Remote`: it is still in the sender's memory, and is read here, once it is known where it belongs. A whole
+message that is next in order may be read into memory of the program, if its receive waits already (`place`); it is then
+delivered as `Placed`. What cannot be read counts as lost.
+
 Only `take` moves rx, so no message is acknowledged that an image could miss. A message that is not delivered is in no image
 of the receiver: the sender still has it. The charge of early and partial messages is bounded by `limit`: frames beyond
 it are refused, and the sender sends them again. The message that is next in order is always accepted.
@@ -17,7 +21,9 @@ delivered and not consumed. What does not belong here: time, frames, when an ack
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from ckpt.transport.protocol.frames import Remote
 from ckpt.transport.protocol.rangeset import RangeSet
 
 Buffer = bytes | bytearray | memoryview
@@ -40,6 +46,31 @@ _COPIED = (
     "rx",
     "unconsumed",
 )
+
+
+class Spot(Protocol):
+    """Where the program wants a message: `memory` is writable, and as long as its payload."""
+
+    @property
+    def memory(self) -> memoryview: ...
+
+
+class Placed:
+    """A message of `total` bytes: `head`, and a payload that is in the memory of `spot` already."""
+
+    __slots__ = ("head", "spot", "total")
+
+    def __init__(self, head: bytes, spot: Spot, total: int) -> None:
+        self.head = head
+        self.spot = spot
+        self.total = total
+
+    def __len__(self) -> int:
+        return self.total
+
+
+Place = Callable[[bytes, int], Spot | None]
+"""Called with the head of a message and the length of its payload: where should it go? None: anywhere."""
 
 
 class Partial:
@@ -161,12 +192,7 @@ class Ledger:
             return DUPLICATE
         partial = self.partials.get(sequence)
         if partial is None:
-            ahead = sequence > self.arrived
-            if ahead and (
-                sequence >= END_OF_SEQUENCES
-                or len(self.partials) >= MAX_PARTIALS
-                or self.early_charge + self._partial_bytes() + total > self.limit
-            ):
+            if self._is_too_much(sequence, total):
                 return REFUSED
             if len(payload) == total and _is_constant(payload):  # complete: no copy
                 whole = payload.obj if isinstance(payload, memoryview) else payload
@@ -191,12 +217,73 @@ class Ledger:
         if not partial.filled.covers(0, total):
             return PIECE
         del self.partials[sequence]
+        return self._accept_whole(sequence, buffer)
+
+    def _is_too_much(self, sequence: int, total: int) -> bool:
+        """Is there no room for a message of which the first piece has come, since others are to come before it?"""
+        return sequence > self.arrived and (
+            sequence >= END_OF_SEQUENCES
+            or len(self.partials) >= MAX_PARTIALS
+            or self.early_charge + self._partial_bytes() + total > self.limit
+        )
+
+    def _accept_whole(self, sequence: int, message: Buffer) -> int:
+        """Take a long message that is complete. Its charge was checked against `limit` before."""
+        charge = len(message) + self.overhead
         if sequence > self.arrived:
-            # its charge was checked against `limit` when the partial was made
-            self.early[sequence] = [buffer]
-            self.early_charge += total + self.overhead
+            self.early[sequence] = [message]
+            self.early_charge += charge
             return EARLY
-        return self.accept(sequence, [buffer], total + self.overhead)
+        return self.accept(sequence, [message], charge)
+
+    def accept_remote(
+        self,
+        sequence: int,
+        total: int,
+        offset: int,
+        inline: Buffer,
+        payload: Remote,
+        allocate: Callable[[int], bytearray],
+        place: Place | None,
+    ) -> int:
+        """As `accept_piece`, for a payload that is to be read; REFUSED also if it cannot be read.
+
+        `place`: given by a caller that delivers in the same step, so that no other message comes to the program before
+        this one, and no receive is withdrawn.
+        """
+        if sequence < self.arrived or sequence in self.early:
+            return DUPLICATE
+        partial = self.partials.get(sequence)
+        if partial is None:
+            if self._is_too_much(sequence, total):
+                return REFUSED
+            is_whole = len(inline) + len(payload) == total
+            if is_whole and place is not None and sequence == self.rx:
+                spot = place(bytes(inline), len(payload))
+                if spot is not None and payload.fill(spot.memory):
+                    placed: list[Buffer] = [Placed(bytes(inline), spot, total)]  # type: ignore[list-item]
+                    return self.accept(sequence, placed, total + self.overhead)
+            try:
+                partial = Partial(allocate(total))
+            except (MemoryError, OverflowError):
+                return REFUSED
+        buffer = partial.buffer
+        middle = offset + len(inline)
+        stop = middle + len(payload)
+        if len(buffer) != total:
+            return REFUSED
+        if partial.filled.covers(offset, stop):
+            return DUPLICATE
+        with memoryview(buffer) as view, view[middle:stop] as into:
+            if not payload.fill(into):
+                return REFUSED
+            view[offset:middle] = inline
+        partial.filled.add(offset, stop)
+        if not partial.filled.covers(0, total):
+            self.partials[sequence] = partial
+            return PIECE
+        self.partials.pop(sequence, None)
+        return self._accept_whole(sequence, buffer)
 
     def _partial_bytes(self) -> int:
         return sum(len(partial.buffer) for partial in self.partials.values())

@@ -18,6 +18,8 @@ Credit is counted in charge: length + overhead of each message. `edge` is the to
 the link's start; it only grows. One entry of any size may be sent when nothing is unacknowledged and less than the edge
 has been sent.
 
+This module is long because a message changes its state only here, from its sending to its acknowledgement.
+
 What does not belong here: time (the caller passes it), timers, frames, epochs. Invariants: base ≤ first of unacked ≤ … ≤
 tx; acked_charge ≤ sent_charge; flight_charge is the charge of the units in `flight`.
 """
@@ -362,6 +364,30 @@ class SendWindow:
             for unit in (entry,) if isinstance(entry, Batch) else entry.pieces:
                 unit.state = LOST
                 self.resend.append(unit)
+
+    def set_fragment(self, nbytes: int) -> None:
+        """Cut long messages into fragments of `nbytes` from now on; those that were cut into longer ones are cut again, and
+        sent again."""
+        self.fragment = nbytes
+        for entry in self.unacked:
+            if isinstance(entry, Large) and any(
+                piece.charge > nbytes + len(entry.data) for piece in entry.pieces
+            ):
+                self._cut_again(entry)
+
+    def _cut_again(self, large: Large) -> None:
+        for piece in large.pieces:
+            if piece.state == FLIGHT:
+                del self.flight[piece.order]
+                self.flight_charge -= piece.charge
+            piece.state = DONE
+        large.pieces.clear()
+        current, upto, large.cursor = self.current, large.cursor, 0
+        while large.cursor < upto:
+            unit = self._cut(large)
+            unit.state = LOST
+            self.resend.append(unit)
+        self.current = None if current is large and large.cursor == large.size else current
 
     # ---- as a value ------------------------------------------------------------------------------
 

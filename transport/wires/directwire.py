@@ -1,20 +1,22 @@
 """A wire that lets the receiver read large payloads from the sender's memory, between processes of one host. (driver)
 
 `DirectWire` stands on any wire, the *inner wire*. A frame of two parts whose payload is large leaves as its head and a
-*pointer*: the sender's rank, the address of the payload in its memory, and a checksum of these. The receiver's wire copies
-the payload itself (`ckpt.transport.wires.crossmemory`) and returns the very frame that was sent. That is one copy instead of
-two through the kernel, costs the sender nothing, and the payload does not pass through the encryption of the inner wire.
+*pointer*: the sender's rank, the address of the payload in its memory, and a checksum of these. The receiver's wire
+returns the head, and a payload that is still to be read (`ckpt.transport.protocol.frames.Remote`): the endpoint reads it
+(`ckpt.transport.wires.crossmemory`) when it knows where it belongs, if possible into memory of the program. That is one
+copy in all; it costs the sender nothing, and the payload does not pass through the encryption of the inner wire.
 
-Why that is safe. A payload stays unchanged until its message is acknowledged (the wire's contract). A frame that is
-read later than that is a duplicate, and the endpoint drops it by its head, whatever the payload holds. When a sender
-dies, its next incarnation sends its unacknowledged messages again; its old pointers name a process that is gone, or one
-with another badge, and count as lost frames.
+Why that is safe. A payload stays unchanged until its message is acknowledged (the wire's contract), and is acknowledged
+only after it was read. A frame that comes later than that is a duplicate, and the endpoint drops it by its head. When a
+sender dies, its next incarnation sends its unacknowledged messages again; its old pointers name a process that is gone, or
+one with another badge, and count as lost frames.
 
 Which peers read directly. A wire's address carries the badge of its process. `connect` tries to read the peer's badge: if
 that is allowed in one direction between two processes of one user, it is allowed in the other too. If it fails, or the
 inner address is not `ipc:`, all frames to that peer go through the inner wire. If the receiver is not allowed to read
 after all, it drops the frame and sends a *refusal*; from then on that sender uses the inner wire for this peer, and its
-retransmission brings the dropped message.
+retransmission brings the dropped message. The owner hears of both (`on_direct`): a payload that is read may be longer than
+one that the inner wire carries.
 
     pointer   (head, pointer, b"")     three parts: no other frame has three
     refusal   (b"", refusal, b"")
@@ -26,16 +28,20 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Callable
 from typing import Final
 from zlib import crc32
 
 from ckpt.transport.errors import AddressError
+from ckpt.transport.protocol.frames import Remote
+from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires import crossmemory
-from ckpt.transport.wires.bufferpool import BufferPool
 from ckpt.transport.wires.wire import Frame, Wire
 
 DIRECT_FROM_BYTES: Final = 32 << 10
 """Below this size the copy through the kernel costs less than the call of process_vm_readv."""
+DIRECT_PIECE_BYTES: Final = 256 << 20
+"""The largest payload of one frame to a peer that reads it: the port's lock is held while it is read (some 25 ms)."""
 _SEPARATOR: Final = "#memory="
 _POINTER: Final = struct.Struct(f"<IBIQQ{crossmemory.PACKED_BADGE_BYTES}s")
 _READ, _REFUSED = 1, 2
@@ -44,7 +50,10 @@ _READ, _REFUSED = 1, 2
 class DirectWire:
     """Any wire, with large payloads read from the sender's memory. See the module's description."""
 
-    def __init__(self, inner: Wire, rank: int, *, limit_bytes: int = 16 << 20) -> None:
+    on_direct: Callable[[int, bool], None] | None = None
+    """Called when a rank is connected, and when that changes: will it read large payloads?"""
+
+    def __init__(self, inner: Wire, rank: int, *, limit_bytes: int = DIRECT_PIECE_BYTES) -> None:
         """`rank`: the rank that owns this wire. `limit_bytes`: a pointer to a larger payload is refused."""
         self._inner = inner
         self._rank = rank
@@ -52,7 +61,6 @@ class DirectWire:
         self._available = crossmemory.available()
         self._direct: set[int] = set()
         self._connected: set[int] = set()
-        self._pool = BufferPool(limit_bytes=64 << 20, smallest_bytes=DIRECT_FROM_BYTES)
         self._reader = crossmemory.Reader()
         self._badge = crossmemory.Badge()
         self._counts = dict.fromkeys(("direct_sent", "direct_read", "direct_failed", "direct_refused"), 0)
@@ -78,11 +86,12 @@ class DirectWire:
             try:
                 badge = bytes.fromhex(text)
                 self._reader.read(badge, 0, bytearray())
+                self._direct.add(rank)
             except (ValueError, struct.error):
                 raise AddressError(f"{text!r} is no badge of a process") from None
             except OSError:
-                return  # another host's process ids, another user, no permission: the inner wire carries all
-            self._direct.add(rank)
+                pass  # another host's process ids, another user, no permission: the inner wire carries all
+        self._tell(rank)
 
     def reads_directly(self, rank: int) -> bool:
         """Will `rank` read large payloads from this process's memory?"""
@@ -104,12 +113,12 @@ class DirectWire:
         return self._inner_send(rank, parts)
 
     def receive(self) -> Frame | None:
-        """As the inner wire; the payload of a pointer is read, and a refusal switches its sender to the inner wire."""
+        """As the inner wire; the payload of a pointer is to be read, and a refusal switches its sender to the inner wire."""
         while True:
             frame = self._inner_receive()
             if frame is None or len(frame) < 3:
                 return frame
-            frame = self._read_payload(frame)
+            frame = self._open_pointer(frame)
             if frame is not None:
                 return frame
 
@@ -137,7 +146,11 @@ class DirectWire:
         fields = _POINTER.pack(0, message_type, self._rank, address, nbytes, self._badge.packed)[4:]
         return crc32(fields).to_bytes(4, "little") + fields
 
-    def _read_payload(self, frame: Frame) -> Frame | None:
+    def _tell(self, rank: int) -> None:
+        if self.on_direct is not None:
+            self.on_direct(rank, rank in self._direct)
+
+    def _open_pointer(self, frame: Frame) -> Frame | None:
         """Return the frame that a pointer stands for; None for a refusal, and for a frame that is dropped."""
         pointer = bytes(frame[1])
         if len(frame) != 3 or len(pointer) != _POINTER.size or crc32(pointer[4:]) != _checksum(pointer):
@@ -147,27 +160,46 @@ class DirectWire:
         if message_type == _REFUSED:
             self._direct.discard(source)
             self._counts["direct_refused"] += 1
+            if source in self._connected:
+                self._tell(source)
             return None
         if message_type != _READ or nbytes > self._limit_bytes or not self._available:
             self._refuse(source)
             return None
-        buffer = self._pool.allocate(nbytes)
+        payload: Buffer = _Payload(self, source, badge, address, nbytes)  # type: ignore[assignment]
+        return frame[0], payload
+
+    def read(self, source: int, badge: bytes, address: int, into: memoryview) -> bool:
+        """Read a payload of rank `source`. False: it is refused, or cannot be read."""
         try:
-            self._reader.read(badge, address, buffer)
+            self._reader.read(badge, address, into)
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS):
                 self._refuse(source)
             else:
                 self._counts["direct_failed"] += 1
-            return None
+            return False
         self._counts["direct_read"] += 1
-        return frame[0], memoryview(buffer).toreadonly()
+        return True
 
     def _refuse(self, source: int) -> None:
         """Tell the sender to use the inner wire. A refusal lost to congestion does no harm: the next pointer is refused."""
         self._counts["direct_failed"] += 1
         if source in self._connected:
             self._inner_send(source, (b"", self._pack(_REFUSED, 0, 0), b""))
+
+
+class _Payload(Remote):
+    """What a pointer points to."""
+
+    __slots__ = ("_address", "_badge", "_source", "_wire")
+
+    def __init__(self, wire: DirectWire, source: int, badge: bytes, address: int, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self._wire, self._source, self._badge, self._address = wire, source, badge, address
+
+    def read(self, into: memoryview) -> bool:
+        return self._wire.read(self._source, self._badge, self._address, into)
 
 
 def _checksum(pointer: bytes) -> int:

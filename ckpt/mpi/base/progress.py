@@ -14,12 +14,23 @@ Not here: the implementation (the rank's runtime over ckpt.transport; tests have
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Buffer", "Lock", "Progress"]
+__all__ = ["Buffer", "Lock", "Placed", "Progress"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Contiguous bytes. A function that is given a Buffer must not write to it."""
+
+
+class Placed(Protocol):
+    """A message whose payload is in the program's memory already: `spot` is what was named for it. Its length includes
+    the envelope, which is `head`."""
+
+    @property
+    def head(self) -> bytes: ...
+    @property
+    def spot(self) -> Any: ...
+    def __len__(self) -> int: ...
 
 
 class Lock(Protocol):

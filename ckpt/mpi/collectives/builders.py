@@ -39,10 +39,19 @@ COPY_BYTES = 4 << 10
 
 def store(s: Schedule, slot: int, spec: BufferSpec) -> None:
     """Write a value into the program's buffer. MpiException (ERR_TRUNCATE): it is too large."""
-    data = load(s.values[slot])
+    value = s.values[slot]
+    if value is spec:
+        return  # it was read into the buffer
+    data = load(value)
     if len(data) > spec.nbytes:
         raise MpiException(ERR_TRUNCATE, f"{len(data)} bytes for a buffer of {spec.nbytes} bytes")
     spec.write(data)
+
+
+def receive_into(s: Schedule, slot: int, spec: BufferSpec) -> None:
+    """The slot's value may be put into the program's buffer at once; `store` does it otherwise. Nothing may read what was in
+    the buffer before, from now on."""
+    s.spots[slot] = spec
 
 
 def snapshot(s: Schedule, slots: list[int]) -> None:
@@ -83,6 +92,7 @@ def bcast(s: Schedule, buf: Any, root: int) -> None:
     slot = s.slot(spec if s.rank == root else None)
     trees.broadcast(s, root, slot)
     if s.rank != root:
+        receive_into(s, slot, spec)
         s.call(store, slot, spec)
 
 
@@ -153,6 +163,8 @@ def allgather(s: Schedule, sendbuf: Any, recvbuf: Any, *, by_rank: bool = False)
     slots = [s.slot() for _ in range(s.size)]
     trees.allgather(s, s.slot(spec), slots, largest)
     for rank, block in enumerate(into):
+        if rank != s.rank:
+            receive_into(s, slots[rank], block)
         if rank != s.rank or not in_place:
             s.call(store, slots[rank], block)
 
@@ -168,6 +180,8 @@ def alltoall(s: Schedule, sendbuf: Any, recvbuf: Any, *, variant: str = "") -> N
         s.call(snapshot, outgoing)
     trees.alltoall(s, outgoing, incoming)
     for rank, block in enumerate(into):
+        if rank != s.rank:
+            receive_into(s, incoming[rank], block)
         s.call(store, incoming[rank], block)
 
 
@@ -246,8 +260,10 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
     if in_place:
         s.call(snapshot, slots)
     reductions.allreduce_blocks(s, slots, arithmetic)
-    for slot, part in zip(slots, _cut_elements(into, s.size), strict=True):
-        s.call(store, slot, part)
+    for rank, part in enumerate(_cut_elements(into, s.size)):
+        if rank != s.rank:
+            receive_into(s, slots[rank], part)
+        s.call(store, slots[rank], part)
 
 
 def reduce_scatter(s: Schedule, sendbuf: Any, recvbuf: Any, counts: list[int] | None, op: Op) -> None:

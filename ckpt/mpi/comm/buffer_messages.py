@@ -1,8 +1,9 @@
 """Point-to-point messages of buffers (upper-case names), without pickling.
 
-A small send is copied behind its envelope and is done at once. A large send (COPY_BYTES or more) is passed to the transport
+A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed to the transport
 by reference. It is done when the message is acknowledged, because until then the transport may read the program's memory.
-A received message is copied once, into the program's buffer.
+A received message is copied once, into the program's buffer; a large one from the memory of its sender, if the receive
+waits for it and the sender is on this host (`Engine.place`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from ckpt.mpi.comm.message import Message
     from ckpt.mpi.datatypes.status import Status
 
-COPY_BYTES = 2 << 20
-"""A smaller buffer is copied when it is sent, because the copy takes less time than the acknowledgement."""
-
 SMALL_BYTES = REFERENCE_BYTES - envelope.SIZE
 """A smaller buffer counts as a small message, as an object does (object_messages.py)."""
 
@@ -49,14 +47,9 @@ class BufferMessages(ObjectMessages):
         failure = self._failed_send(dst)
         if failure is not None:
             return failure
-        progress = self._engine.progress
-        data = spec.read()
-        if len(data) < COPY_BYTES:
-            progress.send(dst, head + data)
+        sequence = self._engine.send_memory(dst, head, spec)
+        if sequence is None:
             return Done()
-        sequence = progress.send(dst, head, data)
-        if not spec.dense:
-            return Done()  # `data` is a packed copy, which nothing else writes to
         return BufferSend(self._engine, self._shared, dst, sequence)
 
     def _failed_send(self, dst: int) -> FailedOperation | None:
@@ -397,4 +390,4 @@ class BufferMessages(ObjectMessages):
         return ObjectMessages.improbe(self, source, tag, status)
 
 
-__all__ = ["COPY_BYTES", "BufferMessages"]
+__all__ = ["BufferMessages"]

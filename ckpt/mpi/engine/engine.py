@@ -36,20 +36,21 @@ from ckpt.mpi.base.errors import (
 )
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.process import process_state
-from ckpt.mpi.base.progress import Buffer, Progress
+from ckpt.mpi.base.progress import Buffer, Placed, Progress
 from ckpt.mpi.engine.failures import FailedRanks, raise_if_pending
 from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
-from ckpt.mpi.engine.operations import Operation, Receive, SyncSend
+from ckpt.mpi.engine.operations import Operation, Receive, Spot, SyncSend
 from ckpt.mpi.engine.quick import glance, sort_in
 from ckpt.mpi.engine.windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from ckpt.mpi.base.handlers import Guard, Handlers
     from ckpt.mpi.base.layer import Choices
     from ckpt.mpi.base.progress import Lock
+    from ckpt.mpi.datatypes.buffers import BufferSpec
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
     from ckpt.mpi.engine.schedule import Schedule
 
@@ -70,7 +71,14 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
 reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
-_NOT_SAVED = frozenset({"awaited", "choices", "codec", "lane", "look", "tell"})
+COPY_BYTES = 2 << 20
+"""The program's memory is copied when less than this is sent, because the copy takes less time than the acknowledgement."""
+
+DIRECT_COPY_BYTES = 128 << 10
+"""The same for a rank that reads long messages from this process's memory: its read, and the acknowledgement, take about as
+long as a copy would."""
+
+_NOT_SAVED = frozenset({"awaited", "choices", "codec", "direct", "lane", "look", "tell"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -93,6 +101,7 @@ class Engine:
         "codec",
         "count",
         "debts",
+        "direct",
         "failed_ranks",
         "guard",
         "handlers",
@@ -137,6 +146,8 @@ class Engine:
         """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
         self.lane: Any = None
         self.look: Any = None
+        self.direct: Container[int] = ()
+        """World ranks that read long messages from this process's memory. Not in images."""
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self.awaited: Operation | None = None
         """For `Progress.block`, whose caller sets it: what it waits for; None: any progress."""
@@ -156,6 +167,7 @@ class Engine:
         for name, value in state.items():
             setattr(self, name, value)
         self.codec = self.lane = self.look = self.choices = self.awaited = None
+        self.direct = ()
         self.tell = _nobody
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
@@ -232,6 +244,26 @@ class Engine:
                 receive.fill(found.source, found.tag, data)
             else:
                 matcher.keep(found, data)
+
+    def place(self, head: bytes, nbytes: int) -> Spot | None:
+        """Where a message of `nbytes` bytes behind this envelope, which is in its sender's memory, is wanted. None: in no
+        place of the program. Nothing changes here."""
+        channel = self.matcher.by_envelope.get(head)
+        receive = None if channel is None else self.matcher.awaiting(channel)
+        return None if receive is None else receive.spot(nbytes)
+
+    def on_placed(self, src: int, message: Placed) -> None:
+        """A message of world rank `src` was read into the memory that `place` has named. Called with the lock held."""
+        matcher = self.matcher
+        channel = matcher.by_envelope[message.head]
+        receive = matcher.awaiting(channel)
+        if receive is None or message.spot.receive is not receive:
+            raise MpiException(ERR_INTERN, f"a message from rank {src} was placed for another receive")
+        matcher.take_off(receive, channel)
+        nbytes = len(message)
+        self.debts[src] += nbytes + DEBT_UNIT
+        self.pay(src)
+        receive.placed(channel.source, channel.tag, nbytes - envelope.SIZE)
 
     def _arrive(self, src: int, data: Buffer) -> None:
         kind, source, tag, number, token = envelope.unpack(data)
@@ -317,6 +349,21 @@ class Engine:
             self.block()
         if shared is not None and dst in self.failed_ranks.known:
             raise self.failed_ranks.failure(dst)
+
+    def send_memory(self, dst: int, head: bytes, spec: BufferSpec) -> int | None:
+        """Send the program's memory behind an envelope. None: it was copied. Else it was passed by reference, as the message
+        with this sequence number: the send is done when that is acknowledged."""
+        data, send = spec.read(), self.progress.send
+        nbytes = len(data)
+        if nbytes < DIRECT_COPY_BYTES:
+            send(dst, head + data)
+        elif not spec.dense:
+            send(dst, head, data)  # a packed copy, which nothing else writes to
+        elif nbytes < COPY_BYTES and dst not in self.direct:
+            send(dst, head, bytes(data))
+        else:
+            return send(dst, head, data)
+        return None
 
     def start_sync(self, dst: int, context: Context) -> SyncSend:
         """A new synchronous send with a new token. It is done when the MATCHED message with this token arrives."""

@@ -155,7 +155,7 @@ class Matcher:
         channel = self.channel(context, source, tag, src)
         receive = self._earliest(channel)
         if receive is not None:
-            self._take_off(receive, channel)
+            self.take_off(receive, channel)
             return channel, receive
         self.keep(channel, data)
         return channel, None
@@ -167,6 +167,10 @@ class Matcher:
         if channel.context.order is not None:
             channel.context.order[serial] = channel
 
+    def awaiting(self, channel: Channel) -> Receive | None:
+        """The posted receive that would take the next message of a channel, or None."""
+        return None if channel.messages else self._earliest(channel)
+
     def _earliest(self, channel: Channel) -> Receive | None:
         best = channel.posted[0] if channel.posted else None
         for receive in channel.context.wild:
@@ -176,7 +180,8 @@ class Matcher:
                 return receive
         return best
 
-    def _take_off(self, receive: Receive, channel: Channel) -> None:
+    def take_off(self, receive: Receive, channel: Channel) -> None:
+        """Remove a receive that is posted for messages of this channel."""
         if channel.posted and channel.posted[0] is receive:
             channel.posted.popleft()
         else:

@@ -148,6 +148,16 @@ class SyncSend(Operation):
         self.context = context
 
 
+class Spot:
+    """The memory of the program in which a receive wants the payload of the message that it will get."""
+
+    __slots__ = ("memory", "receive")
+
+    def __init__(self, receive: Receive, memory: memoryview) -> None:
+        self.receive = receive
+        self.memory = memory
+
+
 class Receive(Operation):
     """A receive.
 
@@ -191,6 +201,26 @@ class Receive(Operation):
             self.data = data
         else:
             self._write(self.target, data)
+        self.done = True
+
+    def spot(self, nbytes: int) -> Spot | None:
+        """The memory for a payload of this size; None: the program has none for it, or not in one piece."""
+        target = self.target if self.owner is None else self.owner.place(self.slot)
+        if target is None or not target.dense or nbytes > target.nbytes:
+            return None
+        try:
+            view = target.view()
+        except (BufferError, ValueError):
+            return None  # the memory is gone; what takes the message says so
+        return None if view.readonly else Spot(self, view[:nbytes])
+
+    def placed(self, source: int, tag: int, nbytes: int) -> None:
+        """Take the matched message, whose payload is in the memory of `spot` already."""
+        self.source = source
+        self.tag = tag
+        self.nbytes = nbytes
+        if self.owner is not None:
+            self.owner.arrived_in_place(self.slot, nbytes)
         self.done = True
 
     def _write(self, target: BufferSpec, data: Buffer) -> None:

@@ -142,6 +142,9 @@ class PartReceive(Operation):
     def _complete(self) -> bool:
         return bool(self.parts) and len(self.arrived_parts) == self.parts
 
+    def place(self, slot: int) -> None:
+        """No place: a message says itself where its part belongs."""
+
     def arrived(self, slot: int, data: Buffer) -> None:
         """Write an arrived partition of the sender into the buffer. `data` includes the envelope."""
         self.parts, part = _HEAD.unpack_from(data, envelope.SIZE)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
+from ckpt.mpi.datatypes.datatypes import BYTE
 from ckpt.mpi.engine.engine import REFERENCE_BYTES
 from ckpt.mpi.engine.operations import Operation, Receive, frozen
 
@@ -43,10 +44,6 @@ RECV = 1
 FENCE = 2
 CALL = 3
 
-COPY_BYTES = 2 << 20
-"""Below this size the program's memory is copied when it is sent; from this size on the operation waits for the
-acknowledgement instead."""
-
 VIEW_BYTES = 4096
 """From this size on a received message becomes a value as a memoryview, not as a copy."""
 
@@ -56,7 +53,8 @@ class Schedule(Operation):
 
     `pc`: index of the next step. `waiting`: receives that wait for a message. `suspended`: the program has stopped at a
     fence. `finisher`: makes the result from the schedule. `sent`: (world rank, sequence number) of messages sent by
-    reference from the program's memory. `initial`: the values at the first start, for a persistent operation."""
+    reference from the program's memory. `spots`: by slot, the program's memory in which a received value may be put at
+    once; that memory is the value then. `initial`: the values at the first start, for a persistent operation."""
 
     __slots__ = (
         "context",
@@ -73,6 +71,7 @@ class Schedule(Operation):
         "sent",
         "shared",
         "size",
+        "spots",
         "suspended",
         "values",
         "waiting",
@@ -95,6 +94,7 @@ class Schedule(Operation):
         self.finisher: Callable[..., Any] | None = None
         self.receives: list[Receive] = []
         self.sent: list[tuple[int, int]] = []
+        self.spots: dict[int, BufferSpec] = {}
         self.pc = 0
         self.waiting = 0
         self.suspended = False
@@ -159,10 +159,23 @@ class Schedule(Operation):
     def arrived(self, slot: int, data: Buffer) -> None:
         """Store the message of a posted receive in its slot. `data` includes the envelope."""
         self._put(slot, data)
+        self._count_off()
+
+    def _count_off(self) -> None:
         self.waiting -= 1
         if self.waiting == 0 and self.suspended:
             self.suspended = False
             self.engine.runnable.append(self)
+
+    def place(self, slot: int) -> BufferSpec | None:
+        """The program's memory in which the value of a slot may be put as soon as it comes."""
+        return self.spots.get(slot)
+
+    def arrived_in_place(self, slot: int, nbytes: int) -> None:
+        """The message of a posted receive has come, and is in the memory of `place`."""
+        spec = self.spots[slot]
+        self.values[slot] = spec if nbytes == spec.nbytes else BufferSpec(spec.obj, nbytes, BYTE, spec.offset)
+        self._count_off()
 
     def _put(self, slot: int, data: Buffer) -> None:
         if len(data) < VIEW_BYTES:
@@ -207,13 +220,9 @@ class Schedule(Operation):
         progress = self.engine.progress
         self.nbytes += len(value) if type(value) is not BufferSpec else value.nbytes
         if type(value) is BufferSpec:
-            data = value.read()
-            if len(data) < REFERENCE_BYTES:
-                progress.send(dst, self.head + data)
-            elif len(data) < COPY_BYTES or not value.dense:
-                progress.send(dst, self.head, bytes(data))
-            else:
-                self.sent.append((dst, progress.send(dst, self.head, data)))
+            sequence = self.engine.send_memory(dst, self.head, value)
+            if sequence is not None:
+                self.sent.append((dst, sequence))
         elif len(value) < REFERENCE_BYTES:
             progress.send(dst, self.head + value)
         else:

@@ -15,12 +15,14 @@ import random
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
+from ckpt.mpi.base import envelope
 from ckpt.mpi.comm.communicator import world_of
 from ckpt.mpi.engine.engine import Engine
+from ckpt.transport.protocol.ledger import Placed
 
 
 class Stuck(AssertionError):
@@ -153,8 +155,25 @@ class BusProgress:
             bus.changed.notify_all()
         assert self.engine is not None
         kind = bus.random.choice((bytes, bytes, memoryview, bytearray))
-        self.engine.on_messages(src, [kind(data) for data in batch])
+        for data in self._placed(src, batch):
+            self.engine.on_messages(src, [kind(each) for each in data])
         return True
+
+    def _placed(self, src: int, batch: list[bytes]) -> Iterator[list[bytes]]:
+        """Put some messages where the program wants them, as a port does with those that it reads from their sender's
+        memory; the others, in order, between them."""
+        assert self.engine is not None
+        while batch:
+            count = self.bus.random.randint(0, len(batch))
+            if count:
+                yield batch[:count]
+            batch = batch[count:]
+            head = batch[0][: envelope.SIZE] if batch else b""
+            spot = self.engine.place(head, len(batch[0]) - envelope.SIZE) if batch else None
+            if spot is not None:
+                spot.memory[:] = batch[0][envelope.SIZE :]
+                self.engine.on_placed(src, Placed(head, spot, len(batch[0])))
+                batch = batch[1:]
 
     def _news(self) -> bool:
         """See new acknowledgements; whether there were any."""

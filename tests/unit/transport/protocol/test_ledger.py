@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt.transport.protocol.ledger import DUPLICATE, EARLY, NEW, PIECE, REFUSED, Ledger
+from ckpt.transport.protocol.frames import Remote
+from ckpt.transport.protocol.ledger import DUPLICATE, EARLY, NEW, PIECE, REFUSED, Ledger, Place, Placed
 
 
 def ledger(credit: int = 1000, limit: int = 2000) -> Ledger:
@@ -18,6 +21,97 @@ def accept(books: Ledger, first: int, *messages: bytes) -> int:
 
 def piece(books: Ledger, sequence: int, total: int, offset: int, data: bytes) -> int:
     return books.accept_piece(sequence, total, offset, b"", memoryview(data), bytearray)
+
+
+class Elsewhere(Remote):
+    """A payload in the memory of another process; `content` None: it cannot be read, and spoils what it was read into."""
+
+    def __init__(self, nbytes: int, content: bytes | None) -> None:
+        super().__init__(nbytes)
+        self.content = content
+        self.reads = 0
+
+    def read(self, into: memoryview) -> bool:
+        self.reads += 1
+        into[:] = b"!" * self.nbytes if self.content is None else self.content
+        return self.content is not None
+
+
+class Wanted:
+    """Where the program wants a payload."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.buffer = bytearray(nbytes)
+        self.memory = memoryview(self.buffer)
+
+
+def remote(
+    books: Ledger,
+    sequence: int,
+    content: bytes,
+    *,
+    head: bytes = b"",
+    total: int = 0,
+    offset: int = 0,
+    lost: bool = False,
+    place: Place | None = None,
+) -> int:
+    payload = Elsewhere(len(content), None if lost else content)
+    total = total or len(head) + len(content)
+    return books.accept_remote(sequence, total, offset, head, payload, bytearray, place)
+
+
+def test_a_payload_elsewhere_is_read_into_the_programs_memory_if_its_message_is_next() -> None:
+    books = ledger()
+    asked: list[tuple[bytes, int]] = []
+    spot = Wanted(4)
+
+    def place(head: bytes, nbytes: int) -> Wanted:
+        asked.append((head, nbytes))
+        return spot
+
+    assert remote(books, 0, b"data", head=b"head", place=place) == NEW
+    assert (asked, bytes(spot.buffer)) == ([(b"head", 4)], b"data")
+    (message,) = books.take()
+    assert isinstance(message, Placed)
+    assert (message.head, message.spot, len(message)) == (b"head", spot, 8)
+    assert books.unconsumed == 18, "it is charged like any other"
+    assert remote(books, 0, b"late", head=b"head", place=place) == DUPLICATE
+    assert (len(asked), bytes(spot.buffer)) == (1, b"data"), "a duplicate is not read"
+
+
+def test_no_place_is_asked_for_while_others_are_to_be_delivered_first() -> None:
+    def place(head: bytes, nbytes: int) -> Wanted:
+        raise AssertionError("asked")
+
+    books = ledger()
+    accept(books, 0, b"first")
+    assert remote(books, 1, b"data", head=b"head", place=place) == NEW
+    assert remote(books, 3, b"ahead", place=place) == EARLY
+    assert remote(books, 2, b"ab", total=4, place=place) == PIECE
+    assert remote(books, 2, b"cd", total=4, offset=2, place=place) == NEW
+    assert [bytes(message) for message in books.take()] == [b"first", b"headdata", b"abcd", b"ahead"]
+
+
+def test_a_payload_that_cannot_be_read_counts_as_lost() -> None:
+    books = ledger()
+    spot = Wanted(4)
+    assert remote(books, 0, b"data", lost=True, place=lambda *_: spot) == REFUSED
+    assert (books.arrived, books.partials, books.take()) == (0, {}, [])
+    assert remote(books, 0, b"ab", total=4) == PIECE
+    assert remote(books, 0, b"cd", total=4, offset=2, lost=True) == REFUSED
+    assert remote(books, 0, b"xx", total=4) == DUPLICATE
+    assert remote(books, 0, b"cd", total=4, offset=2) == NEW
+    assert [bytes(message) for message in books.take()] == [b"abcd"]
+
+
+def test_a_payload_with_another_checksum_counts_as_lost() -> None:
+    books = ledger()
+    payload = Elsewhere(4, b"data")
+    payload.check = 1
+    assert books.accept_remote(0, 4, 0, b"", payload, bytearray, lambda *_: Wanted(4)) == REFUSED
+    payload.check = crc32(b"data")
+    assert books.accept_remote(0, 4, 0, b"", payload, bytearray, lambda *_: Wanted(4)) == NEW
 
 
 def test_rx_moves_only_when_taken() -> None:

@@ -46,6 +46,37 @@ def test_long_messages_are_cut_and_keep_their_place() -> None:
     assert (bytes(inline), len(payload)) == (b"", 100)
 
 
+def test_fragments_that_became_too_long_are_cut_and_sent_again() -> None:
+    w = window(fragment=1000)
+    w.add_large(b"head", memoryview(bytes(250)))
+    w.add_large(b"more", memoryview(bytes(50)))
+    long, short = transmit(w)
+    assert (long.charge, short.charge) == (254, 54)
+    w.set_fragment(100)
+    assert w.flight_charge == 54, "the short one is still under way"
+    again = transmit(w)
+    assert [(p.offset, p.charge, p.sends) for p in again] == [(0, 104, 1), (104, 100, 1), (204, 50, 1)]  # type: ignore[union-attr]
+    assert w.flight_charge == 254 + 54
+    w.add_large(b"", memoryview(bytes(150)))
+    assert [p.charge for p in transmit(w)] == [100, 50]
+    w.set_fragment(1000)
+    assert transmit(w) == [], "what is under way in short pieces is not sent again"
+    w.acknowledge(3, 0)
+    assert (w.flight, w.flight_charge, w.backlog()) == ({}, 0, 0)
+
+
+def test_a_message_that_is_half_cut_is_cut_again_from_its_start() -> None:
+    w = window(fragment=200, pipeline=300)
+    w.add_large(b"", memoryview(bytes(1000)))
+    assert len(transmit(w)) == 2
+    w.set_fragment(150)
+    seen = [(p.offset, p.charge) for p in transmit(w)]  # type: ignore[union-attr]
+    assert seen == [(0, 150), (150, 150)], "no more than the pipeline takes"
+    for unit in list(w.flight.values()):
+        w.hint([], [(0, unit.offset, unit.offset + unit.charge)], 0)  # type: ignore[union-attr]
+    assert [(p.offset, p.charge) for p in transmit(w)] == [(300, 150), (450, 150)]  # type: ignore[union-attr]
+
+
 def test_a_payload_is_sent_from_the_callers_memory() -> None:
     w = window()
     memory = bytearray(150)
