@@ -33,6 +33,8 @@ __all__ = [
     "previous_context",
     "simple_queue_items",
     "source_of_reader",
+    "source_of_tee",
+    "sources_of",
 ]
 
 _IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -140,6 +142,20 @@ def pairwise_parts(pairs: itertools.pairwise[Any]) -> list[Any]:
     if interpreter.PAIRWISE_KEEPS_A_PAIR:
         found.pop()
     return found
+
+
+def sources_of(iterator: Any) -> list[Any]:
+    """The objects from which an ``itertools.islice``, ``pairwise``, ``cycle`` or ``compress`` takes its items, in the order
+    in which it asks them, with what else it holds behind them; [None]: it has ended (``Modules/itertoolsmodule.c``)."""
+    found = [item for item in gc.get_referents(iterator) if item is not type(iterator)]
+    return found or [None]
+
+
+def source_of_tee(iterator: Any) -> Any:
+    """The iterator of which the results of ``itertools.tee`` share the items: the first reference of the block of items at
+    which this result is (``Modules/itertoolsmodule.c``: dataobj; it)."""
+    block = next(item for item in gc.get_referents(iterator) if item is not type(iterator))
+    return next((item for item in gc.get_referents(block) if item is not type(block)), None)
 
 
 def simple_queue_items(queue: Any) -> list[Any]:

@@ -49,6 +49,7 @@ from ckpt.image.frames.call_operands import (
     makes_tuple,
     positional_arguments,
     recursion_levels,
+    taken_again,
     through_replaced,
 )
 from ckpt.image.frames.call_paths import (
@@ -134,6 +135,7 @@ _OPERANDS: dict[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
 _ATTRIBUTES = {"LOAD_ATTR": "get", "LOAD_METHOD": "get", "STORE_ATTR": "set", "DELETE_ATTR": "delete"}
 _TAKING = ("LIST_EXTEND", "SET_UPDATE", "CONTAINS_OP")
 """Instructions that take items from an iterator, and keep none of them to themselves."""
+_UNPACKING = ("UNPACK_SEQUENCE", "UNPACK_EX")
 _NAMED = {
     "IMPORT_NAME": "an import is in progress",
     "IMPORT_FROM": "an import is in progress",
@@ -203,6 +205,8 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
             operands = [*stack[:base], *callable_, collecting[1]]
             return Resumption("R", prefix.start - 1, operands, pending_of(args[-1], inner), behind)
     if path is None:
+        path = _taking_call(outer, inner, stack, base)
+    if path is None:
         raise _refused(outer, f"{describe(fn)} is running {inner.code.co_qualname}")
     if path.mode != "R":
         return Resumption(
@@ -212,6 +216,19 @@ def _call(outer: Suspended, inner: Suspended, at: Instruction, names: int = 0) -
     if TABLE.callable_first and holds_bound_argument(fn, stack[base + 1]):
         stack[base + 1] = NULL
     return Resumption("R", first.start - 1, stack, _repeated(path, keywords), behind)
+
+
+def _taking_call(outer: Suspended, inner: Suspended, stack: list[Any], base: int) -> CallPath | None:
+    """The path into inner where the call takes items from one of its arguments, which is replaced in the stack."""
+    taking = taken_again(outer, inner)
+    if taking is None:
+        return None
+    replaced, again, pending = taking
+    places = [i for i in range(base, len(stack)) if any(stack[i] is each for each in replaced)]
+    if len(places) != 1:
+        return None
+    stack[places[0]] = again
+    return CallPath("R", pending)
 
 
 def _repeated(path: CallPath, keywords: dict[str, Any]) -> Any:
@@ -340,6 +357,10 @@ def _operation(outer: Suspended, inner: Suspended, at: Instruction) -> Resumptio
         path, stack = (None, stack) if is_lost else (CallPath("R", pending), [*stack[:-1], source])
         if path is None and name == "CONTAINS_OP" and runs_method(stack[-2], ("__hash__",), inner):
             path = REDO
+    elif name in _UNPACKING:
+        taking = taken_again(outer, inner, unpacked=depth - 1)
+        if taking is not None:
+            path, stack = CallPath("R", taking[2]), [*stack[:-1], taking[1]]
     elif name == "BINARY_OP" and adds_items(at.arg, stack[-2:], inner):
         path = REDO
     elif name == "BINARY_SUBSCR" and runs_method(stack[-2], ("__getitem__", "__missing__"), inner):

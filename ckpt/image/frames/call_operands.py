@@ -50,6 +50,7 @@ __all__ = [
     "makes_tuple",
     "positional_arguments",
     "recursion_levels",
+    "taken_again",
     "through_replaced",
 ]
 
@@ -256,6 +257,23 @@ def fold_for(outer: Suspended, inner: Suspended, fn: Any) -> tuple[Any, Any, Any
         return None
     cls, state = folds[0].__reduce__()
     return cls(*state), source, pending
+
+
+def taken_again(
+    outer: Suspended, inner: Suspended, unpacked: int | None = None
+) -> tuple[list[Any], Any, Any] | None:
+    """What outer has to take items from, in the place of which objects, to get the same items again and go on (see
+    ``frames_taken.c``), and the value of the `Resumption`. None: nobody knows what has been taken. unpacked: the entry of
+    the evaluation stack that is unpacked, if that is what outer does."""
+    found = outer.taken()
+    if len(found) != 1 or (unpacked is not None and not found[0].is_of(unpacked)):
+        return None
+    _, (iterator, items, is_for_function) = found[0].__reduce__()
+    source = repeated_source(iterator, inner)
+    if source is NULL or items is None:
+        return None
+    again = _frames.Taken(source, items, is_for_function)
+    return [iterator, found[0]], again, pending_of(iterator, inner)
 
 
 def _is_bound(fn: Any, method: Any) -> bool:

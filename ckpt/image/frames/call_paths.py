@@ -34,6 +34,8 @@ from ckpt.compat.referents import (
     parts_of_groups,
     parts_of_map,
     parts_of_starmap,
+    source_of_tee,
+    sources_of,
 )
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
@@ -78,7 +80,10 @@ def _finalising(inner: Suspended) -> bool:
 
 # ---------------------------------------------------------------------------------- iterators
 
-FORWARDING_ITERATORS = (itertools.islice, filter)
+FORWARDING_ITERATORS = (filter,)
+_REPEATABLE = (itertools.islice, itertools.pairwise, itertools.cycle, itertools.compress)
+"""Iterators that are as they were while they ask their first source."""
+_TEE: type = type(itertools.tee(())[0])
 _ASKERS = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse)
 _GROUPS = (itertools.groupby, type(next(itertools.groupby("a"))[1]))
 _MOST_SOURCES = 16
@@ -100,6 +105,10 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
         return (
             _again_zip(iterator, parts[0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
         )
+    if cls in _REPEATABLE:
+        return _path_of_first_source(iterator, inner)
+    if cls is _TEE:
+        return _again(source_of_tee(iterator), inner)
     if cls is map:
         sources, function = parts_of_map(iterator)
         if inner.gen is None and path_of_call(function, None, inner) == PASS:
@@ -122,6 +131,11 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     if cls is _CALLABLE_ITERATOR:
         return REDO if inner.gen is None and any(function_of(part) is inner.func for part in parts) else None
     return REDO if runs_method(iterator, ("__next__",), inner) else None
+
+
+def _path_of_first_source(iterator: Any, inner: Suspended) -> CallPath | None:
+    first, *others = sources_of(iterator)
+    return None if any(_may_call(other, inner) for other in others) else _again(first, inner)
 
 
 def _path_of_starmap(mapped: itertools.starmap[Any], inner: Suspended) -> CallPath | None:

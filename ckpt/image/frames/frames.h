@@ -15,6 +15,7 @@
  *   frames_sorting.c   sorted and list.sort: keys and comparisons that are over are not made again
  *   frames_asking.c    iterators of itertools that ask a function about an item
  *   frames_callbacks.c  functions in C that call a function of the program for each item
+ *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.fsum and their like
  *   frames_contents.c  what waits in pipes and pairs of sockets
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
@@ -69,8 +70,8 @@ extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[];
-extern PyTypeObject CollectorType, FoldType, PendingType;
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[];
+extern PyTypeObject CollectorType, FoldType, PendingType, TakenType;
 
 /* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */
 extern int pending_announce(PyObject *value);

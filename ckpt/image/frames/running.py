@@ -14,8 +14,10 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import math
 import re
 import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,12 @@ __all__ = ["BASES", "available", "records_of", "resume", "run_base", "run_record
 
 _FOLDS = (sum, min, max, functools.reduce, sorted, list.sort, functools.cmp_to_key(min), functools.partial)
 """What calls functions in Python and keeps what it has so far where a capture finds it: see `_frames.follow_folds`."""
+_UNPACKED = (
+    *(types.GeneratorType, map, filter, zip, enumerate, itertools.chain, itertools.islice, itertools.starmap),
+    *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.accumulate),
+)
+"""Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
+_TAKING = (math.fsum, math.prod, dict.fromkeys)
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 
@@ -64,7 +72,8 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_folds(*_FOLDS)
         _frames.follow_iterators(itertools.starmap, itertools.accumulate)
         _frames.follow_asking(*_ASKING)
-        _frames.follow_asking(*_ASKING)
+        _frames.follow_unpacking(_UNPACKED)
+        _frames.follow_taking(_TAKING)
     _frames.follow_substitutions(re.Pattern)
     return fn(*args)
 
@@ -125,6 +134,8 @@ def run_records(
     _frames.follow_folds(*_FOLDS)
     _frames.follow_iterators(itertools.starmap, itertools.accumulate)
     _frames.follow_asking(*_ASKING)
+    _frames.follow_unpacking(_UNPACKED)
+    _frames.follow_taking(_TAKING)
     _frames.follow_substitutions(re.Pattern)
     return _frames.run(records, depth, blocked, begin)
 

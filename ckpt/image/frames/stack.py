@@ -320,6 +320,7 @@ def _suspended(frame: _frames.Frame, thread: int) -> Suspended:
         lambda cls: _frames.held_by_c(address, thread, cls, may_be_operand),
         lambda iterator: _frames.takes_from_only(address, thread, iterator),
         lambda: _frames.folds_of(address),
+        lambda: _frames.taken_of(address),
     )
 
 

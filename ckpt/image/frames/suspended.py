@@ -50,7 +50,7 @@ Mode = Literal["L", "V", "R", "I"]
 
 class Suspended(NamedTuple):
     """A frame as seen by the classifier. `stack(n)`: the first n entries of its evaluation stack, defensively
-    read. `held_by_c(type)`, `takes_from_only(iterator)`, `folds()`: see `_frames` (`folds_of`)."""
+    read. `held_by_c(type)`, `takes_from_only(iterator)`, `folds()`, `taken()`: see `_frames` (`folds_of`, `taken_of`)."""
 
     code: types.CodeType
     func: Any
@@ -63,6 +63,7 @@ class Suspended(NamedTuple):
     held_by_c: Callable[[type], list[Any]] = lambda cls: []
     takes_from_only: Callable[[Any], bool] = lambda iterator: False
     folds: Callable[[], list[_frames.Fold]] = list
+    taken: Callable[[], list[_frames.Taken]] = list
 
 
 class CallPath(NamedTuple):

@@ -72,10 +72,13 @@ CONVERTERS = {"_array_converter": reduce_converter}
 
 
 def follow_functions() -> None:
-    """From now on, images may be taken while numpy calls a function of the program for each item of arrays of objects."""
-    function = getattr(sys.modules.get("numpy"), "frompyfunc", None)
+    """From now on, images may be taken while numpy calls a function of the program for each item of arrays of objects, and
+    while `numpy.fromiter` takes items."""
+    module = sys.modules.get("numpy")
+    function = getattr(module, "frompyfunc", None)
     if _frames.SUPPORTED and function is not None:
         _frames.follow_ufuncs(function)
+        _frames.follow_taking((None, None, None, getattr(module, "fromiter", None)))
 
 
 def reduce_capsule(pickler: Saver, obj: Any) -> Any:

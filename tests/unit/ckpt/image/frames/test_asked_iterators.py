@@ -9,7 +9,7 @@ import pytest
 from tests.unit.ckpt.image.support import refusals, resumed_output
 
 SOURCE = """
-import collections, functools, itertools
+import collections, functools, itertools, math
 
 def tick(number):
     if number in PLACES and number not in ticked:
@@ -38,6 +38,21 @@ def both(a, b, more=1):
     held = [a, b]
     tick(b - 1)
     return held[0] * 2 % 7 + b * (3 if more == "c" else 2)
+
+class Many:
+    def __iter__(self):
+        yield from produce()
+
+class Real:
+    def __init__(self, n):
+        self.n = n
+    def __float__(self):
+        return float(self.n)
+    def __mul__(self, other):
+        return Real(self.n * other)
+
+class Own(dict):
+    pass
 
 class Even:
     def is_even(self, number):
@@ -80,6 +95,20 @@ def short():
     for number in range(7):
         tick(number)
         yield number
+
+def short_of(count):
+    for number in range(count):
+        if number >= count - 2:
+            tick(0)
+            tick(4)
+        yield number
+        tick(3)
+        tick(6)
+
+def unpacks():
+    for number in range(6):
+        a, b, *c = produce()
+        yield number + a + b + sum(c)
 
 def outcome(call):
     try:
@@ -179,6 +208,28 @@ CALLS = {
     "update of a Counter": "(c := collections.Counter('aab'), c.update(produce(str)), c)[2]",
     "deque": "collections.deque(produce(g))",
     "deque of map": "collections.deque(map(f, xs))",
+    "unpacking": "(lambda: [(a, b, c) for a, b, *c in [produce()]])()",
+    "unpacking of as many": "(lambda: [(a, b) for a, b in [short_of(2)]])()",
+    "unpacking that looks for more": "(lambda: [(a, b, c, d) for a, b, c, d in [short_of(4)]])()",
+    "unpacking of too many": "outcome(lambda: [(a, b, c, d) for a, b, c, d in [short_of(5)]])",
+    "unpacking of too few": "outcome(lambda: [0 for a, b, c, d, e, g in [short_of(5)]])",
+    "unpacking of a map": "(lambda: [(a, c) for a, *_, c in [map(f, xs)]])()",
+    "unpacking of a zip": "(lambda: [(a, c) for a, *_, c in [zip(xs, produce())]])()",
+    "unpacking of a generator that unpacks": "(lambda: [(a, c) for a, *_, c in [unpacks()]])()",
+    "fsum": "math.fsum(produce(float))",
+    "fsum of map": "math.fsum(map(f, xs))",
+    "prod": "math.prod(produce(lambda n: n + 1))",
+    "prod with a start": "math.prod(map(lambda n: f(n) + 1, xs), start=1.5)",
+    "dict.fromkeys": "list(dict.fromkeys(produce(lambda n: n % 7), 2))",
+    "pairwise": "loop(itertools.pairwise(produce()))",
+    "pairwise of map": "list(itertools.pairwise(map(f, xs)))",
+    "islice of a generator": "loop(itertools.islice(produce(), 1, 11, 3))",
+    "islice of map": "list(itertools.islice(map(f, xs), 1, None, 2))",
+    "enumerate of islice": "dict(enumerate(itertools.islice(enumerate(map(f, xs)), 2, 9)))",
+    "cycle": "list(itertools.islice(itertools.cycle(produce()), 30))",
+    "compress": "list(itertools.compress(map(f, xs), itertools.cycle([1, 0, 1])))",
+    "tee": "(lambda a, b: (loop(a), list(b)))(*itertools.tee(produce()))",
+    "tee of a map, the second one first": "(lambda a, b: (next(a), list(b), list(a)))(*itertools.tee(map(f, xs)))",
     "a display": "[0, *enumerate(produce()), 1]",
     "a display of enumerate of map": "{*enumerate(map(f, xs))} == set(enumerate(map(f, xs)))",
     "keyword arguments of a call": "sorted(*[list(zip(xs, produce()))], reverse=True)",
@@ -207,7 +258,12 @@ WAITS = {
     "sorted with a key that is a class": "sorted(xs, key=Made)",
     "dropwhile whose function assigns to its argument": "list(itertools.dropwhile(rebinds, range(1, COUNT)))",
     "the key of groupby over a map with it": "list(itertools.groupby(map(f, xs), f))",
-    "unpacking": "(lambda: [a for a, b, *c in [produce()]])()",
+    "unpacking of an object with __iter__": "(lambda: [a for a, b, *c in [Many()]])()",
+    "fsum of objects": "math.fsum(map(Real, map(f, xs)))",
+    "prod that starts with an object": "math.prod(map(f, xs), start=Real(2))",
+    "fromkeys of a class": "len(Own.fromkeys(produce()))",
+    "zip_longest": "list(itertools.zip_longest(produce(), xs))",
+    "selectors of compress": "list(itertools.compress(xs, produce()))",
 }
 
 
