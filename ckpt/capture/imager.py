@@ -66,7 +66,7 @@ class Imager:
         self.search = Search()
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
-        self._places = Places(runtime, self._frames_to_skip())
+        self.places = Places(runtime, self._frames_to_skip())
         # Ranks whose programs wait for the round for which this rank is asked.
         self._waiting: Sequence[int] = ()
         self._awaited_epoch = 0  # the epoch of the round for which this rank's program waits; 0: none
@@ -124,12 +124,12 @@ class Imager:
     def _begin(self, *, queue: bool = True) -> None:
         """Look for a place from now on. ``queue``: have looks called between two instructions of the program."""
         self.search.begin(time.monotonic_ns())
-        self._places.begin()
+        self.places.begin()
         assert self._runtime.port is not None
         self._runtime.port.attentive_ns = TICK_NS
         if queue and threading.current_thread() is not threading.main_thread():
             # In the main thread this runs inside a library call, which looks for itself when it waits.
-            self._places.queue(self._at_check)
+            self.places.queue(self._at_check)
 
     def abort(self, epoch: int) -> None:
         """No line of ``epoch`` will ever commit: frames of that epoch may be processed without an image."""
@@ -168,15 +168,15 @@ class Imager:
         ``True``: the interpreter is to call this function again at its next check.
         """
         runtime = self._runtime
-        if not self.is_looking or runtime.in_hook or self._places.is_child():
+        if not self.is_looking or runtime.in_hook or self.places.is_child():
             return False
         if (caller := library_caller()) is not None:  # the library call looks itself when it waits
-            self._places.queue_after(caller, self._at_check)
+            self.places.queue_after(caller, self._at_check)
             return False
         if not runtime.lock.acquire(blocking=False):  # never wait for it here: this very thread may hold it
             return True
         try:
-            return not self.look("check") and self._places.looks_again()
+            return not self.look("check") and self.places.looks_again()
         finally:
             runtime.lock.release()
 
@@ -187,13 +187,13 @@ class Imager:
         """
         if not self.is_looking:
             return True
-        is_blocked = at == "call" and self.search.is_refused and self._places.is_blocked()
-        if is_blocked and (self._places.has_obstacle() or self._stall(waits=True) is None):
+        is_blocked = at == "call" and self.search.is_refused and self.places.is_blocked()
+        if is_blocked and (self.places.has_obstacle() or self._stall(waits=True) is None):
             return self._give_up_if_stalled(waits=True)
         if self.wanted > self.epoch:
             return self.take(at)
         try:
-            self._places.capture(at, transient=False)
+            self.places.capture(at, transient=False)
         except Exception as failure:
             self.search.note_refusal(failure, time.monotonic_ns())
             return at == "call" and self._give_up_if_stalled(waits=True)
@@ -212,7 +212,7 @@ class Imager:
             finally:
                 self._runtime.lock.release()
         elif self.is_looking and self._runtime.explicit is None:
-            self._places.queue(self._at_check)
+            self.places.queue(self._at_check)
             if self._is_in_long_c_call() and self._runtime.enter_from_outside():
                 try:
                     if self._is_in_long_c_call():
@@ -273,7 +273,7 @@ class Imager:
 
         ``False``: nothing was given up, since the program may be captured here later.
         """
-        if not (self.search.is_refused and self.is_looking and self._places.has_obstacle()):
+        if not (self.search.is_refused and self.is_looking and self.places.has_obstacle()):
             return False
         self.give_up(self.search.own_wait_reason())
         return True
@@ -313,7 +313,7 @@ class Imager:
             return image.prepare(stack, description.extras(runtime, state, is_in_call=at == "call"))
 
         try:
-            stack = self._places.capture(at)
+            stack = self.places.capture(at)
         except image.Refused as refused:
             self.search.note_refusal(refused, time.monotonic_ns())
             return at == "call" and self._give_up_if_stalled(waits=True)
@@ -321,7 +321,7 @@ class Imager:
             return self._fail_round(failure)
         if not self._call_hooks():
             return True
-        others = None if stack is None else self._places.others(stack)
+        others = None if stack is None else self.places.others(stack)
         return self._freeze_and_write(prepare, started_ns, others)
 
     def take_explicitly(self, program: ReplayedProgram) -> bool:
@@ -346,7 +346,7 @@ class Imager:
         failed = self.taker.take(prepare, label, started_ns, self.search.since_ns, others)
         if failed is not None and others is not None and others.is_refusal(failed):
             self.search.note_refusal(failed, time.monotonic_ns())
-            self._places.spend(began_ns)  # the program has stood still for it
+            self.places.spend(began_ns)  # the program has stood still for it
             return False
         return failed is None or self._fail_round(failed)
 
@@ -384,7 +384,7 @@ class Imager:
             return
         self.taker.is_cold = False
         try:
-            self._places.rehearse()
+            self.places.rehearse()
         except Exception:
             return  # for example, no descriptor is left: the real image will fail and report it; the program must not
 
@@ -397,4 +397,4 @@ class Imager:
 
     def where(self) -> str:
         """See :meth:`ckpt.capture.places.Places.where`."""
-        return self._places.where()
+        return self.places.where()

@@ -73,6 +73,8 @@ class Places:
         # Every look since then has met a transient obstacle that lasts so long at most; 0: the last one did not.
         self._transient_since_ns = 0
         self._transient_limit_ns = 0
+        self.is_awaited = False
+        """Does the main thread itself wait for the image? Then what it holds is there for as long as it waits."""
 
     def is_child(self) -> bool:
         """Is this process one that the program has forked? It has the calls that were queued, and must make none of them."""
@@ -196,6 +198,7 @@ class Places:
             image.refuse_transient(stack)
         except image.Refused as refused:
             limit_ns = refused.hooked_limit_ns if self._runtime.hooks.before else refused.limit_ns
+            limit_ns = min(limit_ns, image.Refused.limit_ns) if self.is_awaited else limit_ns
             if limit_ns != self._transient_limit_ns:
                 self._transient_since_ns, self._transient_limit_ns = 0, limit_ns
             if self._transient_since_ns and now_ns - self._transient_since_ns > limit_ns:

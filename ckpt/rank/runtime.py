@@ -438,19 +438,23 @@ class Runtime:
             if self.explicit is not None:
                 self.explicit.ask()
                 return None
-            before = self.imager.epoch
-            while not (
-                self.imager.epoch != before
-                or self.imager.awaited_round_failed
-                or self.alone
-                or self.incomplete
-            ):
-                self.block(False)
-                if get_ident() == self._main_ident and self.imager.give_up_here():
-                    return None
-            return (
-                None if self.imager.awaited_round_failed or self.imager.epoch == before else self.imager.epoch
-            )
+            is_main = get_ident() == self._main_ident
+            self.imager.places.is_awaited = is_main
+            try:
+                return self._await_image(is_main)
+            finally:
+                self.imager.places.is_awaited = False
+
+    def _await_image(self, is_main: bool) -> int | None:
+        """Wait for the next image. Returns its epoch; ``None``: there is none."""
+        before = self.imager.epoch
+        while not (
+            self.imager.epoch != before or self.imager.awaited_round_failed or self.alone or self.incomplete
+        ):
+            self.block(False)
+            if is_main and self.imager.give_up_here():
+                return None
+        return None if self.imager.awaited_round_failed or self.imager.epoch == before else self.imager.epoch
 
     def register(self, name: str, obj: object) -> object:
         """Register ``obj`` under ``name``: identifiers, separated by dots. Returns the object. Raises RegistrationError."""

@@ -100,7 +100,7 @@ def test_an_open_transaction_of_a_variable_of_the_program_is_waited_for(start: S
 
         def transaction(n):
             store.ledger.execute("INSERT INTO t VALUES (?)", (n,))
-            ckpt.checkpoint()
+            ckpt.checkpoint(wait=False)
             time.sleep(0.3)  # there is no image meanwhile, and none fails
             print(events("committed"), events("failed"), store.ledger.in_transaction)
             store.ledger.commit()
@@ -125,10 +125,8 @@ def test_an_open_transaction_is_named_until_it_is_committed(start: Start, tmp_pa
         """
         import os, sqlite3, time
         import ckpt
-        from ckpt.image.stdlib.standard import Sqlite
         from tools import die_once
         ckpt.enable()
-        Sqlite.object_limit_s = Sqlite.moment_limit_s = 0.1
         ledger = sqlite3.connect("ledger.db")
         ledger.execute("CREATE TABLE t (n)")
         ledger.execute("INSERT INTO t VALUES (1)")

@@ -30,7 +30,7 @@ def looked(places: Places, *, is_stalled: bool) -> list[str]:
     """What a rank does that waits, and whose last look was refused."""
     imager: Any = Imager.__new__(Imager)
     done: list[str] = []
-    imager.search, imager._places, imager.epoch, imager.wanted, imager.asked = Search(), places, 1, 2, 0
+    imager.search, imager.places, imager.epoch, imager.wanted, imager.asked = Search(), places, 1, 2, 0
     imager._stall = lambda waits: ("it waits", 0) if is_stalled else None
     imager.give_up = lambda *stall: done.append("given up")
     imager.take = lambda at: done.append("looked") or True

@@ -26,6 +26,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     made.limit_ns = image.Refused.limit_ns
     made._transient_since_ns = made._transient_limit_ns = 0
+    made.is_awaited = False
     made._runtime = SimpleNamespace(hooks=Hooks())
     made.now_ns = 100 * SECOND_NS
     monkeypatch.setattr(places.time, "monotonic_ns", lambda: made.now_ns)
@@ -79,4 +80,13 @@ def test_what_a_hook_may_end_is_not_waited_for_where_there_are_hooks(looks: Any)
     with pytest.raises(image.Refused):
         looks._refuse_transient(None)
     looks.now_ns += 1
+    looks._refuse_transient(None)
+
+
+def test_a_program_that_waits_for_the_image_itself_is_not_waited_for(looks: Any) -> None:
+    """A minute in `ckpt.checkpoint()`, called in a transaction of sqlite3: nothing could end that meanwhile."""
+    looks.limit_ns, looks.is_awaited = 60 * SECOND_NS, True
+    with pytest.raises(image.Refused):
+        looks._refuse_transient(None)
+    looks.now_ns += 3 * SECOND_NS
     looks._refuse_transient(None)
