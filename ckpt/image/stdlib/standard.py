@@ -8,11 +8,14 @@ object that needs them is met.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from types import BuiltinFunctionType
 from typing import Any
 
 from ckpt.compat import accelerators, stdlib
 from ckpt.compat.children import CHILD_WAITS
 from ckpt.image.errors import RestoreError
+from ckpt.image.frames.suspended import instance_dict
 from ckpt.image.interface.library import InPlace, Library, Reducer, by_name, later
 from ckpt.image.reducers.contexts import decimal_reducers, has_decimal_context
 from ckpt.image.reducers.logs import reduce_manager
@@ -136,13 +139,31 @@ class Sqlite(Library):
     end of a transaction."""
 
     transient_types = ("sqlite3:Connection",)
-    object_limit_s = 60.0
+    object_limit_s = moment_limit_s = 60.0
 
     def reason_against(self, obj: Any) -> str | None:
         try:
-            return "a connection of sqlite3 is in a transaction" if obj.in_transaction else None
+            is_within = self.module.Connection.in_transaction.__get__(obj)
         except self.module.ProgrammingError:  # it is closed
             return None
+        return "a connection of sqlite3 is in a transaction" if is_within else None
+
+    def reason_now(self, values: Iterable[Any]) -> str | None:
+        """The same for connections that module-level code works with, that are attributes of objects in variables, or that a
+        cursor, or a method that is about to be called (``__exit__``), belongs to."""
+        found = (each for value in values for each in (value, *dict.values(instance_dict(value))))
+        connections = map(self._connection_of, found)
+        return next(
+            filter(None, (self.reason_against(each) for each in connections if each is not None)), None
+        )
+
+    def _connection_of(self, obj: Any) -> Any:
+        cls = type(obj)
+        if cls is BuiltinFunctionType:
+            obj, cls = obj.__self__, type(obj.__self__)
+        if issubclass(cls, self.module.Cursor):
+            return self.module.Cursor.connection.__get__(obj)
+        return obj if issubclass(cls, self.module.Connection) else None
 
     def reducers(self) -> dict[type, Reducer]:
         connection, cursor = (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
+
+import pytest
 
 from ckpt.image.interface.registry import libraries
 
@@ -19,3 +22,24 @@ def test_an_image_waits_for_the_end_of_a_transaction() -> None:
     assert library.reason_against(connection) is None
     connection.close()
     assert library.reason_against(connection) is None
+
+
+class Store:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+
+@pytest.mark.parametrize("held", [lambda c: c, lambda c: c.cursor(), lambda c: c.__exit__, Store])
+def test_a_transaction_of_a_connection_that_is_held_in_another_way_is_waited_for(held: Any) -> None:
+    """In module-level code, or as an attribute: the image failed, and its round with it."""
+    library: Any = libraries.find("sqlite3")
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (n)")
+    values = ["other", held(connection)]
+    assert library.reason_now(values) is None
+    connection.execute("INSERT INTO t VALUES (1)")
+    assert library.reason_now(values) == "a connection of sqlite3 is in a transaction"
+    connection.commit()
+    assert library.reason_now(values) is None
+    connection.close()
+    assert library.reason_now(values) is None
