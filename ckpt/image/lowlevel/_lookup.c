@@ -166,6 +166,10 @@ static int has_python_hash(PyObject *key, int depth)
     PyTypeObject *type = Py_TYPE(key);
     if (type == &PyUnicode_Type || type == &PyLong_Type) return 0;
     if (type == &PyFrozenSet_Type) return 1;
+    if (PyWeakref_CheckRef(key)) { /* hashes as its referent does */
+        PyObject *referent = ((PyWeakReference *)key)->wr_object;
+        return referent != Py_None && has_python_hash(referent, depth);
+    }
     if (type == &PyTuple_Type && depth) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
             if (has_python_hash(PyTuple_GET_ITEM(key, i), depth - 1)) return 1;
@@ -664,6 +668,23 @@ static PyObject *restore(PyObject *module, PyObject *args)
     Py_RETURN_TRUE;
 }
 
+static void forget(PyObject *key, int depth)
+{
+    if (PyWeakref_CheckRef(key) && ((PyWeakReference *)key)->wr_object != Py_None)
+        ((PyWeakReference *)key)->hash = -1;
+    for (Py_ssize_t i = 0; depth && PyTuple_CheckExact(key) && i < PyTuple_GET_SIZE(key); i++) forget(PyTuple_GET_ITEM(key, i), depth - 1);
+}
+
+PyDoc_STRVAR(forget_hashes_doc, "forget_hashes(keys, /)\n\n"
+                                "Weak references among these keys (a list) ask their referents for the hash again, which they had kept.");
+
+static PyObject *forget_hashes(PyObject *module, PyObject *keys)
+{
+    if (!PyList_Check(keys)) return PyErr_Format(PyExc_TypeError, "a list is needed");
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) forget(PyList_GET_ITEM(keys, i), TUPLE_DEPTH);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(new_frozenset_doc, "new_frozenset() -> an empty frozenset of its own, to be filled by restore()");
 
 static PyObject *new_frozenset(PyObject *module, PyObject *unused)
@@ -672,6 +693,7 @@ static PyObject *new_frozenset(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
+    {"forget_hashes", forget_hashes, METH_O, forget_hashes_doc},
     {"layout", layout, METH_O, layout_doc},
     {"restore", restore, METH_VARARGS, restore_doc},
     {"same", same, METH_VARARGS, same_doc},

@@ -1,10 +1,12 @@
 """Sets, dictionaries and floats that pickle would restore in another order, as other objects, or not at all.
 
-Three problems
+Four problems
     - The order of a set depends on all insertions and removals in its life. Adding the members one by one gives another
       order, and a program that iterates over the set, or pops from it, would compute something else.
     - A key whose class defines ``__hash__`` in the program may be part of a cycle (a node in the set of neighbours of its
       neighbour). Then pickle asks the key for its hash before the key has its attributes.
+    - A weak reference hashes as its referent does, and keeps that hash: also that of a referent whose class has no
+      ``__hash__`` yet.
     - A ``nan`` is found in a dictionary or list by its identity only, and pickle does not keep the identity of floats.
 
 So such containers and floats are saved as a persistent id that carries their content: ``("fill", number, kind, content)`` at
@@ -88,6 +90,7 @@ class Filler:
         """
         refilled = []
         for made, content, hashes in self._filled:
+            _lookup.forget_hashes(_keys(content))
             if hashes is None or hashes != _hashes(content):
                 _fill(made, content)
                 refilled.append(made)
@@ -95,10 +98,12 @@ class Filler:
         return refilled
 
 
+def _keys(content: Any) -> list[Any]:
+    return [key for key, _ in content] if isinstance(content, list) else content[0]
+
+
 def _hashes(content: Any) -> list[int]:
-    if isinstance(content, list):
-        return [hash(key) for key, _ in content]
-    return [hash(member) for member in content[0]]
+    return [hash(key) for key in _keys(content)]
 
 
 def _fill(made: Any, content: Any) -> None:

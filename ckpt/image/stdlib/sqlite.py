@@ -19,6 +19,7 @@ import sqlite3
 import sys
 from collections.abc import Iterable
 from pickle import PicklingError
+from types import BuiltinFunctionType
 from typing import Any
 
 from ckpt.image.errors import RestoreError
@@ -43,7 +44,8 @@ _SUFFIXES = ("-wal", "-shm", "-journal")
 
 def is_in_transaction(values: Iterable[Any]) -> bool:
     """Is one of these objects a connection in a transaction, or a variable of the main program, or an attribute of one of
-    them? (A variable of a module that the program has imported is an attribute of the module.)"""
+    them? (A variable of a module that the program has imported is an attribute of the module.) A cursor stands for its
+    connection, and so does a method that is about to be called (``__exit__``)."""
     main = sys.modules.get("__main__")
     held = _frames.unusual([*values, *(() if main is None else vars(main).values())], {}, ())
     for value in {id(each): each for each in held}.values():
@@ -56,6 +58,10 @@ def is_in_transaction(values: Iterable[Any]) -> bool:
 
 
 def _is_in_transaction(value: Any) -> bool:
+    if type(value) is BuiltinFunctionType:
+        value = value.__self__
+    if issubclass(type(value), sqlite3.Cursor):
+        value = sqlite3.Cursor.connection.__get__(value)
     if not issubclass(type(value), sqlite3.Connection):
         return False
     try:

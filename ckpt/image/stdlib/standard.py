@@ -143,9 +143,10 @@ class Sqlite(Library):
 
     def reason_against(self, obj: Any) -> str | None:
         try:
-            return "a connection of sqlite3 is in a transaction" if obj.in_transaction else None
+            is_within = self.module.Connection.in_transaction.__get__(obj)
         except self.module.ProgrammingError:  # it is closed
             return None
+        return "a connection of sqlite3 is in a transaction" if is_within else None
 
     def reason_now(self, values: Iterable[Any]) -> str | None:
         from ckpt.image.stdlib import sqlite

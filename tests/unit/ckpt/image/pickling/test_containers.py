@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpt.image.lowlevel import _lookup
-from tests.unit.ckpt.image.support import copy_of, pickled
+from tests.unit.ckpt.image.support import copy_of, pickled, resumed_output
 
 
 def set_with_a_history(seed: int) -> set[Any]:
@@ -143,3 +144,34 @@ def test_shared_containers_stay_shared_and_cost_nothing_twice() -> None:
     assert first is second
     once, twice = (len(pickled([history] * times)[0].data) for times in (1, 50))
     assert twice < once + 1500
+
+
+WEAK_KEYS_OF_A_CLASS = """
+    import weakref
+
+    class Checked:
+        def __init__(self):
+            self.seen, self.all = weakref.WeakKeyDictionary(), weakref.WeakSet()
+
+    class Shape:
+        width = Checked()
+        __slots__ = ("n", "__weakref__")
+        def __init__(self, n):
+            self.n = n
+        def __eq__(self, other):
+            return type(other) is type(self) and self.n == other.n
+        def __hash__(self):
+            return hash(type(self).__name__)
+
+    seen, all = Shape.width.seen, Shape.width.all
+    shapes = [Shape(n) for n in range(5)]
+    seen.update((shape, shape.n) for shape in shapes)
+    all.update(shapes)
+    driver_tick()
+    print([(seen.get(shape), shape in all, seen.get(Shape(shape.n)), Shape(shape.n) in all) for shape in shapes])
+"""
+
+
+def test_weak_containers_find_keys_that_were_hashed_before_their_class_was_there(tmp_path: Path) -> None:
+    """A descriptor that counts in a WeakKeyDictionary: after a restart it began anew. The references kept a wrong hash."""
+    assert "(3, True, 3, True)" in resumed_output(tmp_path, WEAK_KEYS_OF_A_CLASS)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
+
+import pytest
 
 from ckpt.image.interface.registry import libraries
 
@@ -44,3 +47,19 @@ def test_connections_are_looked_for_in_variables_and_attributes() -> None:
             connection.rollback()
         connection.close()
         assert library.reason_now([connection]) is None
+
+
+@pytest.mark.parametrize("held", [lambda c: c, lambda c: c.cursor(), lambda c: c.__exit__, Holder])
+def test_a_transaction_of_a_connection_that_is_held_in_another_way_is_waited_for(held: Any) -> None:
+    """In module-level code, or as an attribute: the image failed, and its round with it."""
+    library: Any = libraries.find("sqlite3")
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (n)")
+    values = ["other", held(connection)]
+    assert library.reason_now(values) is None
+    connection.execute("INSERT INTO t VALUES (1)")
+    assert library.reason_now(values) == "a connection of sqlite3 is in a transaction"
+    connection.commit()
+    assert library.reason_now(values) is None
+    connection.close()
+    assert library.reason_now(values) is None
