@@ -255,6 +255,8 @@ def announce(
         if launcher.engine.name == "slurm":  # type: ignore[union-attr]
             for note in no_kill_note():
                 say(note)
+        assert lock.record.location is not None
+        lock.claim(replace(lock.record.location, contact=launcher.contact()))  # type: ignore[union-attr]
         if lock.journal is not None:
             launcher.keep_watch(lock.journal)  # type: ignore[union-attr]
             fields |= {"generation": lock.generation, "tenure_s": tenure.patience_ns(fleet.lease_ns) / 1e9}

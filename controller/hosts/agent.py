@@ -13,8 +13,8 @@ written where it is, this process goes over to that one, which goes on with the 
 When the lease is over, all ranks are killed: the controller has given this host up, or can no longer be reached, and starts
 other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys
 nothing until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the
-controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once,
-and it has the job queued again if need be (`orphan`).
+controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once.
+There it has the job queued again if need be (`orphan`), also while its ranks go on without a controller.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
 from ckpt.controller.hosts.link import Link, keys_of
-from ckpt.controller.hosts.orphan import VARIABLE, start_the_job_again
+from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again
 from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
 from ckpt.controller.launch import procinfo, stacks
 from ckpt.controller.launch.forked import WHERE_SIGNAL
@@ -131,6 +131,7 @@ class _HostAgent:
         self.roster = Roster()
         self.watching = Watching(job, self.name, self.number, now_ns)
         self.look_behind: int | None = None  # this record of the journal; None: not at all
+        self.orphan = OrphanWatch(os.environ)
         self.next_journal_ns = 0
         self.newest = self.generation  # the newest generation that has been found in the journal
         self.spool: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=_SPOOLED)
@@ -193,7 +194,9 @@ class _HostAgent:
             self._look_into_journal(now)
 
     def _look_into_journal(self, now: int) -> None:
-        is_due = now >= self.next_journal_ns and self.lease.look_is_due(now)
+        is_silent = self.lease.look_is_due(now)
+        self.orphan.watch(is_silent and not self.is_away)
+        is_due = is_silent and now >= self.next_journal_ns
         if self.look_behind is not None and not self.is_away and is_due:
             self.next_journal_ns = now + self.lease.lease_ns // _LOOKS
             self.watching.begin(self.look_behind, self.generation)
@@ -347,9 +350,8 @@ class _HostAgent:
                 self.ending = (0, str(command.get("reason", "told to end")))
 
     def _may_look_behind(self, number: int | None) -> None:
-        """The controller knows of all that is in the journal up to this record. In a job of `ckpt submit` nobody looks: the
-        job is queued again, and so all that runs of it ends."""
-        if number is not None and VARIABLE not in os.environ:
+        """The controller knows of all that is in the journal up to this record."""
+        if number is not None:
             self.look_behind = number
 
     def _knock(self, doors: dict[str, str]) -> None:

@@ -119,6 +119,7 @@ class HostsLauncher:
         self._rosters: dict[int, dict[str, Any]] = {}  # of the ranks with which hosts have dialled in
         self._is_adopting = self._gives_up = False
         self._is_refused = False  # the journal could not be written
+        self._port = ""
         self._tenure: Tenure | None = None
         self._tenure_is_over = False
         self._lost: LockLost | None = None
@@ -131,13 +132,14 @@ class HostsLauncher:
         if self._link is not None:
             return  # `adopt` was successful
         job = JobDirectory.open(job_dir)
-        port, hosts = self._listen(job, generation), len(self.fleet.hosts)
+        self._listen(job, generation)
+        hosts = len(self.fleet.hosts)
         common = [*("--job", job.path, "--job-id", job.job_id), *("--hosts", str(hosts))]
         common += [*("--generation", str(generation)), *("--lease", str(self.fleet.lease_ns / 1e9))]
         common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
-        self._start_agents(common, port, os.path.join(job.path, "output"))
+        self._start_agents(common, os.path.join(job.path, "output"))
         self._await_hosts(job.size)
         self._find_shared(job)
 
@@ -157,10 +159,9 @@ class HostsLauncher:
 
         Raises LockLost, StorageFailed, LaunchFailed, UsageError."""
         self._is_adopting = True
-        port = self._listen(job, generation)
+        self._listen(job, generation)
         self.keep_watch(journal)
-        names = [host.node.name for host in self.fleet.hosts.values()]
-        journal.record_contact(" ".join(joined(own_address(self.interface, name), port) for name in names))
+        journal.record_contact(" ".join(self._contacts()))
         deadline = time.monotonic() + limit_s
         found: Adopted | str | None = None
         while found is None and time.monotonic() < deadline:
@@ -196,8 +197,8 @@ class HostsLauncher:
         if self._lost is not None:
             raise self._lost
 
-    def _listen(self, job: JobDirectory, generation: int) -> str:
-        """Open the port at which agents dial in; returns its number."""
+    def _listen(self, job: JobDirectory, generation: int) -> None:
+        """Open the port at which agents dial in."""
         self._version = job.python
         try:
             wire = HubWire(
@@ -212,7 +213,7 @@ class HostsLauncher:
         fd = self._link.fileno()
         self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
         self._epoll.register(fd, select.EPOLLIN)
-        return split(wire.address.removeprefix("tcp://"))[1]
+        self._port = split(wire.address.removeprefix("tcp://"))[1]
 
     def _where_to_listen(self) -> str:
         """At the address of --interface; else at all of this host, those of IPv6 too if hosts are to dial one."""
@@ -221,8 +222,8 @@ class HostsLauncher:
         names = [host.node.name for host in self.fleet.hosts.values()]
         return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
 
-    def _start_agents(self, common: Sequence[str], port: str, directory: str) -> None:
-        """`common`: the options of all agents; `port`: of this process."""
+    def _start_agents(self, common: Sequence[str], directory: str) -> None:
+        """`common`: the options of all agents."""
         names = {index: host.node.name for index, host in self.fleet.hosts.items()}
 
         def words(index: int | None) -> list[str]:
@@ -234,7 +235,7 @@ class HostsLauncher:
                 place += ["--naming", self.engine.naming] if self.engine.naming else []
             else:
                 place = ["--host", names[index], "--index", str(index)]
-            return [*begin, *common, *place, "--controller", joined(address, port)]
+            return [*begin, *common, *place, "--controller", joined(address, self._port)]
 
         self._started = self.engine.start(names, words, directory)
         for index, started in self._started.items():
@@ -359,6 +360,16 @@ class HostsLauncher:
                 continue  # it cannot be known now
             tenure.looked(began_ns)
 
+    def contact(self) -> str:
+        """Where this controller is reached from other hosts: HOST:PORT, as words."""
+        return " ".join(dict.fromkeys(self._contacts()))
+
+    def _contacts(self) -> list[str]:
+        """As the hosts see it, in their order."""
+        return [
+            joined(own_address(self.interface, host.node.name), self._port) for host in self.fleet.hosts.values()
+        ]
+
     def nodes(self, size: int) -> list[Node]:
         nodes = self.fleet.nodes()
         if not nodes:
@@ -457,6 +468,7 @@ class HostsLauncher:
         assert self._link is not None
         for index, packet in self._link.take():
             self._packet(index, packet)
+        self._events += [{"e": "question", "question": each} for each in self._link.questions()]
         for index, started in self._started.items():
             if index in self._pidfds and (how := started.end()) is not None:
                 self._close_pidfd(index)

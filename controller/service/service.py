@@ -411,6 +411,8 @@ class Service:
         elif event_name == "looked":
             for question in self.questions:
                 question.looked(event, now_ns=time.monotonic_ns())
+        elif event_name == "question":
+            self.clients.take_question(event["question"].content, event["question"].answer)
         elif event_name == "note":
             self._log(event["event"], event["fields"])
         else:

@@ -35,10 +35,8 @@ def result_of(app: Path, ranks: int, directory: Path) -> str:
 
 def spread(start: Callable[..., Job], hosts: Hosts, app: Path, slots: str, **options: object) -> Job:
     """A job whose controller is on h1."""
-    options = {"ranks": 4, "every": 0.3, "lease": LEASE_S, "interface": hosts.network} | options
-    return start(
-        app, STEPS, 0.003, hosts=slots, engine_command=hosts.engine(), within=hosts.on("h1"), **options
-    )
+    usual = {"ranks": 4, "every": 0.3, "lease": LEASE_S, "interface": hosts.network, "within": hosts.on("h1")}
+    return start(app, STEPS, 0.003, hosts=slots, engine_command=hosts.engine(), **{**usual, **options})
 
 
 def where(job: Job, incarnation: int) -> dict[int, str]:
