@@ -531,6 +531,8 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
     for name in ("--host", "--among", "--naming"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--life", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--former", default="", help=argparse.SUPPRESS)
     for name in ("--hosts", "--generation", "--hash-seed"):
         parser.add_argument(name, required=True, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lease", required=True, type=float, help=argparse.SUPPRESS)

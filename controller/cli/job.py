@@ -89,7 +89,9 @@ def _ask(job: JobDirectory, question: dict[str, Any], limit_s: float | None = No
         return ask_from_afar(location.contact, job.key, question, limit_s)
     except NoSuchJob as error:
         where = f"the job is on host {location.host} (pid {location.pid}), or was when that was last heard of"
-        raise NoSuchJob(f"{where}: {error}. `ckpt restart` goes on with it, if that controller has ended") from error
+        raise NoSuchJob(
+            f"{where}: {error}. `ckpt restart` goes on with it, if that controller has ended"
+        ) from error
 
 
 def _open(arguments: argparse.Namespace) -> JobDirectory:

@@ -42,17 +42,18 @@ from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
-from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.link import Link, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again
 from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
-from ckpt.controller.launch import procinfo, stacks
+from ckpt.controller.launch import procinfo, stacks, strays
 from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
-from ckpt.controller.launch.spawning import spawn_agent
+from ckpt.controller.launch.spawning import MARK, spawn_agent
 from ckpt.controller.supervision import messages
 from ckpt.store import JobDirectory
 from ckpt.store.disk.privacy import make_runtime_directory
+from ckpt.store.job.location import this_location
 from ckpt.transport.wires.addresses import joined, split
 from ckpt.transport.wires.hubwire import SpokeWire
 from ckpt.version import VERSION
@@ -87,6 +88,10 @@ def agent(arguments: argparse.Namespace) -> int:
         arguments.host = own_name(names, arguments.naming)
         arguments.index = names.index(arguments.host) + 1
     with _only_one(job, arguments):
+        mark = f"{job.job_id}-{arguments.host.replace(':', '_')}."  # of all processes that are started here
+        arguments.proof = _proof(arguments.host, arguments.former, mark) if arguments.life else ""
+        above = os.environ.get(MARK)
+        os.environ[MARK] = f"{above}:{mark}" if above else mark
         code = _HostAgent(job, arguments).run()
     if code == EXIT_LEASE_OVER:
         start_the_job_again(os.environ)
@@ -108,13 +113,44 @@ def _only_one(job: JobDirectory, arguments: argparse.Namespace) -> Iterator[None
         yield
 
 
+def _proof(host: str, former: str, mark: str) -> str:
+    """What proves that nothing is left of the agent before this one. `former`: its `_identity`. Raises LaunchFailed: it cannot be
+    known. (That agent itself has ended: see `_only_one`.)"""
+    boot, _, namespace = former.partition(",")
+    if boot and boot != _identity()[0]:
+        return "reset"
+    if (boot, namespace) == _identity():
+        strays.kill_marked(mark)
+        if not strays.is_there(mark):
+            return "reaped"
+    raise LaunchFailed(
+        f"host {host}: whether the processes of the agent before have ended cannot be known from here: the controller waits "
+        "for the end of its lease"
+    )
+
+
+def _identity() -> tuple[str, str]:
+    """The present boot of this machine, and whose process ids this process sees."""
+    here = this_location("", "")
+    return here.boot, here.namespace
+
+
 class _HostAgent:
     def __init__(self, job: JobDirectory, arguments: argparse.Namespace) -> None:
         self.number, self.name = arguments.index, arguments.host
+        self.rank, self.proof = rank_of(arguments.index, arguments.life, arguments.hosts), arguments.proof
+        self.job, self.hosts = job, arguments.hosts
+        self.controller = arguments.controller
         self.generation = arguments.generation
+        self.roster = Roster()
+        self.is_away = bool(self.proof)  # as one that comes back
         self.listen = own_address(arguments.interface, split(arguments.controller)[0])
         self.ports = arguments.ports
         self.door = Door(self.listen, self.ports)
+        self.link = self._dial()
+        if self.is_away:
+            self._join()  # first of all: others wait for the proof
+            self.door.close()
         self.runtime_dir = make_runtime_directory()
         spawned = spawn_agent(hash_seed=arguments.hash_seed, entry=arguments.entry, cwd=arguments.cwd)
         self.ranks = LocalLauncher(cwd=arguments.cwd, spawned=spawned)
@@ -125,10 +161,6 @@ class _HostAgent:
             log_name=f"output/agent-{arguments.host}.log",
             bound=True,
         )
-        self.job, self.hosts = job, arguments.hosts
-        self.controller = arguments.controller
-        self.link = self._dial()
-        self.roster = Roster()
         self.watching = Watching(job, self.name, self.number, now_ns)
         self.look_behind: int | None = None  # this record of the journal; None: not at all
         self.orphan = OrphanWatch(os.environ)
@@ -136,22 +168,25 @@ class _HostAgent:
         self.newest = self.generation  # the newest generation that has been found in the journal
         self.spool: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=_SPOOLED)
         self.pids: dict[int, int] = {}  # of the ranks here
-        self.is_away = False
         self.look_ns = 0
         self.began_ns = now_ns()
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
         self.ending: tuple[int, str] | None = None
-        self._join()
+        if self.is_away:
+            self._report({"e": "back", "number": self.lease.first})
+        else:
+            self._join()
 
     def _dial(self) -> Link:
-        wire = SpokeWire(self.number, f"tcp://{self.controller}", curve=keys_of(self.job.key))
+        wire = SpokeWire(self.rank, f"tcp://{self.controller}", curve=keys_of(self.job.key))
         return Link(
-            wire, job_id=self.job.job_id, rank=self.number, hosts=self.hosts, generation=self.generation
+            wire, job_id=self.job.job_id, rank=self.rank, hosts=self.hosts, generation=self.generation
         )
 
     def _join(self) -> None:
         facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
         told = {"pid": os.getpid(), "door": self.door.address, "roster": self.roster.told()}
+        told |= {"proof": self.proof, **dict(zip(("boot", "namespace"), _identity(), strict=True))}
         self._report({"e": "join", **told, **facts})
 
     def run(self) -> int:
@@ -288,6 +323,7 @@ class _HostAgent:
         """Nothing that the controller before has sent is heard any more: connections have their controller's generation."""
         self.link.close()
         self.generation, self.controller = verdict.generation, verdict.contact
+        self.rank = self.number  # it is the first agent of this host that the next controller knows
         self.lease = self.lease.handed_on(now_ns())
         self.began_ns = now_ns()
         self.link = self._dial()

@@ -36,7 +36,8 @@ from ckpt.controller.hosts.fleet import (
     TellEnd,
     TellFence,
 )
-from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES
+from ckpt.controller.hosts.link import LIVES, Link, host_of, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
 from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
@@ -102,6 +103,12 @@ class HostsLauncher:
         self._mark = os.urandom(8).hex()
         self._link: Link | None = None
         self._started: dict[int, Started] = {}
+        self._lives: dict[int, int] = {}  # by host: which of its agents is heard; 0 if it is not there
+        self._begun: dict[int, int] = {}  # ... which was started last
+        self._anew_ns: dict[int, int] = {}  # ... when another one may be started
+        self._common: list[str] = []
+        self._facts: dict[int, tuple[str, str]] = {}  # by host: boot and process ids of its agent
+        self._is_closing = False
         self._pidfds: dict[int, int] = {}
         self._epoll = select.epoll()
         self._events: list[dict[str, Any]] = []
@@ -119,7 +126,7 @@ class HostsLauncher:
         self._rosters: dict[int, dict[str, Any]] = {}  # of the ranks with which hosts have dialled in
         self._is_adopting = self._gives_up = False
         self._is_refused = False  # the journal could not be written
-        self._port = ""
+        self._port = self._output = ""
         self._tenure: Tenure | None = None
         self._tenure_is_over = False
         self._lost: LockLost | None = None
@@ -139,7 +146,8 @@ class HostsLauncher:
         common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
-        self._start_agents(common, os.path.join(job.path, "output"))
+        self._common, self._output = common, os.path.join(job.path, "output")
+        self._start_agents()
         self._await_hosts(job.size)
         self._find_shared(job)
 
@@ -222,9 +230,9 @@ class HostsLauncher:
         names = [host.node.name for host in self.fleet.hosts.values()]
         return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
 
-    def _start_agents(self, common: Sequence[str], directory: str) -> None:
-        """`common`: the options of all agents."""
-        names = {index: host.node.name for index, host in self.fleet.hosts.items()}
+    def _start_agents(self, index: int | None = None, former: str = "") -> None:
+        """Let the engine start all agents; or another one on host `index`. `former`: what that has to know of the one before."""
+        names = {i: host.node.name for i, host in self.fleet.hosts.items() if index in (None, i)}
 
         def words(index: int | None) -> list[str]:
             # A name that does not resolve here is no obstacle: an engine may know it.
@@ -235,12 +243,29 @@ class HostsLauncher:
                 place += ["--naming", self.engine.naming] if self.engine.naming else []
             else:
                 place = ["--host", names[index], "--index", str(index)]
-            return [*begin, *common, *place, "--controller", joined(address, self._port)]
+                place += ["--life", str(self._begun[index]), "--former", former] if former else []
+            return [*begin, *self._common, *place, "--controller", joined(address, self._port)]
 
-        self._started = self.engine.start(names, words, directory)
-        for index, started in self._started.items():
-            self._pidfds[index] = os.pidfd_open(started.process.pid)
-            self._epoll.register(self._pidfds[index], select.EPOLLIN)
+        for each, started in self.engine.start(names, words, self._output, appends=index is not None).items():
+            self._started[each] = started
+            self._pidfds[each] = os.pidfd_open(started.process.pid)
+            self._epoll.register(self._pidfds[each], select.EPOLLIN)
+
+    def _begin_anew(self) -> None:
+        """Start other agents on hosts whose agents are gone: what they find there may prove it before the lease does."""
+        now = now_ns()
+        for index in [i for i, due_ns in self._anew_ns.items() if now >= due_ns]:
+            del self._anew_ns[index]
+            life = self._begun.get(index, 0) + 1
+            late = now > self.fleet.hosts[index].lost_ns + JOIN_LIMIT_LEASES * self.fleet.lease_ns
+            if not self.fleet.may_begin_anew(index) or index not in self._facts or late or life >= LIVES:
+                continue
+            self._begun[index] = life
+            assert self._link is not None
+            self._link.expect(rank_of(index, life, len(self.fleet.hosts)))
+            self._started[index].stop(0)
+            with contextlib.suppress(LaunchFailed):  # the lease will be over
+                self._start_agents(index, ",".join(self._facts[index]))
 
     def _await_hosts(self, size: int) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -367,7 +392,8 @@ class HostsLauncher:
     def _contacts(self) -> list[str]:
         """As the hosts see it, in their order."""
         return [
-            joined(own_address(self.interface, host.node.name), self._port) for host in self.fleet.hosts.values()
+            joined(own_address(self.interface, host.node.name), self._port)
+            for host in self.fleet.hosts.values()
         ]
 
     def nodes(self, size: int) -> list[Node]:
@@ -441,7 +467,7 @@ class HostsLauncher:
     def _tell(self, indices: Iterable[int], command: dict[str, Any]) -> None:
         if self._link is not None:
             for index in indices:
-                self._link.send(index, command)
+                self._link.send(rank_of(index, self._lives.get(index, 0), len(self.fleet.hosts)), command)
 
     # ---- events ------------------------------------------------------------------------------------------
 
@@ -466,8 +492,12 @@ class HostsLauncher:
     def _look(self) -> None:
         """Take what has come, and see which engines' commands have ended and which leases are over."""
         assert self._link is not None
-        for index, packet in self._link.take():
-            self._packet(index, packet)
+        for rank, packet in self._link.take():
+            index, life = host_of(rank, len(self.fleet.hosts))
+            if packet.get("e") == "join" and life:
+                self._reborn(index, life, packet)
+            elif life == self._lives.get(index, 0):
+                self._packet(index, packet)
         self._events += [{"e": "question", "question": each} for each in self._link.questions()]
         for index, started in self._started.items():
             if index in self._pidfds and (how := started.end()) is not None:
@@ -476,6 +506,10 @@ class HostsLauncher:
                     self._note_end(started, how)
                 elif index not in self._ended:
                     self._ask(self.fleet.engine_ended, index, how, now_ns())
+                if not (started.is_shared or self._gives_up or self._is_closing) and self.fleet.returns:
+                    was_in_vain = self._begun.get(index, 0) > self._lives.get(index, 0)
+                    self._anew_ns[index] = now_ns() + (self.fleet.lease_ns if was_in_vain else 0)
+        self._begin_anew()
         if self._tenure_is_over:
             self._tenure_is_over = False
             self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
@@ -485,6 +519,22 @@ class HostsLauncher:
                 self._ended.discard(index)
                 self._ask(self.fleet.back, index, number, now_ns())
         self._ask(self.fleet.tick, now_ns())
+
+    def _reborn(self, index: int, life: int, packet: dict[str, Any]) -> None:
+        """Another agent has been started on a host whose agent is gone. It says how it knows that."""
+        problem = self._unfit(packet)
+        if problem is None and (self._gives_up or self.fleet.hosts[index].is_left_out):
+            problem = "this host is not needed any more"
+        self._lives[index] = life
+        self._ended.discard(index)
+        if problem is not None:
+            self._tell([index], {"a": "end", "reason": problem})
+            return
+        self._know(index, packet)
+        self._ask(self.fleet.reborn, index, str(packet["proof"]), now_ns())
+
+    def _know(self, index: int, packet: dict[str, Any]) -> None:
+        self._facts[index] = (str(packet["boot"]), str(packet["namespace"]))
 
     def _note_end(self, started: Started, how: str) -> None:
         """One command for all hosts has ended: which agents that has ended, their leases say."""
@@ -502,6 +552,7 @@ class HostsLauncher:
                     self._tell([index], {"a": "end", "reason": "its ranks are not gone on with"})
                     return
                 self._rosters[index] = packet["roster"]
+                self._know(index, packet)
                 if self.fleet.hosts[index].state == "failed":
                     self._tell([index], {"a": "end", "reason": "it has dialled in too late"})
                 elif problem is None:
@@ -554,7 +605,10 @@ class HostsLauncher:
     def _may_answer(self) -> bool:
         return self._tenure is None or self._tenure.may_answer(now_ns())
 
-    def _renewal(self, index: int, number: int) -> dict[str, Any] | None:
+    def _renewal(self, rank: int, number: int) -> dict[str, Any] | None:
+        index, life = host_of(rank, len(self.fleet.hosts))
+        if life != self._lives.get(index, 0):
+            return None
         if not self._may_answer():
             self._tenure_is_over = True
             return None
@@ -623,6 +677,8 @@ class HostsLauncher:
 
     def close(self) -> None:
         self._watch.set()
+        self._is_closing = True
+        self._anew_ns.clear()
         link = self._link
         started_here = dict(self._started)
         if link is not None and self._is_superseded():

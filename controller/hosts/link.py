@@ -2,7 +2,8 @@
 
 A connection that breaks and comes back loses and repeats nothing: packets are numbered, acknowledged and sent again
 (`ckpt.transport`). The controller is rank 0 of this port, host number i is rank i, and all have the controller's generation
-as their incarnation, so that an agent of an earlier controller is not heard.
+as their incarnation, so that an agent of an earlier controller is not heard. Another agent that is started on a host, since the
+one before is gone, has another number (`rank_of`): it knows nothing of what was sent to that one.
 
 `ckpt status`, `checkpoint` and `stop` ask at the same port, from any host that can read the job's key (`ask`); what they
 ask comes to the controller by `questions`.
@@ -31,7 +32,10 @@ from ckpt.transport.wires.hubwire import CallFailed, HubWire, call
 from ckpt.transport.wires.wire import Wire
 from ckpt.transport.wires.zmqsettings import CurveKeys
 
-__all__ = ["Link", "Question", "ask", "keys_of"]
+__all__ = ["LIVES", "Link", "Question", "ask", "host_of", "keys_of", "rank_of"]
+
+LIVES = 16
+"""So many agents can be started on a host, one after another."""
 
 _REACH_S = 5.0
 
@@ -39,6 +43,17 @@ _REACH_S = 5.0
 def keys_of(key: bytes) -> CurveKeys:
     """The CURVE keys of these connections. They are not those of the connections between ranks."""
     return CurveKeys.from_secret(b"hosts:" + key)
+
+
+def rank_of(index: int, life: int, hosts: int) -> int:
+    """The number of the agent that is the `life`-th on host `index`, counted from 0, of so many hosts."""
+    return index + life * hosts
+
+
+def host_of(rank: int, hosts: int) -> tuple[int, int]:
+    """The inverse of `rank_of`: index and life."""
+    life, index = divmod(rank - 1, hosts)
+    return index + 1, life
 
 
 @dataclass(frozen=True)
@@ -66,10 +81,16 @@ def ask(contact: str, key: bytes, question: dict[str, Any], limit_s: float | Non
 
 
 class Link:
-    """One end. `rank`: 0 for the controller, else the host's number; `hosts`: how many there are."""
+    """One end. `rank`: 0 for the controller, else that of the agent; `hosts`: how many there are."""
 
     def __init__(self, wire: Wire, *, job_id: str, rank: int, hosts: int, generation: int) -> None:
-        config = EndpointConfig(job=int(job_id, 16), rank=rank, size=hosts + 1, incarnation=generation)
+        config = EndpointConfig(
+            job=int(job_id, 16),
+            rank=rank,
+            size=hosts * LIVES + 1,
+            incarnation=generation,
+            reserved=hosts * (LIVES - 1),
+        )
         self.port = Port(config, wire)
         self.received: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
         self.on_renewal: Callable[[int, int], dict[str, Any] | None] | None = None
@@ -106,7 +127,9 @@ class Link:
 
     def _asked(self, wire: HubWire, caller: bytes, data: bytes) -> None:
         with contextlib.suppress(MalformedPacket):
-            self._questions.append(Question(messages.decode(data), functools.partial(self._answer, wire, caller)))
+            self._questions.append(
+                Question(messages.decode(data), functools.partial(self._answer, wire, caller))
+            )
             os.eventfd_write(self._event_fd, 1)
 
     def _answer(self, wire: HubWire, caller: bytes, fields: dict[str, Any]) -> None:
@@ -133,6 +156,11 @@ class Link:
         """Send one packet; never waits."""
         with self.port.lock:
             self.port.send(to, messages.encode(packet))
+
+    def expect(self, other: int) -> None:
+        """An agent of this number may dial in from now on."""
+        with self.port.lock:
+            self.port.set_peer(other, "", self.port.endpoint.config.incarnation)
 
     def drop(self, other: int) -> None:
         """This peer is dead: nothing is kept for it any more."""

@@ -196,7 +196,12 @@ def _identity(rank: int) -> bytes:
 
 
 def call(
-    addresses: Sequence[str], question: bytes, *, curve: CurveKeys, reach_s: float, limit_s: float | None = None
+    addresses: Sequence[str],
+    question: bytes,
+    *,
+    curve: CurveKeys,
+    reach_s: float,
+    limit_s: float | None = None,
 ) -> bytes:
     """Ask the hub at `tcp://HOST:PORT`, at whichever of these addresses it is reached first; returns its answer.
 
@@ -210,7 +215,9 @@ def call(
             sockets.append(_calling(context, address, curve))
         reached = _first(sockets, reach_s)
         if reached is None:
-            raise CallFailed(f"nobody answers at {', '.join(addresses)} within {reach_s:g} s", was_asked=False)
+            raise CallFailed(
+                f"nobody answers at {', '.join(addresses)} within {reach_s:g} s", was_asked=False
+            )
         reached.send(question)
         deadline = None if limit_s is None else time.monotonic() + limit_s
         while not reached.poll(_CALL_LOOK_MS):
@@ -247,6 +254,6 @@ def _first(sockets: Sequence[zmq.Socket[bytes]], limit_s: float) -> zmq.Socket[b
     poller = zmq.Poller()
     for each in sockets:
         poller.register(each, zmq.POLLOUT)
-    for found, _ in poller.poll(limit_s * 1000):
+    for found, _ in poller.poll(round(limit_s * 1000)):
         return cast("zmq.Socket[bytes]", found)
     return None

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 SSHD = "/usr/sbin/sshd"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _START = 'hostname "$0" && exec "$@"'
 
 
@@ -34,6 +35,7 @@ class Hosts:
         self.network = "fd88::/64" if ipv6 else "10.88.0.0/16"
         self.names = [f"h{number}" for number in range(1, count + 1)]
         self.tag = uuid.uuid4().hex[:6]
+        self.boots: Path | None = None
 
     def address(self, name: str) -> str:
         return f"fd88::{name[1:]}" if ":" in self.network else f"10.88.0.{name[1:]}"
@@ -74,9 +76,15 @@ class Hosts:
         """Words before a command that is to run in the network of this host."""
         return ("nsenter", f"--net=/run/netns/{self.namespace(name)}")
 
-    def engine(self, private: Path | None = None) -> str:
-        """The `--engine-command`. `private`: a directory of which each host is to have its own."""
+    def engine(self, private: Path | None = None, boots: Path | None = None) -> str:
+        """The `--engine-command`. `private`: a directory of which each host is to have its own; `boots`: a directory where
+        the present boot of each host is written down, so that `reset` can be known from its end."""
         own = "" if private is None else f"mount -t tmpfs tmpfs {private} && "
+        if boots is not None:
+            self.boots = boots
+            for name in self.names:
+                self._boot(name)
+            own += f"mount --bind {boots}/{{host}} {_BOOT_ID} && "
         enter = f"nsenter --net=/run/netns/{self.namespace('{host}')} "
         return enter + f"unshare --fork --pid --mount-proc --uts sh -c '{own}{_START}' {{host}} {{agent}}"
 
@@ -141,6 +149,17 @@ class Hosts:
     def kill(self, name: str) -> None:
         """The host loses its power."""
         os.kill(self.first(name), signal.SIGKILL)
+
+    def reset(self, name: str) -> None:
+        """The host loses its power, and is there again at once."""
+        self._boot(name)
+        self.kill(name)
+
+    def _boot(self, name: str) -> None:
+        assert self.boots is not None
+        new = self.boots / f"{name}.new"
+        new.write_text(f"{uuid.uuid4()}\n")
+        new.rename(self.boots / name)  # what runs there keeps the former file
 
     def send(self, name: str, number: int) -> None:
         """A signal to everything on the host: SIGSTOP freezes it."""

@@ -36,7 +36,8 @@ def result_of(app: Path, ranks: int, directory: Path) -> str:
 def spread(start: Callable[..., Job], hosts: Hosts, app: Path, slots: str, **options: object) -> Job:
     """A job whose controller is on h1."""
     usual = {"ranks": 4, "every": 0.3, "lease": LEASE_S, "interface": hosts.network, "within": hosts.on("h1")}
-    return start(app, STEPS, 0.003, hosts=slots, engine_command=hosts.engine(), **{**usual, **options})
+    usual |= {"hosts": slots, "engine_command": hosts.engine()}
+    return start(app, STEPS, 0.003, **{**usual, **options})
 
 
 def where(job: Job, incarnation: int) -> dict[int, str]:
@@ -118,6 +119,27 @@ def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
     assert len(job.events("restarted")) == 1
+    hosts.wait_until_empty(hosts.names)
+
+
+def test_a_host_is_reset_and_no_lease_is_waited_for(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """The engine starts another agent there, which finds another boot of the machine. Then the host is a spare."""
+    (tmp_path / "boots").mkdir()
+    engine = hosts.engine(boots=tmp_path / "boots")
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", lease=60, engine_command=engine, avoid_faulty="off")
+    job.wait_event("committed", 2)
+    for incarnation, (lost, spare) in enumerate((("h3", "h4"), ("h4", "h3"), ("h3", "h4")), 1):
+        hosts.reset(lost)
+        assert job.wait_event("host-fenced", incarnation)["proof"] == "reset"
+        job.wait_event("restarted", incarnation)
+        assert set(where(job, incarnation).values()) == {"h2", spare}
+        job.wait_event("host-back", incarnation)
+        job.wait_event("committed", len(job.events("committed")) + 1)
+    assert [event["host"] for event in job.events("host-back")] == ["h3", "h4", "h3"]
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
     hosts.wait_until_empty(hosts.names)
 
 
@@ -315,7 +337,8 @@ def test_a_fork_server_and_its_ranks_end_with_the_agent_of_their_host(
     os.kill(agent, signal.SIGKILL)
     job.wait_event("host-lost", host="b")
     job.wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left), "they have ended")
-    job.wait_event("host-fenced", host="b", proof="lease")
+    job.wait_event("host-fenced", host="b", proof="reaped")  # by another agent, which finds nothing of them
+    job.wait_event("host-back", host="b")
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
 
