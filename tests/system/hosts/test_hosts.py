@@ -149,7 +149,7 @@ def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
 ) -> None:
     """It comes back twice."""
-    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003")
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003", lease=5)
     job.wait_event("committed", 2)
     for incarnation, (lost, spare) in enumerate((("h3", "h4"), ("h4", "h3"), ("h3", "h4")), 1):
         if lost == "h3":
