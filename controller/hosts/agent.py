@@ -2,9 +2,9 @@
 
     controller ══ link (tcp, CURVE) ══ this process ── Unix stream ── fork server (`ckpt.controller.launch.agent`) ── ranks
 
-It passes commands on to its fork server, and events of that back; it owns the host's lease. The fork server may have no
-thread and no socket of a messaging library, since it forks: so these are two processes. The fork server ends with this
-process, and the ranks with it.
+It passes commands on to its fork server, and events of that back; it owns the host's lease, and follows what ranks print.
+The fork server may have no thread and no socket of a messaging library, since it forks: so these are two processes. The fork
+server ends with this process, and the ranks with it.
 
 While the controller does not answer, this process looks into the job's journal (`ckpt.controller.adoption`), and ranks go on
 as long as nobody has taken the job over and this host was not given up. When another controller has taken it over and has
@@ -32,7 +32,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ckpt.controller.adoption.roster import Roster
@@ -46,6 +46,7 @@ from ckpt.controller.hosts.link import Link, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again
 from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
 from ckpt.controller.launch import procinfo, stacks, strays
+from ckpt.controller.launch.following import Following
 from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
@@ -114,8 +115,8 @@ def _only_one(job: JobDirectory, arguments: argparse.Namespace) -> Iterator[None
 
 
 def _proof(host: str, former: str, mark: str) -> str:
-    """What proves that nothing is left of the agent before this one. `former`: its `_identity`. Raises LaunchFailed: it cannot be
-    known. (That agent itself has ended: see `_only_one`.)"""
+    """What proves that nothing is left of the agent before this one, which has ended itself (`_only_one`). `former`: its
+    `_identity`. Raises LaunchFailed: it cannot be known."""
     boot, _, namespace = former.partition(",")
     if boot and boot != _identity()[0]:
         return "reset"
@@ -168,6 +169,8 @@ class _HostAgent:
         self.newest = self.generation  # the newest generation that has been found in the journal
         self.spool: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=_SPOOLED)
         self.pids: dict[int, int] = {}  # of the ranks here
+        self.following = Following(os.path.dirname(job.output_path(0, "out")))
+        self.output_due_ns = 0
         self.look_ns = 0
         self.began_ns = now_ns()
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
@@ -197,6 +200,7 @@ class _HostAgent:
                 self._watch_lease()  # before anything else: this host may have been frozen
                 if self.ending is None:
                     self._turn()
+                    self._follow()
             code, reason = self.ending
             self.ranks.close()
             self._report({"e": "ended", "reason": reason})
@@ -210,6 +214,15 @@ class _HostAgent:
             self.door.close()
             self.link.close()
             shutil.rmtree(self.runtime_dir, ignore_errors=True)
+
+    def _follow(self) -> None:
+        if now_ns() >= self.output_due_ns:
+            self._send_output()
+            self.output_due_ns = now_ns() + self.following.interval_ns()
+
+    def _send_output(self, ranks: Iterable[int] | None = None) -> None:
+        for event in self.following.look(ranks):
+            self._report(event)
 
     def _watch_lease(self) -> None:
         now = now_ns()
@@ -240,6 +253,7 @@ class _HostAgent:
         """End all ranks, and ask for a new lease."""
         self.ranks.close()
         self.pids.clear()
+        self.following.stop()
         self.roster.begin()
         self.spool.clear()
         self.door.close()  # its port may be needed by others now
@@ -276,6 +290,8 @@ class _HostAgent:
         due_ns = min(self.lease.deadline_ns(), self.look_ns) if self.is_away else self.lease.deadline_ns()
         if self.look_behind is not None and self.lease.look_is_due(now_ns()):
             due_ns = min(due_ns, self.next_journal_ns)
+        if self.following:
+            due_ns = min(due_ns, self.output_due_ns)
         readable, _, _ = select.select(fds, [], [], max(0.0, (due_ns - now_ns()) / 1e9))
         if self.door.fileno() in readable:
             self.door.open()
@@ -302,6 +318,7 @@ class _HostAgent:
                 self.pids[event["rank"]] = event["pid"]
             elif event["e"] == "died" and self.pids.get(event["rank"]) == event["pid"]:
                 del self.pids[event["rank"]]
+                self._send_output([event["rank"]])
             self.roster.heard(event)
             if event["e"] == "packet" and event["packet"]["m"] == "event":
                 self.spool.append((now_ns(), event))
@@ -327,6 +344,7 @@ class _HostAgent:
         self.lease = self.lease.handed_on(now_ns())
         self.began_ns = now_ns()
         self.link = self._dial()
+        self.following.another_controller()
         self.ranks.send(messages.alone())  # the round of the controller before is none
         self.ranks.signal(signal.SIGCONT)  # it may have stopped them
         self._join()
@@ -371,11 +389,14 @@ class _HostAgent:
                     for spec in command["specs"]
                 ]
                 self.roster.begin()
+                self.following.begin((spec["rank"], spec.pop("printed")) for spec in specs)
                 with contextlib.suppress(LaunchFailed):  # `receive` says so
                     self.ranks.start(specs)
             case "send":
                 self.roster.sent(command["packet"])
                 self.ranks.send(command["packet"], command["ranks"])
+            case "printed":
+                self.following.printed(int(command["bytes"]))
             case "signal":
                 self.ranks.signal(command["signal"], command["ranks"], caught=command["caught"])
             case "look":

@@ -67,7 +67,7 @@ while
     run=$!
     while wait $run; code=$?; kill -0 $run 2>/dev/null; do :; done   # a trapped signal ends `wait` early
     if [ -n "$noticed" ]; then false
-    elif [ $code = 137 ]; then :                                     # `ckpt run` was killed: another one goes on with the ranks
+    elif [ $code = 137 ]; then :                                     # `ckpt run` was killed: another one goes on
     elif [ $code = 11 ] && [ $SECONDS -lt 180 ]; then sleep 10       # a node that has died may hold its lock for a while
     else false; fi
 do :; done

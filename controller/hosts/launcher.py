@@ -18,7 +18,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.controller.adoption.roster import Adopted, adoptable
@@ -41,6 +41,7 @@ from ckpt.controller.hosts.link import LIVES, Link, host_of, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
 from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
+from ckpt.controller.launch.following import WINDOW_BYTES
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
 from ckpt.controller.sharing import facts, proof
@@ -126,6 +127,10 @@ class HostsLauncher:
         self._rosters: dict[int, dict[str, Any]] = {}  # of the ranks with which hosts have dialled in
         self._is_adopting = self._gives_up = False
         self._is_refused = False  # the journal could not be written
+        self._writers: dict[int, int] = {}  # the host that has sent output of a rank last
+        self._printed: dict[
+            int, int
+        ] = {}  # bytes of the output that a host has sent, of which it is not told yet
         self._port = self._output = ""
         self._tenure: Tenure | None = None
         self._tenure_is_over = False
@@ -231,7 +236,7 @@ class HostsLauncher:
         return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
 
     def _start_agents(self, index: int | None = None, former: str = "") -> None:
-        """Let the engine start all agents; or another one on host `index`. `former`: what that has to know of the one before."""
+        """Let the engine start all agents; or another one on host `index`, which is to know that of the one before."""
         names = {i: host.node.name for i, host in self.fleet.hosts.items() if index in (None, i)}
 
         def words(index: int | None) -> list[str]:
@@ -406,6 +411,19 @@ class HostsLauncher:
 
     def bring_up(self) -> str:
         return self._mark
+
+    @property
+    def is_far(self) -> bool:
+        return True
+
+    def printed(self, counts: Mapping[int, int]) -> None:
+        for rank, count in counts.items():
+            index = self._writers[rank]
+            self._printed[index] = self._printed.get(index, 0) + count
+        for index, count in list(self._printed.items()):
+            if count >= WINDOW_BYTES // 4:
+                del self._printed[index]
+                self._tell([index], {"a": "printed", "bytes": count})
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -591,7 +609,9 @@ class HostsLauncher:
             case "door":
                 self._doors[index] = str(packet["door"])
             case _ if self.fleet.hosts[index].state == "joined":
-                if packet.get("e") == "died":
+                if packet.get("e") == "output":
+                    self._writers[int(packet["rank"])] = index
+                elif packet.get("e") == "died":
                     self.fleet.died(index, int(packet["rank"]), int(packet["incarnation"]))
                 self._events.append({**packet, "host": self.fleet.hosts[index].node.name})
 

@@ -2,8 +2,8 @@
 
 A connection that breaks and comes back loses and repeats nothing: packets are numbered, acknowledged and sent again
 (`ckpt.transport`). The controller is rank 0 of this port, host number i is rank i, and all have the controller's generation
-as their incarnation, so that an agent of an earlier controller is not heard. Another agent that is started on a host, since the
-one before is gone, has another number (`rank_of`): it knows nothing of what was sent to that one.
+as their incarnation, so that an agent of an earlier controller is not heard. Another agent that is started on a host, since
+the one before is gone, has another number (`rank_of`): it knows nothing of what was sent to that one.
 
 `ckpt status`, `checkpoint` and `stop` ask at the same port, from any host that can read the job's key (`ask`); what they
 ask comes to the controller by `questions`.

@@ -211,8 +211,7 @@ def call(
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     sockets: list[zmq.Socket[bytes]] = []
     try:
-        for address in addresses:
-            sockets.append(_calling(context, address, curve))
+        sockets += [_calling(context, address, curve) for address in addresses]
         reached = _first(sockets, reach_s)
         if reached is None:
             raise CallFailed(

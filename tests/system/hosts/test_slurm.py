@@ -197,8 +197,8 @@ def test_requeued_by_hand(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
 
 
 def test_the_controller_is_killed(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
-    """By the kernel, when memory runs out, say: the script starts another one at once, which goes on with the ranks. Twice; the
-    second time a rank is killed, too: then all are started again, when the leases are over."""
+    """By the kernel, when memory runs out, say: the script starts another one at once, which goes on with the ranks. Twice;
+    the second time a rank is killed, too: then all are started again, when the leases are over."""
     job = Submitted(slurm, tmp_path, ring, lease="10")
     job.wait_event("committed", 2)
     os.kill(slurm.hosts.named("h2", "ckpt\0run\0"), signal.SIGKILL)
