@@ -234,7 +234,9 @@ def test_a_controller_that_has_adopted_the_ranks_puts_their_files_back(
 
 MOMENTS = {
     "before the first step": Point("", "controller", "ckpt.undo.restart.restoring:_undo_interval", "before"),
-    "in the middle": Point("", "controller", "ckpt.undo.restart.putting_back:_PuttingBack._put_file", "before", nth=5),
+    "in the middle": Point(
+        "", "controller", "ckpt.undo.restart.putting_back:_PuttingBack._put_file", "before", nth=5
+    ),
     "all is put back, and the interval is in the chain": Point(
         "", "controller", "ckpt.undo.restart.restoring:_retire", "before"
     ),

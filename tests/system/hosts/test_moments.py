@@ -1,7 +1,7 @@
 """Hosts and controllers are lost at named moments of a round and of a restart: 8 ranks on 4 hosts, the same bytes as on one.
 
-The process that comes to the moment first is stopped there (`tests.system.points`), then the fault comes, and what is left of
-that process goes on.
+The process that comes to the moment first is stopped there (`tests.system.points`), then the fault comes, and what is left
+of that process goes on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ MOMENTS = {
     "between captured and voted": Point(
         "", "child", "ckpt.rank.control:ControlChannel.send", "before", packet="voted"
     ),
-    "between vote and commit": Point("", "controller", "ckpt.controller.service.commit:commit_line", "before"),
+    "between vote and commit": Point(
+        "", "controller", "ckpt.controller.service.commit:commit_line", "before"
+    ),
     "between commit and its announcement": Point(
         "", "controller", "ckpt.controller.service.commit:commit_line", "after"
     ),
