@@ -23,6 +23,7 @@ import argparse
 import collections
 import contextlib
 import errno
+import json
 import os
 import platform
 import select
@@ -32,7 +33,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ckpt.controller.adoption.roster import Roster
@@ -63,6 +64,8 @@ __all__ = ["EXIT_LEASE_OVER", "agent"]
 
 EXIT_LEASE_OVER = 70
 _END_PATIENCE_S = 3.0
+_INITIAL = "pid:[4026531836]"
+"""All process ids of a machine, and not those of a container (PROC_PID_INIT_INO of the kernel)."""
 _LOOK_NS = 500_000_000
 _LOOK_LIMIT_S = 0.3
 _WRITING_LIMIT_S, _WRITING_LOOK_S = 0.5, 0.02
@@ -90,7 +93,7 @@ def agent(arguments: argparse.Namespace) -> int:
         arguments.index = names.index(arguments.host) + 1
     with _only_one(job, arguments):
         mark = f"{job.job_id}-{arguments.host.replace(':', '_')}."  # of all processes that are started here
-        arguments.proof = _proof(arguments.host, arguments.former, mark) if arguments.life else ""
+        arguments.proof = _proof(arguments.host, json.loads(arguments.former), mark) if arguments.life else ""
         above = os.environ.get(MARK)
         os.environ[MARK] = f"{above}:{mark}" if above else mark
         code = _HostAgent(job, arguments).run()
@@ -114,26 +117,34 @@ def _only_one(job: JobDirectory, arguments: argparse.Namespace) -> Iterator[None
         yield
 
 
-def _proof(host: str, former: str, mark: str) -> str:
+def _proof(host: str, former: Sequence[str], mark: str) -> str:
     """What proves that nothing is left of the agent before this one, which has ended itself (`_only_one`). `former`: its
     `_identity`. Raises LaunchFailed: it cannot be known."""
-    boot, _, namespace = former.partition(",")
-    if boot and boot != _identity()[0]:
-        return "reset"
-    if (boot, namespace) == _identity():
+    *machine, boot, namespace = _identity()
+    if list(former) == [*machine, boot, namespace]:
         strays.kill_marked(mark)
         if not strays.is_there(mark):
             return "reaped"
+    elif (
+        list(former[:2]) == machine
+        and all((*machine, *former))
+        and former[2] != boot
+        and namespace == _INITIAL
+    ):
+        return "reset"
     raise LaunchFailed(
         f"host {host}: whether the processes of the agent before have ended cannot be known from here: the controller waits "
         "for the end of its lease"
     )
 
 
-def _identity() -> tuple[str, str]:
-    """The present boot of this machine, and whose process ids this process sees."""
+def _identity() -> tuple[str, str, str, str]:
+    """The name and the machine id of this host, its present boot, and whose process ids this process sees.
+
+    An engine may start the next agent on another machine, or in a container that was moved to one: that proves nothing. (The
+    number of process ids that have all ended may be given again: then nothing is left of them, either.)"""
     here = this_location("", "")
-    return here.boot, here.namespace
+    return here.host, here.machine, here.boot, here.namespace
 
 
 class _HostAgent:
@@ -189,7 +200,7 @@ class _HostAgent:
     def _join(self) -> None:
         facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
         told = {"pid": os.getpid(), "door": self.door.address, "roster": self.roster.told()}
-        told |= {"proof": self.proof, **dict(zip(("boot", "namespace"), _identity(), strict=True))}
+        told |= {"proof": self.proof, "identity": _identity()}
         self._report({"e": "join", **told, **facts})
 
     def run(self) -> int:

@@ -14,6 +14,7 @@ This module is long because it joins engine, connection, clock and journal to wh
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import threading
@@ -108,7 +109,7 @@ class HostsLauncher:
         self._begun: dict[int, int] = {}  # ... which was started last
         self._anew_ns: dict[int, int] = {}  # ... when another one may be started
         self._common: list[str] = []
-        self._facts: dict[int, tuple[str, str]] = {}  # by host: boot and process ids of its agent
+        self._identities: dict[int, str] = {}  # by host: of its agent, as JSON (`_identity` there)
         self._is_closing = False
         self._pidfds: dict[int, int] = {}
         self._epoll = select.epoll()
@@ -263,14 +264,14 @@ class HostsLauncher:
             del self._anew_ns[index]
             life = self._begun.get(index, 0) + 1
             late = now > self.fleet.hosts[index].lost_ns + JOIN_LIMIT_LEASES * self.fleet.lease_ns
-            if not self.fleet.may_begin_anew(index) or index not in self._facts or late or life >= LIVES:
+            if not self.fleet.may_begin_anew(index) or index not in self._identities or late or life >= LIVES:
                 continue
             self._begun[index] = life
             assert self._link is not None
             self._link.expect(rank_of(index, life, len(self.fleet.hosts)))
             self._started[index].stop(0)
             with contextlib.suppress(LaunchFailed):  # the lease will be over
-                self._start_agents(index, ",".join(self._facts[index]))
+                self._start_agents(index, self._identities[index])
 
     def _await_hosts(self, size: int) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -548,11 +549,8 @@ class HostsLauncher:
         if problem is not None:
             self._tell([index], {"a": "end", "reason": problem})
             return
-        self._know(index, packet)
+        self._identities[index] = json.dumps(packet["identity"])
         self._ask(self.fleet.reborn, index, str(packet["proof"]), now_ns())
-
-    def _know(self, index: int, packet: dict[str, Any]) -> None:
-        self._facts[index] = (str(packet["boot"]), str(packet["namespace"]))
 
     def _note_end(self, started: Started, how: str) -> None:
         """One command for all hosts has ended: which agents that has ended, their leases say."""
@@ -570,7 +568,7 @@ class HostsLauncher:
                     self._tell([index], {"a": "end", "reason": "its ranks are not gone on with"})
                     return
                 self._rosters[index] = packet["roster"]
-                self._know(index, packet)
+                self._identities[index] = json.dumps(packet["identity"])
                 if self.fleet.hosts[index].state == "failed":
                     self._tell([index], {"a": "end", "reason": "it has dialled in too late"})
                 elif problem is None:
