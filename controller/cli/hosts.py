@@ -526,7 +526,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """The options of the verb `agent`; only engines use them."""
-    for name in ("--job", "--job-id", "--controller", "--cwd", "--entry"):
+    for name in ("--job", "--job-id", "--token", "--controller", "--cwd", "--entry"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
     for name in ("--host", "--among", "--naming"):
         parser.add_argument(name, help=argparse.SUPPRESS)

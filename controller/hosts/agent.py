@@ -45,7 +45,7 @@ from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
 from ckpt.controller.hosts.link import Link, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again
-from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
+from ckpt.controller.hosts.routes import TOKEN, Door, errors_of, knock, twice
 from ckpt.controller.launch import procinfo, stacks, strays
 from ckpt.controller.launch.following import Following
 from ckpt.controller.launch.forked import WHERE_SIGNAL
@@ -54,7 +54,7 @@ from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import MARK, spawn_agent
 from ckpt.controller.supervision import messages
 from ckpt.store import JobDirectory
-from ckpt.store.disk.privacy import make_runtime_directory
+from ckpt.store.disk.privacy import make_runtime_directory, open_regular
 from ckpt.store.job.location import this_location
 from ckpt.transport.wires.addresses import joined, split
 from ckpt.transport.wires.hubwire import SpokeWire
@@ -83,6 +83,12 @@ def agent(arguments: argparse.Namespace) -> int:
             f"{job.path} on host {os.uname().nodename} is another job ({job.job_id}) than the controller's "
             f"({arguments.job_id}): the job directory has to be the same directory on all hosts"
         )
+    if not _sees_token(job.path, arguments.token):
+        raise LaunchFailed(
+            f"{job.path} on host {os.uname().nodename} is a copy of the controller's, or an old state of it (the file "
+            f"{TOKEN!r} that was just written there is not there): the job directory has to be the same directory on all "
+            "hosts, on a file system that they share"
+        )
     if not os.path.isdir(arguments.cwd):
         raise LaunchFailed(
             f"host {os.uname().nodename} has no directory {arguments.cwd}: the program runs there on all hosts"
@@ -100,6 +106,14 @@ def agent(arguments: argparse.Namespace) -> int:
     if code == EXIT_LEASE_OVER:
         start_the_job_again(os.environ)
     return code
+
+
+def _sees_token(directory: str, token: str) -> bool:
+    try:
+        with open(open_regular(os.path.join(directory, TOKEN), os.O_RDONLY), encoding="ascii") as file:
+            return file.read(100) == token
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ from ckpt.controller.hosts.fleet import (
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES
 from ckpt.controller.hosts.link import LIVES, Link, host_of, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
-from ckpt.controller.hosts.routes import others_of
+from ckpt.controller.hosts.routes import TOKEN, others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
 from ckpt.controller.launch.following import WINDOW_BYTES
 from ckpt.controller.launch.launcher import AgentGone
@@ -49,6 +49,7 @@ from ckpt.controller.sharing import facts, proof
 from ckpt.controller.supervision.events import Fenced
 from ckpt.controller.supervision.plan import Node
 from ckpt.store import JobDirectory, LockLost, StoreError
+from ckpt.store.disk.fsio import commit_file
 from ckpt.store.job.journal_files import Journal
 from ckpt.transport.errors import AddressError
 from ckpt.transport.wires.addresses import joined, split
@@ -152,6 +153,7 @@ class HostsLauncher:
         common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
+        common += ["--token", self._write_token(job)]
         self._common, self._output = common, os.path.join(job.path, "output")
         self._start_agents()
         self._await_hosts(job.size)
@@ -235,6 +237,14 @@ class HostsLauncher:
             return own_address(self.interface)
         names = [host.node.name for host in self.fleet.hosts.values()]
         return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
+
+    @staticmethod
+    def _write_token(job: JobDirectory) -> str:
+        """Write into the job directory what each agent is to find there: a copy of the directory does not have it. Raises
+        StorageFailed."""
+        token = os.urandom(8).hex()
+        commit_file(job.fs, job.path, TOKEN, token.encode(), replaces=True)
+        return token
 
     def _start_agents(self, index: int | None = None, former: str = "") -> None:
         """Let the engine start all agents; or another one on host `index`, which is to know that of the one before."""

@@ -508,6 +508,22 @@ def test_a_host_that_does_not_see_the_job_directory_is_named(
 
 
 @pytest.mark.nightly
+def test_a_host_that_sees_a_copy_of_the_job_directory_is_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """It has the job's number, its key and all. The others go on, as they are enough."""
+    job, other = tmp_path / "job", tmp_path / "copy"
+    copied = f"cp -a {job} {other} && mount --bind {other} {job} && rm {job}/token"
+    stale = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {copied}; fi; exec \"$@\"' sh"
+    engine = hosts.engine().replace("{agent}", "") + stale + " {agent}"
+    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
+    assert found.finish() == 0, found.report()
+    (failed,) = found.events("host-failed")
+    assert failed["host"] == "h3" and "is a copy of the controller's" in failed["reason"], failed
+    assert found.output(0) == result_of(ring, 4, tmp_path)
+
+
+@pytest.mark.nightly
 def test_a_tenth_of_all_packets_is_lost(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
 ) -> None:
