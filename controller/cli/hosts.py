@@ -255,6 +255,8 @@ def announce(
         if launcher.engine.name == "slurm":  # type: ignore[union-attr]
             for note in no_kill_note():
                 say(note)
+        assert lock.record.location is not None
+        lock.claim(replace(lock.record.location, contact=launcher.contact()))  # type: ignore[union-attr]
         if lock.journal is not None:
             launcher.keep_watch(lock.journal)  # type: ignore[union-attr]
             fields |= {"generation": lock.generation, "tenure_s": tenure.patience_ns(fleet.lease_ns) / 1e9}
@@ -524,11 +526,13 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """The options of the verb `agent`; only engines use them."""
-    for name in ("--job", "--job-id", "--controller", "--cwd", "--entry"):
+    for name in ("--job", "--job-id", "--token", "--controller", "--cwd", "--entry"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
     for name in ("--host", "--among", "--naming"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--life", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--former", default="", help=argparse.SUPPRESS)
     for name in ("--hosts", "--generation", "--hash-seed"):
         parser.add_argument(name, required=True, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lease", required=True, type=float, help=argparse.SUPPRESS)

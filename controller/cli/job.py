@@ -29,7 +29,7 @@ def checkpoint(arguments: argparse.Namespace) -> int:
     """Exit code 1 when the checkpoint was not committed; the reason is printed."""
     job = _open(arguments)
     question = {"do": "checkpoint", "wait": not arguments.no_wait, "stop": arguments.stop}
-    answer = ask(runtime_of(job), question)
+    answer = _ask(job, question)
     if not answer["ok"]:
         show(answer, f"no checkpoint: {answer.get('reason')}", as_json=arguments.json)
         return EXIT_FAILURE
@@ -51,7 +51,7 @@ def stop(arguments: argparse.Namespace) -> int:
     """Exit code 1 when a last checkpoint was asked for and failed."""
     job = _open(arguments)
     try:
-        answer = ask(runtime_of(job), {"do": "stop", "checkpoint": arguments.checkpoint})
+        answer = _ask(job, {"do": "stop", "checkpoint": arguments.checkpoint})
     except NoSuchJob as error:
         answer = _stop_without_controller(job, error, checkpoint=arguments.checkpoint)
     show(answer, f"stopped: {answer['reason']}", as_json=arguments.json)
@@ -78,6 +78,22 @@ def _stop_without_controller(job: JobDirectory, why: NoSuchJob, *, checkpoint: b
     return {"ok": True, "exit_code": code, "reason": reason}
 
 
+def _ask(job: JobDirectory, question: dict[str, Any], limit_s: float | None = None) -> dict[str, Any]:
+    """The answer of the job's controller, wherever it is. Raises NoSuchJob, TimeoutError."""
+    location, relation = location_of(job)
+    if location is None or not location.contact or relation not in ("elsewhere", "hidden"):
+        return ask(runtime_of(job), question, limit_s)
+    from ckpt.controller.hosts.link import ask as ask_from_afar
+
+    try:
+        return ask_from_afar(location.contact, job.key, question, limit_s)
+    except NoSuchJob as error:
+        where = f"the job is on host {location.host} (pid {location.pid}), or was when that was last heard of"
+        raise NoSuchJob(
+            f"{where}: {error}. `ckpt restart` goes on with it, if that controller has ended"
+        ) from error
+
+
 def _open(arguments: argparse.Namespace) -> JobDirectory:
     from ckpt.store import JobDirectory
 
@@ -90,12 +106,12 @@ def status(arguments: argparse.Namespace) -> int:
     history, trouble = past.known(job, job.record())
     location, relation = location_of(job)
     try:
-        live: dict[str, Any] | None = ask(runtime_of(job), {"do": "status"}, _STATUS_PATIENCE_S)
+        live: dict[str, Any] | None = _ask(job, {"do": "status"}, _STATUS_PATIENCE_S)
     except NoSuchJob:
         live = None
     except TimeoutError:
         live = {"phase": "does not answer", "ranks": [], "round": None}
-    away = location is not None and relation == "elsewhere" and history.outcome is None
+    away = location is not None and relation == "elsewhere" and live is None and history.outcome is None
     fields = describe(job, history, live)
     if trouble is not None:
         fields["log"] = str(trouble)

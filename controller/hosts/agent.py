@@ -2,9 +2,9 @@
 
     controller ══ link (tcp, CURVE) ══ this process ── Unix stream ── fork server (`ckpt.controller.launch.agent`) ── ranks
 
-It passes commands on to its fork server, and events of that back; it owns the host's lease. The fork server may have no
-thread and no socket of a messaging library, since it forks: so these are two processes. The fork server ends with this
-process, and the ranks with it.
+It passes commands on to its fork server, and events of that back; it owns the host's lease, and follows what ranks print.
+The fork server may have no thread and no socket of a messaging library, since it forks: so these are two processes. The fork
+server ends with this process, and the ranks with it.
 
 While the controller does not answer, this process looks into the job's journal (`ckpt.controller.adoption`), and ranks go on
 as long as nobody has taken the job over and this host was not given up. When another controller has taken it over and has
@@ -13,8 +13,8 @@ written where it is, this process goes over to that one, which goes on with the 
 When the lease is over, all ranks are killed: the controller has given this host up, or can no longer be reached, and starts
 other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys
 nothing until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the
-controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once,
-and it has the job queued again if need be (`orphan`).
+controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once.
+There it has the job queued again if need be (`orphan`), also while its ranks go on without a controller.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import argparse
 import collections
 import contextlib
 import errno
+import json
 import os
 import platform
 import select
@@ -32,7 +33,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ckpt.controller.adoption.roster import Roster
@@ -42,17 +43,19 @@ from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.launcher import now_ns
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
-from ckpt.controller.hosts.link import Link, keys_of
-from ckpt.controller.hosts.orphan import VARIABLE, start_the_job_again
-from ckpt.controller.hosts.routes import Door, errors_of, knock, twice
-from ckpt.controller.launch import procinfo, stacks
+from ckpt.controller.hosts.link import Link, keys_of, rank_of
+from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again
+from ckpt.controller.hosts.routes import TOKEN, Door, errors_of, knock, twice
+from ckpt.controller.launch import procinfo, stacks, strays
+from ckpt.controller.launch.following import Following
 from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
-from ckpt.controller.launch.spawning import spawn_agent
+from ckpt.controller.launch.spawning import MARK, spawn_agent
 from ckpt.controller.supervision import messages
 from ckpt.store import JobDirectory
-from ckpt.store.disk.privacy import make_runtime_directory
+from ckpt.store.disk.privacy import make_runtime_directory, open_regular
+from ckpt.store.job.location import this_location
 from ckpt.transport.wires.addresses import joined, split
 from ckpt.transport.wires.hubwire import SpokeWire
 from ckpt.version import VERSION
@@ -61,6 +64,8 @@ __all__ = ["EXIT_LEASE_OVER", "agent"]
 
 EXIT_LEASE_OVER = 70
 _END_PATIENCE_S = 3.0
+_INITIAL = "pid:[4026531836]"
+"""All process ids of a machine, and not those of a container (PROC_PID_INIT_INO of the kernel)."""
 _LOOK_NS = 500_000_000
 _LOOK_LIMIT_S = 0.3
 _WRITING_LIMIT_S, _WRITING_LOOK_S = 0.5, 0.02
@@ -78,6 +83,12 @@ def agent(arguments: argparse.Namespace) -> int:
             f"{job.path} on host {os.uname().nodename} is another job ({job.job_id}) than the controller's "
             f"({arguments.job_id}): the job directory has to be the same directory on all hosts"
         )
+    if not _sees_token(job.path, arguments.token):
+        raise LaunchFailed(
+            f"{job.path} on host {os.uname().nodename} is a copy of the controller's, or an old state of it (the file "
+            f"{TOKEN!r} that was just written there is not there): the job directory has to be the same directory on all "
+            "hosts, on a file system that they share"
+        )
     if not os.path.isdir(arguments.cwd):
         raise LaunchFailed(
             f"host {os.uname().nodename} has no directory {arguments.cwd}: the program runs there on all hosts"
@@ -87,10 +98,22 @@ def agent(arguments: argparse.Namespace) -> int:
         arguments.host = own_name(names, arguments.naming)
         arguments.index = names.index(arguments.host) + 1
     with _only_one(job, arguments):
+        mark = f"{job.job_id}-{arguments.host.replace(':', '_')}."  # of all processes that are started here
+        arguments.proof = _proof(arguments.host, json.loads(arguments.former), mark) if arguments.life else ""
+        above = os.environ.get(MARK)
+        os.environ[MARK] = f"{above}:{mark}" if above else mark
         code = _HostAgent(job, arguments).run()
     if code == EXIT_LEASE_OVER:
         start_the_job_again(os.environ)
     return code
+
+
+def _sees_token(directory: str, token: str) -> bool:
+    try:
+        with open(open_regular(os.path.join(directory, TOKEN), os.O_RDONLY), encoding="ascii") as file:
+            return file.read(100) == token
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 @contextlib.contextmanager
@@ -108,13 +131,52 @@ def _only_one(job: JobDirectory, arguments: argparse.Namespace) -> Iterator[None
         yield
 
 
+def _proof(host: str, former: Sequence[str], mark: str) -> str:
+    """What proves that nothing is left of the agent before this one, which has ended itself (`_only_one`). `former`: its
+    `_identity`. Raises LaunchFailed: it cannot be known."""
+    *machine, boot, namespace = _identity()
+    if list(former) == [*machine, boot, namespace]:
+        strays.kill_marked(mark)
+        if not strays.is_there(mark):
+            return "reaped"
+    elif (
+        list(former[:2]) == machine
+        and all((*machine, *former))
+        and former[2] != boot
+        and namespace == _INITIAL
+    ):
+        return "reset"
+    raise LaunchFailed(
+        f"host {host}: whether the processes of the agent before have ended cannot be known from here: the controller waits "
+        "for the end of its lease"
+    )
+
+
+def _identity() -> tuple[str, str, str, str]:
+    """The name and the machine id of this host, its present boot, and whose process ids this process sees.
+
+    An engine may start the next agent on another machine, or in a container that was moved to one: that proves nothing. (The
+    number of process ids that have all ended may be given again: then nothing is left of them, either.)"""
+    here = this_location("", "")
+    return here.host, here.machine, here.boot, here.namespace
+
+
 class _HostAgent:
     def __init__(self, job: JobDirectory, arguments: argparse.Namespace) -> None:
         self.number, self.name = arguments.index, arguments.host
+        self.rank, self.proof = rank_of(arguments.index, arguments.life, arguments.hosts), arguments.proof
+        self.job, self.hosts = job, arguments.hosts
+        self.controller = arguments.controller
         self.generation = arguments.generation
+        self.roster = Roster()
+        self.is_away = bool(self.proof)  # as one that comes back
         self.listen = own_address(arguments.interface, split(arguments.controller)[0])
         self.ports = arguments.ports
         self.door = Door(self.listen, self.ports)
+        self.link = self._dial()
+        if self.is_away:
+            self._join()  # first of all: others wait for the proof
+            self.door.close()
         self.runtime_dir = make_runtime_directory()
         spawned = spawn_agent(hash_seed=arguments.hash_seed, entry=arguments.entry, cwd=arguments.cwd)
         self.ranks = LocalLauncher(cwd=arguments.cwd, spawned=spawned)
@@ -125,32 +187,34 @@ class _HostAgent:
             log_name=f"output/agent-{arguments.host}.log",
             bound=True,
         )
-        self.job, self.hosts = job, arguments.hosts
-        self.controller = arguments.controller
-        self.link = self._dial()
-        self.roster = Roster()
         self.watching = Watching(job, self.name, self.number, now_ns)
         self.look_behind: int | None = None  # this record of the journal; None: not at all
+        self.orphan = OrphanWatch(os.environ)
         self.next_journal_ns = 0
         self.newest = self.generation  # the newest generation that has been found in the journal
         self.spool: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=_SPOOLED)
         self.pids: dict[int, int] = {}  # of the ranks here
-        self.is_away = False
+        self.following = Following(os.path.dirname(job.output_path(0, "out")))
+        self.output_due_ns = 0
         self.look_ns = 0
         self.began_ns = now_ns()
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
         self.ending: tuple[int, str] | None = None
-        self._join()
+        if self.is_away:
+            self._report({"e": "back", "number": self.lease.first})
+        else:
+            self._join()
 
     def _dial(self) -> Link:
-        wire = SpokeWire(self.number, f"tcp://{self.controller}", curve=keys_of(self.job.key))
+        wire = SpokeWire(self.rank, f"tcp://{self.controller}", curve=keys_of(self.job.key))
         return Link(
-            wire, job_id=self.job.job_id, rank=self.number, hosts=self.hosts, generation=self.generation
+            wire, job_id=self.job.job_id, rank=self.rank, hosts=self.hosts, generation=self.generation
         )
 
     def _join(self) -> None:
         facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
         told = {"pid": os.getpid(), "door": self.door.address, "roster": self.roster.told()}
+        told |= {"proof": self.proof, "identity": _identity()}
         self._report({"e": "join", **told, **facts})
 
     def run(self) -> int:
@@ -161,6 +225,7 @@ class _HostAgent:
                 self._watch_lease()  # before anything else: this host may have been frozen
                 if self.ending is None:
                     self._turn()
+                    self._follow()
             code, reason = self.ending
             self.ranks.close()
             self._report({"e": "ended", "reason": reason})
@@ -174,6 +239,15 @@ class _HostAgent:
             self.door.close()
             self.link.close()
             shutil.rmtree(self.runtime_dir, ignore_errors=True)
+
+    def _follow(self) -> None:
+        if now_ns() >= self.output_due_ns:
+            self._send_output()
+            self.output_due_ns = now_ns() + self.following.interval_ns()
+
+    def _send_output(self, ranks: Iterable[int] | None = None) -> None:
+        for event in self.following.look(ranks):
+            self._report(event)
 
     def _watch_lease(self) -> None:
         now = now_ns()
@@ -193,7 +267,9 @@ class _HostAgent:
             self._look_into_journal(now)
 
     def _look_into_journal(self, now: int) -> None:
-        is_due = now >= self.next_journal_ns and self.lease.look_is_due(now)
+        is_silent = self.lease.look_is_due(now)
+        self.orphan.watch(is_silent and not self.is_away)
+        is_due = is_silent and now >= self.next_journal_ns
         if self.look_behind is not None and not self.is_away and is_due:
             self.next_journal_ns = now + self.lease.lease_ns // _LOOKS
             self.watching.begin(self.look_behind, self.generation)
@@ -202,6 +278,7 @@ class _HostAgent:
         """End all ranks, and ask for a new lease."""
         self.ranks.close()
         self.pids.clear()
+        self.following.stop()
         self.roster.begin()
         self.spool.clear()
         self.door.close()  # its port may be needed by others now
@@ -238,6 +315,8 @@ class _HostAgent:
         due_ns = min(self.lease.deadline_ns(), self.look_ns) if self.is_away else self.lease.deadline_ns()
         if self.look_behind is not None and self.lease.look_is_due(now_ns()):
             due_ns = min(due_ns, self.next_journal_ns)
+        if self.following:
+            due_ns = min(due_ns, self.output_due_ns)
         readable, _, _ = select.select(fds, [], [], max(0.0, (due_ns - now_ns()) / 1e9))
         if self.door.fileno() in readable:
             self.door.open()
@@ -264,6 +343,7 @@ class _HostAgent:
                 self.pids[event["rank"]] = event["pid"]
             elif event["e"] == "died" and self.pids.get(event["rank"]) == event["pid"]:
                 del self.pids[event["rank"]]
+                self._send_output([event["rank"]])
             self.roster.heard(event)
             if event["e"] == "packet" and event["packet"]["m"] == "event":
                 self.spool.append((now_ns(), event))
@@ -285,9 +365,11 @@ class _HostAgent:
         """Nothing that the controller before has sent is heard any more: connections have their controller's generation."""
         self.link.close()
         self.generation, self.controller = verdict.generation, verdict.contact
+        self.rank = self.number  # it is the first agent of this host that the next controller knows
         self.lease = self.lease.handed_on(now_ns())
         self.began_ns = now_ns()
         self.link = self._dial()
+        self.following.another_controller()
         self.ranks.send(messages.alone())  # the round of the controller before is none
         self.ranks.signal(signal.SIGCONT)  # it may have stopped them
         self._join()
@@ -332,11 +414,14 @@ class _HostAgent:
                     for spec in command["specs"]
                 ]
                 self.roster.begin()
+                self.following.begin((spec["rank"], spec.pop("printed")) for spec in specs)
                 with contextlib.suppress(LaunchFailed):  # `receive` says so
                     self.ranks.start(specs)
             case "send":
                 self.roster.sent(command["packet"])
                 self.ranks.send(command["packet"], command["ranks"])
+            case "printed":
+                self.following.printed(int(command["bytes"]))
             case "signal":
                 self.ranks.signal(command["signal"], command["ranks"], caught=command["caught"])
             case "look":
@@ -347,9 +432,8 @@ class _HostAgent:
                 self.ending = (0, str(command.get("reason", "told to end")))
 
     def _may_look_behind(self, number: int | None) -> None:
-        """The controller knows of all that is in the journal up to this record. In a job of `ckpt submit` nobody looks: the
-        job is queued again, and so all that runs of it ends."""
-        if number is not None and VARIABLE not in os.environ:
+        """The controller knows of all that is in the journal up to this record."""
+        if number is not None:
             self.look_behind = number
 
     def _knock(self, doors: dict[str, str]) -> None:

@@ -66,14 +66,18 @@ while
     {run} &
     run=$!
     while wait $run; code=$?; kill -0 $run 2>/dev/null; do :; done   # a trapped signal ends `wait` early
-    [ $code = 11 ] && [ -z "$noticed" ] && [ $SECONDS -lt 180 ]      # a node that has died may hold its lock for a while
-do sleep 10; done
+    if [ -n "$noticed" ]; then false
+    elif [ $code = 137 ]; then :                                     # `ckpt run` was killed: another one goes on
+    elif [ $code = 11 ] && [ $SECONDS -lt 180 ]; then sleep 10       # a node that has died may hold its lock for a while
+    else false; fi
+do :; done
 
 again=
 case $code in
     75) again=yes ;;                     # stopped after a last checkpoint
     124 | 143) again=$noticed ;;         # stopped without one: go on from the checkpoint before
-    16 | 137) again=yes ;;               # all nodes, or the step on them, were lost; `ckpt run` itself was killed
+    16) again=yes ;;                     # all nodes, or the step on them, were lost
+    137) again=yes ;;                    # `ckpt run` was killed when the time was nearly over
 esac
 if [ -z "$again" ]; then
     [ -z "$next" ] || scancel "$next"    # the end, or an error that another start does not mend

@@ -139,25 +139,37 @@ class Engine:
         return cls(words, name="ssh" if template is None else "command")
 
     def start(
-        self, hosts: Mapping[int, str], agent: Callable[[int | None], Sequence[str]], directory: str
+        self,
+        hosts: Mapping[int, str],
+        agent: Callable[[int | None], Sequence[str]],
+        directory: str,
+        *,
+        appends: bool = False,
     ) -> dict[int, Started]:
         """Start the agents of all hosts, given by index. Raises LaunchFailed.
 
         `agent`: returns the words of the agent of one host, or (None) of whatever host it is started on. `directory`: for
-        what is printed.
+        what is printed; `appends`: behind what earlier agents of these hosts have printed.
         """
+        how = os.O_APPEND if appends else os.O_TRUNC
         if self.is_shared:
             log = os.path.join(directory, "hosts.log")
-            started = self._start({"{hosts}": str(len(hosts))}, agent(None), log, "the hosts")
+            started = self._start({"{hosts}": str(len(hosts))}, agent(None), log, "the hosts", how)
             return dict.fromkeys(hosts, started)
         return {
             index: self._start(
-                {"{host}": name}, agent(index), os.path.join(directory, f"host-{name}.log"), f"host {name}"
+                {"{host}": name},
+                agent(index),
+                os.path.join(directory, f"host-{name}.log"),
+                f"host {name}",
+                how,
             )
             for index, name in hosts.items()
         }
 
-    def _start(self, values: Mapping[str, str], agent: Sequence[str], log_path: str, whose: str) -> Started:
+    def _start(
+        self, values: Mapping[str, str], agent: Sequence[str], log_path: str, whose: str, how: int
+    ) -> Started:
         words: list[str] = []
         for word in self.words:
             if word == AGENT:
@@ -167,7 +179,7 @@ class Engine:
                     word = word.replace(name, value)
                 words.append(word)
         try:
-            log = open_regular(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            log = open_regular(log_path, os.O_WRONLY | os.O_CREAT | how)
             try:
                 process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

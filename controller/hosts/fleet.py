@@ -6,12 +6,15 @@
         │                 └──left out: at fault ─────▶ lost ──the same─────▶ fenced (either proof)
         └──engine's command ended · time limit · refused──▶ failed
 
+    lost ──the engine starts another agent there, which finds nothing left of the one before──▶ fenced (proof: reset, reaped)
+
     fenced ──its agent has ended all its processes, and dials in again──▶ joined (a spare)
 
 Rules
 - A lost host's renewals are not answered any more: so its agent kills its ranks, however long it lives.
 - `Fenced` comes when each joined host has reported its ranks as reaped, and each lost host is fenced.
 - What the engine says (its command has ended) is a hint to stop waiting for the host, never a proof that its ranks are gone.
+  But another agent that it starts there can find one: another boot of the machine, or no process left of the agent before.
 - A host that is fenced takes no further part, unless it comes back: its agent has found its lease over, has ended all its
   processes, and asks for a new lease. So it has no ranks. Who was left out does not come back.
 - Where agents look into the journal (`records`), a host that is lost, or silent for half of its lease, is written down there
@@ -238,6 +241,20 @@ class Fleet:
             return []
         effects = self._lose(index, reason, now_ns) if host.state == "joined" else []
         return effects + self._prove(index, "reaped", now_ns)
+
+    def reborn(self, index: int, proof: str, now_ns: int) -> list[Effect]:
+        """Another agent has been started on a host whose agent is gone, and says what proves that nothing of it is left:
+        "reset" (the machine was booted anew) or "reaped". Then it asks for a lease, as one that comes `back`."""
+        host = self.hosts[index]
+        if host.state not in ("lost", "fenced") or host.is_left_out:
+            return []
+        host.engine_is_gone = False
+        return self._prove(index, proof, now_ns) if host.state == "lost" else []
+
+    def may_begin_anew(self, index: int) -> bool:
+        """May another agent be started on this host, since the one before is gone?"""
+        host = self.hosts[index]
+        return host.engine_is_gone and not host.is_left_out and host.state in ("lost", "fenced")
 
     def fence(self, incarnation: int, final: bool = False) -> list[Effect]:
         """Make sure that no rank up to this incarnation runs. `final`: no others are to be started."""

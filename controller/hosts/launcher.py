@@ -14,11 +14,12 @@ This module is long because it joins engine, connection, clock and journal to wh
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.controller.adoption.roster import Adopted, adoptable
@@ -36,16 +37,19 @@ from ckpt.controller.hosts.fleet import (
     TellEnd,
     TellFence,
 )
-from ckpt.controller.hosts.link import Link, keys_of
+from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES
+from ckpt.controller.hosts.link import LIVES, Link, host_of, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
-from ckpt.controller.hosts.routes import others_of
+from ckpt.controller.hosts.routes import TOKEN, others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
+from ckpt.controller.launch.following import WINDOW_BYTES
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
 from ckpt.controller.sharing import facts, proof
 from ckpt.controller.supervision.events import Fenced
 from ckpt.controller.supervision.plan import Node
 from ckpt.store import JobDirectory, LockLost, StoreError
+from ckpt.store.disk.fsio import commit_file
 from ckpt.store.job.journal_files import Journal
 from ckpt.transport.errors import AddressError
 from ckpt.transport.wires.addresses import joined, split
@@ -102,6 +106,12 @@ class HostsLauncher:
         self._mark = os.urandom(8).hex()
         self._link: Link | None = None
         self._started: dict[int, Started] = {}
+        self._lives: dict[int, int] = {}  # by host: which of its agents is heard; 0 if it is not there
+        self._begun: dict[int, int] = {}  # ... which was started last
+        self._anew_ns: dict[int, int] = {}  # ... when another one may be started
+        self._common: list[str] = []
+        self._identities: dict[int, str] = {}  # by host: of its agent, as JSON (`_identity` there)
+        self._is_closing = False
         self._pidfds: dict[int, int] = {}
         self._epoll = select.epoll()
         self._events: list[dict[str, Any]] = []
@@ -119,6 +129,11 @@ class HostsLauncher:
         self._rosters: dict[int, dict[str, Any]] = {}  # of the ranks with which hosts have dialled in
         self._is_adopting = self._gives_up = False
         self._is_refused = False  # the journal could not be written
+        self._writers: dict[int, int] = {}  # the host that has sent output of a rank last
+        self._printed: dict[
+            int, int
+        ] = {}  # bytes of the output that a host has sent, of which it is not told yet
+        self._port = self._output = ""
         self._tenure: Tenure | None = None
         self._tenure_is_over = False
         self._lost: LockLost | None = None
@@ -131,13 +146,16 @@ class HostsLauncher:
         if self._link is not None:
             return  # `adopt` was successful
         job = JobDirectory.open(job_dir)
-        port, hosts = self._listen(job, generation), len(self.fleet.hosts)
+        self._listen(job, generation)
+        hosts = len(self.fleet.hosts)
         common = [*("--job", job.path, "--job-id", job.job_id), *("--hosts", str(hosts))]
         common += [*("--generation", str(generation)), *("--lease", str(self.fleet.lease_ns / 1e9))]
         common += [*("--cwd", self.cwd), *("--entry", self.entry), *("--hash-seed", str(self.hash_seed))]
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
-        self._start_agents(common, port, os.path.join(job.path, "output"))
+        common += ["--token", self._write_token(job)]
+        self._common, self._output = common, os.path.join(job.path, "output")
+        self._start_agents()
         self._await_hosts(job.size)
         self._find_shared(job)
 
@@ -157,10 +175,9 @@ class HostsLauncher:
 
         Raises LockLost, StorageFailed, LaunchFailed, UsageError."""
         self._is_adopting = True
-        port = self._listen(job, generation)
+        self._listen(job, generation)
         self.keep_watch(journal)
-        names = [host.node.name for host in self.fleet.hosts.values()]
-        journal.record_contact(" ".join(joined(own_address(self.interface, name), port) for name in names))
+        journal.record_contact(" ".join(self._contacts()))
         deadline = time.monotonic() + limit_s
         found: Adopted | str | None = None
         while found is None and time.monotonic() < deadline:
@@ -196,8 +213,8 @@ class HostsLauncher:
         if self._lost is not None:
             raise self._lost
 
-    def _listen(self, job: JobDirectory, generation: int) -> str:
-        """Open the port at which agents dial in; returns its number."""
+    def _listen(self, job: JobDirectory, generation: int) -> None:
+        """Open the port at which agents dial in."""
         self._version = job.python
         try:
             wire = HubWire(
@@ -212,7 +229,7 @@ class HostsLauncher:
         fd = self._link.fileno()
         self._link.port.on_idle_tick = lambda: os.eventfd_write(fd, 1)
         self._epoll.register(fd, select.EPOLLIN)
-        return split(wire.address.removeprefix("tcp://"))[1]
+        self._port = split(wire.address.removeprefix("tcp://"))[1]
 
     def _where_to_listen(self) -> str:
         """At the address of --interface; else at all of this host, those of IPv6 too if hosts are to dial one."""
@@ -221,9 +238,17 @@ class HostsLauncher:
         names = [host.node.name for host in self.fleet.hosts.values()]
         return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
 
-    def _start_agents(self, common: Sequence[str], port: str, directory: str) -> None:
-        """`common`: the options of all agents; `port`: of this process."""
-        names = {index: host.node.name for index, host in self.fleet.hosts.items()}
+    @staticmethod
+    def _write_token(job: JobDirectory) -> str:
+        """Write into the job directory what each agent is to find there: a copy of the directory does not have it. Raises
+        StorageFailed."""
+        token = os.urandom(8).hex()
+        commit_file(job.fs, job.path, TOKEN, token.encode(), replaces=True)
+        return token
+
+    def _start_agents(self, index: int | None = None, former: str = "") -> None:
+        """Let the engine start all agents; or another one on host `index`, which is to know that of the one before."""
+        names = {i: host.node.name for i, host in self.fleet.hosts.items() if index in (None, i)}
 
         def words(index: int | None) -> list[str]:
             # A name that does not resolve here is no obstacle: an engine may know it.
@@ -234,12 +259,29 @@ class HostsLauncher:
                 place += ["--naming", self.engine.naming] if self.engine.naming else []
             else:
                 place = ["--host", names[index], "--index", str(index)]
-            return [*begin, *common, *place, "--controller", joined(address, port)]
+                place += ["--life", str(self._begun[index]), "--former", former] if former else []
+            return [*begin, *self._common, *place, "--controller", joined(address, self._port)]
 
-        self._started = self.engine.start(names, words, directory)
-        for index, started in self._started.items():
-            self._pidfds[index] = os.pidfd_open(started.process.pid)
-            self._epoll.register(self._pidfds[index], select.EPOLLIN)
+        for each, started in self.engine.start(names, words, self._output, appends=index is not None).items():
+            self._started[each] = started
+            self._pidfds[each] = os.pidfd_open(started.process.pid)
+            self._epoll.register(self._pidfds[each], select.EPOLLIN)
+
+    def _begin_anew(self) -> None:
+        """Start other agents on hosts whose agents are gone: what they find there may prove it before the lease does."""
+        now = now_ns()
+        for index in [i for i, due_ns in self._anew_ns.items() if now >= due_ns]:
+            del self._anew_ns[index]
+            life = self._begun.get(index, 0) + 1
+            late = now > self.fleet.hosts[index].lost_ns + JOIN_LIMIT_LEASES * self.fleet.lease_ns
+            if not self.fleet.may_begin_anew(index) or index not in self._identities or late or life >= LIVES:
+                continue
+            self._begun[index] = life
+            assert self._link is not None
+            self._link.expect(rank_of(index, life, len(self.fleet.hosts)))
+            self._started[index].stop(0)
+            with contextlib.suppress(LaunchFailed):  # the lease will be over
+                self._start_agents(index, self._identities[index])
 
     def _await_hosts(self, size: int) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -359,6 +401,17 @@ class HostsLauncher:
                 continue  # it cannot be known now
             tenure.looked(began_ns)
 
+    def contact(self) -> str:
+        """Where this controller is reached from other hosts: HOST:PORT, as words."""
+        return " ".join(dict.fromkeys(self._contacts()))
+
+    def _contacts(self) -> list[str]:
+        """As the hosts see it, in their order."""
+        return [
+            joined(own_address(self.interface, host.node.name), self._port)
+            for host in self.fleet.hosts.values()
+        ]
+
     def nodes(self, size: int) -> list[Node]:
         nodes = self.fleet.nodes()
         if not nodes:
@@ -369,6 +422,19 @@ class HostsLauncher:
 
     def bring_up(self) -> str:
         return self._mark
+
+    @property
+    def is_far(self) -> bool:
+        return True
+
+    def printed(self, counts: Mapping[int, int]) -> None:
+        for rank, count in counts.items():
+            index = self._writers[rank]
+            self._printed[index] = self._printed.get(index, 0) + count
+        for index, count in list(self._printed.items()):
+            if count >= WINDOW_BYTES // 4:
+                del self._printed[index]
+                self._tell([index], {"a": "printed", "bytes": count})
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -430,7 +496,7 @@ class HostsLauncher:
     def _tell(self, indices: Iterable[int], command: dict[str, Any]) -> None:
         if self._link is not None:
             for index in indices:
-                self._link.send(index, command)
+                self._link.send(rank_of(index, self._lives.get(index, 0), len(self.fleet.hosts)), command)
 
     # ---- events ------------------------------------------------------------------------------------------
 
@@ -455,8 +521,13 @@ class HostsLauncher:
     def _look(self) -> None:
         """Take what has come, and see which engines' commands have ended and which leases are over."""
         assert self._link is not None
-        for index, packet in self._link.take():
-            self._packet(index, packet)
+        for rank, packet in self._link.take():
+            index, life = host_of(rank, len(self.fleet.hosts))
+            if packet.get("e") == "join" and life:
+                self._reborn(index, life, packet)
+            elif life == self._lives.get(index, 0):
+                self._packet(index, packet)
+        self._events += [{"e": "question", "question": each} for each in self._link.questions()]
         for index, started in self._started.items():
             if index in self._pidfds and (how := started.end()) is not None:
                 self._close_pidfd(index)
@@ -464,6 +535,10 @@ class HostsLauncher:
                     self._note_end(started, how)
                 elif index not in self._ended:
                     self._ask(self.fleet.engine_ended, index, how, now_ns())
+                if not (started.is_shared or self._gives_up or self._is_closing) and self.fleet.returns:
+                    was_in_vain = self._begun.get(index, 0) > self._lives.get(index, 0)
+                    self._anew_ns[index] = now_ns() + (self.fleet.lease_ns if was_in_vain else 0)
+        self._begin_anew()
         if self._tenure_is_over:
             self._tenure_is_over = False
             self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
@@ -473,6 +548,19 @@ class HostsLauncher:
                 self._ended.discard(index)
                 self._ask(self.fleet.back, index, number, now_ns())
         self._ask(self.fleet.tick, now_ns())
+
+    def _reborn(self, index: int, life: int, packet: dict[str, Any]) -> None:
+        """Another agent has been started on a host whose agent is gone. It says how it knows that."""
+        problem = self._unfit(packet)
+        if problem is None and (self._gives_up or self.fleet.hosts[index].is_left_out):
+            problem = "this host is not needed any more"
+        self._lives[index] = life
+        self._ended.discard(index)
+        if problem is not None:
+            self._tell([index], {"a": "end", "reason": problem})
+            return
+        self._identities[index] = json.dumps(packet["identity"])
+        self._ask(self.fleet.reborn, index, str(packet["proof"]), now_ns())
 
     def _note_end(self, started: Started, how: str) -> None:
         """One command for all hosts has ended: which agents that has ended, their leases say."""
@@ -490,6 +578,7 @@ class HostsLauncher:
                     self._tell([index], {"a": "end", "reason": "its ranks are not gone on with"})
                     return
                 self._rosters[index] = packet["roster"]
+                self._identities[index] = json.dumps(packet["identity"])
                 if self.fleet.hosts[index].state == "failed":
                     self._tell([index], {"a": "end", "reason": "it has dialled in too late"})
                 elif problem is None:
@@ -528,7 +617,9 @@ class HostsLauncher:
             case "door":
                 self._doors[index] = str(packet["door"])
             case _ if self.fleet.hosts[index].state == "joined":
-                if packet.get("e") == "died":
+                if packet.get("e") == "output":
+                    self._writers[int(packet["rank"])] = index
+                elif packet.get("e") == "died":
                     self.fleet.died(index, int(packet["rank"]), int(packet["incarnation"]))
                 self._events.append({**packet, "host": self.fleet.hosts[index].node.name})
 
@@ -542,7 +633,10 @@ class HostsLauncher:
     def _may_answer(self) -> bool:
         return self._tenure is None or self._tenure.may_answer(now_ns())
 
-    def _renewal(self, index: int, number: int) -> dict[str, Any] | None:
+    def _renewal(self, rank: int, number: int) -> dict[str, Any] | None:
+        index, life = host_of(rank, len(self.fleet.hosts))
+        if life != self._lives.get(index, 0):
+            return None
         if not self._may_answer():
             self._tenure_is_over = True
             return None
@@ -611,6 +705,8 @@ class HostsLauncher:
 
     def close(self) -> None:
         self._watch.set()
+        self._is_closing = True
+        self._anew_ns.clear()
         link = self._link
         started_here = dict(self._started)
         if link is not None and self._is_superseded():

@@ -1,9 +1,10 @@
 """An agent whose controller's node is lost makes Slurm start the job again. (driver)
 
 A job with --no-kill lives on when a node is lost, and where that node ran the batch script, nobody is left who would do
-anything: the allocation would stand idle until its time limit. So the agents that are left, whose leases are over and whose
-ranks are gone, ask Slurm for a while whether the job has lost the node of its batch script. If so, they run the command
-that the script has left in `CKPT_ORPHANED`: `scontrol requeue JOB`, or `scancel JOB` where another job waits for its end.
+anything: the allocation would stand idle until its time limit. So the agents that are left ask Slurm, as long as their
+controller is silent (`OrphanWatch`), and for a while when their leases are over, whether the job has lost the node of its
+batch script. If so, they run the command that the script has left in `CKPT_ORPHANED`: `scontrol requeue JOB`, or `scancel
+JOB` where another job waits for its end. While the script lives, it starts another controller, which goes on with the ranks.
 
 That starts no ranks beside others: whoever takes the job over waits for the leases first.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import threading
 import time
 from collections.abc import Mapping
 
@@ -20,7 +22,7 @@ from ckpt.controller.errors import UsageError
 from ckpt.controller.hosts.engine import CommandFailed, ask
 from ckpt.controller.hosts.slurm import hosts_of
 
-__all__ = ["VARIABLE", "has_lost_its_script", "start_the_job_again"]
+__all__ = ["VARIABLE", "OrphanWatch", "has_lost_its_script", "start_the_job_again"]
 
 VARIABLE = "CKPT_ORPHANED"
 _LIMIT_S = 1200.0
@@ -45,11 +47,37 @@ def start_the_job_again(environment: Mapping[str, str]) -> None:
         return
     deadline = time.monotonic() + _LIMIT_S
     while time.monotonic() < deadline:
-        shown = _output(["scontrol", "show", "job", job])
-        if has_lost_its_script(shown):
-            print(f"ckpt agent: the node of the batch script is lost: {command}", flush=True)
-            _output(shlex.split(command))
+        _look(job, command)
         time.sleep(_PAUSE_S)
+
+
+class OrphanWatch:
+    """The same beside the agent's work, in a thread, for as long as `watch` is told so."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._job, self._command = environment.get("SLURM_JOB_ID"), environment.get(VARIABLE)
+        self._end: threading.Event | None = None  # set: the thread is to end
+
+    def watch(self, is_silent: bool) -> None:
+        """Is the controller silent now? Does nothing where there is no such command."""
+        if self._job and self._command and is_silent and self._end is None:
+            self._end = threading.Event()
+            words = (self._job, self._command, self._end)
+            threading.Thread(target=_look_on, args=words, name="ckpt-orphan", daemon=True).start()
+        elif not is_silent and self._end is not None:
+            self._end.set()
+            self._end = None
+
+
+def _look_on(job: str, command: str, end: threading.Event) -> None:
+    while not end.wait(_PAUSE_S):
+        _look(job, command)
+
+
+def _look(job: str, command: str) -> None:
+    if has_lost_its_script(_output(["scontrol", "show", "job", job])):
+        print(f"ckpt agent: the node of the batch script is lost: {command}", flush=True)
+        _output(shlex.split(command))
 
 
 def _output(words: list[str]) -> str:

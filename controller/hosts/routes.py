@@ -19,8 +19,10 @@ from ckpt.controller.errors import LaunchFailed
 from ckpt.transport.wires.addresses import family_of, joined, split
 from ckpt.transport.wires.zmqsettings import ports_of
 
-__all__ = ["MOST", "Door", "errors_of", "knock", "others_of", "twice"]
+__all__ = ["MOST", "TOKEN", "Door", "errors_of", "knock", "others_of", "twice"]
 
+TOKEN = "token"
+"""The file in the job directory by which an agent knows that it sees the controller's."""
 MOST = 64
 KNOCK_LIMIT_S = 5.0
 

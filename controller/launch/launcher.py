@@ -5,7 +5,7 @@ All agents speak the packets of `ckpt.controller.supervision.messages`, whatever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ckpt.controller.supervision.plan import Node
@@ -17,6 +17,16 @@ class Launcher(Protocol):
     No method waits for the agents' answers; answers and events come through `receive`. After `receive` has raised
     `AgentGone`, `fence` still works (it kills by recorded identity), and `start` brings up new agents.
     """
+
+    @property
+    def is_far(self) -> bool:
+        """Are there agents on several hosts? They follow the output files of their ranks, from the lengths on that a spec
+        has as "printed", and send what is new: events ``output`` (`ckpt.controller.launch.following`)."""
+        ...
+
+    def printed(self, counts: Mapping[int, int]) -> None:
+        """By rank, so many more bytes of that have been printed: agents may send as many more."""
+        ...
 
     def fileno(self) -> int:
         """A descriptor that is readable when `receive` would return events; -1 while there is no agent."""

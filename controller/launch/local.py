@@ -13,7 +13,7 @@ import select
 import signal as signals
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.controller.errors import MalformedPacket
@@ -84,6 +84,12 @@ class LocalLauncher:
         path = os.path.join(runtime_dir, SOCKET_NAME)
         self._serving = {"a": "serve", "job": job_dir, "path": path, "log": log_name, "bound": bound}
         self._introduce()
+
+    @property
+    def is_far(self) -> bool:
+        return False
+
+    def printed(self, counts: Mapping[int, int]) -> None: ...
 
     def nodes(self, size: int) -> list[Node]:
         return [Node("localhost", size)]

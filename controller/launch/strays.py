@@ -91,6 +91,11 @@ def kill_marked(mark: str, patience_s: float = _PATIENCE_S) -> bool:
     return found
 
 
+def is_there(mark: str) -> bool:
+    """Is there a process with the mark, as far as this process may look?"""
+    return bool(mark) and bool(_marked(mark.encode()))
+
+
 def reap_adopted() -> None:
     """Reap the orphans of an agent that was killed, if this process is pid 1 of a container, which gets all orphans.
 

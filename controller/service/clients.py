@@ -7,7 +7,8 @@ question and gets one answer:
     {"do": "stop", "checkpoint": bool}               → {"ok", "exit_code", "reason"} once the job has ended
     {"do": "status"}                                 → {"ok", …} within a quarter of a second
 
-If a client closes the connection, its request is carried out all the same, and the answer is dropped.
+If a client closes the connection, its request is carried out all the same, and the answer is dropped. What clients on other
+hosts ask comes by another way (`take_question`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class ClientServer:
         self._selector = selector
         self._on_question = on_question
         self._clients: dict[int, tuple[socket.socket, messages.LineDecoder]] = {}
+        self._far: dict[int, Callable[[dict[str, Any]], None]] = {}  # how clients on other hosts are answered
         self._last_token = 0
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)  # left by a controller that was killed: this controller holds the job's lock
@@ -73,8 +75,17 @@ class ClientServer:
         for question in questions[:1]:
             self._on_question(question, token)
 
+    def take_question(self, question: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+        """A client on another host asks; `answer` sends it the answer."""
+        self._last_token += 1
+        self._far[self._last_token] = answer
+        self._on_question(question, self._last_token)
+
     def answer(self, token: int, fields: dict[str, Any]) -> None:
         """Send the answer and close the connection. Does nothing if the client has closed it."""
+        if (far := self._far.pop(token, None)) is not None:
+            far(fields)
+            return
         if token not in self._clients:
             return
         client, _ = self._clients[token]

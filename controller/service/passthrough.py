@@ -8,6 +8,7 @@ the image, and writes the rest again. The controller compares the new text with 
     different  the controller says so, and prints from the first block that differs
 
 Files are read every few milliseconds while output comes (`POLL_BUSY_NS`), and more rarely otherwise (up to `POLL_IDLE_NS`).
+On several hosts the agents follow them, and send what is new (`came`): the controller reads none (`sources.py`).
 Writing never blocks the controller: text that the reader of standard output does not take is kept in memory, and above
 `_BACKLOG_BYTES_MAX` the files are not read on.
 """
@@ -20,7 +21,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 
-from ckpt.store.disk.privacy import open_regular
+from ckpt.controller.service.sources import FarFile, LocalFile, Source
 
 BLOCK_BYTES = 1024
 _READ_BYTES = 1 << 16
@@ -89,30 +90,42 @@ class Printed:
 class Tail:
     """One file that is followed. `say` is called with a message when text written again differs from printed text."""
 
-    def __init__(self, path: str, name: str, say: Callable[[str], None], *, from_end: bool = False) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        say: Callable[[str], None],
+        *,
+        from_end: bool = False,
+        is_far: bool = False,
+    ) -> None:
+        """`is_far`: agents send what is in it."""
         self.name = name
         self.say = say
-        self._fd = -1
         start = os.path.getsize(path) if from_end and os.path.exists(path) else 0
+        self.source: Source = FarFile(path, start) if is_far else LocalFile(path)
         self.printed = Printed(start)
         self.position = start
 
     def read(self) -> bytes:
         """New bytes to print; empty when there are none (yet), or while text is written a second time."""
-        if self._fd < 0:
-            try:
-                self._fd = open_regular(self.path, os.O_RDONLY)
-            except FileNotFoundError:
-                return b""
-        size = os.fstat(self._fd).st_size
-        if size < self.position:
-            self._rewound(size)
+        data = self._read()
+        self.source.forget(self.position)
+        return data
+
+    def _read(self) -> bytes:
+        size = self.source.size()
+        if size is None:
+            return b""
+        cut = self.source.cut()
+        shortest = size if cut is None else min(size, cut)
+        if shortest < self.position:
+            self._rewound(shortest)
         if self.position < self.printed.end:
             self._compare()
             if self.position < self.printed.end:
                 return b""
-        data = os.pread(self._fd, _READ_BYTES, self.position) if size > self.position else b""
+        data = self.source.read(self.position, _READ_BYTES) if size > self.position else b""
         self.position += len(data)
         self.printed.append(data)
         return data
@@ -124,7 +137,7 @@ class Tail:
 
     def _compare(self) -> None:
         while self.position < self.printed.end:
-            data = os.pread(self._fd, _READ_BYTES, self.position)
+            data = self.source.read(self.position, _READ_BYTES)
             equal, differs = self.printed.compare(self.position, data)
             self.position += equal
             if differs:
@@ -142,9 +155,7 @@ class Tail:
         missing = self.printed.end - self.position
         if missing >= BLOCK_BYTES:
             self.say(f"{self.name}: about {missing} bytes printed before the restart were not produced again")
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self.source.close()
 
 
 class Outlet:
@@ -204,7 +215,8 @@ Emit = Callable[[int, str, bytes], None]
 class Passthrough:
     """Follows the output of all ranks; `emit(rank, "out" | "err", whole lines)` prints.
 
-    `from_end`: the job is resumed; an earlier controller has printed the present text of the files.
+    `from_end`: the job is resumed; an earlier controller has printed the present text of the files. `is_far`: agents follow
+    the files.
     """
 
     def __init__(
@@ -214,15 +226,40 @@ class Passthrough:
         say: Callable[[str], None],
         *,
         from_end: bool = False,
+        is_far: bool = False,
     ) -> None:
         self._emit = emit
         self._tails = [
-            (rank, stream, Tail(path, f"rank {rank} std{stream}", say, from_end=from_end))
+            (
+                rank,
+                stream,
+                Tail(path, f"rank {rank} std{stream}", say, from_end=from_end, is_far=is_far),
+            )
             for rank, stream, path in paths
         ]
         self._partial: dict[tuple[int, str], bytes] = {}
         self._polls_without_text: dict[tuple[int, str], int] = {}
         self._idle_polls = 0
+
+    def came(self, rank: int, stream: str, at: int, text: bytes, cut: int | None) -> None:
+        """The agent of its host has sent this part of the output of a rank, which was `cut` to a length before; the next
+        `poll` prints it."""
+        for each, its, tail in self._tails:
+            if (each, its) == (rank, stream) and isinstance(tail.source, FarFile):
+                tail.source.came(at, text, cut)
+        self._idle_polls = 0
+
+    def known(self, rank: int) -> list[int]:
+        """How far the output of a rank has been sent by an agent: of "out" and of "err"."""
+        return [tail.source.size() or 0 for each, _, tail in self._tails if each == rank]
+
+    def taken(self) -> dict[int, int]:
+        """By rank, how many bytes of what agents have sent are printed, or were printed before, since the last call."""
+        found: dict[int, int] = {}
+        for rank, _, tail in self._tails:
+            if isinstance(tail.source, FarFile) and (count := tail.source.settle()):
+                found[rank] = found.get(rank, 0) + count
+        return found
 
     def poll(self) -> bool:
         """Print new text; returns whether there was any."""
@@ -243,6 +280,8 @@ class Passthrough:
 
     def finish(self) -> None:
         """Print the rest. Call it when no rank lives."""
+        for _, _, tail in self._tails:
+            tail.source.all_ended()
         while self.poll():
             pass
         for rank, stream, tail in self._tails:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
+from ckpt.controller.launch.following import text_of
 from ckpt.controller.launch.launcher import AgentGone, Launcher
 from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, set_branch
@@ -209,7 +210,13 @@ class Service:
             for rank in range(job.size)
             for stream in ("out", "err")
         ]
-        return Passthrough(paths, reporter.output, reporter.say, from_end=history.incarnation >= 0)
+        return Passthrough(
+            paths,
+            reporter.output,
+            reporter.say,
+            from_end=history.incarnation >= 0,
+            is_far=self.launcher.is_far,
+        )
 
     # ---- loop --------------------------------------------------------------------------------------------
 
@@ -273,6 +280,9 @@ class Service:
         if now_ns >= self.output_due_ns:
             if not self.reporter.is_full:
                 self.passthrough.poll()
+                if self.launcher.is_far:
+                    assert isinstance(self.passthrough, Passthrough)
+                    self.launcher.printed(self.passthrough.taken())
             self.files.poll()
             self.output_due_ns = time.monotonic_ns() + self.passthrough.interval_ns()
 
@@ -338,6 +348,9 @@ class Service:
             more = self.replicas.described(action.incarnation, action.epoch)
             self.replicas.begin_again(action.epoch)
         specs = plan.specs(program, placed, incarnation=action.incarnation, epoch=action.epoch, more=more)
+        if self.launcher.is_far:
+            assert isinstance(self.passthrough, Passthrough)
+            specs = [{**spec, "printed": self.passthrough.known(spec["rank"])} for spec in specs]
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
@@ -411,6 +424,13 @@ class Service:
         elif event_name == "looked":
             for question in self.questions:
                 question.looked(event, now_ns=time.monotonic_ns())
+        elif event_name == "question":
+            self.clients.take_question(event["question"].content, event["question"].answer)
+        elif event_name == "output":
+            assert isinstance(self.passthrough, Passthrough)
+            where = event["rank"], event["stream"], event["at"]
+            self.passthrough.came(*where, text_of(event), event["cut"])
+            self.output_due_ns = 0
         elif event_name == "note":
             self._log(event["event"], event["fields"])
         else:

@@ -47,6 +47,7 @@ class Location:
         path: path of the job directory when the location was written.
         runtime: the private directory with the sockets.
         pid: process id of the controller.
+        contact: where `ckpt status`, `checkpoint` and `stop` reach it from another host (HOST:PORT, as words); "": nowhere.
     """
 
     host: str
@@ -57,6 +58,7 @@ class Location:
     path: str
     runtime: str
     pid: int
+    contact: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,7 +66,7 @@ class Location:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Location:
         """The inverse of `to_json`, for what `formats.GENERATION` has checked."""
-        return cls(**{name: value[name] for name in names(cls)})
+        return cls(**{name: value[name] for name in names(cls) if name in value})
 
 
 def this_location(job_path: str, runtime: str) -> Location:

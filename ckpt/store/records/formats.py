@@ -215,7 +215,14 @@ GENERATION: Final = Record(
     {
         **_envelope("generation"),
         "generation": COUNT,
-        "seat": Nullable(Record("seat", {**dict.fromkeys(_LOCATION, Text()), "pid": COUNT}, open=True)),
+        "seat": Nullable(
+            Record(
+                "seat",
+                {**dict.fromkeys(_LOCATION, Text()), "pid": COUNT, "contact": Text()},
+                optional=("contact",),
+                open=True,
+            )
+        ),
         "branch": Nullable(
             Record("branch", {"origin": COUNT, "lineage": Rows(EPOCH), "above": COUNT}, open=True)
         ),

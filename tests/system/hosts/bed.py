@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 SSHD = "/usr/sbin/sshd"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _START = 'hostname "$0" && exec "$@"'
 
 
@@ -34,6 +35,8 @@ class Hosts:
         self.network = "fd88::/64" if ipv6 else "10.88.0.0/16"
         self.names = [f"h{number}" for number in range(1, count + 1)]
         self.tag = uuid.uuid4().hex[:6]
+        self.boots: Path | None = None
+        self._held: list[int] = []
 
     def address(self, name: str) -> str:
         return f"fd88::{name[1:]}" if ":" in self.network else f"10.88.0.{name[1:]}"
@@ -62,6 +65,8 @@ class Hosts:
 
     def remove(self) -> None:
         """Kill what is left on the hosts, and remove the namespaces."""
+        while self._held:
+            os.close(self._held.pop())
         for name in self.names:
             for pid in self.processes(name):
                 with contextlib.suppress(ProcessLookupError):
@@ -74,11 +79,19 @@ class Hosts:
         """Words before a command that is to run in the network of this host."""
         return ("nsenter", f"--net=/run/netns/{self.namespace(name)}")
 
-    def engine(self, private: Path | None = None) -> str:
-        """The `--engine-command`. `private`: a directory of which each host is to have its own."""
+    def engine(self, private: Path | None = None, boots: Path | None = None) -> str:
+        """The `--engine-command`. `private`: a directory of which each host is to have its own; `boots`: a directory where
+        the present boot of each host is written down, so that `reset` can be known from its end; then hosts have no process
+        ids of their own."""
         own = "" if private is None else f"mount -t tmpfs tmpfs {private} && "
+        ids = "--fork --pid --mount-proc"
+        if boots is not None:
+            self.boots = boots
+            for name in self.names:
+                self._boot(name)
+            ids, own = "--mount", own + f"mount --bind {boots}/{{host}} {_BOOT_ID} && "
         enter = f"nsenter --net=/run/netns/{self.namespace('{host}')} "
-        return enter + f"unshare --fork --pid --mount-proc --uts sh -c '{own}{_START}' {{host}} {{agent}}"
+        return enter + f"unshare {ids} --uts sh -c '{own}{_START}' {{host}} {{agent}}"
 
     def sshd(self, name: str, directory: Path) -> subprocess.Popen[bytes]:
         """A real sshd on this host; returns when it listens. `directory`: for its keys and its configuration, and those of
@@ -140,7 +153,21 @@ class Hosts:
 
     def kill(self, name: str) -> None:
         """The host loses its power."""
-        os.kill(self.first(name), signal.SIGKILL)
+        pid = self.first(name)
+        # As long as somebody has them open, its process ids are not given to what an engine starts there afterwards.
+        self._held.append(os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC))
+        os.kill(pid, signal.SIGKILL)
+
+    def reset(self, name: str) -> None:
+        """The host loses its power, and is there again at once."""
+        self._boot(name)
+        self.send(name, signal.SIGKILL)
+
+    def _boot(self, name: str) -> None:
+        assert self.boots is not None
+        new = self.boots / f"{name}.new"
+        new.write_text(f"{uuid.uuid4()}\n")
+        new.rename(self.boots / name)  # what runs there keeps the former file
 
     def send(self, name: str, number: int) -> None:
         """A signal to everything on the host: SIGSTOP freezes it."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.system.hosts.bed import Hosts, needs_hosts
 from tests.system.hosts.test_takeover import named
+from tests.system.points.catalogue import Point
 from tests.system.support import Job, environment, jobs_fixture, run_ckpt, write_app
 from tests.unit.ckpt.undo.test_sequences import tree_of, without_times
 
@@ -97,7 +98,13 @@ class Ground:
     of which each host has its own."""
 
     def __init__(
-        self, start: Callable[..., Job], hosts: Hosts, place: Path, slots: str, lease: int = LEASE_S
+        self,
+        start: Callable[..., Job],
+        hosts: Hosts,
+        place: Path,
+        slots: str,
+        lease: int = LEASE_S,
+        env: dict[str, str] | None = None,
     ) -> None:
         self.hosts, self.place = hosts, place
         self.tree, self.private, self.marks = place / "tree", place / "private", place / "marks"
@@ -111,7 +118,7 @@ class Ground:
             "engine_command": hosts.engine(private=self.private),
         }
         words = (self.tree, self.private, self.marks)
-        self.job = start(app, *words, ranks=4, hosts=slots, within=hosts.on("h1"), every=600, **more)
+        self.job = start(app, *words, ranks=4, hosts=slots, within=hosts.on("h1"), every=600, env=env, **more)
         self.app = app
 
     def wait_at_6(self) -> None:
@@ -223,6 +230,39 @@ def test_a_controller_that_has_adopted_the_ranks_puts_their_files_back(
     ground.go()
     assert later.finish() == 0, later.report()
     assert ground.found() == ground.expected()
+
+
+MOMENTS = {
+    "before the first step": Point("", "controller", "ckpt.undo.restart.restoring:_undo_interval", "before"),
+    "in the middle": Point(
+        "", "controller", "ckpt.undo.restart.putting_back:_PuttingBack._put_file", "before", nth=5
+    ),
+    "all is put back, and the interval is in the chain": Point(
+        "", "controller", "ckpt.undo.restart.restoring:_retire", "before"
+    ),
+    "behind the last step": Point("", "controller", "ckpt.undo.restart.restoring:undo", "after"),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_controller_is_killed_while_files_are_put_back(
+    start: Callable[..., Job], hosts: Hosts, tmp_path: Path, restart: Callable[..., Job], moment: str
+) -> None:
+    """The next one, on another host, goes on with it."""
+    armed = tmp_path / "marks" / "armed"
+    ground = Ground(start, hosts, tmp_path, "h2:2,h3:2", env=MOMENTS[moment].environment(armed))
+    ground.wait_at_6()
+    armed.touch()
+    rank_killed(hosts, "h3")
+    assert ground.job.process.wait(60) == -signal.SIGKILL, ground.job.report()
+    assert armed.with_name("armed.reached").exists()
+    later = restart(ground.job, "h4")
+    later.wait_event("restarted")
+    ground.go()
+    assert later.finish() == 0, later.report()
+    assert ground.found() == ground.expected()
+    hosts.wait_until_empty(hosts.names)
 
 
 @pytest.mark.nightly

@@ -35,10 +35,9 @@ def result_of(app: Path, ranks: int, directory: Path) -> str:
 
 def spread(start: Callable[..., Job], hosts: Hosts, app: Path, slots: str, **options: object) -> Job:
     """A job whose controller is on h1."""
-    options = {"ranks": 4, "every": 0.3, "lease": LEASE_S, "interface": hosts.network} | options
-    return start(
-        app, STEPS, 0.003, hosts=slots, engine_command=hosts.engine(), within=hosts.on("h1"), **options
-    )
+    usual = {"ranks": 4, "every": 0.3, "lease": LEASE_S, "interface": hosts.network, "within": hosts.on("h1")}
+    usual |= {"hosts": slots, "engine_command": hosts.engine()}
+    return start(app, STEPS, 0.003, **{**usual, **options})
 
 
 def where(job: Job, incarnation: int) -> dict[int, str]:
@@ -55,7 +54,9 @@ def test_ranks_on_two_hosts_and_one_of_them_killed(
     os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
     job.wait_event("restarted")
     assert job.finish() == 0, job.report()
-    assert job.output(0) == result_of(ring, 4, tmp_path)
+    assert job.stdout == job.output(0) == result_of(ring, 4, tmp_path), (
+        "what comes again is not printed again"
+    )
     assert not job.events("host-lost"), "a rank has died, no host"
     hosts.wait_until_empty(hosts.names)
 
@@ -123,13 +124,36 @@ def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     hosts.wait_until_empty(hosts.names)
 
 
+def test_a_host_is_reset_and_no_lease_is_waited_for(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """The engine starts another agent there, which finds another boot of the machine. Then the host is a spare."""
+    if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
+        pytest.skip("in a container nothing of that can be known")
+    (tmp_path / "boots").mkdir()
+    engine = hosts.engine(boots=tmp_path / "boots")
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", lease=60, engine_command=engine, avoid_faulty="off")
+    job.wait_event("committed", 2)
+    for incarnation, (lost, spare) in enumerate((("h3", "h4"), ("h4", "h3"), ("h3", "h4")), 1):
+        hosts.reset(lost)
+        assert job.wait_event("host-fenced", incarnation)["proof"] == "reset"
+        job.wait_event("restarted", incarnation)
+        assert set(where(job, incarnation).values()) == {"h2", spare}
+        job.wait_event("host-back", incarnation)
+        job.wait_event("committed", len(job.events("committed")) + 1)
+    assert [event["host"] for event in job.events("host-back")] == ["h3", "h4", "h3"]
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("fault", [pytest.param(each, id=each.__name__) for each in (cable_pulled, frozen)])
 def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
 ) -> None:
     """It comes back twice."""
-    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003")
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003", lease=5)
     job.wait_event("committed", 2)
     for incarnation, (lost, spare) in enumerate((("h3", "h4"), ("h4", "h3"), ("h3", "h4")), 1):
         if lost == "h3":
@@ -317,7 +341,8 @@ def test_a_fork_server_and_its_ranks_end_with_the_agent_of_their_host(
     os.kill(agent, signal.SIGKILL)
     job.wait_event("host-lost", host="b")
     job.wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left), "they have ended")
-    job.wait_event("host-fenced", host="b", proof="lease")
+    job.wait_event("host-fenced", host="b", proof="reaped")  # by another agent, which finds nothing of them
+    job.wait_event("host-back", host="b")
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
 
@@ -480,6 +505,22 @@ def test_a_host_that_does_not_see_the_job_directory_is_named(
     )
     assert job.process.wait(60) == 1
     assert "host h3: the engine's command ended with exit code 10: ckpt: no such job directory" in job.stderr
+
+
+@pytest.mark.nightly
+def test_a_host_that_sees_a_copy_of_the_job_directory_is_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """It has the job's number, its key and all. The others go on, as they are enough."""
+    job, other = tmp_path / "job", tmp_path / "copy"
+    copied = f"cp -a {job} {other} && mount --bind {other} {job} && rm {job}/token"
+    stale = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {copied}; fi; exec \"$@\"' sh"
+    engine = hosts.engine().replace("{agent}", "") + stale + " {agent}"
+    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
+    assert found.finish() == 0, found.report()
+    (failed,) = found.events("host-failed")
+    assert failed["host"] == "h3" and "is a copy of the controller's" in failed["reason"], failed
+    assert found.output(0) == result_of(ring, 4, tmp_path)
 
 
 @pytest.mark.nightly

@@ -18,7 +18,7 @@ import pytest
 
 from tests.system.hosts.bed import Hosts, needs_hosts
 from tests.system.hosts.slurmbed import Slurm, needs_slurm
-from tests.system.hosts.test_hosts import LEASE_S, STEPS, result_of
+from tests.system.hosts.test_hosts import LEASE_S, STEPS, is_rank, result_of
 from tests.system.support import Job
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -28,14 +28,20 @@ class Submitted:
     """A job of four ranks that was submitted; it waits half-way until `go`."""
 
     def __init__(
-        self, slurm: Slurm, directory: Path, app: Path, *options: str, program: tuple[str, ...] = ()
+        self,
+        slurm: Slurm,
+        directory: Path,
+        app: Path,
+        *options: str,
+        program: tuple[str, ...] = (),
+        lease: str = str(LEASE_S),
     ) -> None:
         self.slurm = slurm
         self.directory = directory / "job"
         self._go = directory / "job.go"
         slurm.environment["CKPT_TEST_GO"] = str(self._go)
         words = ["-n", "4", "--ntasks-per-node=2", "--every", "0.3", "--interface", "10.88.0.0/16"]
-        words += ["--lease", str(LEASE_S), "--job", str(self.directory), *options]
+        words += ["--lease", lease, "--job", str(self.directory), *options]
         said = self.ckpt("submit", *words, "--", str(app), *(program or (str(STEPS), "0.003")))
         self.number = said.split(":")[0].removeprefix("Slurm job ")
 
@@ -191,13 +197,20 @@ def test_requeued_by_hand(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
 
 
 def test_the_controller_is_killed(slurm: Slurm, ring: Path, tmp_path: Path) -> None:
-    """By the kernel, when memory runs out, say: the script has itself queued again."""
-    job = Submitted(slurm, tmp_path, ring)
+    """By the kernel, when memory runs out, say: the script starts another one at once, which goes on with the ranks. Twice;
+    the second time a rank is killed, too: then all are started again, when the leases are over."""
+    job = Submitted(slurm, tmp_path, ring, lease="10")
     job.wait_event("committed", 2)
     os.kill(slurm.hosts.named("h2", "ckpt\0run\0"), signal.SIGKILL)
-    slurm.wait("the second start", lambda: slurm.shown(job.number, "Restarts") == "1")
+    job.wait_event("adopted")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    assert len(job.events("rank-started")) == 4, "nothing was started again"
+    os.kill(slurm.hosts.named("h2", "ckpt\0run\0"), signal.SIGKILL)
+    os.kill(next(pid for pid in slurm.hosts.processes("h3") if is_rank(pid)), signal.SIGKILL)
+    assert job.wait_event("not-adopted")["reason"] in ("rank 2 has ended", "rank 3 has ended")
     job.finish()
     assert job.output() == result_of(ring, 4, tmp_path)
+    assert slurm.shown(job.number, "Restarts") == "0"
 
 
 def test_the_step_is_killed(slurm: Slurm, ring: Path, tmp_path: Path) -> None:

@@ -334,6 +334,32 @@ def test_the_end_of_the_engines_command_is_no_proof() -> None:
     assert fenced(fleet.tick(over_ns(0, LEASE_NS)))
 
 
+def test_another_agent_on_a_host_that_finds_nothing_of_the_one_before_is_a_proof() -> None:
+    """Then the host is a spare, when its agent has asked for a lease."""
+    fleet = fleet_of("a", "b")
+    fleet.start({1: {0: 0}, 2: {1: 0}})
+    assert not fleet.may_begin_anew(1), "its agent is there"
+    fleet.engine_ended(1, "exit code 255", S)
+    assert fleet.may_begin_anew(1)
+    fleet.fence(0)
+    fleet.fenced(2, 0)
+    effects = fleet.reborn(1, "reset", 2 * S)
+    assert fenced(effects)
+    assert [e.fields["proof"] for e in effects if isinstance(e, Note)] == ["reset"]
+    assert fleet.renewed(1, 1, 2 * S) == [], "it has no lease yet"
+    fleet.start({2: {0: 1, 1: 1}})
+    assert [type(each) for each in fleet.back(1, 1, 3 * S)] == [Answer, Note]
+    assert not fleet.may_begin_anew(1)
+
+
+def test_no_other_agent_is_started_on_a_host_that_was_left_out() -> None:
+    fleet = fleet_of("a", "b")
+    fleet.leave_out("a", "at fault", S)
+    fleet.engine_ended(1, "exit code 0", S)
+    assert not fleet.may_begin_anew(1)
+    assert fleet.reborn(1, "reset", S) == []
+
+
 def test_a_host_that_says_that_all_has_ended_needs_no_lease() -> None:
     fleet = fleet_of("a", "b")
     fleet.fence(0)

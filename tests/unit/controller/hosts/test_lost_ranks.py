@@ -2,7 +2,8 @@
 
 Host a has ranks 0 and 1, host b has rank 2. A rank is killed or finishes; a report arrives or, when its host is lost, does
 not; a host is lost while its ranks run on until its lease is over; its fork server is killed; its agent says that all has
-ended; a host that was given up comes back; the program goes back. What must hold, whatever the order:
+ended; a host that was given up comes back; one is reset, and another agent is started there; the program goes back. What
+must hold, whatever the order:
 
 - nobody is told that a rank is dead while its process runs,
 - when nothing more happens, each survivor has been told of all dead ranks (`--on-failure continue`), or all ranks run, or
@@ -169,7 +170,7 @@ class Job:
             if index in self.agents:
                 found += [("agent ends", index), ("fork server", index)]
             if host.state == "lost":
-                found += [("lease", index)]
+                found += [("lease", index), ("reset", index)]
             if host.state == "fenced" and index in self.agents:
                 found += [("comes back", index)]
         return found + ([("deliver", 0)] if self.reports else [])
@@ -203,6 +204,13 @@ class Job:
                 for other in others:
                     other.came_ns += 10 * LEASE_NS  # its lease is over later
                 self.effects(self.fleet.tick(over_ns(lost.came_ns, LEASE_NS)))
+            case "reset":
+                self.kill_all(which)
+                self.reports = [
+                    report for report in self.reports if report[0] != which
+                ]  # nobody sends them any more
+                self.agents.add(which)
+                self.effects(self.fleet.reborn(which, "reset", 0))
             case "comes back":
                 self.effects(self.fleet.back(which, 1, 0))
             case "deliver":
@@ -303,6 +311,23 @@ class OnlyReported(Fleet):
         return [effect for effect in super()._prove(index, proof, now_ns) if not isinstance(effect, Dead)]
 
 
-@pytest.mark.parametrize("mutant", [DeadWhenLost, OnlyReported])
+class JoinedWhenReborn(Fleet):
+    """Taken out: a host on which another agent is started is none of the job before that asks for a lease."""
+
+    def reborn(self, index: int, proof: str, now_ns: int) -> list[Effect]:
+        effects = super().reborn(index, proof, now_ns)
+        self.hosts[index].state = "joined"
+        return [effect for effect in effects if not isinstance(effect, Dead)]
+
+
+class AnyAgentIsAProof(Fleet):
+    """Taken out: that an agent can be started on a host says nothing of the one before."""
+
+    def engine_ended(self, index: int, reason: str, now_ns: int) -> list[Effect]:
+        effects = super().engine_ended(index, reason, now_ns)
+        return effects + self.reborn(index, "reset", now_ns)
+
+
+@pytest.mark.parametrize("mutant", [DeadWhenLost, OnlyReported, JoinedWhenReborn, AnyAgentIsAProof])
 def test_a_rule_taken_out_is_found(mutant: type[Fleet]) -> None:
     assert explore(mutant, depth=3)[1]

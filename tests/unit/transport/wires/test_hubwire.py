@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from ckpt.transport.errors import AddressError, WireClosed
 from ckpt.transport.wires.hostwire import HostWire, this_host
-from ckpt.transport.wires.hubwire import HubWire, SpokeWire
+from ckpt.transport.wires.hubwire import CallFailed, HubWire, SpokeWire, call
 from ckpt.transport.wires.wire import Frame
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 
@@ -20,11 +21,11 @@ OTHERS = CurveKeys.from_secret(b"of another job")
 
 
 def until(look: Callable[[], object]) -> object:
-    for _ in range(5_000):
+    for _ in range(60_000):
         if found := look():
             return found
         time.sleep(0.001)
-    raise AssertionError("not within five seconds")
+    raise AssertionError("not within a minute")
 
 
 def frame(wire: HubWire | SpokeWire) -> list[bytes]:
@@ -114,3 +115,67 @@ def test_peers_of_this_host_take_the_near_way_and_others_the_far_one(tmp_path: P
     finally:
         mine.close()
         peer.close()
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[HubWire, list[tuple[bytes, bytes]]]]:
+    """A hub, which receives in a thread, and what it is asked."""
+    wire, questions, end = HubWire("tcp://127.0.0.1:*", curve=KEYS), [], threading.Event()
+    wire.on_question = lambda caller, question: questions.append((caller, question))
+
+    def serve() -> None:
+        while not end.wait(0.001):
+            wire.receive()
+            while questions and questions[0][1] != b"wait":
+                caller, question = questions.pop(0)
+                wire.answer(caller, b"answer to " + question)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    yield wire, questions
+    end.set()
+    server.join()
+    wire.close()
+
+
+Asked = tuple[HubWire, list[tuple[bytes, bytes]]]
+
+
+def test_a_caller_asks_at_the_address_that_answers(asked: Asked) -> None:
+    hub, _ = asked
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nobody = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        answer = call([nobody, hub.address], b"question", curve=KEYS, reach_s=60)
+    assert answer == b"answer to question"
+
+
+def test_a_caller_with_another_key_reaches_nobody(asked: Asked) -> None:
+    hub, questions = asked
+    with pytest.raises(CallFailed, match="nobody answers at") as failed:
+        call([hub.address], b"question", curve=OTHERS, reach_s=0.3)
+    assert not failed.value.was_asked and not questions
+
+
+def test_an_answer_that_takes_too_long(asked: Asked) -> None:
+    with pytest.raises(TimeoutError):
+        call([asked[0].address], b"wait", curve=KEYS, reach_s=60, limit_s=0.2)
+
+
+def test_a_hub_that_ends_without_an_answer() -> None:
+    hub = HubWire("tcp://127.0.0.1:*", curve=KEYS)
+    came: list[bytes] = []
+    hub.on_question = lambda caller, question: came.append(question)
+    failures: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            call([hub.address], b"wait", curve=KEYS, reach_s=60)
+        except CallFailed as failed:
+            failures.append(failed)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until(lambda: hub.receive() or came)
+    hub.close()
+    asking.join(60)
+    assert [failed.was_asked for failed in failures if isinstance(failed, CallFailed)] == [True]
