@@ -167,6 +167,12 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
 
     engine.lane = make_lane(port.endpoint, runtime.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
     engine.look = look
+    if port.boards is not None:
+        from ckpt.mpi.slots.exchange import settle_all
+
+        port.boards.is_free = lambda: not runtime.in_hook and not runtime.imager.is_looking
+        port.on_publish = lambda: settle_all(engine)
+        engine.boards = port.boards
     return look_among_threads
 
 

@@ -9,6 +9,7 @@
                                             from there in Python
        send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status)
                                             the same for messages of buffers (quick_buffers.c)
+       barrier, exchange, share, allreduce  collectives on boards (quick_boards.c)
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
@@ -33,17 +34,21 @@ LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
 static PyObject *deque_type, *deque_append, *deque_popleft, *name_fill;
 
-static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine", "Channel", "Context", "Matcher"};
+static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine", "Channel", "Context", "Matcher",
+                                                  "Exchange", "Op"};
 static const struct {
     int cls;
     const char *name;
 } slot_names[SLOTS] = {
     {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"},
-    {SHARED, "closed"},
+    {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
+    {ENGINE, "lock"}, {ENGINE, "runnable"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CONTEXT, "order"},
     {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"},
+    {EXCHANGE, "number"}, {EXCHANGE, "board"},
+    {OP, "_name"}, {OP, "_function"},
 };
 PyTypeObject *classes[CLASSES];
 Py_ssize_t offsets[SLOTS];
@@ -349,6 +354,13 @@ static PyMethodDef functions[] = {
     {"recv_buffer", (PyCFunction)(void (*)(void))recv_buffer, METH_FASTCALL,
      "recv_buffer(comm, buf, source, tag, status, /) -> bool\n\n"
      "Whether a message was received into the buffer; if not, nothing has happened."},
+    {"barrier", board_barrier, METH_O, "barrier(comm, /)\n\nFalse, None or a number: see quick_boards.c."},
+    {"exchange", (PyCFunction)(void (*)(void))board_exchange, METH_FASTCALL,
+     "exchange(comm, data, /)\n\nFalse, the list of all members' data, or a number: see quick_boards.c."},
+    {"share", (PyCFunction)(void (*)(void))board_share, METH_FASTCALL,
+     "share(comm, data, root, /)\n\nFalse, the root's data, or a number: see quick_boards.c."},
+    {"allreduce", (PyCFunction)(void (*)(void))board_allreduce, METH_FASTCALL,
+     "allreduce(comm, sendbuf, recvbuf, op, /)\n\nFalse, None or a number: see quick_boards.c."},
     {"sort_in", (PyCFunction)(void (*)(void))sort_in, METH_FASTCALL,
      "sort_in(matcher, batch, start, /) -> int\n\n"
      "Put messages into their channels; the index of the first one that is not in its channel."},
@@ -380,7 +392,7 @@ PyMODINIT_FUNC PyInit__quick(void)
     PyObject *capsule = attribute_of("ckpt.transport.driver._lane", "api");
     lanes = capsule ? PyCapsule_GetPointer(capsule, LANE_API) : NULL; /* valid for ever: the module _lane is never unloaded */
     Py_XDECREF(capsule);
-    if (!lanes) return NULL;
+    if (!lanes || quick_prepare_boards()) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (!made) return NULL;
     if (!(pickle_dumps = attribute_of("pickle", "dumps")) || !(pickle_loads = attribute_of("pickle", "loads")) ||

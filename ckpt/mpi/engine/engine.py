@@ -70,7 +70,7 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
 reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
-_NOT_SAVED = frozenset({"awaited", "choices", "codec", "lane", "look", "tell"})
+_NOT_SAVED = frozenset({"awaited", "boards", "choices", "codec", "lane", "look", "tell"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -89,6 +89,7 @@ class Engine:
         "_self",
         "_world",
         "awaited",
+        "boards",
         "choices",
         "codec",
         "count",
@@ -101,6 +102,7 @@ class Engine:
         "lock",
         "look",
         "matcher",
+        "one_host",
         "progress",
         "runnable",
         "sends",
@@ -132,6 +134,12 @@ class Engine:
         self.count = FIRST_COUNT
         self.imports = Imports()
         self.windows = Windows()
+        self.one_host = False
+        """All ranks were on one host when the job began: small collectives are those of ckpt/mpi/slots. It is the same at every
+        rank, and stays as it is over restarts, since ranks may go on in the middle of a collective."""
+        self.boards: Any = None
+        """The `Boards` of this process, by which members see each other's contributions; None: messages carry them. Not in
+        images."""
         self.codec: Any = None
         self.choices: Choices | None = None
         """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
@@ -153,9 +161,10 @@ class Engine:
     def __setstate__(self, state: dict[str, Any]) -> None:
         process_state().adopt(state.pop("process"))
         self.windows = Windows()  # for an image that has none
+        self.one_host = False  # the same
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.look = self.choices = self.awaited = None
+        self.codec = self.lane = self.look = self.choices = self.awaited = self.boards = None
         self.tell = _nobody
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
