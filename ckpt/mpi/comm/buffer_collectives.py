@@ -19,7 +19,7 @@ from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.operations import Operation
 from ckpt.mpi.engine.schedule import TAGS, Schedule
 from ckpt.mpi.requests.request import Prequest, Request
-from ckpt.mpi.slots import collectives as slots
+from ckpt.mpi.slots import collectives as small
 from ckpt.mpi.slots.exchange import SLOT_BYTES
 
 
@@ -88,7 +88,7 @@ class BufferCollectives(ObjectCollectives):
         if exchange is not None:
             root = self._check_root(root)
             spec = simple(buf, writable=self._rank != root)
-            if spec.nbytes <= builders.SEGMENT_BYTES and slots.bcast_buffer(self, exchange, spec, root):
+            if spec.nbytes <= builders.SEGMENT_BYTES and small.bcast_buffer(self, exchange, spec, root):
                 return
         s = self._schedule()
         self._builders.bcast(s, buf, self._check_root(root))
@@ -177,7 +177,7 @@ class BufferCollectives(ObjectCollectives):
             into, in_place = blocks(recvbuf, self.size, writable=True), is_in_place(sendbuf)
             if into[0].nbytes <= SLOT_BYTES:
                 spec = into[self._rank] if in_place else simple(sendbuf, writable=False)
-                slots.allgather_buffer(self, exchange, spec, into, in_place=in_place)
+                small.allgather_buffer(self, exchange, spec, into, in_place=in_place)
                 return
         s = self._schedule()
         self._builders.allgather(s, sendbuf, recvbuf)
@@ -216,7 +216,7 @@ class BufferCollectives(ObjectCollectives):
             into = blocks(recvbuf, self.size, writable=True)
             if into[0].nbytes * self.size <= SLOT_BYTES:
                 out = into if is_in_place(sendbuf) else blocks(sendbuf, self.size, writable=False)
-                slots.alltoall_buffer(self, exchange, out, into)
+                small.alltoall_buffer(self, exchange, out, into)
                 return
         s = self._schedule()
         self._builders.alltoall(s, sendbuf, recvbuf)
@@ -271,7 +271,7 @@ class BufferCollectives(ObjectCollectives):
             root = self._check_root(root)
             out, into, _ = builders.to_root(sendbuf, recvbuf, op, is_root=self._rank == root)
             if out.nbytes <= SLOT_BYTES:
-                slots.reduce_buffer(exchange, out, into if self._rank == root else None, op, root)
+                small.reduce_buffer(exchange, out, into if self._rank == root else None, op, root)
                 return
         s = self._schedule()
         self._builders.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
@@ -298,7 +298,7 @@ class BufferCollectives(ObjectCollectives):
         if exchange is not None and op.is_predefined:
             out, into, _ = builders.pair(sendbuf, recvbuf, op)
             if out.nbytes <= SLOT_BYTES:
-                slots.allreduce_buffer(self, exchange, out, into, op, begun)
+                small.allreduce_buffer(self, exchange, out, into, op, begun)
                 return
         s = self._schedule()
         self._builders.allreduce(s, sendbuf, recvbuf, op)

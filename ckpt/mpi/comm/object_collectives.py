@@ -14,7 +14,7 @@ from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.datatypes.op import SUM, Op
 from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.schedule import TAGS, Schedule
-from ckpt.mpi.slots import collectives as slots
+from ckpt.mpi.slots import collectives as small
 from ckpt.mpi.slots.exchange import Exchange, exchange_of
 
 
@@ -73,7 +73,7 @@ class ObjectCollectives(CommBase):
         exchange = self._slots()
         if exchange is None:
             return False
-        slots.barrier(exchange, begun)
+        small.barrier(exchange, begun)
         return True
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
@@ -81,7 +81,7 @@ class ObjectCollectives(CommBase):
         root = self._check_root(root)
         exchange = self._slots()
         if exchange is not None:
-            data = slots.share(self, exchange, self._engine.dumps(obj) if root == self._rank else None, root)
+            data = small.share(self, exchange, self._engine.dumps(obj) if root == self._rank else None, root)
             if data is not None:
                 return obj if root == self._rank else self._engine.loads_value(data)
         schedule = self._schedule()
@@ -117,7 +117,7 @@ class ObjectCollectives(CommBase):
         """The list of all ranks' objects, at every rank."""
         data = self._engine.dumps(sendobj)
         exchange = self._slots()
-        if exchange is not None and (values := slots.gather_all(self, exchange, data)) is not None:
+        if exchange is not None and (values := small.gather_all(self, exchange, data)) is not None:
             return [self._engine.loads_value(value) for value in values]
         schedule = self._schedule()
         own = schedule.slot(data)
@@ -131,7 +131,7 @@ class ObjectCollectives(CommBase):
         values = self._dump_all(sendobj)
         exchange = self._slots()
         if exchange is not None:
-            rows = slots.gather_all(self, exchange, pickle.dumps(values, 5))
+            rows = small.gather_all(self, exchange, pickle.dumps(values, 5))
             if rows is not None:
                 return [self._engine.loads_value(pickle.loads(row)[self._rank]) for row in rows]
         schedule = self._schedule()
@@ -154,11 +154,11 @@ class ObjectCollectives(CommBase):
         """All ranks' objects combined in rank order, at every rank."""
         exchange = self._slots() if op.is_predefined else None
         if exchange is not None:
-            values = slots.gather_all(self, exchange, pickle.dumps(sendobj, 5))
+            values = small.gather_all(self, exchange, pickle.dumps(sendobj, 5))
             if values is not None:
                 objects = [pickle.loads(value) for value in values]
                 objects[self._rank] = sendobj
-                return slots.allreduce_order(objects, op)
+                return small.allreduce_order(objects, op)
         schedule = self._schedule()
         slot = schedule.slot(sendobj)
         reductions.allreduce(schedule, slot, reductions.ObjectArithmetic(op))
