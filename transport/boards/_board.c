@@ -7,7 +7,7 @@
    An area is not inherited by a forked process (MADV_DONTFORK): a board that is used there does nothing, and has nothing.
 
    What another process has written is never trusted: each number is read once, checked, and used from a local variable.  The caller
-   holds the port's lock; only `wait` gives up the interpreter's lock, when it yields the core. */
+   holds the port's lock; only `wait` and `make_room` give up the interpreter's lock, when they yield the core. */
 
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
@@ -278,6 +278,23 @@ static uint32_t post(Board *board, uint64_t number, uint32_t kind, const void *d
     return by_message;
 }
 
+typedef struct {
+    Board *board;
+    int slot;
+} Wanted;
+
+static int is_free(void *with) { return !needed(((Wanted *)with)->board, ((Wanted *)with)->slot); }
+
+static void make_room(Board *board, uint64_t number)
+{
+    Wanted wanted = {board, (int)(number % BOARD_SLOTS)};
+    Host *host = board->host;
+    if (!own(board) || is_free(&wanted) || !host->spin_ns) return;
+    Py_INCREF(board); /* the core is yielded, and with it the interpreter */
+    rings->spin_also(host->inbox, rings->now_ns() + host->spin_ns, host->pause_ns, is_free, &wanted);
+    Py_DECREF(board);
+}
+
 /* ---- as a reader ----------------------------------------------------------------------------------------------------------- */
 
 static int has(Board *board, uint64_t number, int member)
@@ -430,13 +447,15 @@ static PyObject *board_disarm(PyObject *self, PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
-static PyObject *board_settle(PyObject *self, PyObject *Py_UNUSED(none))
+static PyObject *board_settle(PyObject *self, PyObject *wanted)
 {
     Board *board = (Board *)self;
     board_area *area = own(board);
+    uint32_t of = (uint32_t)PyLong_AsUnsignedLong(wanted);
+    if (PyErr_Occurred()) return NULL;
     PyObject *found = PyList_New(0);
     for (int slot = 0; found && area && slot < BOARD_SLOTS; slot++) {
-        uint32_t members = needed(board, slot);
+        uint32_t members = needed(board, slot) & of;
         if (!members) continue;
         board_slot *at = &area->slot[slot];
         PyObject *each = Py_BuildValue("(KIy#I)", (unsigned long long)board->owed_number[slot], at->kind,
@@ -445,7 +464,7 @@ static PyObject *board_settle(PyObject *self, PyObject *Py_UNUSED(none))
         Py_XDECREF(each);
     }
     if (found && PyList_Sort(found)) Py_CLEAR(found);
-    if (found) memset(board->owed, 0, sizeof board->owed);
+    for (int slot = 0; found && slot < BOARD_SLOTS; slot++) board->owed[slot] &= ~of;
     return found;
 }
 
@@ -502,7 +521,7 @@ static PyMethodDef board_methods[] = {
     {"finish", board_finish, METH_O, "finish(number, /)"},
     {"arm", board_arm, METH_NOARGS, "arm()"},
     {"disarm", board_disarm, METH_NOARGS, "disarm()"},
-    {"settle", board_settle, METH_NOARGS, "settle() -> list"},
+    {"settle", board_settle, METH_O, "settle(members, /) -> list"},
     {"forget_fd", board_forget_fd, METH_NOARGS, "forget_fd()\n\nClose the memory file, which was handed over; the memory stays."},
     {"close", board_close, METH_NOARGS, "close()\n\nUnmap all areas. What is owed must have been settled. Idempotent."},
     {"__reduce__", board_reduce, METH_NOARGS, "In an image a board is None."},
@@ -540,7 +559,7 @@ static PyTypeObject BoardType = {
     .tp_getset = board_values,
 };
 
-static BoardApi api = {&BoardType, is_ready, post, wait, look, is_still, finish, size_of, rank_of};
+static BoardApi api = {&BoardType, is_ready, make_room, post, wait, look, is_still, finish, size_of, rank_of};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,

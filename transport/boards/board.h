@@ -50,6 +50,8 @@ typedef struct {
     PyTypeObject *type;
     /* May a collective take the short way: all members look at each other, nothing else is to be done first? */
     int (*is_ready)(Board *board);
+    /* Wait, for a short time, until a contribution to this collective finds a free slot. */
+    void (*make_room)(Board *board, uint64_t number);
     /* As Board.post. */
     uint32_t (*post)(Board *board, uint64_t number, uint32_t kind, const void *data, uint64_t nbytes, uint32_t readers);
     /* Until all `sources` have contributed (1) or a frame is in a ring (2); 0: neither, within a short time. */

@@ -23,6 +23,7 @@ Rules (tests/model/boards.py leaves them out one by one)
 - A reader that could not read a slot, since its `captured` epoch is below the writer's `published` one, gets a message.
 - A slot is written again only when nobody needs it: until then contributions are messages. A reader that got a message, too,
   may find a slot while it is written: it looks at the number again after it has copied.
+- Messages to a reader are in the order of numbers: before one is sent, what this reader has on the board only becomes messages.
 - A member says ASLEEP, and looks once more, before it sleeps; a writer looks at the word after it has written. So one of the
   two sees the other (the order of memory is that of a ring: tests/model/ring_memory.py), and who sleeps gets a message.
 - A reader takes by number: what it has taken already comes again as a message after an image, and is dropped.
@@ -125,17 +126,25 @@ class Board:
         """Contribute to collective `number`, for `readers`. Returns those of them who need a message with it.
 
         To contribute the same again changes nothing but the answer."""
+        return self.owe(number, readers) if self.show(number, kind, data) else readers
+
+    def show(self, number: int, kind: int, data: bytes) -> bool:
+        """The first half of `post`: write the slot. False: it is too short, or needed."""
         slot = number % SLOTS
         if len(data) > SLOT_BYTES:
-            return readers
+            return False
         if _U64.unpack_from(self.area, SLOTS_AT + 64 * slot)[0] != number + 1:
             if self._needed(slot):
-                return readers
+                return False
             _U64.pack_into(self.area, SLOTS_AT + 64 * slot, 0)
             at = self._data_at(slot, len(data))
             self.area[at : at + len(data)] = data
             _HEADER.pack_into(self.area, SLOTS_AT + 64 * slot, number + 1, len(data), kind)
-        asleep = 0
+        return True
+
+    def owe(self, number: int, readers: int) -> int:
+        """The second half: who cannot be relied on to look?"""
+        by_message = 0
         published = self._number_of(self.rank, PUBLISHED_AT)
         for member in range(self.size):
             if readers >> member & 1 and not (
@@ -143,9 +152,23 @@ class Board:
                 and self._number_of(member, CAPTURED_AT) >= published
                 and self._word(member) == AWAKE
             ):
-                asleep |= 1 << member
-        self._owed[slot], self._owed_number[slot] = readers & ~asleep, number
-        return asleep
+                by_message |= 1 << member
+        slot = number % SLOTS
+        self._owed[slot], self._owed_number[slot] = readers & ~by_message, number
+        return by_message
+
+    def clone(self) -> Board:
+        """The same, with areas that are still shared: whoever clones a whole group replaces them."""
+        new = Board.__new__(Board)
+        new.size, new.rank, new.area = self.size, self.rank, self.area
+        new.areas = list(self.areas)
+        new._owed, new._owed_number = list(self._owed), list(self._owed_number)
+        return new
+
+    def key(self) -> tuple[object, ...]:
+        """Hashable: what this end has besides the areas."""
+        numbers = [number if owed else 0 for number, owed in zip(self._owed_number, self._owed, strict=True)]
+        return tuple(area is not None for area in self.areas), tuple(self._owed), tuple(numbers)
 
     def _data_at(self, slot: int, nbytes: int) -> int:
         return SLOTS_AT + 64 * slot + 16 if nbytes <= SMALL_BYTES else DATA_AT + SLOT_BYTES * slot
@@ -165,17 +188,16 @@ class Board:
                     self._owed[slot] &= ~(1 << member)
         return self._owed[slot]
 
-    def settle(self) -> list[tuple[int, int, bytes, int]]:
-        """What has to become messages now, oldest first: (number, kind, data, members who need it)."""
+    def settle(self, members: int) -> list[tuple[int, int, bytes, int]]:
+        """What has to become messages to these members now, oldest first: (number, kind, data, those who need it)."""
         found = []
         for slot in range(SLOTS):
-            if self._needed(slot):
+            needed = self._needed(slot) & members
+            if needed:
                 _, nbytes, kind = _HEADER.unpack_from(self.area, SLOTS_AT + 64 * slot)
                 at = self._data_at(slot, nbytes)
-                found.append(
-                    (self._owed_number[slot], kind, bytes(self.area[at : at + nbytes]), self._owed[slot])
-                )
-                self._owed[slot] = 0
+                found.append((self._owed_number[slot], kind, bytes(self.area[at : at + nbytes]), needed))
+                self._owed[slot] &= ~needed
         return sorted(found)
 
     # -- as a reader -------------------------------------------------------------------------------

@@ -354,12 +354,11 @@ class Port:
 
     def publish(self, epoch: int) -> None:
         """Memory of this process may belong to `epoch` from now on: its image is about to be captured, or never will be."""
-        if epoch > self.published_epoch.value:
-            if self.on_publish is not None:
-                self.on_publish()
-            self.published_epoch.value = epoch
-            if self.boards is not None:
-                self.boards.host.publish(epoch)
+        if self.on_publish is not None:
+            self.on_publish()  # also for an epoch that is published already: an image of it may have failed
+        self.published_epoch.value = max(epoch, self.published_epoch.value)
+        if self.boards is not None:
+            self.boards.host.publish(epoch)
 
     def advance(self, epoch: int) -> None:
         """The image of `epoch` is captured: stamp frames with `epoch` from now on, and process the frames held for it."""

@@ -79,6 +79,7 @@ static int meet(Held *held, const void *data, uint64_t nbytes, uint32_t readers,
     PyObject *next = PyLong_FromUnsignedLongLong(held->number + 1);
     if (!next) return -1;
     if (readers) {
+        boards->make_room(held->board, held->number);
         uint32_t by_message = boards->post(held->board, held->number, VALUE, data, nbytes, readers);
         if (by_message) { /* Exchange has to send them, and finds the rest as it is: what is posted twice is the same */
             Py_DECREF(next);

@@ -117,6 +117,7 @@ class Exchange:
             return
         if self.board is not None:
             readers = self.board.post(number, kind, data, readers)
+            self._settle(readers)
         self._send(number, kind, data, readers)
 
     def _send(self, number: int, kind: int, data: Buffer, readers: int) -> None:
@@ -221,8 +222,13 @@ class Exchange:
     def settle(self) -> None:
         """What is on the board, and may be needed, becomes messages. The lock is held."""
         if self.board is not None:
-            for number, kind, data, members in self.board.settle():
-                self._send(number, kind, data, members)
+            self._settle(self.others)
+
+    def _settle(self, members: int) -> None:
+        """The same for some of the members: messages are in the order of numbers."""
+        if members:
+            for number, kind, data, needed in self.board.settle(members):
+                self._send(number, kind, data, needed)
 
     def close(self) -> None:
         """The communicator is freed. The lock is held."""
