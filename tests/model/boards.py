@@ -381,7 +381,9 @@ def check_line(line: tuple[Member, ...], rules: Rules) -> None:
             if me.links.received[other.rank] > len(other.links.sent[me.rank]):
                 raise RuleBroken(f"orphan: {me.rank} has received more than {other.rank} has sent")
             if (at := _taken_of(me, other)) is not None:
-                raise RuleBroken(f"orphan: {me.rank} has collective {at}, to which {other.rank} has not contributed")
+                raise RuleBroken(
+                    f"orphan: {me.rank} has collective {at}, to which {other.rank} has not contributed"
+                )
         for sent in me.links.sent:
             sent[:] = [(0, message) for _, message in sent]
     group.run_fairly()

@@ -30,7 +30,21 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.protocol.endpoint import Endpoint
 
-__all__ = ["MISS", "allreduce", "barrier", "exchange", "share", "glance", "know", "make_lane", "recv", "recv_buffer", "send", "send_buffer", "sort_in"]
+__all__ = [
+    "MISS",
+    "allreduce",
+    "barrier",
+    "exchange",
+    "share",
+    "glance",
+    "know",
+    "make_lane",
+    "recv",
+    "recv_buffer",
+    "send",
+    "send_buffer",
+    "sort_in",
+]
 
 
 def _send(comm: Any, obj: Any, dest: Any, tag: Any) -> Any:
@@ -81,7 +95,10 @@ except ImportError:
     Lane = None  # type: ignore[assignment, misc]
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
     send_buffer, recv_buffer = _send_buffer, _recv_buffer
-    barrier = exchange = share = allreduce = _collective
+    barrier: Any = _collective
+    exchange: Any = _collective
+    share: Any = _collective
+    allreduce: Any = _collective
 else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
     send_buffer, recv_buffer = _quick.send_buffer, _quick.recv_buffer

@@ -130,7 +130,9 @@ def bcast_buffer(comm: Any, exchange: Exchange, spec: BufferSpec, root: int) -> 
 def _expected(values: list[Buffer] | None) -> list[Buffer]:
     """MpiException (ERR_TRUNCATE): some member's buffer is longer than this one's by so much that it is sent in another way."""
     if values is None:
-        raise MpiException(ERR_TRUNCATE, f"a member's buffer is longer than {SLOT_BYTES} bytes, this one's is not")
+        raise MpiException(
+            ERR_TRUNCATE, f"a member's buffer is longer than {SLOT_BYTES} bytes, this one's is not"
+        )
     return values
 
 

@@ -53,7 +53,18 @@ Taken = tuple[int, Buffer]
 class Exchange:
     """The exchange of one communicator at one member. `rank`, and all members, are ranks in the group; sets of them are bits."""
 
-    __slots__ = ("board", "context", "engine", "head", "members", "number", "others", "rank", "shared", "tried")
+    __slots__ = (
+        "board",
+        "context",
+        "engine",
+        "head",
+        "members",
+        "number",
+        "others",
+        "rank",
+        "shared",
+        "tried",
+    )
 
     def __init__(self, engine: Engine, shared: CommShared, rank: int) -> None:
         self.engine = engine
