@@ -1,8 +1,9 @@
 """Collectives on boards (ckpt/mpi/slots, transport/boards), explored: images in the middle, restarts, sleep, in every order.
 
-The board is the production oracle (`board.py`), and so are the numbers and messages (`exchange.py`); what is here is the program
-of each member (a script of collectives), the loop of `Exchange._complete` as single steps, and links as the rest of the protocol
-makes them: in order, once, a message of a higher epoch after the receiver's own image, the unacknowledged ones in the image.
+The board is the production oracle (`board.py`), and so are the numbers and messages (`exchange.py`). What is here is the
+program of each member (a script of collectives), the loop of `Exchange._complete` as single steps, and links as the rest
+of the protocol makes them: in order, once, a message of a higher epoch after the receiver's own image, the unacknowledged
+ones in the image.
 
     member   start, owe       the two halves of a contribution (`Board.show`, `Board.owe`)
              look             take all contributions, if they are there
@@ -12,9 +13,9 @@ makes them: in order, once, a message of a higher epoch after the receiver's own
              capture          the image: its program, its mailbox, and what it has sent
     link     deliver
 
-Checked in every state: a contribution that is taken is the right one. Of every line (images of all members that stand for one
-epoch): no member has received what another has not sent; restored, without boards, all reach the end. From every state, without
-further images than the messages ask for, all reach the end: so nobody sleeps for ever, and no slot is lost.
+Checked in every state: a contribution that is taken is the right one. Of every line (images of all members that stand for
+one epoch): no member has received what another has not sent; restored, without boards, all reach the end. From every
+state, without further images than the messages ask for, all reach the end: so nobody sleeps for ever, and no slot is lost.
 
 A restart is the line's check: it begins with messages alone, and whatever old areas hold is seen by nobody.
 """
@@ -297,9 +298,9 @@ class Group:
                 yield "look_again", rank
             for other in self.members:
                 sent = other.links.sent[rank]
-                if me.links.received[other.rank] < len(sent):
-                    if sent[me.links.received[other.rank]][0] <= me.captured:
-                        yield "deliver", rank, other.rank
+                received = me.links.received[other.rank]
+                if received < len(sent) and sent[received][0] <= me.captured:
+                    yield "deliver", rank, other.rank
                 board = me.exchange.board
                 if other is not me and board is not None and board.areas[other.rank] is None:
                     yield "map", rank, other.rank

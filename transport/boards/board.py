@@ -23,7 +23,7 @@ Rules (tests/model/boards.py leaves them out one by one)
 - A reader that could not read a slot, since its `captured` epoch is below the writer's `published` one, gets a message.
 - A slot is written again only when nobody needs it: until then contributions are messages. A reader that got a message, too,
   may find a slot while it is written: it looks at the number again after it has copied.
-- Messages to a reader are in the order of numbers: before one is sent, what this reader has on the board only becomes messages.
+- Messages to a reader are in the order of numbers: before one, what the reader has on the board only becomes messages.
 - A member says ASLEEP, and looks once more, before it sleeps; a writer looks at the word after it has written. So one of the
   two sees the other (the order of memory is that of a ring: tests/model/ring_memory.py), and who sleeps gets a message.
 - A reader takes by number: what it has taken already comes again as a message after an image, and is dropped.

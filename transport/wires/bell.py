@@ -6,8 +6,8 @@ empty datagram wakes its owner. A datagram with a descriptor offers a ring:
     offer   magic, version, rank of the sender, capacity, MAC (BLAKE2b with the job's key over these and both sockets'
             names), and the memory file of the ring as a descriptor, which has no name and whose size is sealed
 
-The area of a board (`ckpt.transport.boards`) is offered in the same way: another magic, and the number of the board's group in
-place of the capacity.
+The area of a board (`ckpt.transport.boards`) is offered in the same way: another magic, and the number of the board's group
+in place of the capacity.
 
 The name of a socket has the incarnation of its rank in it, and the kernel tells the name of the sender's: so an offer names
 one process, and is for one process.

@@ -103,7 +103,7 @@ class RingWire:
         self.writers: dict[int, Writer] = {}
         """The rings that peers read, by rank: for `ckpt.transport.driver.port.Port.use_rings`."""
         self.on_board: Callable[[int, int, int], None] | None = None
-        """Called with rank, number of the group and descriptor of an area of a board; the descriptor is closed afterwards."""
+        """Called with rank, number of the group and descriptor of an area of a board, which is closed afterwards."""
         self.unread: list[Frame] = []
         """Frames that were taken out of a ring and are to be received next."""
         self._readers: dict[str, tuple[int, Reader]] = {}

@@ -1,6 +1,7 @@
 """Collectives on Python objects (lower-case names), which are pickled for sending.
 
-The algorithms are in ckpt/mpi/collectives (tree.py, reduce.py), those of small ones of few ranks in ckpt/mpi/slots. Collectives of an intercommunicator are in comm_inter.py."""
+The algorithms are in ckpt/mpi/collectives (tree.py, reduce.py), those of small ones of few ranks in
+ckpt/mpi/slots. Collectives of an intercommunicator are in comm_inter.py."""
 
 from __future__ import annotations
 

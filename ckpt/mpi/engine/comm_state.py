@@ -91,7 +91,7 @@ class CommShared:
         self.topology: Any = None
         """Content of the communicator's topology (comm_topology.py); None for a communicator without topology."""
         self.exchange: Any = None
-        """The `Exchange` of the communicator (ckpt/mpi/slots), if its small collectives go that way; None: not yet, or never."""
+        """The `Exchange` of the communicator (ckpt/mpi/slots) of small collectives; None: not yet, or never."""
         self.extras: dict[Any, Any] = {}
         """Objects that other modules keep with the communicator (locks, private duplicates, counts), by key."""
 

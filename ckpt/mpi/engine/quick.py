@@ -17,8 +17,9 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
                                        the lock, and no receive is posted
     know(cls)                          registers the offsets of a class's slots
     barrier(comm), exchange(comm, data), share(comm, data, root), allreduce(comm, sendbuf, recvbuf, op)
-                                       False: nothing is done. int: this rank has contributed to the collective with this number,
-                                       and `Exchange.complete` goes on. Else done: None, the data of all, the root's data, None
+                                       False: nothing is done. int: this rank has contributed to the collective of this
+                                       number, and `Exchange.complete` goes on. Else it is done, and these are None, the
+                                       data of all, the data of the root, None
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ __all__ = [
     "allreduce",
     "barrier",
     "exchange",
-    "share",
     "glance",
     "know",
     "make_lane",
@@ -43,6 +43,7 @@ __all__ = [
     "recv_buffer",
     "send",
     "send_buffer",
+    "share",
     "sort_in",
 ]
 

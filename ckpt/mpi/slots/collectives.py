@@ -1,12 +1,12 @@
 """Small collectives on an exchange (exchange.py). Where one is not done, the ordinary schedule follows, at all members.
 
-Results have the bits of the schedules in ckpt/mpi/collectives: values are combined in the order of ranks, grouped as there. The
-difference is who combines: here every member that gets the result, from all contributions. So operations of the program,
-which may do more than combine, stay with the schedules.
+Results have the bits of the schedules in ckpt/mpi/collectives: values are combined in the order of ranks, grouped as
+there. The difference is who combines: here every member that gets the result, from all contributions. So operations of
+the program, which may do more than combine, stay with the schedules.
 
-Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments. A broadcast is the exception:
-the root decides, so that a buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find that its own is too
-long, and says so to all.
+Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments. A broadcast is the
+exception: the root decides, so that a buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find
+that its own is too long, and says so to all.
 
 Each function tries the fast path first (engine/quick.py), which does a collective, begins it, or does nothing.
 """
@@ -128,7 +128,7 @@ def bcast_buffer(comm: Any, exchange: Exchange, spec: BufferSpec, root: int) -> 
 
 
 def _expected(values: list[Buffer] | None) -> list[Buffer]:
-    """MpiException (ERR_TRUNCATE): some member's buffer is longer than this one's by so much that it is sent in another way."""
+    """MpiException (ERR_TRUNCATE): a member's buffer is longer than this one's, and too long for a slot."""
     if values is None:
         raise MpiException(
             ERR_TRUNCATE, f"a member's buffer is longer than {SLOT_BYTES} bytes, this one's is not"

@@ -1,19 +1,19 @@
 """The exchange of a communicator: a collective as one message from each contributor to all its readers.
 
-Every collective of this kind has the next *number*. A member contributes to it at most once, for some readers, and then waits
-for the contributions of some sources. Two *carriers* bring a contribution to a reader:
+Every collective of this kind has the next *number*. A member contributes to it at most once, for some readers, and then
+waits for the contributions of some sources. Two *carriers* bring a contribution to a reader:
 
-    message    an ordinary message in the collective plane: number, kind, data. Logged, acknowledged, stamped and saved with the
-               port like any other
-    board      memory that the reader looks at (ckpt/transport/boards/board.py). There only while reader and writer run: before an
-               image, and for a reader that sleeps or cannot look, it becomes a message, too
+    message    an ordinary message in the collective plane: number, kind, data. Logged, acknowledged, stamped and saved
+               with the port like any other
+    board      memory that the reader looks at (ckpt/transport/boards/board.py). There only while reader and writer run:
+               before an image, and for a reader that sleeps or cannot look, it becomes a message, too
 
 A reader takes by number, from wherever it finds it; what comes a second time is dropped. So an image needs nothing of the
 boards, a restart begins with messages, and the cut is that of messages: `Exchange` itself has a number and nothing else.
 
 Who takes part follows only from what is the same at all ranks and over restarts: the size of the group (at most
-MEMBERS_MOST) and `Engine.one_host`. A contribution that is too long for a slot is announced (kind ORDINARY), and the ordinary
-schedule follows at all members.
+MEMBERS_MOST) and `Engine.one_host`. A contribution that is too long for a slot is announced (kind ORDINARY), and the
+ordinary schedule follows at all members.
 
     run ── post ──▶ complete ── all sources there ──▶ taken
                        └── an image may be taken here; an error ends it, and the number is used up
@@ -51,7 +51,7 @@ Taken = tuple[int, Buffer]
 
 
 class Exchange:
-    """The exchange of one communicator at one member. `rank`, and all members, are ranks in the group; sets of them are bits."""
+    """The exchange of one communicator at one member. Members are ranks in the group; sets of them are bits."""
 
     __slots__ = (
         "board",

@@ -1,5 +1,5 @@
-"""Collectives of an exchange beside the schedules that they replace: the same bits, by messages, by the boards of the oracle and by
-those in C; images in the middle; deaths, and what ULFM promises."""
+"""Collectives of an exchange beside the schedules that they replace: the same bits, by messages, by the boards of the oracle
+and by those in C; images in the middle; deaths, and what ULFM promises."""
 
 from __future__ import annotations
 
