@@ -6,15 +6,10 @@
 
    An area is not inherited by a forked process (MADV_DONTFORK): a board that is used there does nothing, and has nothing.
 
-   What another process has written is never trusted: each number is read once, checked, and used from a local variable.  The caller
-   holds the port's lock; only `wait` and `make_room` give up the interpreter's lock, when they yield the core. */
+   The caller holds the port's lock; only `wait` and `make_room` give up the interpreter's lock, when they yield the core. */
 
 #define _GNU_SOURCE
-#define PY_SSIZE_T_CLEAN
-#include "board.h"
-
-#include "../driver/lane.h"
-#include "../wires/ring_ends.h"
+#include "board_ends.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,36 +18,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static RingApi *rings;
-static unsigned long forks;
 static PyTypeObject HostType, BoardType;
 
-static void count_fork(void) { forks++; }
+static void count_fork(void) { board_forks++; }
 
 /* ---- what the boards of a process have in common --------------------------------------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *inbox, *common;
-    Py_ssize_t dirty, flush_due; /* offsets of slots of `common` */
-    long long spin_ns, pause_ns, due_ns;
-    uint64_t published, captured;
-    char is_closed;
-    Board *first;
-} Host;
-
-struct Board {
-    PyObject_HEAD
-    Host *host;
-    Board *next;
-    board_area *areas[BOARD_MEMBERS]; /* NULL: not looked at */
-    uint64_t owed_number[BOARD_SLOTS];
-    uint32_t owed[BOARD_SLOTS]; /* who has this slot's contribution here only, and may not have taken it */
-    unsigned long made_after;
-    int size, rank, fd;
-};
-
-static board_area *own(Board *board) { return board->made_after == forks ? board->areas[board->rank] : NULL; }
 
 static PyObject *host_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
@@ -60,7 +30,7 @@ static PyObject *host_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     long long spin_ns, pause_ns;
     unsigned long long epoch;
     if (!PyArg_ParseTuple(args, "OOLLK", &inbox, &common, &spin_ns, &pause_ns, &epoch)) return NULL;
-    if (!Py_IS_TYPE(inbox, rings->inbox)) return PyErr_Format(PyExc_TypeError, "%R is no inbox", inbox);
+    if (!Py_IS_TYPE(inbox, board_rings->inbox)) return PyErr_Format(PyExc_TypeError, "%R is no inbox", inbox);
     Py_ssize_t dirty = slot_of((PyObject *)Py_TYPE(common), "dirty"), due = slot_of((PyObject *)Py_TYPE(common), "flush_due");
     if (dirty < 0 || due < 0) return NULL;
     Host *host = (Host *)type->tp_alloc(type, 0);
@@ -89,7 +59,7 @@ static PyObject *host_publish(PyObject *self, PyObject *number)
     if (PyErr_Occurred()) return NULL;
     if (epoch > host->published) host->published = epoch;
     for (Board *board = host->first; board; board = board->next)
-        if (own(board)) atomic_store(&own(board)->published, host->published);
+        if (board_own(board)) atomic_store(&board_own(board)->published, host->published);
     Py_RETURN_NONE;
 }
 
@@ -100,41 +70,11 @@ static PyObject *host_advance(PyObject *self, PyObject *number)
     if (PyErr_Occurred()) return NULL;
     if (epoch > host->captured) host->captured = epoch;
     for (Board *board = host->first; board; board = board->next)
-        if (own(board)) atomic_store(&own(board)->captured, host->captured);
+        if (board_own(board)) atomic_store(&board_own(board)->captured, host->captured);
     Py_RETURN_NONE;
 }
 
-/* ---- areas ----------------------------------------------------------------------------------------------------------------- */
-
-static board_area *mapped(int fd, int protection)
-{
-    void *at = mmap(NULL, BOARD_BYTES, protection, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
-        PyErr_SetFromErrno(PyExc_OSError);
-        return NULL;
-    }
-    if (madvise(at, BOARD_BYTES, MADV_DONTFORK)) {
-        PyErr_SetFromErrno(PyExc_OSError);
-        munmap(at, BOARD_BYTES);
-        return NULL;
-    }
-    return at;
-}
-
-static void forget_fd(Board *board)
-{
-    if (board->fd >= 0 && board->made_after == forks) close(board->fd);
-    board->fd = -1;
-}
-
-static void let_go(Board *board)
-{
-    forget_fd(board);
-    for (int i = 0; i < BOARD_MEMBERS; i++) {
-        if (board->areas[i] && board->made_after == forks) munmap(board->areas[i], BOARD_BYTES);
-        board->areas[i] = NULL;
-    }
-}
+/* ---- a board --------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *board_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
@@ -147,7 +87,7 @@ static PyObject *board_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     }
     Board *board = (Board *)type->tp_alloc(type, 0);
     if (!board) return NULL;
-    board->made_after = forks;
+    board->made_after = board_forks;
     board->size = size;
     board->rank = rank;
     board->fd = memfd_create("ckpt-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -155,7 +95,7 @@ static PyObject *board_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     int failed = board->fd < 0 || ftruncate(board->fd, BOARD_BYTES) || fallocate(board->fd, 0, 0, BOARD_BYTES) ||
                  fcntl(board->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     if (failed) PyErr_SetFromErrno(PyExc_OSError);
-    board_area *area = failed ? NULL : mapped(board->fd, PROT_READ | PROT_WRITE);
+    board_area *area = failed ? NULL : board_mapped(board->fd, PROT_READ | PROT_WRITE);
     if (!area) {
         Py_DECREF(board);
         return NULL;
@@ -176,7 +116,7 @@ static PyObject *board_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
 static void board_dealloc(PyObject *self)
 {
     Board *board = (Board *)self;
-    let_go(board);
+    board_let_go(board);
     if (board->host) {
         Board **at = &board->host->first;
         while (*at && *at != board) at = &(*at)->next;
@@ -191,7 +131,7 @@ static PyObject *board_add(PyObject *self, PyObject *args)
     Board *board = (Board *)self;
     int member, fd;
     if (!PyArg_ParseTuple(args, "ii", &member, &fd)) return NULL;
-    if (!own(board) || member < 0 || member >= board->size || member == board->rank) {
+    if (!board_own(board) || member < 0 || member >= board->size || member == board->rank) {
         PyErr_Format(PyExc_ValueError, "no member %d of this board", member);
         return NULL;
     }
@@ -202,7 +142,7 @@ static PyObject *board_add(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "no area of a board: the file has another size, or could change it");
         return NULL;
     }
-    board_area *area = mapped(fd, PROT_READ);
+    board_area *area = board_mapped(fd, PROT_READ);
     if (!area) return NULL;
     if (area->magic != BOARD_MAGIC || area->version != BOARD_VERSION || area->slots != BOARD_SLOTS ||
         area->slot_bytes != BOARD_SLOT_BYTES) {
@@ -212,159 +152,9 @@ static PyObject *board_add(PyObject *self, PyObject *args)
     }
     if (board->areas[member]) munmap(board->areas[member], BOARD_BYTES);
     board->areas[member] = area;
-    atomic_fetch_or(&own(board)->reads, 1u << member);
+    atomic_fetch_or(&board_own(board)->reads, 1u << member);
     Py_RETURN_NONE;
 }
-
-static int is_read_by(Board *board, int member)
-{
-    board_area *area = board->areas[member];
-    return area && atomic_load_explicit(&area->reads, memory_order_acquire) >> board->rank & 1;
-}
-
-static int is_complete(Board *board)
-{
-    for (int member = 0; member < board->size; member++)
-        if (member != board->rank && !is_read_by(board, member)) return 0;
-    return own(board) != NULL;
-}
-
-/* ---- as a writer ----------------------------------------------------------------------------------------------------------- */
-
-static unsigned char *data_of(board_area *area, int slot, uint64_t nbytes)
-{
-    return nbytes <= BOARD_SMALL ? area->slot[slot].small : (unsigned char *)area + BOARD_DATA + (size_t)slot * BOARD_SLOT_BYTES;
-}
-
-/* Those who may not have taken what is in a slot, and have it there only. */
-static uint32_t needed(Board *board, int slot)
-{
-    for (int member = 0; member < board->size && board->owed[slot]; member++) {
-        if (!(board->owed[slot] >> member & 1)) continue;
-        board_area *area = board->areas[member];
-        uint64_t done = atomic_load_explicit(&area->done, memory_order_acquire);
-        if (done > board->owed_number[slot] && atomic_load(&area->published) <= board->host->captured)
-            board->owed[slot] &= ~(1u << member);
-    }
-    return board->owed[slot];
-}
-
-static uint32_t post(Board *board, uint64_t number, uint32_t kind, const void *data, uint64_t nbytes, uint32_t readers)
-{
-    int slot = (int)(number % BOARD_SLOTS);
-    board_area *area = own(board);
-    if (!area || nbytes > BOARD_SLOT_BYTES) return readers;
-    board_slot *at = &area->slot[slot];
-    if (atomic_load_explicit(&at->number, memory_order_relaxed) != number + 1) {
-        if (needed(board, slot)) return readers;
-        atomic_store_explicit(&at->number, 0, memory_order_relaxed);
-        atomic_thread_fence(memory_order_release); /* who copies what is written below sees that, too */
-        memcpy(data_of(area, slot, nbytes), data, (size_t)nbytes);
-        at->length = (uint32_t)nbytes;
-        at->kind = kind;
-        atomic_store_explicit(&at->number, number + 1, memory_order_release);
-    }
-    atomic_thread_fence(memory_order_seq_cst);
-    uint32_t by_message = 0;
-    for (int member = 0; member < board->size; member++) {
-        if (!(readers >> member & 1)) continue;
-        board_area *other = board->areas[member];
-        if (!is_read_by(board, member) || atomic_load_explicit(&other->captured, memory_order_relaxed) < board->host->published ||
-            atomic_load_explicit(&other->word, memory_order_relaxed) != BOARD_AWAKE)
-            by_message |= 1u << member;
-    }
-    board->owed[slot] = readers & ~by_message;
-    board->owed_number[slot] = number;
-    return by_message;
-}
-
-typedef struct {
-    Board *board;
-    int slot;
-} Wanted;
-
-static int is_free(void *with) { return !needed(((Wanted *)with)->board, ((Wanted *)with)->slot); }
-
-static void make_room(Board *board, uint64_t number)
-{
-    Wanted wanted = {board, (int)(number % BOARD_SLOTS)};
-    Host *host = board->host;
-    if (!own(board) || is_free(&wanted) || !host->spin_ns) return;
-    Py_INCREF(board); /* the core is yielded, and with it the interpreter */
-    rings->spin_also(host->inbox, rings->now_ns() + host->spin_ns, host->pause_ns, is_free, &wanted);
-    Py_DECREF(board);
-}
-
-/* ---- as a reader ----------------------------------------------------------------------------------------------------------- */
-
-static int has(Board *board, uint64_t number, int member)
-{
-    board_area *area = board->areas[member];
-    return area && atomic_load_explicit(&area->slot[number % BOARD_SLOTS].number, memory_order_acquire) == number + 1 &&
-           atomic_load_explicit(&area->published, memory_order_relaxed) <= board->host->captured;
-}
-
-static int is_still(Board *board, uint64_t number, int member)
-{
-    atomic_thread_fence(memory_order_acquire);
-    return has(board, number, member);
-}
-
-static const void *look(Board *board, uint64_t number, int member, uint32_t *kind, uint64_t *nbytes)
-{
-    if (!own(board) || !has(board, number, member)) return NULL;
-    int slot = (int)(number % BOARD_SLOTS);
-    const volatile board_slot *at = &board->areas[member]->slot[slot];
-    *nbytes = at->length;
-    *kind = at->kind;
-    return *nbytes <= BOARD_SLOT_BYTES ? data_of(board->areas[member], slot, *nbytes) : NULL;
-}
-
-static void finish(Board *board, uint64_t number)
-{
-    if (own(board)) atomic_store_explicit(&own(board)->done, number + 1, memory_order_release);
-}
-
-typedef struct {
-    Board *board;
-    uint64_t number;
-    uint32_t sources;
-} Awaited;
-
-static int all_there(void *with)
-{
-    Awaited *awaited = with;
-    for (int member = 0; member < awaited->board->size; member++)
-        if (awaited->sources >> member & 1 && !has(awaited->board, awaited->number, member)) return 0;
-    return 1;
-}
-
-/* 1: all have contributed.  2: a frame is in a ring.  0: neither. */
-static int wait(Board *board, uint64_t number, uint32_t sources)
-{
-    Awaited awaited = {board, number, sources};
-    if (!own(board)) return 0;
-    if (all_there(&awaited)) return 1;
-    Host *host = board->host;
-    if (!host->spin_ns) return 0;
-    Py_INCREF(board); /* the core is yielded, and with it the interpreter */
-    int found = rings->spin_also(host->inbox, rings->now_ns() + host->spin_ns, host->pause_ns, all_there, &awaited);
-    int done = own(board) && all_there(&awaited);
-    Py_DECREF(board);
-    return done ? 1 : found ? 2 : 0;
-}
-
-static int is_ready(Board *board)
-{
-    Host *host = board->host;
-    PyObject *dirty = SLOT(host->common, host->dirty);
-    return own(board) && !host->is_closed && dirty && PyList_CheckExact(dirty) && !PyList_GET_SIZE(dirty) &&
-           SLOT(host->common, host->flush_due) == Py_False && is_complete(board) && rings->now_ns() < host->due_ns;
-}
-
-static int size_of(Board *board) { return board->size; }
-
-static int rank_of(Board *board) { return board->rank; }
 
 /* ---- for Python ------------------------------------------------------------------------------------------------------------ */
 
@@ -374,7 +164,7 @@ static PyObject *board_post(PyObject *self, PyObject *args)
     unsigned int kind, readers;
     Py_buffer data;
     if (!PyArg_ParseTuple(args, "KIy*I", &number, &kind, &data, &readers)) return NULL;
-    uint32_t by_message = post((Board *)self, number, kind, data.buf, (uint64_t)data.len, readers);
+    uint32_t by_message = board_write((Board *)self, number, kind, data.buf, (uint64_t)data.len, readers);
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(by_message);
 }
@@ -392,7 +182,7 @@ static PyObject *board_has(PyObject *self, PyObject *args)
     unsigned long long number;
     int member;
     if (member_of((Board *)self, args, &number, &member)) return NULL;
-    return PyBool_FromLong(own((Board *)self) && has((Board *)self, number, member));
+    return PyBool_FromLong(board_own((Board *)self) && board_shows((Board *)self, number, member));
 }
 
 static PyObject *board_take(PyObject *self, PyObject *args)
@@ -403,12 +193,12 @@ static PyObject *board_take(PyObject *self, PyObject *args)
     uint32_t kind = 0;
     uint64_t nbytes = 0;
     if (member_of(board, args, &number, &member)) return NULL;
-    const void *data = look(board, number, member, &kind, &nbytes);
-    if (!data && nbytes > BOARD_SLOT_BYTES && is_still(board, number, member))
+    const void *data = board_look(board, number, member, &kind, &nbytes);
+    if (!data && nbytes > BOARD_SLOT_BYTES && board_still_shows(board, number, member))
         return PyErr_Format(PyExc_ValueError, "member %d shows a contribution of %llu bytes", member, (unsigned long long)nbytes);
     if (!data) Py_RETURN_NONE;
     PyObject *copy = PyBytes_FromStringAndSize(data, (Py_ssize_t)nbytes);
-    if (copy && !is_still(board, number, member)) {
+    if (copy && !board_still_shows(board, number, member)) {
         Py_DECREF(copy);
         Py_RETURN_NONE;
     }
@@ -421,20 +211,20 @@ static PyObject *board_wait(PyObject *self, PyObject *args)
     unsigned int sources;
     if (!PyArg_ParseTuple(args, "KI", &number, &sources)) return NULL;
     if (((Board *)self)->host->is_closed) return PyLong_FromLong(0);
-    return PyLong_FromLong(wait((Board *)self, number, sources & ((1u << ((Board *)self)->size) - 1)));
+    return PyLong_FromLong(board_await((Board *)self, number, sources & ((1u << ((Board *)self)->size) - 1)));
 }
 
 static PyObject *board_finish(PyObject *self, PyObject *number)
 {
     unsigned long long value = PyLong_AsUnsignedLongLong(number);
     if (PyErr_Occurred()) return NULL;
-    finish((Board *)self, value);
+    board_leave((Board *)self, value);
     Py_RETURN_NONE;
 }
 
 static PyObject *board_arm(PyObject *self, PyObject *Py_UNUSED(none))
 {
-    board_area *area = own((Board *)self);
+    board_area *area = board_own((Board *)self);
     if (area) atomic_store_explicit(&area->word, BOARD_ASLEEP, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
     Py_RETURN_NONE;
@@ -442,7 +232,7 @@ static PyObject *board_arm(PyObject *self, PyObject *Py_UNUSED(none))
 
 static PyObject *board_disarm(PyObject *self, PyObject *Py_UNUSED(none))
 {
-    board_area *area = own((Board *)self);
+    board_area *area = board_own((Board *)self);
     if (area) atomic_store_explicit(&area->word, BOARD_AWAKE, memory_order_relaxed);
     Py_RETURN_NONE;
 }
@@ -450,16 +240,16 @@ static PyObject *board_disarm(PyObject *self, PyObject *Py_UNUSED(none))
 static PyObject *board_settle(PyObject *self, PyObject *wanted)
 {
     Board *board = (Board *)self;
-    board_area *area = own(board);
+    board_area *area = board_own(board);
     uint32_t of = (uint32_t)PyLong_AsUnsignedLong(wanted);
     if (PyErr_Occurred()) return NULL;
     PyObject *found = PyList_New(0);
     for (int slot = 0; found && area && slot < BOARD_SLOTS; slot++) {
-        uint32_t members = needed(board, slot) & of;
+        uint32_t members = board_needed(board, slot) & of;
         if (!members) continue;
         board_slot *at = &area->slot[slot];
         PyObject *each = Py_BuildValue("(KIy#I)", (unsigned long long)board->owed_number[slot], at->kind,
-                                       data_of(area, slot, at->length), (Py_ssize_t)at->length, members);
+                                       board_data(area, slot, at->length), (Py_ssize_t)at->length, members);
         if (!each || PyList_Append(found, each)) Py_CLEAR(found);
         Py_XDECREF(each);
     }
@@ -470,13 +260,13 @@ static PyObject *board_settle(PyObject *self, PyObject *wanted)
 
 static PyObject *board_forget_fd(PyObject *self, PyObject *Py_UNUSED(none))
 {
-    forget_fd((Board *)self);
+    board_close_fd((Board *)self);
     Py_RETURN_NONE;
 }
 
 static PyObject *board_close(PyObject *self, PyObject *Py_UNUSED(none))
 {
-    let_go((Board *)self);
+    board_let_go((Board *)self);
     memset(((Board *)self)->owed, 0, sizeof ((Board *)self)->owed);
     Py_RETURN_NONE;
 }
@@ -487,13 +277,13 @@ static PyObject *board_reduce(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(non
     return Py_BuildValue("(O())", (PyObject *)Py_TYPE(Py_None));
 }
 
-static PyObject *get_complete(PyObject *self, void *Py_UNUSED(closure)) { return PyBool_FromLong(is_complete((Board *)self)); }
+static PyObject *get_complete(PyObject *self, void *Py_UNUSED(closure)) { return PyBool_FromLong(board_is_complete((Board *)self)); }
 
 static PyObject *get_fd(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromLong(((Board *)self)->fd); }
 
 static PyObject *get_reads(PyObject *self, void *Py_UNUSED(closure))
 {
-    board_area *area = own((Board *)self);
+    board_area *area = board_own((Board *)self);
     return PyLong_FromUnsignedLong(area ? atomic_load(&area->reads) : 0);
 }
 
@@ -559,7 +349,11 @@ static PyTypeObject BoardType = {
     .tp_getset = board_values,
 };
 
-static BoardApi api = {&BoardType, is_ready, make_room, post, wait, look, is_still, finish, size_of, rank_of};
+static int size_of(Board *board) { return board->size; }
+
+static int rank_of(Board *board) { return board->rank; }
+
+static BoardApi api = {&BoardType, board_is_ready, board_make_room, board_write, board_await, board_look, board_still_shows, board_leave, size_of, rank_of};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
@@ -572,10 +366,10 @@ PyMODINIT_FUNC PyInit__board(void)
 {
     PyObject *home = PyImport_ImportModule("ckpt.transport.wires._ring");
     PyObject *found = home ? PyObject_GetAttrString(home, "api") : NULL;
-    rings = found ? PyCapsule_GetPointer(found, RING_API) : NULL; /* valid for ever: the module is never unloaded */
+    board_rings = found ? PyCapsule_GetPointer(found, RING_API) : NULL; /* valid for ever: the module is never unloaded */
     Py_XDECREF(found);
     Py_XDECREF(home);
-    if (!rings || PyType_Ready(&HostType) || PyType_Ready(&BoardType)) return NULL;
+    if (!board_rings || PyType_Ready(&HostType) || PyType_Ready(&BoardType)) return NULL;
     if (pthread_atfork(NULL, NULL, count_fork)) return PyErr_NoMemory();
     PyObject *made = PyModule_Create(&module), *capsule = made ? PyCapsule_New(&api, BOARD_API, NULL) : NULL;
     if (!capsule || PyModule_AddObjectRef(made, "api", capsule) || PyModule_AddObjectRef(made, "Host", (PyObject *)&HostType) ||
