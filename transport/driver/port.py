@@ -104,6 +104,11 @@ class Port:
     far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
     """What the kernel has counted of connections to other hosts, by rank; None: there are no other hosts."""
 
+    boards: Boards | None = None
+    """Where the members of a group on this host show each other what they contribute to collectives; None: nowhere."""
+    on_publish: Callable[[], None] | None = None
+    """Called before memory of this process may belong to another epoch: what is on boards becomes messages."""
+
     def __init__(
         self,
         config: EndpointConfig,
@@ -137,10 +142,6 @@ class Port:
         self.waiters = Waiters()
         self.on_helped: Callable[[], None] | None = None
         """Called under the lock when the helper thread has made progress: wakes those of `waiters` that may go on."""
-        self.boards: Boards | None = None
-        """Where the members of a group on this host show each other what they contribute to collectives; None: nowhere."""
-        self.on_publish: Callable[[], None] | None = None
-        """Called before memory of this process may belong to another epoch: what is on boards becomes messages."""
         self._express: Express | None = None
         self._pause_ns = 0
         self._glanced = False

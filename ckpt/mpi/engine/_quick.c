@@ -8,8 +8,7 @@
        sort_in(matcher, batch, start)       -> index of the first message of the batch that is not in its channel; the caller goes on
                                             from there in Python
        send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status)
-                                            the same for messages of buffers (quick_buffers.c)
-       barrier, exchange, share, allreduce  collectives on boards (quick_boards.c)
+                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
@@ -354,13 +353,6 @@ static PyMethodDef functions[] = {
     {"recv_buffer", (PyCFunction)(void (*)(void))recv_buffer, METH_FASTCALL,
      "recv_buffer(comm, buf, source, tag, status, /) -> bool\n\n"
      "Whether a message was received into the buffer; if not, nothing has happened."},
-    {"barrier", board_barrier, METH_O, "barrier(comm, /)\n\nFalse, None or a number: see quick_boards.c."},
-    {"exchange", (PyCFunction)(void (*)(void))board_exchange, METH_FASTCALL,
-     "exchange(comm, data, /)\n\nFalse, the list of all members' data, or a number: see quick_boards.c."},
-    {"share", (PyCFunction)(void (*)(void))board_share, METH_FASTCALL,
-     "share(comm, data, root, /)\n\nFalse, the root's data, or a number: see quick_boards.c."},
-    {"allreduce", (PyCFunction)(void (*)(void))board_allreduce, METH_FASTCALL,
-     "allreduce(comm, sendbuf, recvbuf, op, /)\n\nFalse, None or a number: see quick_boards.c."},
     {"sort_in", (PyCFunction)(void (*)(void))sort_in, METH_FASTCALL,
      "sort_in(matcher, batch, start, /) -> int\n\n"
      "Put messages into their channels; the index of the first one that is not in its channel."},
@@ -400,7 +392,7 @@ PyMODINIT_FUNC PyInit__quick(void)
         !(deque_append = PyObject_GetAttrString(deque_type, "append")) ||
         !(deque_popleft = PyObject_GetAttrString(deque_type, "popleft")) ||
         !(name_fill = PyUnicode_InternFromString("_fill")) || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
-        PyModule_AddObjectRef(made, "MISS", MISS)) {
+        PyModule_AddObjectRef(made, "MISS", MISS) || PyModule_AddFunctions(made, quick_board_functions)) {
         Py_DECREF(made);
         return NULL;
     }

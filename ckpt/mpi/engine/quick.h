@@ -59,10 +59,7 @@ PyObject *found_under(PyObject *table, PyObject *first, PyObject *second);
 /* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
 int export_plain(PyObject *from, Py_buffer *view, int flags);
 
-PyObject *board_barrier(PyObject *self, PyObject *comm);
-PyObject *board_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *board_share(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *board_allreduce(PyObject *self, PyObject *const *args, Py_ssize_t count);
+extern PyMethodDef quick_board_functions[];
 int quick_prepare_boards(void);
 
 PyObject *send_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);

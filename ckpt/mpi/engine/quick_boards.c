@@ -97,7 +97,7 @@ static PyObject *unmet(const Held *held, int met)
     return met < 0 ? Py_NewRef(Py_False) : PyLong_FromUnsignedLongLong(held->number);
 }
 
-PyObject *board_barrier(PyObject *Py_UNUSED(self), PyObject *comm)
+static PyObject *board_barrier(PyObject *Py_UNUSED(self), PyObject *comm)
 {
     Held held;
     if (!take(comm, &held)) Py_RETURN_FALSE;
@@ -119,7 +119,7 @@ static PyObject *value_of(Held *held, int member)
     return value;
 }
 
-PyObject *board_exchange(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+static PyObject *board_exchange(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Held held;
     if (count != 2 || !PyBytes_CheckExact(args[1]) || PyBytes_GET_SIZE(args[1]) > BOARD_SLOT_BYTES || !take(args[0], &held))
@@ -141,7 +141,7 @@ PyObject *board_exchange(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     return values;
 }
 
-PyObject *board_share(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+static PyObject *board_share(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Held held;
     if (count != 3 || !PyLong_CheckExact(args[2])) Py_RETURN_FALSE;
@@ -305,7 +305,7 @@ static int apart(const Py_buffer *a, const Py_buffer *b)
     return (char *)a->buf + a->len <= (char *)b->buf || (char *)b->buf + b->len <= (char *)a->buf;
 }
 
-PyObject *board_allreduce(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+static PyObject *board_allreduce(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     Py_buffer mine, into;
     Held held;
@@ -337,6 +337,17 @@ PyObject *board_allreduce(PyObject *Py_UNUSED(self), PyObject *const *args, Py_s
     PyBuffer_Release(&into);
     return result;
 }
+
+PyMethodDef quick_board_functions[] = {
+    {"barrier", board_barrier, METH_O, "barrier(comm, /)\n\nFalse, None or a number: see quick_boards.c."},
+    {"exchange", (PyCFunction)(void (*)(void))board_exchange, METH_FASTCALL,
+     "exchange(comm, data, /)\n\nFalse, the list of all members' data, or a number: see quick_boards.c."},
+    {"share", (PyCFunction)(void (*)(void))board_share, METH_FASTCALL,
+     "share(comm, data, root, /)\n\nFalse, the root's data, or a number: see quick_boards.c."},
+    {"allreduce", (PyCFunction)(void (*)(void))board_allreduce, METH_FASTCALL,
+     "allreduce(comm, sendbuf, recvbuf, op, /)\n\nFalse, None or a number: see quick_boards.c."},
+    {NULL, NULL, 0, NULL},
+};
 
 int quick_prepare_boards(void)
 {
