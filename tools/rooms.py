@@ -39,7 +39,7 @@ FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.layer", "ckpt.libraries", "ckpt.read
 
 ORDER = (
     "ckpt.compat",
-    *("ckpt.transport.protocol", "ckpt.transport.wires", "ckpt.transport.driver"),
+    *("ckpt.transport.protocol", "ckpt.transport.wires", "ckpt.transport.boards", "ckpt.transport.driver"),
     *(
         "ckpt.store.disk",
         "ckpt.store.records",
@@ -50,6 +50,7 @@ ORDER = (
     ),
     *("ckpt.undo.selection", "ckpt.undo", "ckpt.undo.restart"),
     *("ckpt.mpi.base", "ckpt.mpi.datatypes", "ckpt.mpi.engine", "ckpt.mpi.requests", "ckpt.mpi.collectives"),
+    "ckpt.mpi.slots",
     *("ckpt.mpi.comm", "ckpt.mpi.active", "ckpt.mpi.rma", "ckpt.mpi"),
     *(
         "ckpt.image.lowlevel",

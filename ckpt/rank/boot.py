@@ -299,6 +299,7 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.rank.network import open_port
 
     engine, world = make_world(progress_of(runtime))
+    engine.one_host = runtime.is_on_one_host
     port = open_port(runtime.spec, job.key, runtime.lock, report=runtime.report)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])

@@ -109,8 +109,7 @@ class Runtime:
             from ckpt.replay.program import Replay
 
             self.explicit = Replay(self)
-        self.in_hook = False
-        """A hook of the program is running: the program may not wait for messages."""
+        self._in_hook = False
         self.layer: Layer | None = None
         """Set from the start where the program's ranks are not the processes (:mod:`ckpt.mpi.base.layer`)."""
         if spec.get("layer"):
@@ -147,6 +146,23 @@ class Runtime:
     def program_rank(self) -> int:
         """See :attr:`ckpt.capture.context.RankContext.program_rank`."""
         return self.rank if self.layer is None else self.layer.rank
+
+    @property
+    def is_on_one_host(self) -> bool:
+        """Are all ranks on this host, each of them one process that is not replayed, with rings between them?"""
+        is_plain = self.layer is None and self.explicit is None and self.options.get("wire", "ring") == "ring"
+        return is_plain and self.spec.get("local_size") == self.size
+
+    @property
+    def in_hook(self) -> bool:
+        """A hook of the program is running: the program may not wait for messages."""
+        return self._in_hook
+
+    @in_hook.setter
+    def in_hook(self, is_running: bool) -> None:
+        self._in_hook = is_running
+        if self.port is not None and self.port.boards is not None:
+            self.port.boards.host.is_closed = is_running
 
     @property
     def is_thread_multiple(self) -> bool:

@@ -36,6 +36,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ckpt.transport.boards import board
+from ckpt.transport.boards.keeper import Boards
 from ckpt.transport.driver.helper import ProgressHelper
 from ckpt.transport.driver.interrupts import InterruptGate
 from ckpt.transport.driver.refused import FIRST_WAIT_OF_RINGS_NS, NEVER_NS, RefusedFrames
@@ -113,6 +115,10 @@ class Port:
     where does the program want it?"""
     on_placed: Callable[[int, Placed], None] | None = None
     """Called in the same step, with its source, if the message was read into that place."""
+    boards: Boards | None = None
+    """Where the members of a group on this host show each other what they contribute to collectives; None: nowhere."""
+    on_publish: Callable[[], None] | None = None
+    """Called before memory of this process may belong to another epoch: what is on boards becomes messages."""
 
     def __init__(
         self,
@@ -199,6 +205,15 @@ class Port:
         self._bulk_bytes = BULK_BYTES_OF_RINGS
         self._refused.first_wait_ns = FIRST_WAIT_OF_RINGS_NS
         self.send = self._express.send
+        if board.available():
+            self.boards = Boards(
+                wire,
+                self.endpoint.config.rank,
+                self._marks,
+                self.endpoint.epoch,
+                self._spin_longest_ns,
+                clock=self.clock,
+            )
 
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
         """Tell the port that `rank` runs as `incarnation` and is reached at `address`.
@@ -358,12 +373,18 @@ class Port:
 
     def publish(self, epoch: int) -> None:
         """Memory of this process may belong to `epoch` from now on: its image is about to be captured, or never will be."""
+        if self.on_publish is not None:
+            self.on_publish()  # also for an epoch that is published already: an image of it may have failed
         self.published_epoch.value = max(epoch, self.published_epoch.value)
+        if self.boards is not None:
+            self.boards.host.publish(epoch)
 
     def advance(self, epoch: int) -> None:
         """The image of `epoch` is captured: stamp frames with `epoch` from now on, and process the frames held for it."""
         self.publish(epoch)
         self.endpoint.advance(epoch, self.clock())
+        if self.boards is not None:
+            self.boards.host.advance(self.endpoint.epoch)
         self._deliver()
 
     def thaw(self, epoch: int | None = None) -> None:
@@ -372,6 +393,8 @@ class Port:
         if epoch is not None:
             self.publish(epoch)
             self.endpoint.advance(epoch, now_ns)
+            if self.boards is not None:
+                self.boards.host.advance(self.endpoint.epoch)
         self.endpoint.thaw(now_ns)
         marks = self._marks
         if marks.dirty or marks.flush_due or self._refused.by_rank:

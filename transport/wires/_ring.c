@@ -133,12 +133,13 @@ static inline void relax(void)
 #endif
 }
 
-/* Is a record there within `pause_ns`? */
-static int look_for(Inbox *inbox, int64_t began_ns, int64_t pause_ns)
+/* Is a record there within `pause_ns`, or what `also` looks for? */
+static int look_for(Inbox *inbox, int64_t began_ns, int64_t pause_ns, int (*also)(void *), void *with)
 {
     do {
         for (int i = 0; i < LOOKS; i++) {
             Py_ssize_t turn = inbox->turn;
+            if (also && also(with)) return 1;
             if (ring_with_record(inbox)) {
                 inbox->turn = turn; /* nothing was taken */
                 return 1;
@@ -150,13 +151,13 @@ static int look_for(Inbox *inbox, int64_t began_ns, int64_t pause_ns)
     return 0;
 }
 
-static int spin(PyObject *self, int64_t end_ns, int64_t pause_ns)
+static int spin_also(PyObject *self, int64_t end_ns, int64_t pause_ns, int (*also)(void *), void *with)
 {
     Inbox *inbox = (Inbox *)self;
     int64_t at_ns = now_ns();
     for (;;) {
         int64_t pause = at_ns < inbox->crowded_until_ns ? 0 : pause_ns < end_ns - at_ns ? pause_ns : end_ns - at_ns;
-        if (look_for(inbox, at_ns, pause > 0 ? pause : 0)) return 1;
+        if (look_for(inbox, at_ns, pause > 0 ? pause : 0, also, with)) return 1;
         int64_t before_ns = now_ns();
         if (before_ns >= end_ns) return 0;
         Py_BEGIN_ALLOW_THREADS
@@ -170,6 +171,8 @@ static int spin(PyObject *self, int64_t end_ns, int64_t pause_ns)
         }
     }
 }
+
+static int spin(PyObject *self, int64_t end_ns, int64_t pause_ns) { return spin_also(self, end_ns, pause_ns, NULL, NULL); }
 
 static PyObject *inbox_spin(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -234,7 +237,7 @@ static PyTypeObject InboxType = {
 
 static int usable(const Ring *ring) { return ring_usable(ring); }
 
-static RingApi api = {&RingWriterType, &InboxType, usable, ring_room, ring_write, spin, take, 0};
+static RingApi api = {&RingWriterType, &InboxType, usable, ring_room, ring_write, spin, spin_also, now_ns, take, 0};
 
 static PyObject *shift_clock(PyObject *Py_UNUSED(module), PyObject *offset)
 {

@@ -6,6 +6,9 @@ empty datagram wakes its owner. A datagram with a descriptor offers a ring:
     offer   magic, version, rank of the sender, capacity, MAC (BLAKE2b with the job's key over these and both sockets'
             names), and the memory file of the ring as a descriptor, which has no name and whose size is sealed
 
+The area of a board (`ckpt.transport.boards`) is offered in the same way: another magic, and the number of the board's group
+in place of the capacity.
+
 The name of a socket has the incarnation of its rank in it, and the kernel tells the name of the sender's: so an offer names
 one process, and is for one process.
 
@@ -31,6 +34,7 @@ from ckpt.transport.wires.addresses import clear_stale_socket, path_of
 _SUFFIX: Final = ".ring"
 _OFFER: Final = struct.Struct("<8sIIQ")
 _MAGIC: Final = b"ckptring"
+_BOARD: Final = b"ckptbord"
 _MAC_BYTES: Final = 16
 _FD: Final = struct.Struct("i")
 _MOST_FDS: Final = 4
@@ -45,6 +49,8 @@ class Offer:
     sender: str
     rank: int
     capacity: int
+    """Of a ring; of a board: the number of its group."""
+    is_board: bool
     fds: tuple[int, ...]
     """Belong to whoever took the offer."""
 
@@ -87,9 +93,11 @@ class Bell:
         with contextlib.suppress(OSError):
             self._socket.sendto(b"", socket.MSG_DONTWAIT, path)
 
-    def offer(self, rank: int, capacity: int, fd: int, path: str) -> None:
-        """Offer a ring, as `rank`, to the process with the bell `path`. Raises OSError: it was not sent."""
-        body = _OFFER.pack(_MAGIC, ring.VERSION, rank, capacity)
+    def offer(self, rank: int, capacity: int, fd: int, path: str, *, is_board: bool = False) -> None:
+        """Offer a ring, or an area of a board, as `rank`, to the process with the bell `path`.
+
+        `capacity`: see `Offer`. Raises OSError: it was not sent."""
+        body = _OFFER.pack(_BOARD if is_board else _MAGIC, ring.VERSION, rank, capacity)
         packet = body + self._mac(body, self.path, path)
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _FD.pack(fd))
         self._socket.sendmsg([packet], [rights], socket.MSG_DONTWAIT, path)
@@ -122,9 +130,9 @@ class Bell:
             body, sender, self.path
         ):
             magic, version, rank, capacity = _OFFER.unpack(body)
-            if (magic, version) == (_MAGIC, ring.VERSION) and len(fds) == 1:
-                return Offer(sender, rank, capacity, fds)
-        return Offer(sender, -1, 0, fds)
+            if magic in (_MAGIC, _BOARD) and version == ring.VERSION and len(fds) == 1:
+                return Offer(sender, rank, capacity, magic == _BOARD, fds)
+        return Offer(sender, -1, 0, False, fds)
 
     def _mac(self, body: bytes, sender: str, receiver: str) -> bytes:
         names = os.fsencode(sender) + b"\0" + os.fsencode(receiver)

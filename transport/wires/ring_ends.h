@@ -51,6 +51,9 @@ typedef struct {
     int (*room)(Ring *ring, uint64_t bytes); /* for a frame of so many bytes in one part: 1; 0: not now, or never */
     int (*write)(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
     int (*spin)(PyObject *inbox, int64_t end_ns, int64_t pause_ns); /* until a record is there: 1; 0: the time is over */
+    /* the same, or until also(with) is not 0, which must not call the interpreter */
+    int (*spin_also)(PyObject *inbox, int64_t end_ns, int64_t pause_ns, int (*also)(void *with), void *with);
+    int64_t (*now_ns)(void);
     PyObject *(*take)(PyObject *inbox); /* the next frame; NULL, maybe with an exception: there is none */
     int64_t clock_offset_ns; /* what the clock of this process shows more than CLOCK_MONOTONIC */
 } RingApi;

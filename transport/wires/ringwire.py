@@ -23,6 +23,7 @@ What does not belong here: the layout of a ring, repair of losses, how long to w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -101,6 +102,8 @@ class RingWire:
         self._ready: dict[int, Callable[[Frame], int]] = {}
         self.writers: dict[int, Writer] = {}
         """The rings that peers read, by rank: for `ckpt.transport.driver.port.Port.use_rings`."""
+        self.on_board: Callable[[int, int, int], None] | None = None
+        """Called with rank, number of the group and descriptor of an area of a board, which is closed afterwards."""
         self.unread: list[Frame] = []
         """Frames that were taken out of a ring and are to be received next."""
         self._readers: dict[str, tuple[int, Reader]] = {}
@@ -295,6 +298,13 @@ class RingWire:
         assert path is not None
         self._bell.wake(path)
 
+    def offer_board(self, rank: int, number: int, fd: int) -> None:
+        """Offer the area of a board to a peer. It may be lost: then it is offered again."""
+        peer = self._peers.get(rank)
+        if self._bell is not None and peer is not None and peer.path is not None:
+            with contextlib.suppress(OSError):
+                self._bell.offer(self._rank, number, fd, peer.path, is_board=True)
+
     def _on_broken(self, rank: int, peer: _Peer) -> None:
         """The ring to a peer that had one is closed by its reader, or has numbers that cannot be."""
         assert peer.writer is not None
@@ -351,6 +361,10 @@ class RingWire:
         rank, known = offer.rank, self._peers.get(offer.rank)
         if rank < 0 or (known is not None and known.path != offer.sender):
             self._counts["ring_offers_refused"] += 1
+            return
+        if offer.is_board:
+            if self.on_board is not None:
+                self.on_board(rank, offer.capacity, offer.fds[0])
             return
         try:
             reader = Reader(offer.fds[0], offer.capacity)

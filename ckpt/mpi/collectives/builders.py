@@ -194,7 +194,7 @@ def _for_each(buf: Any, size: int, variant: str, *, writable: bool) -> list[Buff
 # -- reductions ------------------------------------------------------------------------------------
 
 
-def _pair(sendbuf: Any, recvbuf: Any, op: Op) -> tuple[BufferSpec, BufferSpec, bool]:
+def pair(sendbuf: Any, recvbuf: Any, op: Op) -> tuple[BufferSpec, BufferSpec, bool]:
     """(send buffer, receive buffer, whether in place) of a reduction. ValueError: counts or datatypes differ."""
     into = simple(recvbuf, writable=True)
     if is_in_place(sendbuf):
@@ -221,15 +221,19 @@ def _cut_elements(spec: BufferSpec, size: int) -> list[BufferSpec]:
     return parts
 
 
-def reduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
-    if s.rank == root:
-        out, into, in_place = _pair(sendbuf, recvbuf, op)
-    elif is_in_place(sendbuf):
+def to_root(sendbuf: Any, recvbuf: Any, op: Op, *, is_root: bool) -> tuple[BufferSpec, BufferSpec, bool]:
+    """The same of a reduction to one root; at other ranks there is no receive buffer."""
+    if is_root:
+        return pair(sendbuf, recvbuf, op)
+    if is_in_place(sendbuf):
         raise MpiException(ERR_BUFFER, "IN_PLACE is for the root only")
-    else:
-        out = simple(sendbuf, writable=False)
-        into, in_place = out, False
-        op.check(out.datatype)
+    out = simple(sendbuf, writable=False)
+    op.check(out.datatype)
+    return out, out, False
+
+
+def reduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
+    out, into, in_place = to_root(sendbuf, recvbuf, op, is_root=s.rank == root)
     arithmetic = BufferArithmetic(op, out.datatype)
     if out.nbytes < CUT_BYTES:
         slot = s.slot(out)
@@ -247,7 +251,7 @@ def reduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
 
 
 def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
-    out, into, in_place = _pair(sendbuf, recvbuf, op)
+    out, into, in_place = pair(sendbuf, recvbuf, op)
     arithmetic = BufferArithmetic(op, out.datatype)
     if out.nbytes < CUT_BYTES:
         slot = s.slot(out)
@@ -310,7 +314,7 @@ def own_count(recvbuf: Any) -> int:
 
 
 def scan(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op, *, exclusive: bool) -> None:
-    out, into, in_place = _pair(sendbuf, recvbuf, op)
+    out, into, in_place = pair(sendbuf, recvbuf, op)
     own, target = s.slot(out), s.slot()
     if in_place:
         s.call(snapshot, [own])

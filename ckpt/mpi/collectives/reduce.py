@@ -17,6 +17,7 @@ from __future__ import annotations
 import pickle
 from typing import Protocol
 
+from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.collectives.tree import allgather, gather, move
 from ckpt.mpi.datatypes import small_reductions
 from ckpt.mpi.datatypes.datatypes import Datatype
@@ -75,13 +76,15 @@ class BufferArithmetic:
         self.code = datatype.code
 
     def combine(self, s: Schedule, low: int, high: int, target: int) -> None:
-        a, b = load(s.values[low]), load(s.values[high])
-        made = (
-            small_reductions.combine(self.op._name, self.code, a, b)
-            if len(a) <= small_reductions.MAX_BYTES
-            else None
-        )
-        s.values[target] = self.op.combine(a, b, self.datatype) if made is None else made
+        s.values[target] = self.combined(load(s.values[low]), load(s.values[high]))
+
+    def combined(self, low: Buffer, high: Buffer) -> Buffer:
+        """low ∘ high, as new bytes."""
+        if len(low) <= small_reductions.MAX_BYTES:
+            made = small_reductions.combine(self.op._name, self.code, low, high)
+            if made is not None:
+                return made
+        return self.op.combine(low, high, self.datatype)
 
     def accumulate(self, s: Schedule, target: int, high: int) -> None:
         total = s.values[target]

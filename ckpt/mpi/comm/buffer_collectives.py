@@ -13,11 +13,14 @@ from typing import Any, ClassVar
 from ckpt.mpi.base.integers import COUNT, elements
 from ckpt.mpi.collectives import builders
 from ckpt.mpi.comm.object_collectives import ObjectCollectives
-from ckpt.mpi.datatypes.buffers import is_in_place
+from ckpt.mpi.datatypes.buffers import blocks, is_in_place, simple
 from ckpt.mpi.datatypes.op import SUM, Op
+from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.operations import Operation
 from ckpt.mpi.engine.schedule import TAGS, Schedule
 from ckpt.mpi.requests.request import Prequest, Request
+from ckpt.mpi.slots import collectives as small
+from ckpt.mpi.slots.exchange import SLOT_BYTES
 
 
 class BufferCollectives(ObjectCollectives):
@@ -64,9 +67,10 @@ class BufferCollectives(ObjectCollectives):
 
     def Barrier(self) -> None:
         """Wait until all ranks have called Barrier."""
-        s = self._schedule()
-        self._builders.barrier(s)
-        self._run(s)
+        if not self._barrier_of_slots():
+            s = self._schedule()
+            self._builders.barrier(s)
+            self._run(s)
 
     def Ibarrier(self) -> Request:
         """Barrier, nonblocking."""
@@ -80,6 +84,12 @@ class BufferCollectives(ObjectCollectives):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Copy the root's buffer into the buffer of every rank."""
+        exchange = self._slots()
+        if exchange is not None:
+            root = self._check_root(root)
+            spec = simple(buf, writable=self._rank != root)
+            if spec.nbytes <= builders.SEGMENT_BYTES and small.bcast_buffer(self, exchange, spec, root):
+                return
         s = self._schedule()
         self._builders.bcast(s, buf, self._check_root(root))
         self._run(s)
@@ -162,6 +172,13 @@ class BufferCollectives(ObjectCollectives):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Copy the buffer of every rank into the receive buffer of every rank, where rank r's is block r."""
+        exchange = self._slots()
+        if exchange is not None:
+            into, in_place = blocks(recvbuf, self.size, writable=True), is_in_place(sendbuf)
+            if into[0].nbytes <= SLOT_BYTES:
+                spec = into[self._rank] if in_place else simple(sendbuf, writable=False)
+                small.allgather_buffer(self, exchange, spec, into, in_place=in_place)
+                return
         s = self._schedule()
         self._builders.allgather(s, sendbuf, recvbuf)
         self._run(s)
@@ -194,6 +211,13 @@ class BufferCollectives(ObjectCollectives):
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Copy block r of every rank's buffer to rank r, where block q of the receive buffer is from rank q."""
+        exchange = self._slots()
+        if exchange is not None:
+            into = blocks(recvbuf, self.size, writable=True)
+            if into[0].nbytes * self.size <= SLOT_BYTES:
+                out = into if is_in_place(sendbuf) else blocks(sendbuf, self.size, writable=False)
+                small.alltoall_buffer(self, exchange, out, into)
+                return
         s = self._schedule()
         self._builders.alltoall(s, sendbuf, recvbuf)
         self._run(s)
@@ -242,6 +266,13 @@ class BufferCollectives(ObjectCollectives):
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
         """Combine the elements of all ranks, in rank order, into the root's buffer."""
+        exchange = self._slots()
+        if exchange is not None and op.is_predefined:
+            root = self._check_root(root)
+            out, into, _ = builders.to_root(sendbuf, recvbuf, op, is_root=self._rank == root)
+            if out.nbytes <= SLOT_BYTES:
+                small.reduce_buffer(exchange, out, into if self._rank == root else None, op, root)
+                return
         s = self._schedule()
         self._builders.reduce(s, sendbuf, recvbuf, op, self._check_root(root))
         self._run(s)
@@ -260,6 +291,15 @@ class BufferCollectives(ObjectCollectives):
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combine the elements of all ranks, in rank order, into the receive buffer of every rank."""
+        begun = quick.allreduce(self, sendbuf, recvbuf, op)
+        if begun is None:
+            return
+        exchange = self._slots()
+        if exchange is not None and op.is_predefined:
+            out, into, _ = builders.pair(sendbuf, recvbuf, op)
+            if out.nbytes <= SLOT_BYTES:
+                small.allreduce_buffer(self, exchange, out, into, op, begun)
+                return
         s = self._schedule()
         self._builders.allreduce(s, sendbuf, recvbuf, op)
         self._run(s)

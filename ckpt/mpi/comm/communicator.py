@@ -191,6 +191,8 @@ class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
         if private is not None and private[0]:
             private[0].Free()
         with engine.lock:
+            if shared.exchange is not None:
+                shared.exchange.close()
             shared.freed = shared.closed = True
             shared.routes.clear()
             engine.failed_ranks.forget(shared)

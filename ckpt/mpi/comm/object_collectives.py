@@ -1,9 +1,11 @@
 """Collectives on Python objects (lower-case names), which are pickled for sending.
 
-The algorithms are in ckpt/mpi/collectives (tree.py, reduce.py). Collectives of an intercommunicator are in comm_inter.py."""
+The algorithms are in ckpt/mpi/collectives (tree.py, reduce.py), those of small ones of few ranks in
+ckpt/mpi/slots. Collectives of an intercommunicator are in comm_inter.py."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +13,10 @@ from ckpt.mpi.collectives import reduce as reductions
 from ckpt.mpi.collectives import tree as trees
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.datatypes.op import SUM, Op
+from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.schedule import TAGS, Schedule
+from ckpt.mpi.slots import collectives as small
+from ckpt.mpi.slots.exchange import Exchange, exchange_of
 
 
 class ObjectCollectives(CommBase):
@@ -44,17 +49,42 @@ class ObjectCollectives(CommBase):
             engine.after_collective(schedule)
         return schedule.complete(None)
 
+    def _slots(self) -> Exchange | None:
+        """The exchange that small collectives take; None: they are schedules. Raises as `_schedule` does."""
+        if self._shared.closed:
+            self._refuse()
+        engine = self._engine
+        if engine.guard is not None:
+            engine.guard.check()
+        return exchange_of(engine, self._shared, self._rank)
+
     # -- operations --------------------------------------------------------------------------------
 
     def barrier(self) -> None:
         """Wait until all ranks have called barrier."""
-        schedule = self._schedule()
-        trees.barrier(schedule)
-        self._run(schedule)
+        if not self._barrier_of_slots():
+            schedule = self._schedule()
+            trees.barrier(schedule)
+            self._run(schedule)
+
+    def _barrier_of_slots(self) -> bool:
+        begun = quick.barrier(self)
+        if begun is None:
+            return True
+        exchange = self._slots()
+        if exchange is None:
+            return False
+        small.barrier(exchange, begun)
+        return True
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """The root's object, at every rank."""
         root = self._check_root(root)
+        exchange = self._slots()
+        if exchange is not None:
+            data = small.share(self, exchange, self._engine.dumps(obj) if root == self._rank else None, root)
+            if data is not None:
+                return obj if root == self._rank else self._engine.loads_value(data)
         schedule = self._schedule()
         slot = schedule.slot(self._engine.dumps(obj) if root == self._rank and self.size > 1 else None)
         trees.broadcast(schedule, root, slot)
@@ -86,8 +116,12 @@ class ObjectCollectives(CommBase):
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """The list of all ranks' objects, at every rank."""
+        data = self._engine.dumps(sendobj)
+        exchange = self._slots()
+        if exchange is not None and (values := small.gather_all(self, exchange, data)) is not None:
+            return [self._engine.loads_value(value) for value in values]
         schedule = self._schedule()
-        own = schedule.slot(self._engine.dumps(sendobj))
+        own = schedule.slot(data)
         slots = [schedule.slot() for _ in range(self.size)]
         trees.allgather(schedule, own, slots)
         self._run(schedule)
@@ -96,6 +130,11 @@ class ObjectCollectives(CommBase):
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """At rank r, the list of the elements r of all ranks' lists. ValueError: not one object for each rank."""
         values = self._dump_all(sendobj)
+        exchange = self._slots()
+        if exchange is not None:
+            rows = small.gather_all(self, exchange, pickle.dumps(values, 5))
+            if rows is not None:
+                return [self._engine.loads_value(pickle.loads(row)[self._rank]) for row in rows]
         schedule = self._schedule()
         outgoing = [schedule.slot(value) for value in values]
         incoming = [schedule.slot() for _ in range(self.size)]
@@ -114,6 +153,13 @@ class ObjectCollectives(CommBase):
 
     def allreduce(self, sendobj: Any, op: Op = SUM) -> Any:
         """All ranks' objects combined in rank order, at every rank."""
+        exchange = self._slots() if op.is_predefined else None
+        if exchange is not None:
+            values = small.gather_all(self, exchange, pickle.dumps(sendobj, 5))
+            if values is not None:
+                objects = [pickle.loads(value) for value in values]
+                objects[self._rank] = sendobj
+                return small.allreduce_order(objects, op)
         schedule = self._schedule()
         slot = schedule.slot(sendobj)
         reductions.allreduce(schedule, slot, reductions.ObjectArithmetic(op))

@@ -23,18 +23,20 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.message import Message
+from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.comm_state import CommShared
 from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Done, FailedOperation, Operation, Receive
 from ckpt.mpi.requests.request import Request
+from ckpt.mpi.slots.exchange import Exchange
 
 if TYPE_CHECKING:
     from ckpt.mpi.base.progress import Buffer
     from ckpt.mpi.datatypes.status import Status
 
-for _known in (CommBase, CommShared, Engine, Channel, Context, Matcher):
+for _known in (CommBase, CommShared, Engine, Channel, Context, Matcher, Exchange, Op):
     quick.know(_known)
 
 _dumps = pickle.dumps

@@ -8,7 +8,7 @@
        sort_in(matcher, batch, start)       -> index of the first message of the batch that is not in its channel; the caller goes on
                                             from there in Python
        send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status)
-                                            the same for messages of buffers (quick_buffers.c)
+                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
@@ -33,17 +33,21 @@ LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
 static PyObject *deque_type, *deque_append, *deque_popleft, *name_fill;
 
-static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine", "Channel", "Context", "Matcher"};
+static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine", "Channel", "Context", "Matcher",
+                                                  "Exchange", "Op"};
 static const struct {
     int cls;
     const char *name;
 } slot_names[SLOTS] = {
     {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"},
-    {SHARED, "closed"},
+    {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
+    {ENGINE, "lock"}, {ENGINE, "runnable"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CONTEXT, "order"},
     {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"},
+    {EXCHANGE, "number"}, {EXCHANGE, "board"},
+    {OP, "_name"}, {OP, "_function"},
 };
 PyTypeObject *classes[CLASSES];
 Py_ssize_t offsets[SLOTS];
@@ -380,7 +384,7 @@ PyMODINIT_FUNC PyInit__quick(void)
     PyObject *capsule = attribute_of("ckpt.transport.driver._lane", "api");
     lanes = capsule ? PyCapsule_GetPointer(capsule, LANE_API) : NULL; /* valid for ever: the module _lane is never unloaded */
     Py_XDECREF(capsule);
-    if (!lanes) return NULL;
+    if (!lanes || quick_prepare_boards()) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (!made) return NULL;
     if (!(pickle_dumps = attribute_of("pickle", "dumps")) || !(pickle_loads = attribute_of("pickle", "loads")) ||
@@ -388,7 +392,7 @@ PyMODINIT_FUNC PyInit__quick(void)
         !(deque_append = PyObject_GetAttrString(deque_type, "append")) ||
         !(deque_popleft = PyObject_GetAttrString(deque_type, "popleft")) ||
         !(name_fill = PyUnicode_InternFromString("_fill")) || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
-        PyModule_AddObjectRef(made, "MISS", MISS)) {
+        PyModule_AddObjectRef(made, "MISS", MISS) || PyModule_AddFunctions(made, quick_board_functions)) {
         Py_DECREF(made);
         return NULL;
     }

@@ -25,6 +25,7 @@ class CommShared:
         "closed",
         "collectives",
         "errhandler",
+        "exchange",
         "extras",
         "forgotten",
         "freed",
@@ -89,8 +90,15 @@ class CommShared:
         self.buffer: Any = None
         self.topology: Any = None
         """Content of the communicator's topology (comm_topology.py); None for a communicator without topology."""
+        self.exchange: Any = None
+        """The `Exchange` of the communicator (ckpt/mpi/slots) of small collectives; None: not yet, or never."""
         self.extras: dict[Any, Any] = {}
         """Objects that other modules keep with the communicator (locks, private duplicates, counts), by key."""
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        self.exchange = None  # for an image that has none
+        for name, value in state[1].items():
+            setattr(self, name, value)
 
 
 class CommHandle(Protocol):

@@ -78,7 +78,7 @@ DIRECT_COPY_BYTES = 128 << 10
 """The same for a rank that reads long messages from this process's memory: its read, and the acknowledgement, take about as
 long as a copy would."""
 
-_NOT_SAVED = frozenset({"awaited", "choices", "codec", "direct", "lane", "look", "tell"})
+_NOT_SAVED = frozenset({"awaited", "boards", "choices", "codec", "direct", "lane", "look", "tell"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -97,6 +97,7 @@ class Engine:
         "_self",
         "_world",
         "awaited",
+        "boards",
         "choices",
         "codec",
         "count",
@@ -110,6 +111,7 @@ class Engine:
         "lock",
         "look",
         "matcher",
+        "one_host",
         "progress",
         "runnable",
         "sends",
@@ -141,6 +143,12 @@ class Engine:
         self.count = FIRST_COUNT
         self.imports = Imports()
         self.windows = Windows()
+        self.one_host = False
+        """All ranks were on one host when the job began: small collectives are those of ckpt/mpi/slots. It is the same at
+        every rank, and stays as it is over restarts, since ranks may go on in the middle of a collective."""
+        self.boards: Any = None
+        """The `Boards` of this process, by which members see each other's contributions; None: messages carry them. Not in
+        images."""
         self.codec: Any = None
         self.choices: Choices | None = None
         """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
@@ -164,9 +172,10 @@ class Engine:
     def __setstate__(self, state: dict[str, Any]) -> None:
         process_state().adopt(state.pop("process"))
         self.windows = Windows()  # for an image that has none
+        self.one_host = False  # the same
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.look = self.choices = self.awaited = None
+        self.codec = self.lane = self.look = self.choices = self.awaited = self.boards = None
         self.direct = ()
         self.tell = _nobody
         if process_state().codec is not None:

@@ -1,4 +1,5 @@
-/* What the C code for ordinary messages shares: `_quick.c` has the objects' messages and the module, `quick_buffers.c` the buffers'. */
+/* What the C code for ordinary messages shares: `_quick.c` has the objects' messages and the module, `quick_buffers.c` the buffers',
+   `quick_boards.c` the collectives on boards. */
 
 #ifndef CKPT_MPI_ENGINE_QUICK_H
 #define CKPT_MPI_ENGINE_QUICK_H
@@ -13,14 +14,16 @@
 /* The classes, their slots, and the offsets of the slots. */
 enum {
     COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
-    SHARED_CLOSED,
-    ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN, ENGINE_CHOICES,
+    SHARED_CLOSED, SHARED_BROKEN, SHARED_EXCHANGE,
+    ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN, ENGINE_CHOICES, ENGINE_LOCK, ENGINE_RUNNABLE,
     CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT,
     CONTEXT_ORDER,
     MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED,
+    EXCHANGE_NUMBER, EXCHANGE_BOARD,
+    OP_NAME, OP_FUNCTION,
     SLOTS
 };
-enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, CLASSES };
+enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, EXCHANGE, OP, CLASSES };
 
 extern LaneApi *lanes;
 extern PyTypeObject *classes[CLASSES];
@@ -52,6 +55,12 @@ int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size);
 /* The value of a dict under the key (first, second), borrowed.  NULL without an exception: there is none, or one of the two is not
    exactly an int. */
 PyObject *found_under(PyObject *table, PyObject *first, PyObject *second);
+
+/* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
+int export_plain(PyObject *from, Py_buffer *view, int flags);
+
+extern PyMethodDef quick_board_functions[];
+int quick_prepare_boards(void);
 
 PyObject *send_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *recv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);

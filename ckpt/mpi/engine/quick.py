@@ -16,6 +16,10 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
                                        channel, or not of type bytes; returns the index of that message. The caller holds
                                        the lock, and no receive is posted
     know(cls)                          registers the offsets of a class's slots
+    barrier(comm), exchange(comm, data), share(comm, data, root), allreduce(comm, sendbuf, recvbuf, op)
+                                       False: nothing is done. int: this rank has contributed to the collective of this
+                                       number, and `Exchange.complete` goes on. Else it is done, and these are None, the
+                                       data of all, the data of the root, None
 """
 
 from __future__ import annotations
@@ -27,7 +31,21 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.protocol.endpoint import Endpoint
 
-__all__ = ["MISS", "glance", "know", "make_lane", "recv", "recv_buffer", "send", "send_buffer", "sort_in"]
+__all__ = [
+    "MISS",
+    "allreduce",
+    "barrier",
+    "exchange",
+    "glance",
+    "know",
+    "make_lane",
+    "recv",
+    "recv_buffer",
+    "send",
+    "send_buffer",
+    "share",
+    "sort_in",
+]
 
 
 def _send(comm: Any, obj: Any, dest: Any, tag: Any) -> Any:
@@ -62,6 +80,10 @@ def _sort_in(matcher: Any, batch: list[Any], start: int) -> int:
     return len(batch)
 
 
+def _collective(comm: Any, *args: Any) -> Any:
+    return False
+
+
 def _know(cls: type) -> None:
     """The Python path needs no offsets of slots."""
 
@@ -74,9 +96,14 @@ except ImportError:
     Lane = None  # type: ignore[assignment, misc]
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
     send_buffer, recv_buffer = _send_buffer, _recv_buffer
+    barrier: Any = _collective
+    exchange: Any = _collective
+    share: Any = _collective
+    allreduce: Any = _collective
 else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
     send_buffer, recv_buffer = _quick.send_buffer, _quick.recv_buffer
+    barrier, exchange, share, allreduce = _quick.barrier, _quick.exchange, _quick.share, _quick.allreduce
 
 
 def glance(engine: Engine) -> bool:

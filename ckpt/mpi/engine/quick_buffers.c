@@ -15,8 +15,7 @@ static int is_plain(const Py_buffer *view)
     return format[0] && !format[1] && strchr("bBhHiIlLqQfd?", format[0]);
 }
 
-/* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
-static int export_plain(PyObject *from, Py_buffer *view, int flags)
+int export_plain(PyObject *from, Py_buffer *view, int flags)
 {
     if (PyList_CheckExact(from) || PyTuple_CheckExact(from) || !PyObject_CheckBuffer(from)) return -1;
     if (PyObject_GetBuffer(from, view, flags)) {

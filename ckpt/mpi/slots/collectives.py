@@ -1,0 +1,175 @@
+"""Small collectives on an exchange (exchange.py). Where one is not done, the ordinary schedule follows, at all members.
+
+Results have the bits of the schedules in ckpt/mpi/collectives: values are combined in the order of ranks, grouped as
+there. The difference is who combines: here every member that gets the result, from all contributions. So operations of
+the program, which may do more than combine, stay with the schedules.
+
+Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments. A broadcast is the
+exception: the root decides, so that a buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find
+that its own is too long, and says so to all.
+
+Each function tries the fast path first (engine/quick.py), which does a collective, begins it, or does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ckpt.mpi.base.errors import ERR_TRUNCATE, MpiException
+from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.collectives.reduce import BufferArithmetic
+from ckpt.mpi.datatypes.buffers import BufferSpec
+from ckpt.mpi.datatypes.op import Op
+from ckpt.mpi.engine import quick
+from ckpt.mpi.slots.exchange import ORDINARY, SLOT_BYTES, VALUE, Exchange, Taken
+
+T = TypeVar("T")
+
+
+def allreduce_order(values: Sequence[T], combine: Callable[[T, T], T]) -> T:
+    """The combination of all ranks' values, grouped as recursive doubling does (collectives/reduce.py, `allreduce`)."""
+    power = 1
+    while power * 2 <= len(values):
+        power *= 2
+    extra = len(values) - power
+    grouped = [combine(values[2 * pair], values[2 * pair + 1]) for pair in range(extra)]
+    grouped += values[2 * extra :]
+    while len(grouped) > 1:
+        grouped = [combine(grouped[at], grouped[at + 1]) for at in range(0, len(grouped), 2)]
+    return grouped[0]
+
+
+def reduce_order(values: Sequence[T], combine: Callable[[T, T], T]) -> T:
+    """The same, grouped as a binomial tree to rank 0 does (`reduce` there)."""
+    grouped = list(values)
+    while len(grouped) > 1:
+        pairs = [combine(grouped[at], grouped[at + 1]) for at in range(0, len(grouped) - 1, 2)]
+        grouped = pairs + grouped[2 * len(pairs) :]
+    return grouped[0]
+
+
+# -- what all of them use --------------------------------------------------------------------------
+
+
+def barrier(exchange: Exchange, begun: Any) -> None:
+    """`begun`: False, or the number of the collective that `quick.barrier` has begun."""
+    if begun is False:
+        exchange.run(VALUE, b"", exchange.others, exchange.others)
+    else:
+        exchange.complete(begun, exchange.others)
+
+
+def gather_all(comm: Any, exchange: Exchange, data: bytes) -> list[Buffer] | None:
+    """The data of all members, at every member. None: those of some member are too long."""
+    begun = quick.exchange(comm, data)
+    if type(begun) is list:
+        return begun
+    if begun is not False:
+        return _all_of(exchange, data, exchange.complete(begun, exchange.others))
+    if len(data) <= SLOT_BYTES:
+        return _all_of(exchange, data, exchange.run(VALUE, data, exchange.others, exchange.others))
+    exchange.run(ORDINARY, b"", exchange.others, exchange.others)
+    return None
+
+
+def _all_of(exchange: Exchange, data: bytes, found: dict[int, Taken]) -> list[Buffer] | None:
+    for kind, _ in found.values():
+        if kind != VALUE:
+            return None
+    return [data if member == exchange.rank else found[member][1] for member in range(len(exchange.members))]
+
+
+def share(comm: Any, exchange: Exchange, data: bytes | None, root: int) -> Buffer | None:
+    """The root's data, at every member; those of others are ignored. None: they are too long."""
+    begun = quick.share(comm, data, root)
+    if type(begun) is bytes:
+        return begun
+    if exchange.rank == root:
+        assert data is not None and begun is False
+        if len(data) <= SLOT_BYTES:
+            exchange.run(VALUE, data, exchange.others, 0)
+            return data
+        exchange.run(ORDINARY, b"", exchange.others, 0)
+        return None
+    kind, shared = (
+        exchange.run(VALUE, b"", 0, 1 << root) if begun is False else exchange.complete(begun, 1 << root)
+    )[root]
+    return shared if kind == VALUE else None
+
+
+def collect(exchange: Exchange, data: Buffer, root: int) -> list[Buffer] | None:
+    """The data of all members, each at most SLOT_BYTES, at the root; None at the others."""
+    if exchange.rank != root:
+        exchange.run(VALUE, data, 1 << root, 0)
+        return None
+    found = exchange.run(VALUE, b"", 0, exchange.others)
+    return [data if member == root else found[member][1] for member in range(len(exchange.members))]
+
+
+# -- buffers ---------------------------------------------------------------------------------------
+
+
+def store(data: Buffer, spec: BufferSpec) -> None:
+    """Write into the program's buffer. MpiException (ERR_TRUNCATE): it is too small."""
+    if len(data) > spec.nbytes:
+        raise MpiException(ERR_TRUNCATE, f"{len(data)} bytes for a buffer of {spec.nbytes} bytes")
+    spec.write(data)
+
+
+def bcast_buffer(comm: Any, exchange: Exchange, spec: BufferSpec, root: int) -> bool:
+    """Whether it is done; if not, the ordinary schedule follows."""
+    data = share(comm, exchange, bytes(spec.read()) if exchange.rank == root else None, root)
+    if data is None:
+        return False
+    if exchange.rank != root:
+        store(data, spec)
+    return True
+
+
+def _expected(values: list[Buffer] | None) -> list[Buffer]:
+    """MpiException (ERR_TRUNCATE): a member's buffer is longer than this one's, and too long for a slot."""
+    if values is None:
+        raise MpiException(
+            ERR_TRUNCATE, f"a member's buffer is longer than {SLOT_BYTES} bytes, this one's is not"
+        )
+    return values
+
+
+def allreduce_buffer(
+    comm: Any, exchange: Exchange, out: BufferSpec, into: BufferSpec, op: Op, begun: Any
+) -> None:
+    """`begun`: what `quick.allreduce` has returned: False, or the number of what it has begun."""
+    data = bytes(out.read())
+    if begun is False:
+        values = gather_all(comm, exchange, data)
+    else:
+        values = _all_of(exchange, data, exchange.complete(begun, exchange.others))
+    values = _expected(values)
+    store(allreduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
+
+
+def reduce_buffer(exchange: Exchange, out: BufferSpec, into: BufferSpec | None, op: Op, root: int) -> None:
+    """`into`: at the root."""
+    values = collect(exchange, bytes(out.read()), root)
+    if values is not None and into is not None:
+        store(reduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
+
+
+def allgather_buffer(
+    comm: Any, exchange: Exchange, spec: BufferSpec, into: Sequence[BufferSpec], *, in_place: bool
+) -> None:
+    values = _expected(gather_all(comm, exchange, bytes(spec.read())))
+    for member, block in enumerate(into):
+        if member != exchange.rank or not in_place:
+            store(values[member], block)
+
+
+def alltoall_buffer(
+    comm: Any, exchange: Exchange, out: Sequence[BufferSpec], into: Sequence[BufferSpec]
+) -> None:
+    """All blocks of all members have the same size."""
+    values = _expected(gather_all(comm, exchange, b"".join([bytes(block.read()) for block in out])))
+    at = out[0].nbytes * exchange.rank
+    for value, block in zip(values, into, strict=True):
+        store(memoryview(value)[at : at + out[0].nbytes], block)
