@@ -339,7 +339,8 @@ class Port:
 
     def publish(self, epoch: int) -> None:
         """Memory of this process may belong to `epoch` from now on: its image is about to be captured, or never will be."""
-        self.published_epoch.value = max(epoch, self.published_epoch.value)
+        if epoch > self.published_epoch.value:
+            self.published_epoch.value = epoch
 
     def advance(self, epoch: int) -> None:
         """The image of `epoch` is captured: stamp frames with `epoch` from now on, and process the frames held for it."""
