@@ -270,6 +270,22 @@ class Engine:
             _, source, tag, number, token = envelope.unpack(data)
             self.progress.send(src, envelope.pack(envelope.MATCHED, source, tag, number, token))
 
+    def note_taken(self, channel: Channel, data: Buffer) -> bool:
+        """A receive has taken a message from the mailbox, with or without the lock: count it for flow control. False: then
+        :meth:`settle_taken` has to follow, with the lock."""
+        size, src, taken = len(data), channel.src, self.taken
+        if data[2] or size >= REFERENCE_BYTES:
+            return False
+        taken[src] = debt = taken[src] + size + DEBT_UNIT  # no call in between: others have no lock
+        return debt <= DEBT_LIMIT
+
+    def settle_taken(self, channel: Channel, data: Buffer) -> None:
+        """What :meth:`note_taken` has left to be done. The lock is held."""
+        if data[2] or len(data) >= REFERENCE_BYTES:
+            self.settle_account(channel, data)
+        else:
+            self.pay_all()
+
     def pay(self, src: int) -> None:
         """Report the consumption of one source's messages to the transport."""
         messages, nbytes = divmod(self.debts[src], DEBT_UNIT)

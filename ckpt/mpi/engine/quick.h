@@ -49,10 +49,6 @@ int take_oldest(PyObject *comm, PyObject *channel, PyObject *data);
 /* Tell a Status of a message of `size` bytes with its envelope.  Returns 0; -1 with an exception. */
 int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size);
 
-/* The value of a dict under the key (first, second), borrowed.  NULL without an exception: there is none, or one of the two is not
-   exactly an int. */
-PyObject *found_under(PyObject *table, PyObject *first, PyObject *second);
-
 PyObject *send_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *recv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
