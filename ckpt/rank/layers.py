@@ -100,8 +100,8 @@ class ProcessBelow:
     def poll(self) -> None:
         self._runtime.poll()
 
-    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
-        self._runtime.block(hungry, longest_ns)
+    def block(self, hungry: bool, awaited: Any = None, longest_ns: int | None = None) -> None:
+        self._runtime.block(hungry, awaited, longest_ns)
 
     def wake(self) -> None:
         self._runtime.wake()

@@ -14,7 +14,7 @@ Not here: the implementation (the rank's runtime over ckpt.transport; tests have
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 __all__ = ["Buffer", "Lock", "Progress"]
 
@@ -69,11 +69,12 @@ class Progress(Protocol):
     def poll(self) -> None:
         """Make progress without waiting."""
 
-    def block(self, hungry: bool) -> None:
+    def block(self, hungry: bool, awaited: Any = None) -> None:
         """Wait until some progress is made. THIS CALL MAY TAKE A PROCESS IMAGE.
 
         hungry: receives are posted and no message in the mailbox matches them. So the peers must get more credit, even
-        if the mailbox is full. Callers test their condition again in a loop.
+        if the mailbox is full. awaited: the operation that the caller waits for; None: any progress. It may be woken for
+        other progress, too. Callers test their condition again in a loop.
         """
 
     def wake(self) -> None:

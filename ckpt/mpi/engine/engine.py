@@ -70,7 +70,7 @@ DEBT_LIMIT = 64 * DEBT_UNIT
 """The consumption of one source's messages is counted in one number, messages * DEBT_UNIT + bytes. Up to DEBT_LIMIT it is
 reported only before waiting. A message of REFERENCE_BYTES or more is reported at once."""
 
-_NOT_SAVED = frozenset({"awaited", "choices", "codec", "lane", "look", "tell"})
+_NOT_SAVED = frozenset({"choices", "codec", "lane", "look", "tell"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -88,7 +88,6 @@ class Engine:
     __slots__ = (
         "_self",
         "_world",
-        "awaited",
         "choices",
         "codec",
         "count",
@@ -138,8 +137,6 @@ class Engine:
         self.lane: Any = None
         self.look: Any = None
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
-        self.awaited: Operation | None = None
-        """For `Progress.block`, whose caller sets it: what it waits for; None: any progress."""
         self.tell: Callable[[], None] = _nobody
         """Called under the lock by a thread that has changed what others may wait for: wakes these. Not in images."""
         self._world: CommHandle | None = None
@@ -155,7 +152,7 @@ class Engine:
         self.windows = Windows()  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.look = self.choices = self.awaited = None
+        self.codec = self.lane = self.look = self.choices = None
         self.tell = _nobody
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
@@ -431,8 +428,7 @@ class Engine:
             return
         self.pay_all()
         self.attend()
-        self.awaited = awaited
-        self.progress.block(hungry or self.matcher.posted > 0 or self.windows.awaited > 0)
+        self.progress.block(hungry or self.matcher.posted > 0 or self.windows.awaited > 0, awaited)
 
     def make_progress(self) -> None:
         """Make progress without waiting. Raises what a handler of active messages has raised."""
