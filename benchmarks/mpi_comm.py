@@ -44,7 +44,7 @@ class PortProgress:
         self.consumed = port.endpoint.consumed
         self.poll = port.progress
 
-    def block(self, hungry: bool) -> None:
+    def block(self, hungry: bool, awaited: object = None) -> None:
         """Wait."""
         if hungry:
             self.port.endpoint.hungry(True, time.monotonic_ns())

@@ -59,8 +59,15 @@ class RecordedFiles(Protocol):
     def start(self) -> None:
         """The program is about to begin, or to go on: record changes from now on."""
 
-    def cut(self, epoch: int) -> None:
-        """An image of this epoch is taken; the program stands still."""
+    def make_ready(self) -> None:
+        """An image is near: what can be made before it, is."""
+
+    def rehearse(self) -> None:
+        """Do what has no effect of :meth:`cut`: see :meth:`ckpt.capture.taker.Taker.rehearse`."""
+
+    def cut(self, epoch: int) -> bytes | None:
+        """An image of this epoch is taken; the program stands still. Returns the record of
+        :mod:`ckpt.image.process.moment`, if one was made that is still right."""
 
     def uncut(self, epoch: int) -> None:
         """The image could not be taken, and the program still stands still: as if :meth:`cut` had not been called."""

@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ckpt.image.files.descriptors import standard_lengths
 from ckpt.mpi.base.envelope import PLANES
 
 if TYPE_CHECKING:
@@ -35,9 +36,11 @@ _ROWS = 20
 _PLANE_NAMES = ("point-to-point", "collective", "internal", "recovery")
 
 
-def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[str, object]:
-    """The objects that the rank adds to an image, by name. ``state``: of its port; ``is_in_call``: the program has been
-    captured inside a library call."""
+def extras(
+    runtime: RankContext, state: PortState, commits: object, *, is_in_call: bool
+) -> dict[str, object]:
+    """The objects that the rank adds to an image, by name. ``state``: of its port; ``commits``: see
+    :meth:`ckpt.capture.context.AwaitedCommits.taken`; ``is_in_call``: the program has been captured inside a library call."""
     assert runtime.engine is not None
     predefined = runtime.engine.predefined
     return {
@@ -45,7 +48,7 @@ def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[
         "ckpt.predefined": {slot: comm.__getstate__() for slot, comm in predefined.items()},
         "ckpt.registered": runtime.registered,
         "ckpt.hooks": runtime.hooks,
-        "ckpt.commits": runtime.commits.taken(runtime.imager.wanted),
+        "ckpt.commits": commits,
         "ckpt.threads": list(runtime.threads.patterns),
         "ckpt.port": state,
         "ckpt.locked": is_in_call,
@@ -58,9 +61,12 @@ def extras(runtime: RankContext, state: PortState, *, is_in_call: bool) -> dict[
 def output_lengths(spec: Mapping[str, Any]) -> dict[str, int]:
     """How much the rank has written to its files of standard output ("out") and error ("err"), in bytes. ``spec``: of the
     rank. A file that is not there is left out."""
-    streams = (spec.get("identity") or {}).get("streams", spec["rank"])
-    found = {}
-    for name in ("out", "err"):
+    known, found = standard_lengths(), {}
+    for fd, name in ((1, "out"), (2, "err")):
+        if fd in known:
+            found[name] = known[fd]
+            continue
+        streams = (spec.get("identity") or {}).get("streams", spec["rank"])
         with contextlib.suppress(OSError):
             found[name] = os.stat(os.path.join(spec["job_dir"], "output", f"rank-{streams}.{name}")).st_size
     return found

@@ -112,6 +112,7 @@ class Imager:
         if epoch <= self.wanted:
             return
         self.taker.choose(mode)
+        self._runtime.files.make_ready()
         is_first = self.wanted == self.epoch
         self.wanted, self.asked = epoch, 0
         if self._runtime.explicit is not None:
@@ -309,8 +310,10 @@ class Imager:
         started_ns = time.perf_counter_ns()
         stack: Stack | None = None
 
-        def prepare(state: PortState) -> image.Prepared:
-            return image.prepare(stack, description.extras(runtime, state, is_in_call=at == "call"))
+        def prepare(state: PortState, noted: bytes | None) -> image.Prepared:
+            commits = runtime.commits.taken(runtime.imager.wanted)
+            extras = description.extras(runtime, state, commits, is_in_call=at == "call")
+            return image.prepare(stack, extras, noted)
 
         try:
             stack = self.places.capture(at)
@@ -333,11 +336,11 @@ class Imager:
             return True
         started_ns = time.perf_counter_ns()
         program.before_image()
-        return self._freeze_and_write(program.prepare, started_ns)
+        return self._freeze_and_write(lambda state, noted: program.prepare(state), started_ns)
 
     def _freeze_and_write(
         self,
-        prepare: Callable[[PortState], image.Prepared],
+        prepare: Callable[[PortState, bytes | None], image.Prepared],
         started_ns: int,
         others: image.StoppedThreads | None = None,
     ) -> bool:
@@ -375,7 +378,7 @@ class Imager:
         return bool(self.wanted > self.epoch)
 
     def rehearse(self) -> None:
-        """Capture the stack and discard the result: called when the program waits for messages anyway.
+        """Do the work of a pause and discard the result: called when the program waits for messages anyway.
 
         After a fork, the first write to each page of this process causes a page fault; a change of a reference count is
         such a write. Without a rehearsal the next pause has these faults: 0.9 ms instead of 0.1 ms.
@@ -385,6 +388,7 @@ class Imager:
         self.taker.is_cold = False
         try:
             self.places.rehearse()
+            self.taker.rehearse()
         except Exception:
             return  # for example, no descriptor is left: the real image will fail and report it; the program must not
 

@@ -182,12 +182,13 @@ class Places:
     def rehearse(self) -> None:
         """Do the work of a capture and discard the result. Exceptions pass through."""
         from ckpt import image
-        from ckpt.image.process import moment
 
         self._refuse_handler()
-        image.refuse_transient(image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped)))
+        stack = image.capture(at="call", skip=(Places.rehearse.__code__, *self._skipped))
+        image.refuse_transient(stack)
+        self.others(stack)
+        self._others()
         image.refresh_modules()
-        moment.note()
 
     def _refuse_transient(self, stack: Stack) -> None:
         """Raise Refused for a transient obstacle, unless every look for as long as such an obstacle lasts has met one."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
-from ckpt.capture.description import output_lengths
+from ckpt.capture.description import extras, output_lengths
 from ckpt.capture.lesson import Lesson
 from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
@@ -100,14 +100,15 @@ class Taker:
 
     def take(
         self,
-        prepare: Callable[[Any], Any],
+        prepare: Callable[[Any, bytes | None], Any],
         label: tuple[int, int],
         started_ns: int,
         waited_since_ns: int,
         others: image.StoppedThreads | None = None,
     ) -> Exception | None:
-        """Take the image with this label, (previous epoch, epoch]. ``prepare(port_state)`` returns its content. ``others``:
-        the program's other threads, which stand still meanwhile.
+        """Take the image with this label, (previous epoch, epoch]. ``prepare(port_state, noted)`` returns its content;
+        ``noted``: the record of this moment, if there is one. ``others``: the program's other threads, which stand still
+        meanwhile.
 
         ``started_ns``: when the capture began, on ``time.perf_counter_ns``; ``waited_since_ns``: when the image was first
         wanted, on ``time.monotonic_ns``. Returns the exception of ``prepare``, of a thread that cannot be captured, or of
@@ -130,8 +131,8 @@ class Taker:
                 others.stop()
                 self._refuse_writing_beside(others)
             libraries.copy_out(is_writing=self._is_read(), available=self._available)
-            self._runtime.files.cut(epoch)
-            prepared = prepare(state)
+            noted = self._runtime.files.cut(epoch)
+            prepared = prepare(state, noted)
         except Exception as failure:  # for example, a file of the program cannot be flushed
             self._runtime.files.uncut(epoch)
             if others is not None:
@@ -159,6 +160,21 @@ class Taker:
             if others is not None:
                 others.go_on()
         return None
+
+    def rehearse(self) -> None:
+        """Do what has no effect of :meth:`take`, at another time than while the program stands still. After a fork the first
+        use of a page of memory by this process is a fault, so what has been used already is used faster."""
+        runtime, port = self._runtime, self._runtime.port
+        assert port is not None
+        port.publish(runtime.imager.epoch)
+        port.freeze()
+        state = port.snapshot()
+        port.thaw()
+        libraries.rehearse()
+        runtime.files.rehearse()
+        if runtime.layer is None:
+            extras(runtime, state, None, is_in_call=True)
+        output_lengths(runtime.spec)
 
     def _is_read(self) -> bool:
         """May a child still read what was copied for it?"""

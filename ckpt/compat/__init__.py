@@ -14,6 +14,7 @@
     typeobjects       flags and sizes of types
     referents         the objects that an object in C refers to, in the order in which the garbage collector sees them
     memory            structs in memory, read and written by ctypes; functions of the C API
+    compiled          our own modules in C that have not been built since their Python code was changed
 
 Each function says what is private, and which versions have it. For a new minor version of Python these functions are checked
 (docs/new-python.md); tests/test_private_names.py keeps the other rooms free of such names. The modules here import nothing

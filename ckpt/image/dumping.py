@@ -85,14 +85,15 @@ def note_standard_again() -> None:
     package_baseline.watch().standard.note_again()
 
 
-def prepare(stack: Stack | None, extras: Mapping[str, object]) -> Prepared:
+def prepare(stack: Stack | None, extras: Mapping[str, object], noted: bytes | None = None) -> Prepared:
     """Record what a forked child cannot read later; called just before the fork, in the process that runs the program.
 
-    ``stack``: None if the program has ended. ``extras``: name → object, saved with the image. Raises OSError: no free
-    descriptor.
+    ``stack``: None if the program has ended. ``extras``: name → object, saved with the image. ``noted``: the record of
+    :mod:`ckpt.image.process.moment`, if it has just been made. Raises OSError: no free descriptor.
     """
     started_ns = time.perf_counter_ns()
-    noted, own_lengths = moment.note(), own_lengths_now()
+    noted = moment.note() if noted is None else noted
+    own_lengths = own_lengths_now()
     collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
     if process_references.is_outdated():  # changes of known modules are looked at in the child
         process_references.refresh()

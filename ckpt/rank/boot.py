@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ckpt.compat.compiled import stale
 from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
 from ckpt.image.files.output import Output
@@ -85,7 +86,8 @@ def run_rank(
         runtime.files.start()
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
-        text = f"{failure}\n" if has_user_text(failure) else text_of(without_finding(failure))
+        own = f"{failure}" if has_user_text(failure) else stale(failure)
+        text = text_of(without_finding(failure)) if own is None else f"{own}\n"
         control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -1,6 +1,7 @@
 """The files of a rank go back with the program: connects the rank with its undo log (:mod:`ckpt.undo`).
 
     start      the program is about to begin, or to go on: from here on its changes of files are recorded
+    make_ready an image is near: what the next interval needs is made before the program stands still
     cut        an image is taken, the program stands still: what it has open for writing is recorded at once, because writing
                to an open file is not seen
     uncut      the image could not be taken: the interval that had ended goes on
@@ -43,8 +44,14 @@ class NoFiles:
     def start(self) -> None:
         return
 
-    def cut(self, epoch: int) -> None:
+    def make_ready(self) -> None:
         return
+
+    def rehearse(self) -> None:
+        moment.note()
+
+    def cut(self, epoch: int) -> bytes | None:
+        return None
 
     def uncut(self, epoch: int) -> None:
         return
@@ -95,20 +102,33 @@ class Files:
 
     def start(self) -> None:
         """Record changes from now on."""
-        self._watch.start(self._runtime.spec.get("resume") or 0, self._open_files())
+        self._watch.start(self._runtime.spec.get("resume") or 0, self._open_files(moment.note()))
         if are_kept():  # of an image
             self._tell_kept(patterns())
 
-    def cut(self, epoch: int) -> None:
-        """An image of this epoch is taken; the program stands still."""
-        self._watch.cut(epoch, self._open_files())
+    def make_ready(self) -> None:
+        """An image is near."""
+        self._watch.make_ready()
+
+    def rehearse(self) -> None:
+        """What has no effect of :meth:`cut`."""
+        moment.has_written_files(moment.note(), self._watch.left_alone)
+        self._watch.rehearse()
+
+    def cut(self, epoch: int) -> bytes | None:
+        """An image of this epoch is taken; the program stands still. Returns the record of this moment; None: a log has been
+        opened or closed since it was made."""
+        noted, had_log = moment.note(), self._watch.has_log
+        is_written = moment.has_written_files(noted, self._watch.left_alone)
+        self._watch.cut(epoch, self._open_files(noted) if is_written else ())
+        return None if had_log or self._watch.has_log else noted
 
     def uncut(self, epoch: int) -> None:
         """There was no image after all; the program still stands still."""
         self._watch.uncut(epoch)
 
-    def _open_files(self) -> Iterator[OpenFile | Uncovered]:
-        return open_for_writing(self._watch.is_unwanted, self._watch.left_alone)
+    def _open_files(self, noted: bytes) -> Iterator[OpenFile | Uncovered]:
+        return open_for_writing(noted, self._watch.is_unwanted, self._watch.left_alone)
 
     def label(self, epoch: int) -> None:
         """No image of this epoch is taken."""
@@ -188,11 +208,11 @@ def is_put_back(spec: dict[str, Any]) -> Callable[[str], bool]:
 
 
 def open_for_writing(
-    is_left_alone: Callable[[str], bool], left_out: tuple[bytes, ...] = ()
+    noted: bytes, is_left_alone: Callable[[str], bool], left_out: tuple[bytes, ...] = ()
 ) -> Iterator[OpenFile | Uncovered]:
-    """The regular files that this process has open for writing, or why one cannot be recorded. ``is_left_alone``: is a path
-    none of the files that go back? ``left_out``: directories of which that is known."""
-    for fd, note in moment.written_files(left_out):
+    """The regular files that this process has open for writing, or why one cannot be recorded. ``noted``: the record of this
+    moment. ``is_left_alone``: is a path none of the files that go back? ``left_out``: directories of which that is known."""
+    for fd, note in moment.written_files(noted, left_out):
         if note.kind == "file" and not is_left_alone(note.path):
             try:
                 file = _open_file(fd, note)

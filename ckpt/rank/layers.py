@@ -5,7 +5,6 @@ Not here: what a layer does, when it is called (:mod:`ckpt.rank.runtime`).
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -70,6 +69,8 @@ class ProcessBelow:
 
     @property
     def secret(self) -> bytes:
+        import hashlib  # loads OpenSSL, and only layers need it
+
         spec = self._runtime.spec
         with open(os.path.join(spec["job_dir"], "key"), "rb") as file:
             key = file.read()
@@ -99,8 +100,8 @@ class ProcessBelow:
     def poll(self) -> None:
         self._runtime.poll()
 
-    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
-        self._runtime.block(hungry, longest_ns)
+    def block(self, hungry: bool, awaited: Any = None, longest_ns: int | None = None) -> None:
+        self._runtime.block(hungry, awaited, longest_ns)
 
     def wake(self) -> None:
         self._runtime.wake()

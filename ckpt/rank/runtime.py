@@ -253,15 +253,16 @@ class Runtime:
         return False
 
     @captured_in_threads
-    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+    def block(self, hungry: bool, awaited: Any = None, longest_ns: int | None = None) -> None:
         """Wait until a message, an acknowledgement or a packet of the controller has been handled, or `longest_ns` are over.
+        `awaited`: see :meth:`ckpt.mpi.base.progress.Progress.block`.
 
         An image may be taken here. The caller holds ``lock``, which is free for others meanwhile. ``hungry``: no
         message in the mailbox matches, so the port accepts more messages than the credit allows. Raises CkptError
         inside an ``on_checkpoint`` hook, and before the rank has its port.
         """
         if get_ident() != self._main_ident:
-            self._wait_beside(hungry)  # nothing else: an image has this frame
+            self._wait_beside(hungry, awaited)  # nothing else: an image has this frame
             return
         port = self.port
         if port is None:
@@ -297,12 +298,12 @@ class Runtime:
             self.engine.handlers.run()
 
     @captured_in_threads
-    def _wait_beside(self, hungry: bool) -> None:
+    def _wait_beside(self, hungry: bool, awaited: Any) -> None:
         """A thread waits that is not the main one. An image has this frame, so its variables are the program's: after a
         restart the thread waits on, until the time is over."""
         woken = allocate_lock()
         woken.acquire()
-        if self._enter_beside(woken, hungry):
+        if self._enter_beside(woken, hungry, awaited):
             return
         try:
             self.lock.release()
@@ -311,14 +312,13 @@ class Runtime:
             self.lock.acquire()
             self._leave_beside(woken)
 
-    def _enter_beside(self, woken: Bell, hungry: bool) -> bool:
+    def _enter_beside(self, woken: Bell, hungry: bool, awaited: Any) -> bool:
         """``True``: there has been progress already."""
         port, engine = self.port, self.engine
         if port is None or engine is None:
             raise CkptError(_NO_PORT_TEXT)
         if self._look_beside is not None:
             engine.look, self._look_beside = self._look_beside, None
-        awaited = engine.awaited
         if port.enter_beside():
             self.tell_waiting()
             return True

@@ -111,7 +111,7 @@ class Standalone:
     def wake(self) -> None:
         return None
 
-    def block(self, hungry: bool) -> None:
+    def block(self, hungry: bool, awaited: object = None) -> None:
         if threading.active_count() > 1:  # another thread may send
             self.lock.release()
             try:

@@ -258,7 +258,7 @@ class ReplicaLayer:
 
     def ending(self, exit_code: int) -> None:
         while not self._is_compared and not exit_code:
-            self.below.block(False, REPORT_NS)  # a copy ends when the others know of it
+            self.below.block(False, longest_ns=REPORT_NS)  # a copy ends when the others know of it
         self._report(all_of_it=True)
         self._answer_line()
         self._memory.end()
@@ -302,11 +302,11 @@ class ReplicaLayer:
     def poll(self) -> None:
         self.below.poll()
 
-    def block(self, hungry: bool) -> None:
+    def block(self, hungry: bool, awaited: Any = None) -> None:
         self.tick()
-        self.below.block(hungry)
+        self.below.block(hungry, awaited)
         while self.is_ahead:
-            self.below.block(False, REPORT_NS)
+            self.below.block(False, longest_ns=REPORT_NS)
             self.tick()
 
     def wake(self) -> None:

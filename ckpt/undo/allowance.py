@@ -32,7 +32,7 @@ class Allowance:
     """
 
     def __init__(self, interval: str, limit_bytes: int, ranks: int) -> None:
-        self._interval = interval
+        self.interval = interval
         self._limit_bytes = limit_bytes
         self._chunk_bytes = limit_bytes // (_SHARE * ranks)
         self._left_bytes = 0
@@ -44,7 +44,7 @@ class Allowance:
         if nbytes > self._left_bytes:
             with self._locked():
                 needed = nbytes - self._left_bytes
-                free = self._limit_bytes - copied_bytes(os.path.dirname(self._interval))
+                free = self._limit_bytes - copied_bytes(os.path.dirname(self.interval))
                 if needed > free:
                     return False
                 self._add(needed + min(self._chunk_bytes, free - needed))
@@ -62,7 +62,7 @@ class Allowance:
                 self._add(-self._left_bytes)
 
     def _add(self, nbytes: int) -> None:
-        path = os.path.join(self._interval, _COUNT)
+        path = os.path.join(self.interval, _COUNT)
         number = _number(path) + nbytes
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -73,7 +73,7 @@ class Allowance:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        path = os.path.join(os.path.dirname(self._interval), _LOCK)
+        path = os.path.join(os.path.dirname(self.interval), _LOCK)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)

@@ -95,12 +95,12 @@ class Keeper:
         on_log: Callable[[int], None] = lambda fd: None,
         host: str = "",
     ) -> None:
-        self.directory, self._host = directory, host
+        self._host = host
         self._recorder = recorder
         self.key_of_lines = line_key(key)
         self.end = LogEnd(self.key_of_lines, _RESERVED_BYTES)
-        self.end.mac = name_of(directory)
         self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
+        self.place(directory)
         self._covers = covers
         self._is_leaving = False  # a name that is not covered is given to a file
         self._on_log = on_log
@@ -108,6 +108,12 @@ class Keeper:
         self._off_ns = 0  # the clock of the log's file system
         self.is_made = False
         self._begun = 0
+
+    def place(self, directory: str) -> None:
+        """Before the interval begins: it is kept in this directory."""
+        self.directory = directory
+        self.end.mac = name_of(directory)
+        self._allowance.interval = os.path.dirname(directory)
 
     def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
         """The interval begins. ``open_files``: what the program has open for writing. Returns what cannot be undone."""

@@ -160,7 +160,7 @@ def host_of(directory: str, key_of_lines: bytes) -> str:
 def boot_id() -> str:
     """The present boot of the machine; "": the kernel does not say."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return ""

@@ -101,11 +101,25 @@ class Recorder:
         """``margin_ns``: by so much may the clock that files are stamped with differ from this host's."""
         self._margin_ns = margin_ns
         self._last = 0  # the number of the last thing kept
-        self.begin(0)
+        self._forget()
 
     def begin(self, now_ns: int, open_files: Sequence[OpenFile] = ()) -> list[Keep]:
         """A checkpoint has been taken: an interval begins. What to keep at once."""
-        self._began_ns = now_ns
+        if not self._is_new:
+            self._forget()
+        self._began_ns, self._is_new = now_ns, False
+        if not open_files:
+            return []
+        appended = {file.status.file for file in open_files} - {
+            file.status.file for file in open_files if not file.appends
+        }
+        return [keep for file in open_files for keep in self._at_the_beginning(file, appended, now_ns)]
+
+    def _forget(self) -> None:
+        """Nothing is known. A recorder that is new needs none of this when its interval begins, while the program stands
+        still."""
+        self._is_new = True
+        self._began_ns = 0
         self._names: dict[str, Binding] = {}
         self._directories: dict[
             str, FileId
@@ -120,10 +134,6 @@ class Recorder:
         self._made: PathTable[int] = PathTable()  # new directories, by their names now -> when they were made
         self._unconfirmed: Moved | None = None
         self._thread = 0  # the one that has told of it
-        appended = {file.status.file for file in open_files} - {
-            file.status.file for file in open_files if not file.appends
-        }
-        return [keep for file in open_files for keep in self._at_the_beginning(file, appended, now_ns)]
 
     def _at_the_beginning(self, file: OpenFile, appended: set[FileId], now_ns: int) -> Iterator[Keep]:
         status, identity = file.status, file.status.file
@@ -153,6 +163,7 @@ class Recorder:
     ) -> list[Keep]:
         """What to keep before the operation, in this order. ``seen``: the bindings of :meth:`paths`, symbolic links not
         followed. ``thread``: the one that is about to begin the operation."""
+        self._is_new = False
         may_wait = operation.kind not in ("rename", "remove") and thread != self._thread
         kept = list(self._confirmed(seen, now_ns, may_wait=may_wait))
         self._thread = self._thread if self._unconfirmed is not None else thread
@@ -211,6 +222,7 @@ class Recorder:
 
     def tables(self) -> Tables:
         """For who answers common operations without this object (fast_path.c); until the next interval begins."""
+        self._is_new = False
         return Tables(
             self._began_ns + self._margin_ns,
             self._names,

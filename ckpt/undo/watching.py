@@ -5,6 +5,7 @@ Python's audit events (PEP 578) say what is about to happen, before it happens; 
 names: absolute, through no symbolic link. What child processes do is not seen here.
 
     start(epoch)   the program begins, or goes on after a restart
+    make_ready()   a checkpoint is near: what the next interval needs is made
     cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
     stop()         nothing is told any more
 
@@ -53,6 +54,14 @@ _MOST_PROCESSES = 100
 _COMMAND_CHARS = 80
 _HERE = os.path.dirname(__file__)
 _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
+
+
+class _Ready(NamedTuple):
+    """The next interval, made before it begins, perhaps of this epoch."""
+
+    keeper: Keeper
+    recorder: Recorder
+    epoch: int
 
 
 class _Interval(NamedTuple):
@@ -112,6 +121,7 @@ class FileWatch:
         self._cutting = 0  # the thread that takes a checkpoint
         self._nested: list[Uncovered] = []  # told already; not yet in the log, which is just being written
         self._recorder = self._new_recorder()
+        self._ready: _Ready | None = None
         self._interval_before: _Interval | None = None
         self._told = Told()
         self._fast_path = _watch.FastPath()
@@ -137,6 +147,11 @@ class FileWatch:
             self._fast_path.forget()
             if self._keeper is not None:
                 self._tell(self._keeper.keep(patterns))
+
+    @property
+    def has_log(self) -> bool:
+        """Is the log of the present interval open?"""
+        return self._keeper is not None and self._keeper.end.fd >= 0
 
     @property
     def records(self) -> int:
@@ -201,27 +216,29 @@ class FileWatch:
     def _cut(self, epoch: int, files: list[OpenFile | Uncovered]) -> None:
         if self._keeper is not None:
             self._say_owed()
-            self._tell(self._keeper.close())
+            if self._keeper.end.fd >= 0:
+                self._tell(self._keeper.close())
             self._interval_before = _Interval(self._keeper, self._recorder, self._epoch, self._databases)
-            self._recorder = self._new_recorder()
-        self._epoch = epoch
-        directory = directory_of(self._job, epoch, self._incarnation, self._rank)
-        self._keeper = Keeper(
-            directory,
-            self._key,
-            self._recorder,
-            limit_bytes=self._limit_bytes,
-            ranks=self._ranks,
-            covers=lambda path: not self.is_left_alone(path),
-            on_log=self._on_log,
-            host="" if self._shared is None else self._shared.host,
-        )
+        ready, self._ready = self._ready or self._interval(epoch), None
+        self._epoch, self._keeper, self._recorder = epoch, ready.keeper, ready.recorder
+        if ready.epoch != epoch:
+            self._keeper.place(self._directory_of(epoch))
         if self._is_elsewhere():
             self._tell(self._keeper.lose(_ELSEWHERE))
+        self._named.clear()
+        if files:
+            self._begin_with(files)
+        else:
+            self._keeper.begin()
+            self._databases = set()
+        self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+
+    def _begin_with(self, files: list[OpenFile | Uncovered]) -> None:
+        """The program has these files open for writing."""
+        assert self._keeper is not None
         shared = [file for file in files if not self._local_to(file.path)]
         recorded = [file for file in shared if isinstance(file, OpenFile)]
         self._tell(self._keeper.begin(recorded))
-        self._named.clear()
         for each in files:
             self._name_local(each.path)
         for each in shared:
@@ -230,7 +247,47 @@ class FileWatch:
         self._databases = self._databases & {file.path for file in recorded}
         for path in self._databases:
             self._record(Operation("rewrite", path + each) for each in SQLITE[1:])
-        self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+
+    def make_ready(self) -> None:
+        """A checkpoint is near, perhaps of the next epoch."""
+        if self._ready is None:
+            self._ready = self._interval(self._epoch + 1)
+
+    def rehearse(self) -> None:
+        """Begin an interval, and take that back at once, where nothing has to be written for it."""
+        self.make_ready()
+        with self._lock:
+            if self._keeper is None or self._is_recording or self.has_log or self._shared is not None:
+                return
+            if self._owed or self._nested or self._is_elsewhere():
+                return
+            self._cutting = threading.get_ident()
+            self._fast_path.forget()
+            before = self._keeper, self._recorder, self._databases, self._interval_before, self._ready
+            try:
+                self._ready = self._interval(self._epoch)
+                self._cut(self._epoch, [])
+            finally:
+                self._keeper, self._recorder, self._databases, self._interval_before, self._ready = before
+                self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+                self._cutting = 0
+
+    def _interval(self, epoch: int) -> _Ready:
+        recorder = self._new_recorder()
+        keeper = Keeper(
+            self._directory_of(epoch),
+            self._key,
+            recorder,
+            limit_bytes=self._limit_bytes,
+            ranks=self._ranks,
+            covers=lambda path: not self.is_left_alone(path),
+            on_log=self._on_log,
+            host="" if self._shared is None else self._shared.host,
+        )
+        return _Ready(keeper, recorder, epoch)
+
+    def _directory_of(self, epoch: int) -> str:
+        return directory_of(self._job, epoch, self._incarnation, self._rank)
 
     def _new_recorder(self) -> Recorder:
         return Recorder() if self._shared is None else Recorder(MARGIN_NS)

@@ -132,8 +132,11 @@ def _run_verb(parsed: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
+        from ckpt.compat.compiled import stale
         from ckpt.store.errors import StoreError
 
+        if text := stale(error):
+            return _report(ControllerError(text), ControllerError.exit_code, parsed.json)
         if not isinstance(error, StoreError):
             raise
         return _report(error, error.exit_code, parsed.json)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import Command
-from ckpt.controller.errors import EXIT_NOT_WRITTEN, NoSuchJob, UsageError
+from ckpt.controller.errors import EXIT_NOT_WRITTEN, EXIT_UNREAD, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
 
 if TYPE_CHECKING:
@@ -374,7 +374,11 @@ def _drive(
         launcher.close()
         lock.clear_location()
         problem = reporter.finish()
-    return EXIT_NOT_WRITTEN if problem is not None and not code else code
+    if code:
+        return code
+    if problem is not None:
+        return EXIT_NOT_WRITTEN
+    return EXIT_UNREAD if reporter.is_unread else code
 
 
 def _option(job: JobDirectory, arguments: argparse.Namespace, name: str) -> Any:

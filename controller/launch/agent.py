@@ -416,7 +416,15 @@ def main() -> None:
     first = socket.socket(fileno=control_fd)
     os.set_inheritable(control_fd, False)
     gc.disable()  # imported objects stay alive, and collections would take a tenth of the import time
-    agent = Agent(first, load_entry(options["--entry"]), dispositions)
+    try:
+        entry = load_entry(options["--entry"])
+    except (AttributeError, ImportError) as failure:
+        from ckpt.compat.compiled import stale
+
+        if (text := stale(failure)) is None:
+            raise
+        sys.exit(f"ckpt: {text}")
+    agent = Agent(first, entry, dispositions)
     gc.freeze()  # so that the pages of imported objects stay shared with the ranks
     gc.enable()
     agent.run()

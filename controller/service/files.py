@@ -218,10 +218,13 @@ class JobFiles:
             self._say(f"not put back: {more} more (files-not-put-back in the event log)")
 
     def committed(self) -> None:
-        """A line has been committed, and old ones may have been removed."""
+        """A line has been committed. It will be told next."""
+        if self._unrecorded is not None:
+            self._unrecorded.committed(max(list_epochs(self._job), default=0))
+
+    def remove_left(self) -> None:
+        """A line has been committed, and old ones may have been removed: remove what was left for these."""
         try:
-            if self._unrecorded is not None:
-                self._unrecorded.committed(max(list_epochs(self._job), default=0))
             restart.restoring.empty_undone(self._job.path)
             forget_files(self._job)
             _sweep(self._job)

@@ -55,6 +55,11 @@ class Reporter:
         """The reader of the controller's output is slow: the caller should not produce more for now."""
         return self._out.is_full or self._err.is_full
 
+    @property
+    def is_unread(self) -> bool:
+        """Has the reader of standard output closed it before all was written?"""
+        return self._out.broken
+
     def flush(self) -> None:
         self._out.flush()
         self._err.flush()

@@ -289,8 +289,11 @@ class Service:
     def _feed(self, event: Any) -> None:
         self.events.append(event)
         while self.events:
-            for action in self.supervisor.handle(self.events.popleft(), now_ns=time.monotonic_ns()):
+            event = self.events.popleft()
+            for action in self.supervisor.handle(event, now_ns=time.monotonic_ns()):
                 self._perform(action)
+            if isinstance(event, ControlWritten):  # ranks that wait for the commit go on
+                self.files.remove_left()
 
     def _log(self, name: str, fields: dict[str, Any]) -> None:
         self.job.events.append(name, **fields)

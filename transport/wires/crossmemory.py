@@ -79,16 +79,17 @@ class Published:
     """A number that other processes may read at its `address`. It grows only, and is 64 bits long."""
 
     def __init__(self, value: int) -> None:
-        self._cell = ctypes.c_uint64(value)
-        self.address = ctypes.addressof(self._cell)
+        cell = ctypes.c_uint64(value)
+        self._cells = memoryview(cell).cast("B").cast("Q")  # touches less memory than ctypes, while a program stands still
+        self.address = ctypes.addressof(cell)
 
     @property
     def value(self) -> int:
-        return self._cell.value
+        return self._cells[0]
 
     @value.setter
     def value(self, value: int) -> None:
-        self._cell.value = value
+        self._cells[0] = value
 
 
 class Reader:

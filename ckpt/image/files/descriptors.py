@@ -47,6 +47,7 @@ __all__ = [
     "Descriptors",
     "Survey",
     "baseline",
+    "known",
     "note_baseline",
     "note_ours",
     "our_files",
@@ -54,6 +55,7 @@ __all__ = [
     "reduce_descriptors",
     "redirected",
     "restore_descriptors",
+    "standard_lengths",
     "stream_of",
     "survey",
     "unowned",
@@ -101,6 +103,11 @@ def baseline() -> Collection[int]:
     return [fd for fd in _baseline if _is_ours(fd)]
 
 
+def known() -> dict[int, tuple[int, int]]:
+    """Device and inode of what descriptors referred to when they were recorded as none of the program's."""
+    return _baseline
+
+
 def our_files() -> tuple[int, ...]:
     """The descriptors of :func:`baseline` that are regular files or directories, without the standard streams."""
     return tuple(fd for fd in _readable if _is_ours(fd))
@@ -138,6 +145,17 @@ def own_lengths() -> dict[int, int]:
             with contextlib.suppress(OSError):
                 found[fd] = os.stat(_outputs[fd]).st_size
     return found
+
+
+def standard_lengths() -> dict[int, int]:
+    """Lengths in bytes of the rank's own output and error files, by number (1, 2), as far as they are known here."""
+    found: dict[int, int] = {}
+    for fd in _outputs.keys() - {0}:
+        with contextlib.suppress(OSError):
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) == _baseline[fd]:
+                found[fd] = status.st_size
+    return found | own_lengths()
 
 
 def stream_of(fd: int, note: FileNote) -> int | None:

@@ -49,9 +49,8 @@ typedef struct {
     char *data;
     size_t used, room;
     size_t files;                /* offset of the first descriptor */
-    PyObject *left_out;          /* not NULL: note nothing but the regular files that are open for writing, without those in
-                                    these directories */
     uint64_t ours[OURS_MAX / 64]; /* bit n: the event descriptor n is the library's own, so its content is of no use */
+    PyObject *known;              /* dict, or NULL: descriptor -> (device, inode), of those that are not the program's */
 } Buffer;
 
 static int append(Buffer *buffer, const void *data, size_t bytes)
@@ -126,21 +125,23 @@ static int lowest_duplicate(const Buffer *buffer, const Descriptor *noted)
     return noted->fd;
 }
 
-static int is_ours(const Buffer *buffer, int fd)
+static int is_number(PyObject *pair, Py_ssize_t at, uint64_t number)
 {
-    return fd < OURS_MAX && buffer->ours[fd / 64] >> (fd % 64) & 1;
+    return PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(pair, at)) == number;
 }
 
-static int is_in_one(const char *path, size_t bytes, PyObject *directories)
+/* Is the descriptor the library's own, as it was known to be? Then no more than its type is of use: its path, locks and contents would
+ * take most of the time. Event descriptors all have one inode. */
+static int is_ours(const Buffer *buffer, int fd, const struct stat *status)
 {
-    Py_ssize_t count = directories == NULL ? 0 : PyTuple_GET_SIZE(directories);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *directory = PyTuple_GET_ITEM(directories, i);
-        size_t length = (size_t)PyBytes_GET_SIZE(directory);
-        if (bytes > length && path[length] == '/' && !memcmp(path, PyBytes_AS_STRING(directory), length))
-            return 1;
-    }
-    return 0;
+    if (!(status->st_mode & S_IFMT))
+        return fd < OURS_MAX && buffer->ours[fd / 64] >> (fd % 64) & 1;
+    PyObject *number = fd > STDERR_FILENO && buffer->known != NULL ? PyLong_FromLong(fd) : NULL;
+    PyObject *pair = number == NULL ? NULL : PyDict_GetItemWithError(buffer->known, number);
+    Py_XDECREF(number);
+    PyErr_Clear();
+    return pair != NULL && PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2 && is_number(pair, 0, status->st_dev) &&
+           is_number(pair, 1, status->st_ino);
 }
 
 /* Note one descriptor. Of one that is no regular file only the type is noted, of a directory how far it has been read, and the
@@ -154,12 +155,12 @@ static int append_descriptor(Buffer *buffer, int fd)
     ssize_t content_bytes = 0;
     if (fstat(fd, &status) < 0)
         return 0;
-    if (buffer->left_out != NULL && (!S_ISREG(status.st_mode) || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY))
-        return 1;
     noted.mode = status.st_mode;
     noted.device = status.st_dev;
     noted.inode = status.st_ino;
-    if (S_ISREG(status.st_mode)) {
+    if (is_ours(buffer, fd, &status))
+        noted.links = (uint32_t)status.st_nlink;
+    else if (S_ISREG(status.st_mode)) {
         char name[32];
         snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
         ssize_t length = readlink(name, path, sizeof path);
@@ -168,8 +169,6 @@ static int append_descriptor(Buffer *buffer, int fd)
         noted.offset = lseek(fd, 0, SEEK_CUR);
         noted.size = status.st_size;
         noted.links = (uint32_t)status.st_nlink;
-        if (length > 0 && is_in_one(path, (size_t)length, buffer->left_out))
-            return 1;
         if (length < 0 || noted.flags < 0 || noted.offset < 0)
             noted.mode = 0; /* opened with O_PATH, say: nothing that is read or written */
         else {
@@ -182,7 +181,7 @@ static int append_descriptor(Buffer *buffer, int fd)
     }
     else if (S_ISDIR(status.st_mode))
         noted.offset = lseek(fd, 0, SEEK_CUR);
-    else if (!is_ours(buffer, fd) && (content = read_content(fd, status.st_mode, &content_bytes)) == NULL && content_bytes < 0)
+    else if ((content = read_content(fd, status.st_mode, &content_bytes)) == NULL && content_bytes < 0)
         noted.offset = -1;
     else
         noted.content_bytes = (uint32_t)content_bytes;
@@ -248,14 +247,15 @@ static PyObject *bytes_of(Buffer *buffer)
 }
 
 PyDoc_STRVAR(note_moment_doc,
-"note_moment(ours=(), /) -> bytes\n\n"
-"Timers, blocked signals of this thread, and every open descriptor; see the C source for the layout.  ours: a set of event\n"
-"descriptors, of which it is not noted what they wait for.  Raises OSError.");
+"note_moment(ours=(), known={}, /) -> bytes\n\n"
+"Timers, blocked signals of this thread, and every open descriptor; see the C source for the layout.  No more than the type is\n"
+"noted of the event descriptors in `ours`, and of descriptors that refer to what `known` says, {descriptor: (device, inode)}, but\n"
+"for standard streams.  Raises OSError.");
 static PyObject *note_moment(PyObject *module, PyObject *args)
 {
     Buffer buffer = {0};
     PyObject *ours = NULL, *iterator, *each;
-    if (!PyArg_ParseTuple(args, "|O", &ours))
+    if (!PyArg_ParseTuple(args, "|OO!", &ours, &PyDict_Type, &buffer.known))
         return NULL;
     if (ours != NULL) {
         if ((iterator = PyObject_GetIter(ours)) == NULL)
@@ -273,25 +273,51 @@ static PyObject *note_moment(PyObject *module, PyObject *args)
     return bytes_of(&buffer);
 }
 
-PyDoc_STRVAR(note_written_doc,
-"note_written(left_out=(), /) -> bytes\n\n"
-"As note_moment(), but of the descriptors only the regular files that are open for writing, without those in the directories\n"
-"left_out, a tuple of bytes.  Raises OSError, TypeError.");
-static PyObject *note_written(PyObject *module, PyObject *args)
+static int is_in_one(const char *path, size_t bytes, PyObject *directories)
 {
-    PyObject *none = PyTuple_New(0), *noted = NULL;
-    Buffer buffer = {.left_out = none};
-    if (none != NULL && PyArg_ParseTuple(args, "|O!", &PyTuple_Type, &buffer.left_out)) {
-        Py_ssize_t at = 0, count = PyTuple_GET_SIZE(buffer.left_out);
-        while (at < count && PyBytes_Check(PyTuple_GET_ITEM(buffer.left_out, at)))
-            at++;
-        if (at == count)
-            noted = bytes_of(&buffer);
-        else
-            PyErr_SetString(PyExc_TypeError, "the directories left out are bytes");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(directories); i++) {
+        PyObject *directory = PyTuple_GET_ITEM(directories, i);
+        size_t length = (size_t)PyBytes_GET_SIZE(directory);
+        if (bytes > length && path[length] == '/' && !memcmp(path, PyBytes_AS_STRING(directory), length))
+            return 1;
     }
-    Py_XDECREF(none);
-    return noted;
+    return 0;
+}
+
+PyDoc_STRVAR(written_doc,
+"written(noted, left_out=(), /) -> bytes\n\n"
+"Of a record of note_moment(): the descriptors of regular files that are open for writing, without those in the directories\n"
+"left_out, a tuple of bytes.  Raises TypeError.");
+static PyObject *written(PyObject *module, PyObject *args)
+{
+    PyObject *none = PyTuple_New(0), *left_out = none, *found = NULL;
+    Py_buffer noted;
+    if (none == NULL || !PyArg_ParseTuple(args, "y*|O!", &noted, &PyTuple_Type, &left_out)) {
+        Py_XDECREF(none);
+        return NULL;
+    }
+    Buffer buffer = {0};
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(left_out); i++)
+        failed |= !PyBytes_Check(PyTuple_GET_ITEM(left_out, i));
+    if (failed)
+        PyErr_SetString(PyExc_TypeError, "the directories left out are bytes");
+    const char *data = noted.buf;
+    size_t at = sizeof(Head), bytes = (size_t)noted.len;
+    while (!failed && at + sizeof(Descriptor) <= bytes) {
+        Descriptor each;
+        memcpy(&each, data + at, sizeof each);
+        if (S_ISREG(each.mode) && (each.flags & O_ACCMODE) != O_RDONLY &&
+            !is_in_one(data + at + sizeof each, each.path_bytes, left_out))
+            failed = append(&buffer, data + at, record_bytes(&each));
+        at += record_bytes(&each);
+    }
+    if (!failed)
+        found = PyBytes_FromStringAndSize(buffer.data, (Py_ssize_t)buffer.used);
+    PyMem_RawFree(buffer.data);
+    PyBuffer_Release(&noted);
+    Py_DECREF(none);
+    return found;
 }
 
 static int is_among(int fd, const int *fds, size_t count)
@@ -389,6 +415,6 @@ static PyObject *born(PyObject *module, PyObject *fd)
 PyMethodDef moment_methods[] = {
     {"born", born, METH_O, born_doc},
     {"note_moment", note_moment, METH_VARARGS, note_moment_doc},
-    {"note_written", note_written, METH_VARARGS, note_written_doc},
+    {"written", written, METH_VARARGS, written_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -145,6 +145,7 @@ class Registry:
         self._loaded: tuple[Library, ...] = ()
         self._rebound: set[tuple[str, str]] = set()
         self._thread_names: dict[str, tuple[tuple[Library, ...], tuple[str, ...]]] = {}
+        self._implementations: dict[str, tuple[tuple[Library, ...], list[Any]]] = {}
 
     def extend(self, class_paths: Iterable[tuple[str, str]]) -> None:
         """Add (name, class path) pairs to the table, before the entries that it has."""
@@ -248,12 +249,16 @@ class Registry:
 
     def implementations(self, method: Callable[..., Any]) -> list[Any]:
         """The bound methods of this name of all loaded libraries whose class overrides ``method``."""
-        name = method.__name__
-        return [
-            getattr(library, name)
-            for library in self.loaded()
-            if getattr(type(library), name, method) is not method
-        ]
+        name, loaded = method.__name__, self.loaded()
+        known = self._implementations.get(name)
+        if known is None or known[0] is not loaded:
+            found = [
+                getattr(library, name)
+                for library in loaded
+                if getattr(type(library), name, method) is not method
+            ]
+            known = self._implementations[name] = loaded, found
+        return known[1]
 
     def reducers(self, *, beside_pickle: bool = False) -> dict[type, Reducer]:
         """The reducers of all loaded libraries, by exact type. ``beside_pickle``: without those of the libraries whose
@@ -305,6 +310,11 @@ class Registry:
         child could not find."""
         for before_image in self.implementations(Library.before_image):
             before_image()
+
+    def rehearse(self) -> None:
+        """Look for what the pause for an image calls: see :meth:`ckpt.capture.taker.Taker.rehearse`."""
+        for method in (Library.reason_now, Library.before_image, Library.copy_out):
+            self.implementations(method)
 
     def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
         """See :meth:`Library.copy_out`."""

@@ -104,9 +104,11 @@ def _in_modules(
             if cls in lock_types:
                 if references.name_of(value) is not None:
                     yield (name, key), value
-            elif cls is type and namespace_of(value).get("__module__") == name:
+            elif cls is type and (namespace := namespace_of(value)).get("__module__") == name:
+                if lock_types.isdisjoint(map(type, list(namespace.values()))):
+                    continue  # most classes: looked at without a step of the interpreter for each attribute
                 note = notes.objects.get(id(value))
-                for attribute, lock in list(namespace_of(value).items()):
+                for attribute, lock in list(namespace.items()):
                     is_unchanged = note is None or (note.attributes or {}).get(attribute) is lock
                     if type(lock) in lock_types and is_unchanged:
                         yield (name, key, attribute), lock

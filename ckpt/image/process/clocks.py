@@ -64,10 +64,10 @@ def _read() -> Reading:
 def _boot() -> str:
     """A time namespace is named by its offsets: its number is given away again when it has ended."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             found = file.read().strip()
     except OSError:
         return ""
-    with contextlib.suppress(OSError), open("/proc/self/timens_offsets", encoding="ascii") as file:
+    with contextlib.suppress(OSError), open("/proc/self/timens_offsets", encoding="utf-8") as file:
         found += " " + " ".join(file.read().split())
     return found

@@ -8,7 +8,7 @@ fork. One record is a ``bytes`` object, called ``noted`` here and elsewhere::
                     goes on
     check(noted)    the child's first action: has another thread opened a file meanwhile?
     read(noted)     in the child (or in the same process, if there is no fork): the record as a Moment
-    written_files() in the parent: the regular files that are open for writing, for an undo log
+    written_files(noted)  in the parent: the regular files that are open for writing, for an undo log
 
 C code writes the record as one block (``frames_moment.c`` has the layout), for two reasons: the program stands still
 meanwhile; and if this process has forked lately, each Python object that is used costs a page fault.
@@ -25,13 +25,14 @@ import struct
 from collections.abc import Iterator
 
 from ckpt.image.errors import Unpicklable
+from ckpt.image.files.descriptors import known
 from ckpt.image.files.file_notes import FileNote, kind_of
 from ckpt.image.frames import _frames
 from ckpt.image.process.signals import Timing
 from ckpt.transport.records import NamedTuple
 from ckpt.transport.wires import owned
 
-__all__ = ["Moment", "check", "note", "read", "written_files"]
+__all__ = ["Moment", "check", "note", "has_written_files", "read", "written_files"]
 
 _HEAD = struct.Struct("=12qQ")
 _DESCRIPTOR = struct.Struct("=qqQQQiiiIIIII")
@@ -49,17 +50,17 @@ def note() -> bytes:
     """Make the record; takes about 30 µs for 30 descriptors. Raises OSError: the process has no free descriptor, and
     listing ``/proc/self/fd`` needs one.
     """
-    return _frames.note_moment(owned.numbers())
+    return _frames.note_moment(owned.numbers(), known())
 
 
 def check(noted: bytes) -> None:
     """Compare the descriptors of the forked child with the record. Raises :class:`Unpicklable` for a regular file or a
     directory that is open but not in the record: another thread has opened it before the fork, and its offset is unknown."""
-    known = read(noted).files
+    files = read(noted).files
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = os.fstat(fd).st_mode
-            if fd not in known and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            if fd not in files and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 path = os.readlink(f"/proc/self/fd/{fd}")
                 raise Unpicklable(f"descriptor {fd} ({path})", "opened while the image was being taken")
         except OSError:
@@ -75,15 +76,18 @@ def read(noted: bytes) -> Moment:
     return Moment(timing, dict(_files(noted)))
 
 
-def written_files(left_out: tuple[bytes, ...] = ()) -> Iterator[tuple[int, FileNote]]:
-    """Descriptor and note of each regular file that is open for writing now, without those in the directories ``left_out``.
-    Not a part of :func:`note`: the program stands still meanwhile, and has more descriptors of other kinds. Raises OSError
-    as :func:`note` does."""
-    return _files(_frames.note_written(left_out))
+def written_files(noted: bytes, left_out: tuple[bytes, ...] = ()) -> Iterator[tuple[int, FileNote]]:
+    """Descriptor and note of each regular file in the record that is open for writing, without those in the directories
+    ``left_out``."""
+    return _files(_frames.written(noted, left_out), 0)
 
 
-def _files(noted: bytes) -> Iterator[tuple[int, FileNote]]:
-    at = _HEAD.size
+def has_written_files(noted: bytes, left_out: tuple[bytes, ...]) -> bool:
+    """Are there any?"""
+    return bool(_frames.written(noted, left_out))
+
+
+def _files(noted: bytes, at: int = _HEAD.size) -> Iterator[tuple[int, FileNote]]:
     while at < len(noted):
         (
             offset,

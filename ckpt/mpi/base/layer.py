@@ -47,7 +47,7 @@ class Below(Progress, Protocol):
     def secret(self) -> bytes:
         """32 bytes that all processes of this job share, also after a restart, and nobody else knows."""
 
-    def block(self, hungry: bool, longest_ns: int | None = None) -> None:
+    def block(self, hungry: bool, awaited: Any = None, longest_ns: int | None = None) -> None:
         """As that of `Progress`; returns after `longest_ns` in any case, if that is given."""
 
     def report(self, fields: dict[str, Any]) -> None:

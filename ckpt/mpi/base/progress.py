@@ -80,11 +80,12 @@ class Progress(Protocol):
     def poll(self) -> None:
         """Make progress without waiting."""
 
-    def block(self, hungry: bool) -> None:
+    def block(self, hungry: bool, awaited: Any = None) -> None:
         """Wait until some progress is made. THIS CALL MAY TAKE A PROCESS IMAGE.
 
         hungry: receives are posted and no message in the mailbox matches them. So the peers must get more credit, even
-        if the mailbox is full. Callers test their condition again in a loop.
+        if the mailbox is full. awaited: the operation that the caller waits for; None: any progress. It may be woken for
+        other progress, too. Callers test their condition again in a loop.
         """
 
     def wake(self) -> None:

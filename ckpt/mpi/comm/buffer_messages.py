@@ -19,7 +19,7 @@ from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.object_messages import ObjectMessages
 from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, exporter, simple
 from ckpt.mpi.engine import quick
-from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK
+from ckpt.mpi.engine.engine import REFERENCE_BYTES, SEND_CHECK_MASK
 from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
 from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
 from ckpt.mpi.requests.request import Prequest, Request
@@ -210,13 +210,8 @@ class BufferMessages(ObjectMessages):
             if nbytes > spec.nbytes:
                 return False
             data = engine.matcher.pop(channel)
-            taken, src, size = engine.taken, channel.src, len(data)
-            if data[2] or size >= REFERENCE_BYTES:
-                engine.settle_account(channel, data)
-            else:
-                taken[src] = debt = taken[src] + size + DEBT_UNIT  # no call: others have no lock
-                if debt > DEBT_LIMIT:
-                    engine.pay_all()
+            if not engine.note_taken(channel, data):
+                engine.settle_taken(channel, data)
             spec.write(data, envelope.SIZE)
         if status is not None:
             status._fill(channel.source, channel.tag, nbytes)

@@ -26,7 +26,7 @@ from ckpt.mpi.comm.message import Message
 from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.comm_state import CommShared
-from ckpt.mpi.engine.engine import DEBT_LIMIT, DEBT_UNIT, REFERENCE_BYTES, SEND_CHECK_MASK, Engine
+from ckpt.mpi.engine.engine import REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Done, FailedOperation, Operation, Receive
 from ckpt.mpi.requests.request import Request
@@ -160,15 +160,9 @@ class ObjectMessages(CommBase):
             channel = self._channels.get((source, tag))
             if channel is not None and not self._shared.closed and (data := _popped(channel)) is not None:
                 size = len(data)
-                if data[2] or size >= REFERENCE_BYTES:
+                if not engine.note_taken(channel, data):
                     with engine.lock:
-                        engine.settle_account(channel, data)
-                else:
-                    taken, src = engine.taken, channel.src
-                    taken[src] = debt = taken[src] + size + DEBT_UNIT
-                    if debt > DEBT_LIMIT:
-                        with engine.lock:
-                            engine.pay_all()
+                        engine.settle_taken(channel, data)
                 if status is not None:
                     status._fill(channel.source, channel.tag, size - envelope.SIZE)
                 if size <= envelope.SIZE:
@@ -192,13 +186,6 @@ class ObjectMessages(CommBase):
                 while not channel.messages and quick.glance(engine):
                     pass
         return bool(channel.messages)
-
-    def _take(self, channel: Channel) -> Buffer:
-        """Remove the oldest message of a channel, and count it for flow control. The lock is held."""
-        engine = self._engine
-        data = engine.matcher.pop(channel)
-        engine.settle_account(channel, data)
-        return data
 
     def _receive(self, source: int, tag: int) -> Receive:
         """Start a receive of an object. The lock is held."""

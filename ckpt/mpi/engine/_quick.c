@@ -121,7 +121,7 @@ static PyObject *loads(PyObject *Py_UNUSED(self), PyObject *args)
 
 /* The value of a dict under the key (first, second), borrowed.  NULL without an exception: there is none, or one of the two is not
    exactly an int. */
-PyObject *found_under(PyObject *table, PyObject *first, PyObject *second)
+static PyObject *found_under(PyObject *table, PyObject *first, PyObject *second)
 {
     if (!table || !PyDict_CheckExact(table) || !PyLong_CheckExact(first) || !PyLong_CheckExact(second)) return NULL;
     PyObject *key = PyTuple_Pack(2, first, second);

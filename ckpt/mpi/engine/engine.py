@@ -78,7 +78,7 @@ DIRECT_COPY_BYTES = 128 << 10
 """The same for a rank that reads long messages from this process's memory: its read, and the acknowledgement, take about as
 long as a copy would."""
 
-_NOT_SAVED = frozenset({"awaited", "boards", "choices", "codec", "direct", "lane", "look", "tell"})
+_NOT_SAVED = frozenset({"boards", "choices", "codec", "direct", "lane", "look", "tell"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -96,7 +96,6 @@ class Engine:
     __slots__ = (
         "_self",
         "_world",
-        "awaited",
         "boards",
         "choices",
         "codec",
@@ -157,8 +156,6 @@ class Engine:
         self.direct: Container[int] = ()
         """World ranks that read long messages from this process's memory. Not in images."""
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
-        self.awaited: Operation | None = None
-        """For `Progress.block`, whose caller sets it: what it waits for; None: any progress."""
         self.tell: Callable[[], None] = _nobody
         """Called under the lock by a thread that has changed what others may wait for: wakes these. Not in images."""
         self._world: CommHandle | None = None
@@ -175,7 +172,7 @@ class Engine:
         self.one_host = False  # the same
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.look = self.choices = self.awaited = self.boards = None
+        self.codec = self.lane = self.look = self.choices = self.boards = None
         self.direct = ()
         self.tell = _nobody
         if process_state().codec is not None:
@@ -310,6 +307,22 @@ class Engine:
         if data[2] == envelope.SYNC and src not in self.failed_ranks.known:
             _, source, tag, number, token = envelope.unpack(data)
             self.progress.send(src, envelope.pack(envelope.MATCHED, source, tag, number, token))
+
+    def note_taken(self, channel: Channel, data: Buffer) -> bool:
+        """A receive has taken a message from the mailbox, with or without the lock: count it for flow control. False: then
+        :meth:`settle_taken` has to follow, with the lock."""
+        size, src, taken = len(data), channel.src, self.taken
+        if data[2] or size >= REFERENCE_BYTES:
+            return False
+        taken[src] = debt = taken[src] + size + DEBT_UNIT  # no call in between: others have no lock
+        return debt <= DEBT_LIMIT
+
+    def settle_taken(self, channel: Channel, data: Buffer) -> None:
+        """What :meth:`note_taken` has left to be done. The lock is held."""
+        if data[2] or len(data) >= REFERENCE_BYTES:
+            self.settle_account(channel, data)
+        else:
+            self.pay_all()
 
     def pay(self, src: int) -> None:
         """Report the consumption of one source's messages to the transport."""
@@ -471,8 +484,7 @@ class Engine:
             return
         self.pay_all()
         self.attend()
-        self.awaited = awaited
-        self.progress.block(hungry or self.matcher.posted > 0 or self.windows.awaited > 0)
+        self.progress.block(hungry or self.matcher.posted > 0 or self.windows.awaited > 0, awaited)
 
     def make_progress(self) -> None:
         """Make progress without waiting. Raises what a handler of active messages has raised."""

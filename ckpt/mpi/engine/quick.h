@@ -52,10 +52,6 @@ int take_oldest(PyObject *comm, PyObject *channel, PyObject *data);
 /* Tell a Status of a message of `size` bytes with its envelope.  Returns 0; -1 with an exception. */
 int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size);
 
-/* The value of a dict under the key (first, second), borrowed.  NULL without an exception: there is none, or one of the two is not
-   exactly an int. */
-PyObject *found_under(PyObject *table, PyObject *first, PyObject *second);
-
 /* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
 int export_plain(PyObject *from, Py_buffer *view, int flags);
 

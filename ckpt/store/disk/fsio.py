@@ -20,11 +20,12 @@ What does not belong here: formats, digests, names of epochs.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ckpt.store.disk.privacy import check_private_directory, check_private_file, open_regular
@@ -105,6 +106,25 @@ class FileSystem:
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
+
+    def at_once(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Make calls that wait for the disk, all at the same time: a file system with a journal needs as long for several
+        syncs as for one. All of them are made; the first failure is raised."""
+        failures: list[BaseException] = []
+        waits: list[_thread.LockType] = []
+        for call in calls[1:]:
+            wait = _thread.allocate_lock()
+            wait.acquire()
+            try:
+                _thread.start_new_thread(_try, (call, failures, wait))
+            except RuntimeError:  # the system has no thread left
+                _try(call, failures, wait)
+            waits.append(wait)
+        _try(calls[0], failures)
+        for wait in waits:
+            wait.acquire()
+        if failures:
+            raise failures[0]
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -202,6 +222,17 @@ class FileSystem:
             return b"".join(parts)
         finally:
             self.close(fd)
+
+
+def _try(
+    call: Callable[[], None], failures: list[BaseException], done: _thread.LockType | None = None
+) -> None:
+    try:
+        call()
+    except BaseException as failure:  # raised by who waits for all calls
+        failures.append(failure)
+    if done is not None:
+        done.release()
 
 
 def write_all(fs: FileSystem, fd: int, data: Buffer, offset: int) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -194,6 +194,17 @@ class SimulatedDisk(FileSystem):
 
     def sign(self, fd: int, text: bytes) -> None:
         """Does nothing: no simulated process reads the holder's name."""
+
+    def at_once(self, calls: Sequence[Callable[[], None]]) -> None:
+        """One after the other, all of them, so that calls have numbers."""
+        failures: list[BaseException] = []
+        for call in calls:
+            try:
+                call()
+            except BaseException as failure:  # as `FileSystem.at_once`
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
     def fsync(self, fd: int) -> None:
         self._sync(self._open[fd][0], "fsync", self._open[fd][1])

@@ -33,7 +33,7 @@ class PackWriter:
         name: final file name in `directory`.
 
     Raises:
-        StorageFailed: from `add`, `stream` and `seal`, when the system refuses.
+        StorageFailed: from `add`, `stream` and `complete`, when the system refuses.
     """
 
     def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
@@ -115,15 +115,14 @@ class PackWriter:
         except OSError as error:
             raise StorageFailed("write", self.file.path, error) from error
 
-    def seal(self) -> bool:
-        """Write the collected blocks, and sync. False: no block was stored, so there is no file."""
+    def complete(self) -> bool:
+        """Write the collected blocks. The caller still has to seal `file`. False: no block was stored, so there is no file."""
         if self.file is None:
             if not self.length:
                 return False
             self.file = PendingFile(self._fs, self._directory, self._name)
             self.file.write(self._pending[0] if len(self._pending) == 1 else b"".join(self._pending), 0)
             self._pending.clear()
-        self.file.seal()
         return True
 
     def drop(self) -> None:

@@ -9,7 +9,7 @@ refers to it. Otherwise the block is packed (`codec.py`) and stored (`packs.py`)
 happens in the calling thread; beyond, a few threads do it, with at most two blocks each under way: large buffers are never
 copied as a whole.
 
-`finish` is the commit sequence of an image: sync the pack, sync the manifest, rename both, sync their
+`finish` is the commit sequence of an image: sync pack and manifest, both at once, rename them, sync their
 directory. The receipt exists only after that. A failure of the system raises `StorageFailed`. After any failure the files
 are removed as far as possible, and the writer cannot be used again: there is no second try on the same files.
 
@@ -322,14 +322,16 @@ class ImageWriter:
 
     def _commit(self, meta: Mapping[str, Any], files: Mapping[str, Any] | None) -> ImageReceipt:
         begun_ns = time.perf_counter_ns()
-        stored = self._pack.seal()
+        stored = self._pack.complete()
         manifest = self._manifest(meta, files, stored)
         data = manifest.encode(self._job.key)
         file = PendingFile(self._fs, self._directory, self._stem + ".json")
         try:
             file.write(data, 0)
-            file.seal()
-            if self._pack.file is not None:
+            if self._pack.file is None:
+                file.seal()
+            else:
+                self._fs.at_once((self._pack.file.seal, file.seal))
                 self._pack.file.publish()
             file.publish()
             sync_directory(self._fs, self._directory)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from ckpt.store.disk.fsio import (
     TEMPORARY_PREFIX,
@@ -56,7 +56,7 @@ from ckpt.store.records.authenticated import digest
 from ckpt.store.records.journal import JournalRecord, journal_name, number_of_name
 from ckpt.transport.records import dataclass
 
-__all__ = ["JOURNAL", "Journal", "look_behind", "open_journal", "read_journal"]
+__all__ = ["JOURNAL", "Beside", "Journal", "look_behind", "open_journal", "read_journal"]
 
 JOURNAL: Final = "journal"
 _HINT: Final = "hint"
@@ -64,6 +64,16 @@ _STEPS_MAX: Final = 1_000_000
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What file systems without links answer to link(2)."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Beside(Protocol):
+    """A file that becomes durable together with a record, and gets its name before the record does."""
+
+    def seal(self, record: PendingFile) -> None:
+        """Sync both contents, and give the file its name. Raises whatever makes the record void."""
+
+    def sync(self, directory: str) -> None:
+        """Sync the directory of the file, and that of the record."""
 
 
 @dataclass
@@ -84,13 +94,14 @@ class Journal:
         """The number of the record that `commit` writes, if nothing fails."""
         return self.position.number + 1
 
-    def commit(self, epoch: int, control_digest: str) -> None:
-        """Append that the control file with this digest is the line of `epoch`, as record `next_number`.
+    def commit(self, epoch: int, control_digest: str, beside: Beside | None = None) -> None:
+        """Append that the control file with this digest is the line of `epoch`, as record `next_number`. `beside`: makes the
+        control file durable at the same time.
 
         Raises LockLost: another controller has taken over. StorageFailed: it may or may not have been written.
         RecordDamaged: the journal was changed by hand.
         """
-        self._append(epoch=epoch, digest=control_digest)
+        self._append(epoch=epoch, digest=control_digest, beside=beside)
 
     def record_contact(self, contact: str) -> None:
         """Append where agents reach this controller. Raises what `commit` raises."""
@@ -109,6 +120,7 @@ class Journal:
         contact: str = "",
         incarnation: int = 0,
         hosts: tuple[str, ...] = (),
+        beside: Beside | None = None,
     ) -> None:
         number = self.next_number
         append = Append(
@@ -120,7 +132,7 @@ class Journal:
             incarnation=incarnation,
             hosts=hosts,
         )
-        self.position = _run(self, append)
+        self.position = _run(self, append, beside)
         if self.position.number != number:
             raise StorageFailed(
                 "link",
@@ -231,7 +243,7 @@ class _NoLinks(Exception):
     """The file system has no links."""
 
 
-def _run(journal: Journal, append: Append) -> Position:
+def _run(journal: Journal, append: Append, beside: Beside | None = None) -> Position:
     step: Action | Done | Superseded | Broken = append.begin()
     for _ in range(_STEPS_MAX):
         match step:
@@ -245,6 +257,9 @@ def _run(journal: Journal, append: Append) -> Position:
                     path=os.path.join(journal.path, JOURNAL, journal_name(number)),
                     hint="Records were removed or exchanged by hand: restore the directory `journal` from a backup.",
                 )
+            case Write(record=record) if beside is not None:
+                once, beside = beside, None
+                step = append.handle(_write(journal, record, once))
             case _:
                 step = append.handle(_answer(journal, step))
     raise RecordDamaged("the journal has no end", path=os.path.join(journal.path, JOURNAL))
@@ -313,12 +328,19 @@ def _set_hint(journal: Journal, number: int) -> None:
         pass
 
 
-def _write(journal: Journal, record: JournalRecord) -> Written | Taken:
+def _write(journal: Journal, record: JournalRecord, beside: Beside | None = None) -> Written | Taken:
     fs, directory = journal.fs, os.path.join(journal.path, JOURNAL)
     data = record.encode(journal.key, journal.job_id)
     file = PendingFile(fs, directory, journal_name(record.number))
     file.write(data, 0)
-    file.seal()
+    if beside is None:
+        file.seal()
+    else:
+        try:
+            beside.seal(file)
+        except BaseException:
+            file.drop()
+            raise
     try:
         is_written = file.link()
     except StorageFailed as error:
@@ -327,5 +349,8 @@ def _write(journal: Journal, record: JournalRecord) -> Written | Taken:
         raise
     if not is_written:
         return Taken()
-    sync_directory(fs, directory)
+    if beside is None:
+        sync_directory(fs, directory)
+    else:
+        beside.sync(directory)
     return Written(digest(data))

@@ -8,9 +8,9 @@ is not used again. After a failed *directory* sync the control file is removed. 
 harm: the file describes a complete and consistent line.
 
 With a controller's lock there is one step more, and that is the commit: the journal's record (`journal.py`), written
-create-only, names the control file's digest. A control file that no record names is none: its controller died before the
-record, or was superseded. (Control files without the field `record` count by themselves: those of earlier versions, and
-of file systems without links.)
+create-only, names the control file's digest. Both files are synced at once, then both directories, which takes as long as
+one of each. A control file that no record names is none: its controller died before the record, or was superseded. (Control
+files without the field `record` count by themselves: those of earlier versions, and of file systems without links.)
 
 `latest_committed` goes from the newest control file down to the first that verifies. It reports the lines that it had to
 skip, because a damaged newest line means "damaged but recoverable", not "never committed".
@@ -259,7 +259,6 @@ def write_control(
     )
     if control.epoch <= newest:
         raise ValueError(f"epoch {control.epoch} is not above {newest}: numbers only grow")
-    data = control.encode(job.key, job.job_id)
     for entry in control.ranks:
         check_packs(job, load_manifest(job, entry, fs=system), fs=system)
     if lock is not None:
@@ -267,7 +266,7 @@ def write_control(
     if journal is not None:
         return _record_control(job, control, journal, system)
     name = control_name(control.epoch)
-    commit_file(system, job.control_directory, name, data)
+    commit_file(system, job.control_directory, name, control.encode(job.key, job.job_id))
     return os.path.join(job.control_directory, name)
 
 
@@ -277,25 +276,55 @@ def _record_control(job: JobDirectory, control: ControlFile, journal: Journal, f
     path = os.path.join(job.control_directory, control_name(control.epoch))
     number = journal.next_number
     data = replace(control, record=number).encode(job.key, job.job_id)
-    for _ in range(_ATTEMPTS):
-        file = PendingFile(fs, job.control_directory, control_name(control.epoch))
-        file.write(data, 0)
-        file.seal()
-        if file.link():
-            break
-        _give_way(job, control, path, fs)
-    else:
-        raise StorageFailed("link", path, FileExistsError(errno.EEXIST, "written by others, over and over"))
+    beside = _BesideRecord(job, control, data, fs)
     try:
-        sync_directory(fs, job.control_directory)
-        journal.commit(control.epoch, digest(data))
+        journal.commit(control.epoch, digest(data), beside)
     except StorageFailed:
         # The record may have been written. Only then is it certain that no other controller has put its file there.
         with contextlib.suppress(OSError, StoreError):
             if _is_recorded(job, replace(control, record=number), digest(data)):
                 fs.unlink(path)
         raise
+    finally:
+        beside.drop()
     return path
+
+
+class _BesideRecord:
+    """Makes a control file durable together with its record: see :class:`~ckpt.store.job.journal_files.Beside`. `data`: its
+    content. Raises StorageFailed."""
+
+    def __init__(self, job: JobDirectory, control: ControlFile, data: bytes, fs: FileSystem) -> None:
+        self._job, self._control, self._data, self._fs = job, control, data, fs
+        self._path = os.path.join(job.control_directory, control_name(control.epoch))
+        self._file = self._pending()
+
+    def _pending(self) -> PendingFile:
+        file = PendingFile(self._fs, self._job.control_directory, control_name(self._control.epoch))
+        file.write(self._data, 0)
+        return file
+
+    def seal(self, record: PendingFile) -> None:
+        """See Beside. Raises LockLost: a later controller has written this epoch."""
+        self._fs.at_once((self._file.seal, record.seal))
+        for _ in range(_ATTEMPTS):
+            if self._file.link():
+                return
+            _give_way(self._job, self._control, self._path, self._fs)
+            self._file = self._pending()
+            self._file.seal()
+        raise StorageFailed(
+            "link", self._path, FileExistsError(errno.EEXIST, "written by others, over and over")
+        )
+
+    def drop(self) -> None:
+        """Remove the temporary file, if it is there still."""
+        self._file.drop()
+
+    def sync(self, directory: str) -> None:
+        """See Beside."""
+        control_directory, fs = self._job.control_directory, self._fs
+        fs.at_once((lambda: sync_directory(fs, control_directory), lambda: sync_directory(fs, directory)))
 
 
 def _give_way(job: JobDirectory, control: ControlFile, path: str, fs: FileSystem) -> None:

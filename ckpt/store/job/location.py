@@ -144,7 +144,7 @@ def is_locked(path: str) -> bool:
 
 def _line(path: str) -> str:
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(200).strip()
     except OSError:
         return ""

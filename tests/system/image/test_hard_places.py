@@ -82,6 +82,29 @@ def test_output_that_cannot_be_written_is_said_and_gives_exit_code_120(tmp_path:
     assert job.output(0) == "before\nafter\n"
 
 
+def test_a_reader_that_has_gone_is_said_by_exit_code_141(tmp_path: Path) -> None:
+    """`ckpt run … | head` ended with 0 though its output was cut. `mpiexec` ends with 141, Python with 1."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+
+        print("first", flush=True)
+        while not os.path.exists("go"):
+            time.sleep(0.001)
+        print("second", flush=True)
+        """,
+    )
+    words = [sys.executable, "-m", "ckpt", "run", "--job", str(tmp_path / "job"), str(app)]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.stdout.close()
+        (tmp_path / "go").touch()
+        assert process.wait(PATIENCE_S) == 141
+    assert (tmp_path / "job" / "output" / "rank-0.out").read_text() == "first\nsecond\n"
+
+
 def test_half_a_megabyte_of_stack_is_enough_for_a_restart(tmp_path: Path) -> None:
     job = Under(tmp_path / "job", write_app(tmp_path, PRINTS), ["sh", "-c", 'ulimit -s 512; exec "$@"', "sh"])
     assert _killed_once(job) == 0, job.report()

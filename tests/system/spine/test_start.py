@@ -149,3 +149,15 @@ def test_the_command_imports_nothing_that_only_ranks_need(tmp_path: Path) -> Non
     imported = set(json.loads(run.stdout)) - imported_by_python()
     assert of(imported, (*SELDOM_NEEDED, *ONLY_RANKS)) == []
     assert len(of(imported, ("ckpt",))) <= 95
+
+
+def test_a_module_in_c_that_was_not_built_again_is_named_with_the_remedy(tmp_path: Path) -> None:
+    """After a `git pull` without a build the agent ended with a bare traceback: "module 'ckpt.mpi.engine._quick' has no
+    attribute 'send_buffer'"."""
+    write_app(tmp_path, "from ckpt.mpi.engine import _quick\ndel _quick.send_buffer\n", "sitecustomize.py")
+    stale = {**environment(), "PYTHONPATH": str(tmp_path)}
+    run = run_ckpt("run", "-n", "1", "--job", tmp_path / "job", write_app(tmp_path, ""), env=stale)
+    assert run.returncode == 1
+    assert "the compiled module ckpt.mpi.engine._quick does not fit" in run.stderr
+    assert "`make setup`" in run.stderr
+    assert "Traceback" not in run.stderr

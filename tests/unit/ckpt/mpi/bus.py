@@ -189,7 +189,7 @@ class BusProgress:
         self._news()
         self._deliver()
 
-    def block(self, hungry: bool) -> None:
+    def block(self, hungry: bool, awaited: object = None) -> None:
         assert self.lock.locked()
         self.blocks += 1
         self.hungry.append(hungry)

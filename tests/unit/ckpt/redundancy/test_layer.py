@@ -157,7 +157,7 @@ def test_a_copy_goes_on_where_its_donor_was_and_tells_nothing_before_it_has_join
     layer.tick()
     assert below.reports == []
 
-    def block(hungry: bool, longest_ns: int | None = None) -> None:
+    def block(hungry: bool, awaited: object = None, longest_ns: int | None = None) -> None:
         layer.on_packet({"copy": 3, "step": "joined", "living": [2]})
 
     monkeypatch.setattr(below, "block", block, raising=False)

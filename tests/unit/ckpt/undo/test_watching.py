@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import pytest
 
+from ckpt.image.process import moment
 from ckpt.rank.files import open_for_writing
 from ckpt.undo import _watch, keeping
 from ckpt.undo.logs import read_log
@@ -65,7 +66,7 @@ class Watched:
         )
 
     def open_files(self) -> list[Any]:
-        return list(open_for_writing(lambda path: not path.startswith(str(self.root))))
+        return list(open_for_writing(moment.note(), lambda path: not path.startswith(str(self.root))))
 
     def start(self) -> None:
         self.watch.start(0, self.open_files())

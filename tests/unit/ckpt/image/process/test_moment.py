@@ -72,13 +72,13 @@ def test_files_that_may_be_written_are_those_of_the_whole_record(tmp_path: Path)
         written.write("x" * 3)
         written.flush()
         noted = moment.note()
-        found = dict(moment.written_files())
+        found = dict(moment.written_files(noted))
         assert {written.fileno(), both.fileno()} <= found.keys()
         assert read.fileno() not in found
         assert all(moment.read(noted).files[fd] == note for fd, note in found.items())
-        left = dict(moment.written_files((os.fsencode(tmp_path),)))
+        left = dict(moment.written_files(noted, (os.fsencode(tmp_path),)))
         assert found.keys() - left.keys() == {written.fileno(), both.fileno()}
-        assert moment.written_files((os.fsencode(path), os.fsencode(tmp_path)[:-1])).__next__()
+        assert dict(moment.written_files(noted, (os.fsencode(path), os.fsencode(tmp_path)[:-1]))) == found
 
 
 def test_a_mere_place_in_the_file_system_is_no_file() -> None:

@@ -52,7 +52,7 @@ class Rank:
     def poll(self) -> None:
         self.pair.exchange()
 
-    def block(self, hungry: bool) -> None:
+    def block(self, hungry: bool, awaited: object = None) -> None:
         self.pair.exchange()
 
 
