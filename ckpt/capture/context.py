@@ -75,6 +75,12 @@ class RecordedFiles(Protocol):
     def label(self, epoch: int) -> None:
         """The rank takes the number of this epoch without an image."""
 
+    def committed(self, epoch: int) -> None:
+        """The line of this epoch is committed."""
+
+    def aborted(self, epoch: int) -> None:
+        """There will be no line of this epoch."""
+
     def keep(self, patterns: Sequence[str]) -> None:
         """What has changed in the files that match since the last checkpoint, too, stays. ``patterns``: absolute ones."""
 

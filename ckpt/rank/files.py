@@ -7,6 +7,7 @@
     uncut      the image could not be taken: the interval that had ended goes on
     label      this rank takes a checkpoint's number without an image: an interval of its undo log begins, so that the
                intervals of all ranks stay in step
+    committed  the line is committed, or given up (aborted): what other ranks make from now on is in no line
 
 Not here: what is recorded (:mod:`ckpt.undo.watching`), how a restart puts files back (:mod:`ckpt.undo.restart`).
 """
@@ -57,6 +58,12 @@ class NoFiles:
         return
 
     def label(self, epoch: int) -> None:
+        return
+
+    def committed(self, epoch: int) -> None:
+        return
+
+    def aborted(self, epoch: int) -> None:
         return
 
     def keep(self, patterns: Sequence[str]) -> None:
@@ -133,6 +140,15 @@ class Files:
     def label(self, epoch: int) -> None:
         """No image of this epoch is taken."""
         self._watch.cut(epoch, ())
+        self._watch.aborted(epoch)
+
+    def committed(self, epoch: int) -> None:
+        """The line of this epoch is committed."""
+        self._watch.committed(epoch)
+
+    def aborted(self, epoch: int) -> None:
+        """There will be no line of this epoch."""
+        self._watch.aborted(epoch)
 
     def keep(self, patterns: Sequence[str]) -> None:
         """The program wants changes of these files to stay."""

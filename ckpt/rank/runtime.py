@@ -380,8 +380,10 @@ class Runtime:
                     self.explicit.on_cut(packet)
             case "abort":
                 self.imager.abort(packet["epoch"])
+                self.files.aborted(packet["epoch"])
             case "committed":
                 self.commits.committed(packet["epoch"])
+                self.files.committed(packet["epoch"])
                 if self.port.far_counts is not None:
                     self.control.send(reports.links(packet["epoch"], self.port.far_counts()))
             case "release":

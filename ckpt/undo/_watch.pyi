@@ -17,7 +17,7 @@ class FastPath:
     def begin(
         self,
         end: LogEnd,
-        began_ns: int,
+        new_after_ns: int,
         names: dict[str, Any],
         contents: dict[Any, bool],
         old: set[Any],
@@ -25,6 +25,7 @@ class FastPath:
         written_as: set[Any],
         /,
     ) -> None: ...
+    def settle(self, new_after_ns: int, /) -> None: ...
     def forget(self) -> None: ...
     def note(self, path: str, canonical: str, standing: int, is_unsteady: bool, /) -> None: ...
 

@@ -29,7 +29,7 @@ enum { END, NAMES, CONTENTS, OLD, LINKED, WRITTEN_AS, TABLES };
 typedef struct {
     PyObject_HEAD
     PyObject *known[TABLES]; /* a LogEnd, the recorder's dicts and sets */
-    long long began_ns;
+    long long new_after_ns;
     int *is_here; /* 1; and 0 in a forked process, where the kernel has wiped it (MADV_WIPEONFORK) */
     struct places places;
 } FastPath;
@@ -76,21 +76,32 @@ static void path_dealloc(FastPath *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-PyDoc_STRVAR(begin_doc, "begin(end, began_ns, names, contents, old, linked, written_as, /) -> None\n\n"
+PyDoc_STRVAR(begin_doc, "begin(end, new_after_ns, names, contents, old, linked, written_as, /) -> None\n\n"
                         "An interval begins. ``end``: of its log; the others: the recorder's (Recorder.tables).");
 
 static PyObject *path_begin(FastPath *self, PyObject *args)
 {
     PyObject *given[TABLES];
-    long long began_ns;
-    if (!PyArg_ParseTuple(args, "O!LO!O!O!O!O!", &LogEnd_Type, given + END, &began_ns, &PyDict_Type, given + NAMES, &PyDict_Type,
+    long long new_after_ns;
+    if (!PyArg_ParseTuple(args, "O!LO!O!O!O!O!", &LogEnd_Type, given + END, &new_after_ns, &PyDict_Type, given + NAMES, &PyDict_Type,
                           given + CONTENTS, &PySet_Type, given + OLD, &PySet_Type, given + LINKED, &PySet_Type,
                           given + WRITTEN_AS))
         return NULL;
     path_clear(self);
     for (int i = 0; i < TABLES; i++)
         self->known[i] = Py_NewRef(given[i]);
-    self->began_ns = began_ns;
+    self->new_after_ns = new_after_ns;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(settle_doc, "settle(new_after_ns, /) -> None\n\nA file that is made later is in no line (Recorder.settle).");
+
+static PyObject *path_settle(FastPath *self, PyObject *given)
+{
+    long long new_after_ns = PyLong_AsLongLong(given);
+    if (new_after_ns == -1 && PyErr_Occurred())
+        return NULL;
+    self->new_after_ns = new_after_ns;
     Py_RETURN_NONE;
 }
 
@@ -184,7 +195,7 @@ static int writing_is_settled(FastPath *self, const struct place *place, PyObjec
     if (is_named || in_set(self->known[OLD], file))
         settled = place->standing == PLAIN && contents_are_recorded(self, file, name, appends);
     else
-        settled = (long long)found->stx_btime.tv_sec * 1000000000 + found->stx_btime.tv_nsec > self->began_ns;
+        settled = (long long)found->stx_btime.tv_sec * 1000000000 + found->stx_btime.tv_nsec > self->new_after_ns;
     Py_DECREF(file);
     return settled;
 }
@@ -315,6 +326,7 @@ int fast_path_settles(PyObject *fast_path, const char *event, PyObject *args)
 void fast_path_forget(PyObject *fast_path) { ((FastPath *)fast_path)->places.noted = 0; }
 
 static PyMethodDef path_methods[] = {{"begin", (PyCFunction)path_begin, METH_VARARGS, begin_doc},
+                                     {"settle", (PyCFunction)path_settle, METH_O, settle_doc},
                                      {"forget", (PyCFunction)path_forget, METH_NOARGS, forget_doc},
                                      {"note", (PyCFunction)path_note, METH_VARARGS, note_doc},
                                      {NULL, NULL, 0, NULL}};

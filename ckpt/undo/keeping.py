@@ -115,9 +115,10 @@ class Keeper:
         self.end.mac = name_of(directory)
         self._allowance.interval = os.path.dirname(directory)
 
-    def begin(self, open_files: Sequence[OpenFile] = ()) -> list[Uncovered]:
-        """The interval begins. ``open_files``: what the program has open for writing. Returns what cannot be undone."""
-        uncovered = self._write(self._recorder.begin(time.time_ns(), open_files))
+    def begin(self, open_files: Sequence[OpenFile] = (), *, is_line_whole: bool = True) -> list[Uncovered]:
+        """The interval begins. ``open_files``: what the program has open for writing. ``is_line_whole``: see
+        :meth:`ckpt.undo.recorder.Recorder.begin`. Returns what cannot be undone."""
+        uncovered = self._write(self._recorder.begin(time.time_ns(), open_files, is_line_whole=is_line_whole))
         self._begun = self.end.records
         return uncovered
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo.path_table import PathTable
@@ -44,6 +44,8 @@ from ckpt.undo.records import (
 )
 
 __all__ = ["Keep", "OpenFile", "Operation", "Recorder", "Tables"]
+
+NEVER_NS: Final = (1 << 63) - 1
 
 
 class Operation(NamedTuple):
@@ -86,7 +88,7 @@ class Keep(NamedTuple):
 class Tables(NamedTuple):
     """What the recorder knows of names and files in this interval; ``names`` may be added to. See :class:`Recorder`."""
 
-    began_ns: int
+    new_after_ns: int
     names: dict[str, Binding]
     contents: dict[FileId, bool]
     old: set[FileId]
@@ -103,11 +105,15 @@ class Recorder:
         self._last = 0  # the number of the last thing kept
         self._forget()
 
-    def begin(self, now_ns: int, open_files: Sequence[OpenFile] = ()) -> list[Keep]:
-        """A checkpoint has been taken: an interval begins. What to keep at once."""
+    def begin(
+        self, now_ns: int, open_files: Sequence[OpenFile] = (), *, is_line_whole: bool = True
+    ) -> list[Keep]:
+        """A checkpoint has been taken: an interval begins. What to keep at once. ``is_line_whole``: no other rank will do
+        anything more before the line of this checkpoint; if not, :meth:`settle` says when that is so."""
         if not self._is_new:
             self._forget()
-        self._began_ns, self._is_new = now_ns, False
+        self._is_new = False
+        self._new_after_ns = now_ns + self._margin_ns if is_line_whole else NEVER_NS
         if not open_files:
             return []
         appended = {file.status.file for file in open_files} - {
@@ -119,7 +125,7 @@ class Recorder:
         """Nothing is known. A recorder that is new needs none of this when its interval begins, while the program stands
         still."""
         self._is_new = True
-        self._began_ns = 0
+        self._new_after_ns = NEVER_NS  # a file that is made later is in no line that a restart may use
         self._names: dict[str, Binding] = {}
         self._directories: dict[
             str, FileId
@@ -146,6 +152,13 @@ class Recorder:
         self._contents[identity] = copies or status.nbytes == 0
         record = Content(file.path, status, self._number() if copies else 0, "", file.written, 0, now_ns)
         yield Keep(record, file.path, file)
+
+    def settle(self, now_ns: int) -> int:
+        """The line is committed, so all ranks have taken their checkpoints of it; or it was given up, and the line before was
+        committed at this time. Until then another rank may make a file which this rank changes after its own checkpoint of
+        the line, and which belongs to the line. Returns the new :attr:`Tables.new_after_ns`."""
+        self._new_after_ns = now_ns + self._margin_ns
+        return self._new_after_ns
 
     def end(self, seen: Mapping[str, Binding], now_ns: int) -> list[Keep]:
         """The interval ends: the last records of its log."""
@@ -224,7 +237,7 @@ class Recorder:
         """For who answers common operations without this object (fast_path.c); until the next interval begins."""
         self._is_new = False
         return Tables(
-            self._began_ns + self._margin_ns,
+            self._new_after_ns,
             self._names,
             self._contents,
             self._old,
@@ -372,14 +385,14 @@ class Recorder:
                 del self._names[each]
 
     def _age(self, path: str, status: Status) -> Literal["old", "new", "unsure"]:
-        """Was the file there when the interval began? Another rank may have put an old one under a new name."""
+        """Was the file there at the line? Another rank may have put an old one under a new name."""
         file = status.file
         in_new = self._is_in_new(posixpath.dirname(path))
         named = self._names.get(self._original_name(path), status)
         is_named = not in_new and named is not None and named.file == file
         if is_named or file in self._old:
             return "old"
-        return "new" if file.born_ns > self._began_ns + self._margin_ns else "unsure"
+        return "new" if file.born_ns > self._new_after_ns else "unsure"
 
     def _is_in_new(self, directory: str) -> bool:
         """Is this a directory that this rank has made, or below one?"""

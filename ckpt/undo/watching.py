@@ -31,6 +31,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any
@@ -127,6 +128,7 @@ class FileWatch:
         self._fast_path = _watch.FastPath()
         self._keeper: Keeper | None = None
         self._epoch = 0
+        self._committed_ns = time.time_ns()  # when the newest committed line was known to be so
         self._databases: set[str] = set()
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -203,6 +205,21 @@ class FileWatch:
             finally:
                 self._cutting = 0
 
+    def committed(self, epoch: int) -> None:
+        """The line of this epoch is committed: all ranks have their images of it. Called like :meth:`aborted`."""
+        self._committed_ns = time.time_ns()
+        if epoch == self._epoch:
+            self._settle()
+
+    def aborted(self, epoch: int) -> None:
+        """There will be no line of this epoch: the one before counts, which has long been whole. Called while no :meth:`cut`
+        is under way; an event may be: this takes no lock, so that nobody waits for the program here."""
+        if epoch == self._epoch:
+            self._settle()
+
+    def _settle(self) -> None:
+        self._fast_path.settle(self._recorder.settle(self._committed_ns))
+
     def _uncut(self, before: _Interval) -> None:
         given_up = self._keeper
         assert given_up is not None
@@ -214,6 +231,9 @@ class FileWatch:
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())
 
     def _cut(self, epoch: int, files: list[OpenFile | Uncovered]) -> None:
+        is_line_whole = (
+            self._keeper is None or self._ranks == 1
+        )  # all ranks begin at one line, which is whole
         if self._keeper is not None:
             self._say_owed()
             if self._keeper.end.fd >= 0:
@@ -227,18 +247,18 @@ class FileWatch:
             self._tell(self._keeper.lose(_ELSEWHERE))
         self._named.clear()
         if files:
-            self._begin_with(files)
+            self._begin_with(files, is_line_whole=is_line_whole)
         else:
-            self._keeper.begin()
+            self._keeper.begin(is_line_whole=is_line_whole)
             self._databases = set()
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())
 
-    def _begin_with(self, files: list[OpenFile | Uncovered]) -> None:
+    def _begin_with(self, files: list[OpenFile | Uncovered], *, is_line_whole: bool) -> None:
         """The program has these files open for writing."""
         assert self._keeper is not None
         shared = [file for file in files if not self._local_to(file.path)]
         recorded = [file for file in shared if isinstance(file, OpenFile)]
-        self._tell(self._keeper.begin(recorded))
+        self._tell(self._keeper.begin(recorded, is_line_whole=is_line_whole))
         for each in files:
             self._name_local(each.path)
         for each in shared:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import shutil
+import time
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -87,12 +88,12 @@ class Rank:
         self.directories: list[str] = []
         self.limit_bytes = limit_bytes
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, *, is_line_whole: bool = True) -> None:
         if self.keeper is not None:
             self.keeper.close()
         self.directories.append(os.path.join(self.job, f"epoch-{len(self.directories)}"))
         self.keeper = Keeper(self.directories[-1], KEY, self.recorder, limit_bytes=self.limit_bytes)
-        assert not self.keeper.begin()
+        assert not self.keeper.begin(is_line_whole=is_line_whole)
 
     def tell(self, kind: str, path: str, target: str = "") -> None:
         if self.keeper is not None:
@@ -417,12 +418,18 @@ def check_two_ranks(where: str, seed: int) -> bool:
     with program(where, seed) as (first, _, _):
         second = Rank(first.root, first.job + "-second", -seed)
         os.mkdir(second.job)
-        first.checkpoint()
+        first.checkpoint(is_line_whole=False)
         for _ in range(second.random.randint(0, 5)):
             second.step()  # before its own checkpoint: part of the line
-        second.checkpoint()
+        second.checkpoint(is_line_whole=False)
         tree = tree_of(first.root)
-        done = [second.random.choice([first, second]).step() for _ in range(second.random.randint(1, 12))]
+        heard = {rank: random.Random(f"{seed} {rank.job}").randint(0, 16) for rank in (first, second)}
+        done = []
+        for number in range(second.random.randint(1, 12)):
+            for rank in (first, second):
+                if heard[rank] == number:  # that the line is committed
+                    rank.recorder.settle(time.time_ns())
+            done.append(second.random.choice([first, second]).step())
         problems = both_put_back(first, second, tree, seed, done)
         shutil.rmtree(second.job)
         return not problems

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,35 @@ def until_the_clock_has_gone_on(directory: str) -> None:
         first = first or made.file.born_ns
         if made.file.born_ns > first + 2 * CLOCK_NS:
             return
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_file_that_another_rank_makes_between_the_checkpoints_of_both_belongs_to_the_line(
+    where: str, is_known: bool
+) -> None:
+    """Found by seed 840716: a rank took each file that was made after its own checkpoint for one of no line. It changed, and
+    the restart left it so without a word."""
+    with two_ranks(where) as (first, second):
+        os.mkdir(first.root)
+        until_the_clock_has_gone_on(first.root)
+        first.checkpoint(is_line_whole=False)
+        until_the_clock_has_gone_on(first.root)
+        path = os.path.join(first.root, "made")
+        second.new(path, "")
+        Path(path).write_text("of the line")
+        until_the_clock_has_gone_on(first.root)
+        second.checkpoint(is_line_whole=False)
+        tree = tree_of(first.root)
+        first.write(path, "")
+        if is_known:
+            until_the_clock_has_gone_on(first.root)
+            for rank in (first, second):
+                rank.recorder.settle(time.time_ns())
+            until_the_clock_has_gone_on(first.root)
+            first.new(os.path.join(first.root, "later"), "")
+            first.write(os.path.join(first.root, "later"), "")
+        assert not both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
 
 
 Change = Callable[[Rank, str], None]
