@@ -154,9 +154,9 @@ class Recorder:
         yield Keep(record, file.path, file)
 
     def settle(self, now_ns: int) -> int:
-        """The line is committed, so all ranks have taken their checkpoints of it; or it was given up, and the line before was
-        committed at this time. Until then another rank may make a file which this rank changes after its own checkpoint of
-        the line, and which belongs to the line. Returns the new :attr:`Tables.new_after_ns`."""
+        """The line is committed, so all ranks have taken their checkpoints of it; or it was given up, and the line before
+        was committed at this time. Until then another rank may make a file which this rank changes after its own checkpoint
+        of the line, and which belongs to the line. Returns the new :attr:`Tables.new_after_ns`."""
         self._new_after_ns = now_ns + self._margin_ns
         return self._new_after_ns
 

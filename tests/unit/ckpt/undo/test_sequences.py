@@ -6,9 +6,9 @@ import contextlib
 import os
 import random
 import shutil
-import time
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
