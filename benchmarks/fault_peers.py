@@ -1,4 +1,4 @@
-"""The same faults of a real network, and what each of four ways to look for them says, after how long, at what cost.
+"""The same faults of a real network, and what each of several ways to look for them says, after how long, at what cost.
 
     python -m benchmarks.fault_peers [--quick] [--json FILE]      as root
 
@@ -9,8 +9,12 @@ pairs           two rounds of connections between pairs of nodes, in the manner 
                 paired with somebody who has not; who fails twice is faulty
 ckpt            `ckpt diagnose` between the two hosts that have lost each other
 
-All four are ours, written from what those programs do; none of their code is here. Four hosts in network namespaces on two
-switches, nobody mute. The first three need to be run when the fault is there: by period, or before a start.
+All four are ours, written from what those programs do; none of their code is here. With NHC=DIR, NHC's sources (`nhc`,
+`scripts`), that program itself runs on each node, too, with its check of a network device. With NPD=FILE,
+rules of node-problem-detector (`config/kernel-monitor.json`), the kernel's log is searched with these.
+
+Four hosts in network namespaces on two switches, nobody mute. All but the last need to be run when the fault is there: by
+period, or before a start.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import argparse
 import json
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +35,7 @@ from ckpt.diagnosis import Request, library
 from ckpt.diagnosis.asking import Question, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.handlers.kernel_log import ask as kernel_log
-from tests.system.diagnosis.cluster import PORT, Cluster
+from tests.system.diagnosis.cluster import PORT, Cluster, shell
 from tests.system.diagnosis.test_namespaces import CASES
 
 HOSTS = {"n1": "sw1", "n2": "sw1", "n3": "sw2", "n4": "sw2"}
@@ -64,7 +69,34 @@ def of_nodes(cluster: Cluster) -> str:
 
 
 def of_the_log(_: Cluster) -> str:
-    return "a message" if kernel_log({"pattern": _RULES, "seconds": 10}, None, 5.0)["matches"] else ""
+    pattern = _RULES
+    if npd := os.environ.get("NPD"):
+        pattern = "|".join(f"(?:{each['pattern']})" for each in json.loads(Path(npd).read_text())["rules"])
+    return "a message" if kernel_log({"pattern": pattern, "seconds": 10}, None, 5.0)["matches"] else ""
+
+
+def of_nhc(cluster: Cluster, sources: str, folder: str) -> str:
+    """NHC itself, on all nodes at once."""
+    settings = Path(folder, "nhc")
+    settings.mkdir(exist_ok=True)
+    if not (settings / "scripts").exists():
+        (settings / "scripts").symlink_to(Path(sources, "scripts").resolve())
+    (settings / "nhc.conf").write_text("* || check_hw_eth eth0\n")
+    environment = {**os.environ, "MARK_OFFLINE": "0", "NHC_RM": "slurm"}
+    running = {
+        host: subprocess.Popen(
+            (*shell(cluster.namespace(host)), "bash", f"{sources}/nhc", "-D", str(settings), "-l", "-"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+        )
+        for host in HOSTS
+    }
+    said = {host: child.communicate(timeout=60)[0] for host, child in running.items()}
+    return ", ".join(
+        f"{host}: {text.strip().splitlines()[-1]}" for host, text in said.items() if running[host].returncode
+    )
 
 
 def of_pairs(cluster: Cluster) -> str:
@@ -106,6 +138,7 @@ def of_ckpt(cluster: Cluster, there: str, folder: str) -> str:
 
 def row(case: str, folder: str) -> dict[str, Any]:
     there, do, expected = CASES[case]
+    nhc = os.environ.get("NHC", "")
     found: dict[str, Any] = {"fault": case, "done": ", ".join(expected)}
     cluster = Cluster(HOSTS, [("sw1", "sw2")])
     try:
@@ -114,6 +147,7 @@ def row(case: str, folder: str) -> dict[str, Any]:
         ways = {
             "node checks": lambda: of_nodes(cluster),
             "kernel log": lambda: of_the_log(cluster),
+            **({"NHC": lambda: of_nhc(cluster, nhc, folder)} if nhc else {}),
             "pairs": lambda: of_pairs(cluster),
             "ckpt": lambda: of_ckpt(cluster, there, folder),
         }

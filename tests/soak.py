@@ -182,6 +182,20 @@ def faults(first: int, count: int) -> tuple[int, Figures]:
     return count, dict(found)
 
 
+def faulty_jobs(first: int, count: int) -> tuple[int, Figures]:
+    """As root: jobs of eight ranks on hosts and switches with everything, two faults each."""
+    import tempfile
+    from collections import Counter
+
+    from tests.system.diagnosis.faults_of_jobs import draw
+
+    found: Counter[str] = Counter()
+    for number in range(first, first + count):
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            found.update(draw(number, Path(folder)))
+    return count, dict(found)
+
+
 def redundant(first: int, count: int) -> tuple[int, Figures]:
     """Jobs with replicas, in each of which bits flip, or processes are killed or stopped."""
     from tests.system.redundancy.faults import faults
@@ -205,6 +219,7 @@ ROWS = {
     "restarts": Row("restarts under kernel faults", 100),
     "reductions": Row("reductions of 32 MB of which a rank is killed", 700, 20, reductions),
     "faults": Row("worlds with one fault of the network or two, somebody mute", 1_000, 10, faults),
+    "faulty jobs": Row("jobs of 8 ranks with two faults of their hosts", 1_000, 2, faulty_jobs),
     "redundant": Row("jobs with replicas: flips, or kills and stops", 1_000, 4, redundant),
     "long": Row("seconds with a kill every 30 s", 7_200),
 }

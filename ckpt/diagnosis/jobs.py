@@ -35,6 +35,7 @@ __all__ = ["locate", "pairs_to_ask", "side"]
 _MOST_PAIRS = 4
 _OF_A_HOST = ("host", "sending", "receiving")
 _LISTED = 40
+_MOST_CHOICES = 3
 
 
 def locate(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,6 +244,8 @@ def _text(
         parts.append(f"hosts {between[0]} and {between[1]} do not reach each other, and both reach others")
     elif joined.named:
         parts.append(" and ".join(f"{each.kind} {' '.join(each.names)}" for each in joined.named))
+    elif not fields["faults"] and (choice := _choice(joined)):
+        parts.append(f"by what hosts say of each other it is {choice}")
     elif silent and not parts:
         parts.append(f"unknown fault: {_pairs(silent)}")
     refused = sorted({each["there"] for each in facts["lost"] if each["error"] in ("refused", "reset")})
@@ -258,6 +261,13 @@ def _text(
             else "unknown fault"
         )
     return "; ".join(parts)
+
+
+def _choice(joined: Joined) -> str:
+    """A few explanations that the witnesses cannot tell apart: a switch, and the trunk that leads to it."""
+    if len(joined.possible) > _MOST_CHOICES or any(len(each) != 1 for each in joined.possible):
+        return ""
+    return ", or ".join(f"{each.kind} {' '.join(each.names)}" for (each,) in joined.possible)
 
 
 def _slow_text(slow: Sequence[tuple[str, str]], witnessed: str | None, between: Sequence[str]) -> str:

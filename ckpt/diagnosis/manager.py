@@ -9,7 +9,8 @@ Interface.
 2. All questions are asked at once (`asking`), each once, however many elements or requests want it (`query_all`).
 3. The values give findings, the findings the verdict (`verdict`).
 4. Agents of switches answer from caches: "clear" counts only if it is newer than the fault (`age_s`, `cache_s`). If
-   nothing was found, or something is suspected and such an answer was among the causes, it is asked once more.
+   nothing was found, or something is suspected and such an answer was among the causes, it is asked once more, unless
+   another error of the same diagnosis has explained it.
 
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
@@ -168,7 +169,9 @@ def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
     credentials."""
     began = time.monotonic()
     _round(requests, within_s - _RESERVE_S, 0.0)
-    again = [each for each in requests if not each.verdict.found or (each.suspects and each.stale_s)]
+    again = [
+        each for each in requests if not each.verdict.found or (each.stale_s and _is_open(each, requests))
+    ]
     # a switch that keeps its tables for longer than this diagnosis may take is not waited for
     waits_s = [each.stale_s - each.age_s for each in again]
     pause_s = max([_AGAIN_AFTER_S, *(wait_s for wait_s in waits_s if wait_s < within_s - _AGAIN_S)])
@@ -178,6 +181,12 @@ def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
         _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s)
     for request in requests:
         request.seconds = time.monotonic() - began
+
+
+def _is_open(request: Request, requests: Sequence[Request]) -> bool:
+    """Is there a suspicion that is not explained by what another one of these requests has found?"""
+    named = {fault.id for each in requests if each is not request for fault in each.faults}
+    return any(named.isdisjoint((suspect.id, *suspect.instead)) for suspect in request.suspects)
 
 
 def _round(requests: Sequence[Request], within_s: float, asked_s: float) -> None:

@@ -361,7 +361,7 @@ def _add_diagnose(verb: Verb) -> None:
     diagnose = verb(
         "diagnose",
         "Say which cable, port, fan, host or process is behind an error between two hosts.",
-        "ckpt diagnose [options] HOST HOST | JOB | --check [HOST] | --list | --explain FAULT",
+        "ckpt diagnose [options] HOST HOST | JOB | --check [HOST] | --lldp | --baseline | --list | --explain FAULT",
     )
     diagnose.add_argument(
         "hosts", metavar="HOST", nargs="*", help="who got the error, and its peer; or a job"
@@ -377,7 +377,15 @@ def _add_diagnose(verb: Verb) -> None:
     diagnose.add_argument(
         "--lldp", action="store_true", help="compare the topology with what switches and hosts hear by LLDP"
     )
-    diagnose.add_argument("--keep", metavar="FILE", help="write the topology of both there (FILE.json)")
+    diagnose.add_argument(
+        "--baseline", action="store_true", help="read the counters of all devices, to be compared with later"
+    )
+    diagnose.add_argument(
+        "--keep", metavar="FILE", help="where --lldp or --baseline write what they find (FILE.json)"
+    )
+    diagnose.add_argument(
+        "--counters", metavar="FILE", help="compare counters with these: a file of --baseline, or a job's"
+    )
     diagnose.add_argument("--list", action="store_true", help="list the faults that there are models for")
     diagnose.add_argument("--explain", metavar="FAULT", help="what causes it, what it causes and hides")
     diagnose.add_argument("--topology", metavar="FILE", help="default ~/.config/ckpt/topology.toml")

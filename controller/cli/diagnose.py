@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,20 @@ from ckpt.controller.cli.common import show
 from ckpt.controller.errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ckpt.diagnosis import checking, library, report
 from ckpt.diagnosis.errors import DiagnosisError
+from ckpt.diagnosis.growth import Counters
 from ckpt.diagnosis.manager import Request
 from ckpt.diagnosis.models import Model
 
 
 def diagnose(arguments: argparse.Namespace) -> int:
     """Exit code 0: a fault is named or suspected, or, with --check, everything answers, or, with --lldp,
-    nothing contradicts or is missing; 1: not so; 2: cannot be asked."""
-    if arguments.keep is not None and not arguments.lldp:
-        raise UsageError("--keep is for --lldp: ckpt diagnose --lldp --keep FILE.json")
+    nothing contradicts or is missing, or, with --baseline, all tell their counters; 1: not so; 2: cannot be asked."""
+    if arguments.keep is not None and not (arguments.lldp or arguments.baseline):
+        raise UsageError("--keep is for --lldp and --baseline: ckpt diagnose --lldp --keep FILE.json")
     if arguments.lldp:
         return _lldp(arguments)
-    if len(arguments.hosts) == 1 and not (arguments.check or arguments.list or arguments.explain):
+    others = (arguments.check, arguments.list, arguments.explain, arguments.baseline)
+    if len(arguments.hosts) == 1 and not any(others):
         return _of_job(arguments.hosts[0], as_json=arguments.json)
     try:
         models = library.load([Path(arguments.models)] if arguments.models else [])
@@ -36,6 +38,8 @@ def diagnose(arguments: argparse.Namespace) -> int:
             return _list(models, arguments.json)
         if arguments.explain is not None:
             return _explain(models, arguments.explain, arguments.json)
+        if arguments.baseline:
+            return _baseline(models, arguments)
         return _check(models, arguments) if arguments.check else _diagnose(models, arguments)
     except DiagnosisError as error:
         raise UsageError(str(error)) from None
@@ -104,6 +108,7 @@ def _diagnose(models: Sequence[Model], arguments: argparse.Namespace) -> int:
         credentials=library.credentials(arguments.credentials),
         port=arguments.port,
         age_s=arguments.age,
+        counters=_counters(arguments.counters),
     )
     with request:
         request.query()
@@ -130,10 +135,7 @@ def _lldp(arguments: argparse.Namespace) -> int:
     """Compare, and keep."""
     from ckpt.diagnosis.lldp.survey import survey
 
-    if arguments.hosts:
-        raise UsageError("--lldp asks all hosts and switches of the topology: name no hosts")
-    if arguments.keep is not None and not arguments.keep.endswith(".json"):
-        raise UsageError(f"--keep {arguments.keep}: this is written as JSON, so its name has to end in .json")
+    _check_words("--lldp", arguments)
     try:
         found = survey(library.topology(arguments.topology), library.credentials(arguments.credentials))
     except DiagnosisError as error:
@@ -146,10 +148,56 @@ def _lldp(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _keep(path: str, topology: dict[str, Any]) -> None:
+def _baseline(models: Sequence[Model], arguments: argparse.Namespace) -> int:
+    """Read the counters of all devices, as a job does when it starts, and keep them."""
+    from ckpt.diagnosis.baseline.survey import survey
+
+    _check_words("--baseline", arguments)
+    topology, secrets = library.topology(arguments.topology), library.credentials(arguments.credentials)
+    found = survey(topology, models, secrets)
+    if arguments.keep is not None:
+        _keep(arguments.keep, found["counters"])
+    out = [f"{len(found['counters'])} of {found['asked']} interfaces and ports tell their counters"]
+    out += [f"no answer  {each['machine']}: {each['reason']}" for each in found["silent"]]
+    code = EXIT_OK if found["counters"] and not found["silent"] else EXIT_FAILURE
+    show({**found, "exit_code": code}, "\n".join(out), as_json=arguments.json)
+    return code
+
+
+def _counters(given: str | None) -> Counters | None:
+    """What counters were then: in a file, or in the directory of a job that has read them. Raises UsageError."""
+    if given is None:
+        return None
+    path = given
+    if os.path.isdir(given):
+        kept = sorted(Path(given, "output").glob("counters-*.json"))
+        if len(kept) != 1:
+            several = (
+                f"several ({', '.join(map(str, kept))}): name one" if kept else "none (docs/diagnosis.md)"
+            )
+            raise UsageError(
+                f"--counters {given}: of the counters at the start of this job there are {several}"
+            )
+        path = str(kept[0])
+    found = library.counters(path)
+    if found is None:
+        raise UsageError(
+            f"--counters {path}: this is no file of counters; make one: ckpt diagnose --baseline --keep FILE.json"
+        )
+    return found
+
+
+def _check_words(option: str, arguments: argparse.Namespace) -> None:
+    if arguments.hosts:
+        raise UsageError(f"{option} asks all hosts and switches of the topology: name no hosts")
+    if arguments.keep is not None and not arguments.keep.endswith(".json"):
+        raise UsageError(f"--keep {arguments.keep}: this is written as JSON, so its name has to end in .json")
+
+
+def _keep(path: str, content: Mapping[str, Any]) -> None:
     from ckpt.store.disk.replacing import replace_file
 
     try:
-        replace_file(path, json.dumps(topology, indent=1).encode() + b"\n", mode=0o666)
+        replace_file(path, json.dumps(content, indent=1).encode() + b"\n", mode=0o666)
     except OSError as error:
         raise UsageError(f"--keep {path}: {error.strerror}") from None

@@ -1,9 +1,9 @@
-"""Fans and power supplies of a switch, from what its agent tells of its parts. Pure.
+"""Fans, power supplies and temperatures of a switch, from what its agent tells of its parts. Pure.
 
 Sources: RFC 6933 (ENTITY-MIB: which parts there are, and what is inside of what), RFC 3433 (ENTITY-SENSOR-MIB: their
 sensors), RFC 4268 (ENTITY-STATE-MIB: are they able to work).
 
-    values     slowest_fan (RPM); fan_failed: "yes" or "no"; supply_failed: "yes" or "no"
+    values     slowest_fan (RPM); fan_failed: "yes" or "no"; supply_failed: "yes" or "no"; hottest (degrees C)
 
 A fan has failed if its state is disabled, which means: not able to work. A supply has failed if its state is that, or if
 it has a voltage of 0. A sensor that is not operational is broken itself, and says nothing of its part; so does a part
@@ -25,7 +25,7 @@ STATES: Final = "1.3.6.1.2.1.131.1.1.1"
 _INSIDE, _CLASS = "4", "5"
 _SUPPLY, _FAN = "6", "7"
 _TYPE, _SCALE, _PRECISION, _VALUE, _STATUS = "1", "2", "3", "4", "5"
-_VOLTS, _RPM = ("3", "4"), "10"
+_VOLTS, _RPM, _CELSIUS = ("3", "4"), "10", "8"
 _UNITS, _OK = 9, "1"
 _OPER, _DISABLED, _ENABLED = "3", "2", "3"
 
@@ -35,15 +35,19 @@ def from_mib(
 ) -> dict[str, float | str]:
     """The values, of the three tables: `COLUMN.INDEX` → text. Empty: nothing is told of fans and supplies."""
     found: dict[str, float | str] = {}
-    speeds, volts = [], []
+    speeds, volts, heats = [], [], []
     for index in (name.partition(".")[2] for name in sensors if name.startswith(f"{_TYPE}.")):
         kind, value = sensors[f"{_TYPE}.{index}"], _reading(sensors, index)
         if value is not None and kind == _RPM:
             speeds.append(value)
+        elif value is not None and kind == _CELSIUS:
+            heats.append(value)
         elif value is not None and kind in _VOLTS and _SUPPLY in _around(parts, index):
             volts.append(value)
     if speeds:
         found["slowest_fan"] = min(speeds)
+    if heats:
+        found["hottest"] = max(heats)
     for name, kind in (("fan_failed", _FAN), ("supply_failed", _SUPPLY)):
         told = [
             states.get(f"{_OPER}.{column.partition('.')[2]}")

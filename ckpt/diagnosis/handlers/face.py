@@ -14,24 +14,30 @@ seconds, or raises NoAnswer with a reason for people. It may hang all the same: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
 
 __all__ = ["HANDLERS", "HandlerFace"]
 
 
-@dataclass(frozen=True, slots=True)
 class HandlerFace:
     """The arguments that a handler needs, and those that it may be given besides."""
 
-    needs: frozenset[str]
-    takes: frozenset[str] = frozenset()
-    local: bool = False
-    secret: str | None = None
-    module: str = ""
-    on_way: bool = False
-    alone: bool = False
-    cached: bool = False
+    # no dataclass, and nothing of typing: a diagnosis starts many processes, and to import these costs more than to ask
+    __slots__ = ("alone", "cached", "local", "module", "needs", "on_way", "secret", "takes")
+
+    def __init__(
+        self,
+        needs: frozenset[str],
+        takes: frozenset[str] = frozenset(),
+        local: bool = False,
+        secret: str | None = None,
+        module: str = "",
+        on_way: bool = False,
+        alone: bool = False,
+        cached: bool = False,
+    ) -> None:
+        self.needs, self.takes = needs, takes
+        self.local, self.on_way, self.alone, self.cached = local, on_way, alone, cached
+        self.secret, self.module = secret, module
 
 
 def _face(
@@ -49,7 +55,7 @@ def _face(
     return HandlerFace(*words, local, secret, module, on_way, alone, cached)
 
 
-HANDLERS: Final[Mapping[str, HandlerFace]] = {
+HANDLERS: Mapping[str, HandlerFace] = {
     "command": _face("command", "run", "pattern within_s", local=True),
     "filters": _face("filters", "peer device", local=True),
     "ipmi": _face("ipmi", "address", "sensor", secret="ipmi"),

@@ -10,8 +10,8 @@ Not /sys/class/net: in a network namespace that shows the devices of whoever mou
 
     values     alive: "yes" (the machine answers); present: "yes" or "no"; if it is there:
                admin: "up" or "down"; carrier: "up" or "down" (only of a device that is up); mtu (bytes);
-               rx_packets, tx_packets, rx_errors, tx_errors, rx_dropped, tx_dropped, rx_crc_errors,
-               tx_carrier_errors, carrier_changes (numbers)
+               rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped,
+               rx_crc_errors, tx_carrier_errors, carrier_changes (numbers)
                mtu_is: "right" or "wrong"
                speed (Mbit/s), duplex: "full" or "half", speed_is: "right" or "wrong" (of a device that has a link and tells)
                neighbour, of the peer, or of the router that leads there: "resolved", or "unresolved": it was asked for its
@@ -48,8 +48,8 @@ _INCOMPLETE, _REACHABLE, _FAILED, _NOARP, _PERMANENT = 0x01, 0x02, 0x20, 0x40, 0
 _COUNTERS: Final = [
     "rx_packets",
     "tx_packets",
-    "-",
-    "-",
+    "rx_bytes",
+    "tx_bytes",
     "rx_errors",
     "tx_errors",
     "rx_dropped",

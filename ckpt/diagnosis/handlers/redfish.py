@@ -4,7 +4,8 @@ read only.
     address    HOST or HOST:PORT of the controller
 
     values     power: "on" or "off"; slowest_fan (RPM); hottest_cpu (degrees C)
-               processors, memory, drives, supplies: is one of them reported as failed, "yes" or "no"
+               processors, memory, drives, disk_controllers, supplies, network: is one of them reported as failed,
+               "yes" or "no"
 
 What it does not tell is not among the values, and neither is a fan at 0 while the power is off. Its certificate is
 checked, against `ca` of the credentials if that is given.
@@ -57,9 +58,12 @@ def _read(address: str, secret: dict[str, str], deadline: float) -> dict[str, fl
                     service.get(_link(drive, None)) for drive in _list(storage.get("Drives"))[:_MOST_MEMBERS]
                 ]
                 _tell(values, "drives", drives)
+                _tell(values, "disk_controllers", _list(storage.get("StorageControllers")))
+                _tell(values, "disk_controllers", list(service.members(_link(storage, "Controllers"))))
         for chassis in service.members(f"{_ROOT}/Chassis"):
             _thermal(values, service.get(_link(chassis, "Thermal")))
             _tell(values, "supplies", _list(service.get(_link(chassis, "Power")).get("PowerSupplies")))
+            _tell(values, "network", list(service.members(_link(chassis, "NetworkAdapters"))))
         return values
     finally:
         service.close()

@@ -7,9 +7,10 @@ ckpt[diagnosis]`).
     table      "lldp": its neighbours; "entity": its fans and power supplies
 
     values     alive: "yes"; of the port: admin: "up" or "down"; link: "up" or "down" (of a port that is up); in_errors,
-               out_errors, in_discards, out_discards, in_packets, out_packets (numbers; packets to one receiver each);
+               out_errors, in_discards, out_discards, in_packets, out_packets (numbers; packets to one receiver each),
+               in_bytes, out_bytes;
                speed (Mbit/s, of a port that has a link); of the table: links, neighbours, as those of the
-               handler `lldp`; slowest_fan, fan_failed, supply_failed (`entity`)
+               handler `lldp`; slowest_fan, fan_failed, supply_failed, hottest (`entity`)
 
 Only GET and its like are sent.
 """
@@ -43,6 +44,11 @@ _COUNTERS: Final = {
         "out_errors": 20,
     }.items()
 }
+_BYTES: Final = {
+    "in_bytes": ("1.3.6.1.2.1.31.1.1.1.6", "1.3.6.1.2.1.2.2.1.10"),
+    "out_bytes": ("1.3.6.1.2.1.31.1.1.1.10", "1.3.6.1.2.1.2.2.1.16"),
+}
+"""The first one that an agent has: of 64 bits, or of 32."""
 _NO_SPEED: Final = 4_294_967_295
 """Of ifSpeed, in bit/s: it is more, and ifHighSpeed has it."""
 _ALIVE = "1.3.6.1.2.1.1.3.0"  # sysUpTime
@@ -131,7 +137,7 @@ def _walk(address: str, secret: dict[str, str], try_s: float, table: str) -> dic
     """All of a table: `COLUMN.INDEX` → value."""
     found: dict[str, str] = {}
     for row in _session(address, secret, try_s).bulk_walk([table]):
-        full = ".".join(part for part in (str(row.oid).strip("."), str(row.index).strip(".")) if part)
+        full = _oid(row)
         if full.startswith(f"{table}."):
             found[full.removeprefix(f"{table}.")] = str(row.value).strip('"')
     return found
@@ -146,9 +152,19 @@ def _entity(address: str, secret: dict[str, str], try_s: float) -> dict[str, flo
 
 
 def _look(address: str, secret: dict[str, str], try_s: float, index: str) -> dict[str, float | str]:
-    columns = (_ADMIN, _OPER, _SPEED, _HIGH_SPEED, *_COUNTERS.values())
+    columns = [
+        _ADMIN,
+        _OPER,
+        _SPEED,
+        _HIGH_SPEED,
+        *_COUNTERS.values(),
+        *(each for both in _BYTES.values() for each in both),
+    ]
     rows = _session(address, secret, try_s).get([f"{column}.{index}" for column in columns])
-    admin, oper, speed, high_speed, *counts = (str(row.value) for row in rows)
+    if [_oid(row) for row in rows] != [f"{column}.{index}" for column in columns]:
+        raise NoAnswer(f"{address} answers for another port than was asked about")
+    told = dict(zip(columns, (str(row.value) for row in rows), strict=True))
+    admin, oper, speed, high_speed = (told[column] for column in (_ADMIN, _OPER, _SPEED, _HIGH_SPEED))
     if not admin.isdecimal() or not oper.isdecimal():
         raise NoAnswer(f"{address}: says {admin!r} and {oper!r} of a port, which are no states")
     values: dict[str, float | str] = {"admin": "up" if admin == _UP else "down"}
@@ -156,8 +172,15 @@ def _look(address: str, secret: dict[str, str], try_s: float, index: str) -> dic
         values["link"] = "up" if oper == _UP else "down"
     if values.get("link") == "up":
         values |= _speed(speed, high_speed)
-    values |= {name: float(text) for name, text in zip(_COUNTERS, counts, strict=True) if text.isdecimal()}
+    for name, choice in (*((name, (column,)) for name, column in _COUNTERS.items()), *_BYTES.items()):
+        if known := [told[column] for column in choice if told[column].isdecimal()]:
+            values[name] = float(known[0])
     return values
+
+
+def _oid(row: Any) -> str:
+    """Whole, and without the leading dot."""
+    return ".".join(part for part in (str(row.oid).strip("."), str(row.index).strip(".")) if part)
 
 
 def _speed(speed: str, high_speed: str) -> dict[str, float | str]:

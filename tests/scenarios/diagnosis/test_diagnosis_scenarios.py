@@ -35,7 +35,7 @@ FILES = {path.stem: tomllib.loads(path.read_text()) for path in sorted(HERE.glob
 HOST = {
     "interface": "eth0",
     "bmc": "b",
-    "names": {"disk": "/dev/sda", "ssh_port": "22", "slurmd_port": "6818"},
+    "names": {"disk": "/dev/sda", "ssh_port": "22", "slurmd_port": "6818", "nic": "OCP"},
 }
 TOPOLOGY = Topology.model_validate(
     {

@@ -43,6 +43,8 @@ class Cluster:
         self.tag = uuid.uuid4().hex[:6]
         self.speeds: dict[str, str] = {}
         """Those that the topology names, where they are not the true ones."""
+        self.managed: tuple[str, ...] = ()
+        """Who is on the network of management."""
         self.servers: dict[str, subprocess.Popen[str]] = {}
 
     def namespace(self, name: str) -> str:
@@ -72,7 +74,9 @@ class Cluster:
         """A second network, for management, of these; returns their addresses on it. Its namespace is `mgmt`."""
         ip("netns", "add", self.namespace("mgmt"))
         ip("-n", self.namespace("mgmt"), "link", "set", "lo", "up")
+        self.managed = owners
         ip("-n", self.namespace("mgmt"), "link", "add", "br0", "type", "bridge")
+        self._say_nothing("mgmt", "br0")
         ip("-n", self.namespace("mgmt"), "link", "set", "br0", "up")
         self.on("mgmt", "addr", "add", "10.89.0.254/24", "dev", "br0")
         found = {}
@@ -92,11 +96,17 @@ class Cluster:
                 "netns",
                 here,
             )
+            self._say_nothing("mgmt", f"m{number}")
+            self._say_nothing(owner, "mgmt0")
             ip("-n", here, "link", "set", f"m{number}", "master", "br0", "up")
             found[owner] = f"10.89.0.{number}"
             self.on(owner, "addr", "add", f"{found[owner]}/24", "dev", "mgmt0")
             self.on(owner, "link", "set", "mgmt0", "up")
         return found
+
+    def _say_nothing(self, owner: str, device: str) -> None:
+        """No address of IPv6 by itself: the kernel would look for routers and neighbours."""
+        ip("-n", self.namespace(owner), "link", "set", device, "addrgenmode", "none")
 
     def _cable(self, name: str, *ends: tuple[str, str]) -> None:
         cables = self.namespace("cables")
@@ -129,6 +139,11 @@ class Cluster:
         """Pull a cable: c1 of host n1, t0 the first trunk."""
         for side in "ab":
             ip("-n", self.namespace("cables"), "link", "set", f"{name}{side}", "down")
+
+    def plug(self, name: str) -> None:
+        """Plug it in again."""
+        for side in "ab":
+            ip("-n", self.namespace("cables"), "link", "set", f"{name}{side}", "up")
 
     def on(self, owner: str, *words: str) -> None:
         ip("-n", self.namespace(owner), *words)

@@ -8,6 +8,8 @@ Silent      UDP and TCP: takes everything and says nothing. Garbage: answers eve
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import http.server
 import json
 import os
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ IPMI = {
     "password": SECRET[:16],
     "cipher": "3",
 }  # 16 characters are the most for a session of version 1.5
+_CLONE_NEWNET = 0x40000000
 REDFISH = {"user": "reader", "password": SECRET}
 
 
@@ -55,6 +58,21 @@ def until(is_there: Callable[[], bool], what: str) -> None:
     while not is_there():
         assert time.monotonic() < end, f"{what} has not started"
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def within(namespace: str | None) -> Iterator[None]:
+    """What this thread opens meanwhile belongs to that network."""
+    if namespace is None:
+        yield
+        return
+    kernel = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net") as own, open(f"/run/netns/{namespace}") as other:
+        assert kernel.setns(other.fileno(), _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        try:
+            yield
+        finally:
+            assert kernel.setns(own.fileno(), _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
 
 
 class Agent:
@@ -136,16 +154,27 @@ def _sensor(number: int, entity: int, kind: int, unit: int, factor: int, name: s
 
 _PASS = """
 import sys
-how, wanted = sys.argv[2], [int(part) for part in sys.argv[3].strip(".").split(".")]
-rows = sorted(([int(part) for part in line.split()[0].split(".")], line.split(None, 2)[1:]) for line in open(sys.argv[1]))
-found = [row for row in rows if (row[0] == wanted if how == "-g" else row[0] > wanted)]
-if found:
-    print("." + ".".join(map(str, found[0][0])), found[0][1][0], found[0][1][1].strip(), sep="\\n")
+
+def numbers(text):
+    return [int(part) for part in text.strip().strip(".").split(".")]
+
+for line in sys.stdin:
+    how = line.strip()
+    if how not in ("get", "getnext"):
+        print("PONG", flush=True)
+        continue
+    wanted = numbers(sys.stdin.readline())
+    rows = sorted((numbers(line.split()[0]), line.split(None, 2)[1:]) for line in open(sys.argv[1]))
+    found = [row for row in rows if (row[0] == wanted if how == "get" else row[0] > wanted)]
+    if found:
+        print("." + ".".join(map(str, found[0][0])), found[0][1][0], found[0][1][1].strip(), sep="\\n", flush=True)
+    else:
+        print("NONE", flush=True)
 """
 
 
 class Told:
-    """Objects that an agent takes from a program (`pass` of snmpd.conf), which reads them from a file."""
+    """Objects that an agent takes from a program (`pass_persist` of snmpd.conf), which reads them from a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -162,7 +191,7 @@ class Told:
     def lines(self, *roots: str) -> str:
         """For the configuration: everything under these is asked of the program."""
         words = f"{sys.executable} -ISE {self._program} {self._path}"
-        return "".join(f"pass -p 1 .{root} {words}\n" for root in roots)
+        return "".join(f"pass_persist -p 1 .{root} {words}\n" for root in roots)
 
 
 class Controller:
@@ -223,9 +252,10 @@ class Controller:
 
 
 class Service:
-    """Redfish. `resources`: path → JSON, to be changed; `raw`: path → bytes, instead."""
+    """Redfish. `resources`: path → JSON, to be changed; `raw`: path → bytes, instead. `namespace`: of whose network `host`
+    is an address, if not of this process's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1", namespace: str | None = None) -> None:
         self.resources: dict[str, Any] = _resources()
         self.raw: dict[str, bytes] = {}
         self.authority = folder / "ca.pem"
@@ -245,7 +275,7 @@ class Service:
             str(self.authority),
         )
         _run(*new, "-subj", "/CN=bmc", "-keyout", str(key), "-out", str(request))
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+        (folder / "names").write_text(f"subjectAltName=IP:{host}\n")
         signing = ["-CA", str(self.authority), "-CAkey", f"{folder}/ca.key", "-CAcreateserial", "-days", "2"]
         _run(
             openssl,
@@ -281,13 +311,14 @@ class Service:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        with within(namespace):
+            self._server = http.server.ThreadingHTTPServer((host, 0), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         self._server.socket = context.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self.address = f"{host}:{self._server.server_address[1]}"
         self.secret = {**REDFISH, "ca": str(self.authority)}
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
@@ -314,13 +345,21 @@ def _resources() -> dict[str, Any]:
             "Storage": {"@odata.id": f"{root}/Systems/1/Storage"},
         },
         f"{root}/Systems/1/Storage": {"Members": [{"@odata.id": f"{root}/Systems/1/Storage/1"}]},
-        f"{root}/Systems/1/Storage/1": {"Drives": [{"@odata.id": f"{root}/Systems/1/Storage/1/Drives/0"}]},
+        f"{root}/Systems/1/Storage/1": {
+            "Drives": [{"@odata.id": f"{root}/Systems/1/Storage/1/Drives/0"}],
+            "StorageControllers": [{"Status": dict(well)}],
+        },
         f"{root}/Systems/1/Storage/1/Drives/0": {"Status": dict(well)},
         f"{root}/Chassis": {"Members": [{"@odata.id": f"{root}/Chassis/1"}]},
         f"{root}/Chassis/1": {
             "Thermal": {"@odata.id": f"{root}/Chassis/1/Thermal"},
             "Power": {"@odata.id": f"{root}/Chassis/1/Power"},
+            "NetworkAdapters": {"@odata.id": f"{root}/Chassis/1/NetworkAdapters"},
         },
+        f"{root}/Chassis/1/NetworkAdapters": {
+            "Members": [{"@odata.id": f"{root}/Chassis/1/NetworkAdapters/1"}]
+        },
+        f"{root}/Chassis/1/NetworkAdapters/1": {"Status": dict(well)},
         f"{root}/Chassis/1/Thermal": {
             "Fans": [
                 {"Reading": 6000, "ReadingUnits": "RPM"},
@@ -337,6 +376,38 @@ def _resources() -> dict[str, Any]:
             "PowerSupplies": [{"Status": dict(well)}, {"Status": {"State": "Absent"}}]
         },
     }
+
+
+class Crossed:
+    """Before an agent, in another network: what is asked about an interface is asked about another one, as by an agent that
+    mixes its ports up. `index`, `other`: their numbers, less than 128."""
+
+    def __init__(self, agent: str, namespace: str, host: str, index: int, other: int) -> None:
+        with within(namespace):
+            self._here, self._there = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        self._here.bind((host, 0))
+        name, _, port = agent.partition(":")
+        self._there.connect((name, int(port)))
+        self.address = f"{host}:{self._here.getsockname()[1]}"
+        # in a request each object's number is followed by a value that is null
+        self._old, self._new = (bytes([each]) + b"\x05\x00" for each in (index, other))
+        self._end = f"end-{random.random()}".encode()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            data, sender = self._here.recvfrom(65536)
+            if data == self._end:
+                return
+            self._there.send(data.replace(self._old, self._new))
+            self._here.sendto(self._there.recv(65536), sender)
+
+    def end(self) -> None:
+        self._here.sendto(self._end, self._here.getsockname())
+        self._thread.join()
+        self._here.close()
+        self._there.close()
 
 
 class Broken:

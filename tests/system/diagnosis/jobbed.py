@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 
 from tests.system.diagnosis.cluster import Cluster, shell
 from tests.system.hosts.bed import Hosts
@@ -22,6 +24,15 @@ class JobCluster(Cluster):
     def within(self, host: str) -> tuple[str, ...]:
         """Words before a command that is to run in the network of this host."""
         return tuple(shell(self.namespace(host)))
+
+    def ranks_on(self, host: str) -> list[int]:
+        """The processes of ranks on a host: forks of its fork server that lead their process groups."""
+        found = []
+        for pid in self.processes(host):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"--control-fd" in words and os.getpgid(pid) == pid and os.getsid(pid) != pid:
+                found.append(pid)
+        return found
 
     def engine(self) -> str:
         """The `--engine-command`."""

@@ -41,7 +41,8 @@ class Neighbours:
         words += [] if subagents is None else ["-x", "-X", str(subagents)]
         with open(log, "wb") as file:
             self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-        self.shell = [*shell(cluster.namespace(owner)), f"--mount=/proc/{self._child.pid}/ns/mnt"]
+        self.mounts = f"/proc/{self._child.pid}/ns/mnt"
+        self.shell = [*shell(cluster.namespace(owner)), f"--mount={self.mounts}"]
 
     def wait(self, *systems: str) -> None:
         """Until it hears of all of these."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ckpt.controller.cli.main import main
 from ckpt.diagnosis import Request
 from ckpt.diagnosis.baseline.survey import survey
 from ckpt.diagnosis.credentials import Credentials
@@ -103,6 +104,45 @@ def test_a_link_that_delivers_damaged_packets(cluster: Cluster, tmp_path: Path) 
         "link@n2:vx0-sw1:port2",
         *("interface@n2:vx0", "mtu@n2:vx0", "route@n2"),  # eth0 has the address, and the route
     }
+
+
+def test_by_hand(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`ckpt diagnose --baseline --keep`, and later `--counters`, also of a job that has read them. Each is done again until
+    a busy machine has answered in time; what is named meanwhile is never wrong."""
+    path, kept, job = (tmp_path / name for name in ("topology.toml", "counters.json", "job"))
+    cluster.topology(path)
+
+    def ckpt(*words: object) -> tuple[int, Any]:
+        code = main(["diagnose", *map(str, words), "--topology", str(path), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    def is_kept() -> bool:
+        code, found = ckpt("--baseline", "--keep", kept)
+        assert found["asked"] == 4 and bool(code) == bool(found["silent"])
+        return code == 0
+
+    def says(given: Path, key: str, expected: set[str], component: str) -> bool:
+        _, found = ckpt("n1", "n2", "--port", PORT, "--counters", given)
+        assert {row["component"] for row in found["faults"]} <= {component}, found
+        return expected <= {row["id"] for row in found[key]}
+
+    devices.until(is_kept, "the counters")
+    (job / "output").mkdir(parents=True)
+    (job / "output" / "counters-0.json").write_text(kept.read_text())
+    cluster.on("cables", "link", "set", "c1a", "mtu", "1000")
+    send(cluster, bytes(900), 9)
+    send(cluster, bytes(1400), 9)
+    drops = {"interface.drops@n1:eth0"}
+    devices.until(lambda: says(kept, "faults", drops, "interface@n1:eth0"), "what was dropped")
+    devices.until(
+        lambda: says(job, "faults", drops, "interface@n1:eth0"), "what was dropped since the start of the job"
+    )
+    cluster.pull("c2")
+    devices.until(is_kept, "the counters")
+    nothing = {"port.receives-nothing@sw1:port2", "port.sends-nothing@sw1:port2"}
+    devices.until(
+        lambda: says(kept, "noted", nothing, "cable@n2:eth0-sw1:port2"), "what does not go over port 2"
+    )
 
 
 SCRIPT = """

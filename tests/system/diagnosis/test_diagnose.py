@@ -196,6 +196,38 @@ def test_text_and_check(bench: Bench) -> None:
     assert devices.SECRET[:10] not in text.stdout + said.stdout
 
 
+BOTH = """
+import json, sys
+from ckpt.diagnosis import Request, library
+from ckpt.diagnosis.manager import query_all
+topology, secrets, models = library.topology(sys.argv[1]), library.credentials(sys.argv[2]), library.load()
+both = [
+    Request("silent", here, there, topology=topology, models=models, credentials=secrets, age_s=age_s)
+    for here, there, age_s in (("n1", "n2", 60.0), ("n2", "n1", 0.0))
+]
+query_all(both, 40)
+print(json.dumps([[each.id for each in both[0].faults], [each.id for each in both[1].suspects],
+                  sorted({reply.asked_s for each in both for reply in each.replies.values()})]))
+"""
+
+
+def test_a_suspicion_that_another_error_explains_is_not_asked_about_again(bench: Bench) -> None:
+    """n2 lost n1 just now: what the switch says may be older. But n1 had lost n2 before, and so it is known what it is."""
+    bench.cluster.pull("c1")
+    command = [*shell(bench.cluster.namespace("n1")), sys.executable, "-c", BOTH]
+    files = [f"{bench.folder}/{name}.toml" for name in ("topology", "credentials")]
+    found: list[Any] = []
+
+    def is_seen() -> bool:
+        nonlocal found
+        done = subprocess.run([*command, *files], capture_output=True, text=True, timeout=120, check=True)
+        found = json.loads(done.stdout)
+        return OWN in found[0]
+
+    devices.until(is_seen, "the cable")
+    assert found[2] == [0.0], "asked again"
+
+
 @pytest.mark.serial
 def test_whatever_is_dead_it_ends_in_five_seconds(tmp_path: Path) -> None:
     """Controller, switch, peer and the shells to three machines: nothing answers."""
@@ -250,6 +282,11 @@ def test_whatever_is_dead_it_ends_in_five_seconds(tmp_path: Path) -> None:
         (["n1", "n2", "--credentials", "{tmp}/open.toml"], "others can read"),
         (["n1", "n2", "--topology", "{tmp}/none.toml"], "No such file"),
         (["--check", "n1", "n2"], "with --check name the host"),
+        (["n1", "n2", "--counters", "{tmp}/none.json"], "none.json: this is no file of counters; make one: "),
+        (["n1", "n2", "--counters", "{tmp}"], "of the counters at the start of this job there are none"),
+        (["--baseline", "n1"], "--baseline asks all hosts and switches of the topology: name no hosts"),
+        (["--baseline", "--keep", "x.toml"], "its name has to end in .json"),
+        (["n1", "n2", "--keep", "x.json"], "--keep is for --lldp and --baseline"),
     ],
 )
 def test_bad_input_is_refused(

@@ -22,6 +22,7 @@ import pytest
 from ckpt.diagnosis.asking import Question, Reply, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.handlers.face import HANDLERS
+from ckpt.diagnosis.library import load as load_models
 from tests.system.diagnosis import devices
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
@@ -196,9 +197,28 @@ def test_command() -> None:
         "late": "no",
         "text": "2.5",
         "number": 2.5,
+        "highest": 2.5,
+        "lowest": 2.5,
     }
     assert one("command", run=["echo", "bad"], pattern="bad|worse").values["text"] == "bad"
     assert one("command", run=["sleep", "100"], within_s=0.2).values == {"late": "yes"}
+
+
+def test_of_several_gpus_the_one_with_errors_counts() -> None:
+    """What nvidia-smi prints of three, one of which has no ECC: the first one is well."""
+    [ecc] = [
+        each
+        for model in load_models()
+        if model.name == "gpu"
+        for each in model.element
+        if each.queries[0].value == "highest"
+    ]
+    pattern = ecc.queries[0].arguments["pattern"]
+    assert one("command", run=["printf", r"0\n[N/A]\n3\n"], pattern=pattern).values["highest"] == 3
+    assert one("command", run=["printf", r"0\n0\n"], pattern=pattern).values["highest"] == 0
+    assert one("command", run=["printf", r"[N/A]\n"], pattern=pattern).reason.startswith(
+        "printf printed nothing that matches"
+    )
 
 
 def test_tcp_and_sockets() -> None:
@@ -269,7 +289,7 @@ def test_snmp(tmp_path: Path, silent: devices.Broken) -> None:
             replies = [by_question[each] for each in questions]
             for reply in replies[:2]:
                 assert port.items() <= reply.values.items(), replies
-                more = {"in_packets", "out_packets", "in_discards", "out_discards"}
+                more = {"in_packets", "out_packets", "in_discards", "out_discards", "in_bytes", "out_bytes"}
                 assert reply.values.keys() - port.keys() == more
             assert float(replies[2].values["value"]) >= 1  # ifNumber
             assert replies[3].values == {"alive": "yes"}
@@ -316,7 +336,9 @@ def test_redfish(tmp_path: Path) -> None:
     known = secrets(redfish=service.secret)
     root = "/redfish/v1"
     try:
-        parts = dict.fromkeys(("processors", "memory", "drives", "supplies"), "no")
+        parts = dict.fromkeys(
+            ("processors", "memory", "drives", "disk_controllers", "supplies", "network"), "no"
+        )
         well = {"power": "on", "slowest_fan": 5000, "hottest_cpu": 51, **parts}
         assert one("redfish", known, address=service.address).values == well
         service.resources[f"{root}/Systems/1"]["PowerState"] = "Off"
@@ -325,6 +347,12 @@ def test_redfish(tmp_path: Path) -> None:
         service.resources[f"{root}/Chassis/1/Thermal"]["Fans"][1]["Reading"] = 0
         found = one("redfish", known, address=service.address).values
         assert found == {**well, "power": "off", "memory": "yes", "drives": "yes", "slowest_fan": 6000}
+        service.resources[f"{root}/Systems/1/Storage/1"]["StorageControllers"][0]["Status"]["Health"] = (
+            "Critical"
+        )
+        service.resources[f"{root}/Chassis/1/NetworkAdapters/1"]["Status"]["Health"] = "Critical"
+        failed = one("redfish", known, address=service.address).values
+        assert failed == {**found, "disk_controllers": "yes", "network": "yes"}
         wrong = one("redfish", secrets(redfish={**service.secret, "password": "x"}), address=service.address)
         assert wrong.reason == f"{service.address} refuses the name or the password (401)"
         unknown = one("redfish", secrets(redfish=devices.REDFISH), address=service.address)
@@ -342,6 +370,7 @@ def test_redfish(tmp_path: Path) -> None:
         service.raw[f"{root}/Systems"] = b'{"Members": [7, {"@odata.id": 7}, {"@odata.id": "/elsewhere"}]}'
         service.resources[f"{root}/Chassis/1/Thermal"] = {"Fans": 3, "Temperatures": [None]}
         service.resources[f"{root}/Chassis/1/Power"] = ["x"]
+        service.resources[f"{root}/Chassis/1/NetworkAdapters"] = {"Members": {"x": 1}}
         assert one("redfish", known, address=service.address).reason == "an answer without a value"
     finally:
         service.end()

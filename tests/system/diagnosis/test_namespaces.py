@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -33,22 +32,9 @@ HOSTS = {"n1": "sw1", "n2": "sw1", "n3": "sw2"}
 Fault = Callable[[Cluster], None]
 
 
-@pytest.fixture(autouse=True)
-def no_models_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    for tool in ("ip", "nsenter", "nft"):
-        if shutil.which(tool) is None:
-            pytest.skip("needs ip (iproute2), nsenter (util-linux) and nft (nftables)")
-    found = Cluster(HOSTS, [("sw1", "sw2")])
-    try:
-        found.lay()
-        yield found
-    finally:
-        found.remove()
+def hosts() -> dict[str, str]:
+    return HOSTS
 
 
 def request(

@@ -4,12 +4,7 @@ supply that has failed, a switch without power, filters at both ends. Real parts
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,32 +13,18 @@ from ckpt.diagnosis import Request
 from ckpt.diagnosis.library import credentials as load_credentials
 from ckpt.diagnosis.library import load as load_models
 from ckpt.diagnosis.library import topology as load_topology
-from tests.system.diagnosis import devices
-from tests.system.diagnosis.cluster import PORT, Cluster, shell
+from tests.system.diagnosis import devices, services
+from tests.system.diagnosis.cluster import PORT, Cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 LONG_S = 40  # how busy the machine is decides nothing
 HOSTS = {"n1": "sw1", "n2": "sw1", "n3": "sw2", "n4": "sw2"}
-SSHD = "/usr/sbin/sshd"
-
-
-@pytest.fixture(autouse=True)
-def no_models_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    for tool in ("ip", "nsenter", "nft"):
-        if shutil.which(tool) is None:
-            pytest.skip("needs ip (iproute2), nsenter (util-linux) and nft (nftables)")
-    found = Cluster(HOSTS, [("sw1", "sw2")])
-    try:
-        found.lay()
-        yield found
-    finally:
-        found.remove()
+def hosts() -> dict[str, str]:
+    return HOSTS
 
 
 def asked(
@@ -77,70 +58,37 @@ def named(request: Request) -> set[str]:
     return {each.id for each in request.faults}
 
 
-def sshd(cluster: Cluster, host: str, folder: Path) -> subprocess.Popen[bytes]:
-    """A real sshd on this host; returns when it listens."""
-    key, config = folder / "host-key", folder / "sshd_config"
-    words = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
-    subprocess.run(words, check=True, timeout=20)
-    config.write_text(f"HostKey {key}\nStrictModes no\nPidFile none\nUsePAM no\n")
-    os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-    server = subprocess.Popen(
-        (*shell(cluster.namespace(host)), SSHD, "-D", "-e", "-f", str(config)), stderr=subprocess.PIPE
-    )
-    assert server.stderr is not None
-    for line in server.stderr:
-        if b"listening on" in line:
-            return server
-    raise AssertionError(f"sshd ended: {server.wait()}")
-
-
-def end(server: subprocess.Popen[bytes]) -> None:
-    server.kill()
-    server.wait()
-    if server.stderr is not None:
-        server.stderr.close()
-
-
 def test_a_remote_shell_that_is_gone(cluster: Cluster, tmp_path: Path) -> None:
-    if not os.path.exists(SSHD):
-        pytest.skip("needs sshd (openssh-server)")
-    server = sshd(cluster, "n2", tmp_path)
+    if missing := services.missing():
+        pytest.skip(f"needs {', '.join(missing)}")
+    server = services.RemoteShell(cluster, "n2", tmp_path)
     try:
         found = asked(cluster, tmp_path, "n2", "ECONNRESET", names="ssh_port = '22'")
         assert not found.verdict.found, found.verdict
         assert "remote-shell.gone@n2" in found.verdict.clear
     finally:
-        end(server)
+        server.end()
     found = asked(cluster, tmp_path, "n2", "ECONNRESET", names="ssh_port = '22'")
     assert named(found) == {"remote-shell.gone@n2"}, found.verdict
 
 
 def test_a_file_system_whose_server_does_not_answer(cluster: Cluster, tmp_path: Path) -> None:
     """As NFS when its server is gone: whoever looks at it waits."""
-    for tool in ("fusefat", "mkfs.vfat"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    image, mount = tmp_path / "image", tmp_path / "shared"
-    mount.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(8 << 20)
-    subprocess.run(("mkfs.vfat", str(image)), check=True, capture_output=True, timeout=20)
-    server = subprocess.Popen(("fusefat", "-f", "-o", "rw+", str(image), str(mount)))
-    names = f"shared = '{mount}'"
+    if missing := services.missing():
+        pytest.skip(f"needs {', '.join(missing)}")
+    files = services.RemoteFiles(tmp_path)
+    names = f"shared = '{files.mount}'"
     try:
-        devices.until(lambda: os.path.ismount(mount), "the file system")
         found = asked(cluster, tmp_path, "n2", "ECONNRESET", names=names)
         assert not found.verdict.found, found.verdict
         assert {"file-system.hangs@n2", "file-system.gone@n2"} <= set(found.verdict.clear)
-        server.send_signal(signal.SIGSTOP)
+        files.stop()
         began = time.monotonic()
         found = asked(cluster, tmp_path, "n2", "ECONNRESET", names=names)
         assert named(found) == {"file-system.hangs@n2"}, found.verdict
         assert time.monotonic() - began < LONG_S, "nothing waited for it"
     finally:
-        server.kill()
-        server.wait()
-        subprocess.run(("umount", "-l", str(mount)), check=False, capture_output=True, timeout=20)
+        files.end()
 
 
 def test_a_supply_that_has_failed_and_the_power_that_went_with_it(cluster: Cluster, tmp_path: Path) -> None:

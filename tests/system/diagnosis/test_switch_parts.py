@@ -1,4 +1,4 @@
-"""Fans and power supplies of a switch, asked of a real agent: one that fails is named, one that is well is not."""
+"""Fans, power supplies and heat of a switch, asked of a real agent: what fails is named, what is well is not."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from tests.system.diagnosis import devices
 pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
 LONG_S = 40  # how busy the machine is decides nothing
 SECRETS = Credentials({"snmp": {"": devices.V2C}})
-CHASSIS, FAN, SENSOR, SUPPLY, VOLTS = 1, 10, 11, 20, 21
+CHASSIS, HEAT, FAN, SENSOR, SUPPLY, VOLTS = 1, 2, 10, 11, 20, 21
 Objects = dict[str, tuple[str, int | str]]
 
 
-def objects(speed: int = 6000, volts: int = 12, fan: int = 3, supply: int = 3) -> Objects:
+def objects(speed: int = 6000, volts: int = 12, fan: int = 3, supply: int = 3, heat: int = 61) -> Objects:
     """What an agent with ENTITY-MIB, ENTITY-SENSOR-MIB and ENTITY-STATE-MIB has."""
-    inside = {CHASSIS: 0, FAN: CHASSIS, SENSOR: FAN, SUPPLY: CHASSIS, VOLTS: SUPPLY}
-    kinds = {CHASSIS: 3, FAN: 7, SENSOR: 8, SUPPLY: 6, VOLTS: 8}
+    inside = {CHASSIS: 0, HEAT: CHASSIS, FAN: CHASSIS, SENSOR: FAN, SUPPLY: CHASSIS, VOLTS: SUPPLY}
+    kinds = {CHASSIS: 3, HEAT: 8, FAN: 7, SENSOR: 8, SUPPLY: 6, VOLTS: 8}
     found: Objects = {f"{PARTS}.4.{part}": ("integer", outer) for part, outer in inside.items()}
     found |= {f"{PARTS}.5.{part}": ("integer", kind) for part, kind in kinds.items()}
-    for part, values in {SENSOR: (10, 9, 0, speed, 1), VOLTS: (4, 9, 0, volts, 1)}.items():
+    told = {SENSOR: (10, 9, 0, speed, 1), VOLTS: (4, 9, 0, volts, 1), HEAT: (8, 9, 0, heat, 1)}
+    for part, values in told.items():
         found |= {f"{SENSORS}.{column}.{part}": ("integer", each) for column, each in enumerate(values, 1)}
     return found | {f"{STATES}.3.{part}": ("integer", each) for part, each in ((FAN, fan), (SUPPLY, supply))}
 
@@ -61,6 +62,7 @@ PARTS_OF_SW1 = {
     "switch-fan.speed@sw1",
     "switch-fan.failed@sw1",
     "switch-power.supply@sw1",
+    "switch-temperature.high@sw1",
 }
 
 
@@ -69,7 +71,7 @@ def of_the_switch(request: Request) -> tuple[set[str], set[str]]:
     return faults, {*request.verdict.clear} & PARTS_OF_SW1
 
 
-@pytest.mark.rotate(5)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize(
     ("bad", "fault"),
     [
@@ -78,6 +80,7 @@ def of_the_switch(request: Request) -> tuple[set[str], set[str]]:
         ({"fan": 2}, "switch-fan.failed@sw1"),
         ({"volts": 0}, "switch-power.supply@sw1"),
         ({"supply": 2}, "switch-power.supply@sw1"),
+        ({"heat": 117}, "switch-temperature.high@sw1"),
     ],
 )
 def test_what_has_failed_is_named(
@@ -87,6 +90,14 @@ def test_what_has_failed_is_named(
     faults, clear = of_the_switch(asked(told[1]))
     assert faults == ({fault} if fault else set())
     assert clear == PARTS_OF_SW1 - faults
+
+
+def test_a_switch_that_is_hot_because_of_a_fan(told: tuple[devices.Told, str]) -> None:
+    told[0].tell(objects(speed=120, heat=117))
+    request = asked(told[1])
+    faults, _ = of_the_switch(request)
+    assert faults == {"switch-fan.speed@sw1"}
+    assert ("switch-temperature.high@sw1", ("switch-fan.speed@sw1",)) in request.verdict.consequences
 
 
 def test_an_agent_that_tells_nothing_of_its_parts_is_unknown(told: tuple[devices.Told, str]) -> None:

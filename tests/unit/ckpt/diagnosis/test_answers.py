@@ -25,6 +25,9 @@ PS1 Status,C8h,ok,10.1,Presence detected
 PS2 Status,C9h,ok,10.2,"Presence detected, Failure detected"
 DIMM A1,0Ch,ns,8.1,No Reading
 CPU1 IERR,01h,ok,3.1,
+OCP1 Vcc,0.02,Volts,lcr
+OCP1 Status,C8h,ok,44.1,Device Failure
+RAID Status,C9h,ok,11.1,Drive Present
 Watchdog
 
 ,,,
@@ -41,6 +44,9 @@ def test_sensors_with_numbers_states_and_nothing() -> None:
     assert ipmi.select(readings, "^ps", "on") == {"failed": "yes"}
     assert ipmi.select(readings, "cpu2 status", "on") == {"failed": "no"}
     assert ipmi.select(readings, "dimm", "on") == {}
+    assert ipmi.select(readings, "(ocp).*(volt|vcc|[0-9]v)", "on")["lowest"] == 0.02
+    assert ipmi.select(readings, "ocp", "on")["failed"] == "yes"
+    assert ipmi.select(readings, "raid|hba", "on") == {"failed": "no"}
     assert ipmi.select(readings, "pump", "on") == {}
     assert ipmi.parse("") == []
 

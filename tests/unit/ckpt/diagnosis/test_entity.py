@@ -23,7 +23,8 @@ WELL = {**sensor(11, 10, 6000), **sensor(21, 4, 12_000, scale=8), **sensor(22, 8
 
 
 def test_speeds_and_voltages() -> None:
-    assert from_mib(PARTS, WELL, {}) == {"slowest_fan": 6000, "supply_failed": "no"}
+    assert from_mib(PARTS, WELL, {}) == {"slowest_fan": 6000, "supply_failed": "no", "hottest": 45}
+    assert from_mib(PARTS, {**WELL, **sensor(1, 8, 1085, precision=1)}, {})["hottest"] == 108.5
     assert from_mib(PARTS, {**WELL, **sensor(11, 10, 25, precision=1)}, {})["slowest_fan"] == 2.5
     assert from_mib(PARTS, {**WELL, **sensor(21, 4, 0)}, {})["supply_failed"] == "yes"
     assert from_mib(PARTS, {**WELL, **sensor(12, 10, 2, scale=10)}, {})["slowest_fan"] == 2000
@@ -31,7 +32,8 @@ def test_speeds_and_voltages() -> None:
 
 @pytest.mark.parametrize("broken", [{"status": 3}, {"status": 2}])
 def test_a_sensor_that_is_broken_says_nothing_of_its_part(broken: dict[str, int]) -> None:
-    assert from_mib(PARTS, {**WELL, **sensor(11, 10, 0, **broken), **sensor(21, 4, 0, **broken)}, {}) == {}
+    sensors = {**sensor(11, 10, 0, **broken), **sensor(21, 4, 0, **broken), **sensor(22, 8, 200, **broken)}
+    assert from_mib(PARTS, sensors, {}) == {}
 
 
 def test_states() -> None:
