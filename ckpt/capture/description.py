@@ -38,7 +38,8 @@ _PLANE_NAMES = ("point-to-point", "collective", "internal", "recovery")
 
 def extras(runtime: RankContext, state: PortState, commits: object, *, is_in_call: bool) -> dict[str, object]:
     """The objects that the rank adds to an image, by name. ``state``: of its port; ``commits``: see
-    :meth:`ckpt.capture.context.AwaitedCommits.taken`; ``is_in_call``: the program has been captured inside a library call."""
+    :meth:`ckpt.capture.context.AwaitedCommits.taken`; ``is_in_call``: the program has been captured inside a library
+    call."""
     assert runtime.engine is not None
     predefined = runtime.engine.predefined
     return {

@@ -103,6 +103,7 @@ class Recorder:
         """``margin_ns``: by so much may the clock that files are stamped with differ from this host's."""
         self._margin_ns = margin_ns
         self._last = 0  # the number of the last thing kept
+        self._is_new = True
         self._forget()
 
     def begin(

@@ -55,7 +55,7 @@ class JobFiles:
         log: Callable[[str, dict[str, Any]], None],
         shared: SharedFiles | None = None,
     ) -> None:
-        self._job, self._shared = job, shared
+        self._job = job
         self._is_on = is_recorded(options.get("files") or OFF)
         self._first = Chosen(words_of(job.options.get("files") or OFF), job.cwd)
         self._now = Chosen(words_of(options.get("files") or OFF), options.get("files_directory") or job.cwd)
@@ -68,24 +68,15 @@ class JobFiles:
             covers = covering(list(self._now.words), self._now.directory)
             self._unrecorded = UnrecordedChanges(job, new or job.cwd, covers, say, log)
         self._local: set[str] = set()  # file systems of one host alone, by host; told already
-        self._numbers = None if shared is None else dict(shared.numbers)
-        self._clocks: Clocks | None = None
+        self._hosts = None if shared is None else _Hosts(shared, is_on=self._is_on)
         if shared is not None and self._is_on:
-            self._share(shared)
+            self._say_shared(shared)
         self._not_covered: dict[int, list[restart.restoring.Problem]] = {}  # epoch -> what was told
 
-    def _share(self, shared: SharedFiles) -> None:
+    def _say_shared(self, shared: SharedFiles) -> None:
         """Say, and write down, on which file systems files go back."""
-        # A job on one host needs none of this.
-        from ckpt.undo.records import MARGIN_NS
-        from ckpt.undo.restart.plan import Clocks
-        from ckpt.undo.shared import Shared
-
-        here = Shared(shared.numbers, "")
-        here.use()
-        hosts_ns = None if shared.unknown_clocks else MARGIN_NS
-        self._clocks = Clocks(MARGIN_NS, hosts_ns)
-        fields = {"shared": here.mounts, "refused": shared.refused, "clocks": shared.unknown_clocks}
+        assert self._hosts is not None
+        fields = {"shared": self._hosts.mounts, "refused": shared.refused, "clocks": shared.unknown_clocks}
         self._log("files-shared", fields)
         for directory, reason in shared.refused.items():
             self._say(f"files in {directory} do not go back: {reason}")
@@ -148,10 +139,10 @@ class JobFiles:
 
     def _for_ranks(self) -> dict[str, Any]:
         """Options for ranks on several hosts. Raises NotUndone."""
-        if self._numbers is None or not self._is_on:
+        if self._hosts is None or not self._is_on:
             return {}
-        restart.restoring.note_shared(self._job.path, self._job.key, self._numbers)
-        return {"files_shared": self._numbers}
+        restart.restoring.note_shared(self._job.path, self._job.key, self._hosts.numbers)
+        return {"files_shared": self._hosts.numbers}
 
     def _give_up(self) -> None:
         if not from_start(self._job) and not _has_chain(self._job):
@@ -166,6 +157,7 @@ class JobFiles:
         began_ns = time.monotonic_ns()
         line = launch.epoch or 0
         told = [each for epoch, problems in self._not_covered.items() if epoch >= line for each in problems]
+        on_hosts = {} if self._hosts is None else self._hosts.of_restart()
         restored = restart.restoring.undo(
             *(self._job.path, self._job.key, line),
             highest=highest,
@@ -176,9 +168,7 @@ class JobFiles:
             lines=notes_of_lines(self._job, line),
             first=self._first,
             now=self._now,
-            numbers=self._numbers,
-            clocks=self._clocks,
-            boots=frozenset() if self._shared is None else self._shared.boots,
+            **on_hosts,
         )
         self._not_covered = {epoch: each for epoch, each in self._not_covered.items() if epoch < line}
         if restored.chosen and restored.chosen[-1].words != self._now.words:
@@ -233,7 +223,7 @@ class JobFiles:
 
     def _is_local(self, reason: str) -> bool:
         """Is a file not covered since one host alone has its file system?"""
-        if self._numbers is None:
+        if self._hosts is None:
             return False
         from ckpt.undo.shared import LOCAL
 
@@ -263,6 +253,31 @@ class JobFiles:
             )
         elif count == _SHOWN_OF_AN_INTERVAL + 1:
             self._say("more files are not covered (files-not-covered in the event log)")
+
+
+class _Hosts:
+    """What a job needs whose ranks are on several hosts: the file systems that these share, and their clocks."""
+
+    def __init__(self, shared: SharedFiles, *, is_on: bool) -> None:
+        """``is_on``: files go back; then this process knows the file systems by their numbers from now on."""
+        self.numbers = dict(shared.numbers)
+        self.mounts: list[str] = []
+        self._boots = shared.boots
+        self._clocks: Clocks | None = None
+        if is_on:
+            # A job on one host imports none of this.
+            from ckpt.undo.records import MARGIN_NS
+            from ckpt.undo.restart.plan import Clocks
+            from ckpt.undo.shared import Shared
+
+            here = Shared(shared.numbers, "")
+            here.use()
+            self.mounts = here.mounts
+            self._clocks = Clocks(MARGIN_NS, None if shared.unknown_clocks else MARGIN_NS)
+
+    def of_restart(self) -> dict[str, Any]:
+        """Arguments for :func:`ckpt.undo.restart.restoring.undo`."""
+        return {"numbers": self.numbers, "clocks": self._clocks, "boots": self._boots}
 
 
 def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.LineNote]:

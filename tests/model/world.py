@@ -142,7 +142,7 @@ def without_stacks() -> Iterator[None]:
         mock.patch.multiple(
             ckpt.image,
             capture=lambda **_: SimpleNamespace(frames=()),
-            prepare=lambda stack, extras: extras,
+            prepare=lambda stack, extras, noted: extras,
             refuse_transient=lambda stack: None,
         ),
         mock.patch.object(ckpt.capture.threads.HarmlessThreads, "others", lambda self: []),

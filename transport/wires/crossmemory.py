@@ -80,9 +80,8 @@ class Published:
 
     def __init__(self, value: int) -> None:
         cell = ctypes.c_uint64(value)
-        self._cells = (
-            memoryview(cell).cast("B").cast("Q")
-        )  # touches less memory than ctypes, while a program stands still
+        # touches less memory than an attribute of ctypes does: it is set while a program stands still
+        self._cells = memoryview(cell).cast("B").cast("Q")
         self.address = ctypes.addressof(cell)
 
     @property

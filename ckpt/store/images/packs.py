@@ -116,7 +116,7 @@ class PackWriter:
             raise StorageFailed("write", self.file.path, error) from error
 
     def complete(self) -> bool:
-        """Write the collected blocks. The caller still has to seal `file`. False: no block was stored, so there is no file."""
+        """Write the collected blocks; the caller still has to seal `file`. False: no block was stored: there is no file."""
         if self.file is None:
             if not self.length:
                 return False
