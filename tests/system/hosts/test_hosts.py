@@ -54,9 +54,9 @@ def test_ranks_on_two_hosts_and_one_of_them_killed(
     os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
     job.wait_event("restarted")
     assert job.finish() == 0, job.report()
-    assert job.stdout == job.output(0) == result_of(ring, 4, tmp_path), (
-        "what comes again is not printed again"
-    )
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    whole = "".join(job.output(rank) for rank in range(4))
+    assert sorted(job.stdout.splitlines()) == sorted(whole.splitlines()), "what comes again is printed once"
     assert not job.events("host-lost"), "a rank has died, no host"
     hosts.wait_until_empty(hosts.names)
 
