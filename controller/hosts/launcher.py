@@ -42,7 +42,7 @@ from ckpt.controller.hosts.link import LIVES, Link, host_of, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
 from ckpt.controller.hosts.routes import TOKEN, others_of
 from ckpt.controller.hosts.tenure import Tenure, patience_ns
-from ckpt.controller.launch.following import WINDOW_BYTES
+from ckpt.controller.launch.following import WINDOW_BYTES, text_of
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
 from ckpt.controller.sharing import facts, proof
@@ -619,6 +619,7 @@ class HostsLauncher:
             case _ if self.fleet.hosts[index].state == "joined":
                 if packet.get("e") == "output":
                     self._writers[int(packet["rank"])] = index
+                    packet = {**packet, "text": text_of(packet)}
                 elif packet.get("e") == "died":
                     self.fleet.died(index, int(packet["rank"]), int(packet["incarnation"]))
                 self._events.append({**packet, "host": self.fleet.hosts[index].node.name})

@@ -21,7 +21,7 @@ class Launcher(Protocol):
     @property
     def is_far(self) -> bool:
         """Are there agents on several hosts? They follow the output files of their ranks, from the lengths on that a spec
-        has as "printed", and send what is new: events ``output`` (`ckpt.controller.launch.following`)."""
+        has as "printed", and send what is new: events ``output``, with bytes as "text" (`following.py`)."""
         ...
 
     def printed(self, counts: Mapping[int, int]) -> None:

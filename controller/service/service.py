@@ -28,7 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import EXIT_TIMEOUT, LaunchFailed
-from ckpt.controller.launch.following import text_of
 from ckpt.controller.launch.launcher import AgentGone, Launcher
 from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, set_branch
@@ -432,7 +431,7 @@ class Service:
         elif event_name == "output":
             assert isinstance(self.passthrough, Passthrough)
             where = event["rank"], event["stream"], event["at"]
-            self.passthrough.came(*where, text_of(event), event["cut"])
+            self.passthrough.came(*where, event["text"], event["cut"])
             self.output_due_ns = 0
         elif event_name == "note":
             self._log(event["event"], event["fields"])

@@ -54,9 +54,9 @@ def test_ranks_on_two_hosts_and_one_of_them_killed(
     os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
     job.wait_event("restarted")
     assert job.finish() == 0, job.report()
-    assert job.stdout == job.output(0) == result_of(ring, 4, tmp_path), (
-        "what comes again is not printed again"
-    )
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    whole = "".join(job.output(rank) for rank in range(4))
+    assert sorted(job.stdout.splitlines()) == sorted(whole.splitlines()), "what comes again is printed once"
     assert not job.events("host-lost"), "a rank has died, no host"
     hosts.wait_until_empty(hosts.names)
 
@@ -153,7 +153,7 @@ def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path, fault: Callable[[Hosts], None]
 ) -> None:
     """It comes back twice."""
-    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003", lease=5)
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", ports="50000-50003", lease=10, avoid_faulty="off")
     job.wait_event("committed", 2)
     for incarnation, (lost, spare) in enumerate((("h3", "h4"), ("h4", "h3"), ("h3", "h4")), 1):
         if lost == "h3":
@@ -164,9 +164,8 @@ def test_a_host_that_has_come_back_gets_ranks_when_another_one_is_lost(
         assert set(where(job, incarnation).values()) == {"h2", spare}
         hosts.cable(lost, "up")
         hosts.send(lost, signal.SIGCONT)
-        job.wait_event("host-back", incarnation)
+        job.wait_event("host-back", 2 if incarnation == 3 else 1, host=lost)
         job.wait_event("committed", len(job.events("committed")) + 1)
-    assert [event["host"] for event in job.events("host-back")] == ["h3", "h4", "h3"]
     assert "this host is a spare of the job now" in (job.directory / "output" / "host-h3.log").read_text()
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
