@@ -233,7 +233,7 @@ def killed(start: Start, app: Path, steps: int, kills: int) -> Tree:
         job.kill_rank(0)
         job.wait_event("restarted", count=count + 1)
     (job.directory / "all-kills-done").touch()
-    assert job.finish() == 0, job.report()
+    assert job.finish(timeout_s=240) == 0, job.report()  # what is left after the last kill may be most of it
     assert f"written {steps - 1}" in job.output(0)
     # A journal that SQLite has removed by itself may be named, though it is gone as it should be.
     assert all(each["path"].endswith("-journal") for each in job.events("files-not-put-back")), job.report()
@@ -267,7 +267,7 @@ def test_files_are_those_of_an_undisturbed_run(start: Start, tmp_path: Path, wri
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("writer", list(each_writer()))
 def test_twenty_kills(start: Start, tmp_path: Path, writer: str) -> None:
     killed_so_often(start, tmp_path, writer, 20)
