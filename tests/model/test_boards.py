@@ -45,10 +45,10 @@ MUTANTS: dict[str, tuple[Rules, tuple[Edit, ...]]] = {
 
 WHOLE = {
     "a member that is not looked at yet": Rules(script=(ALL,), mapped=False),
-    "a broadcast behind a collective": Rules(script=(ALL, 0)),
 }
 LARGER = {
     "two collectives, an image": Rules(),
+    "a broadcast behind a collective": Rules(script=(ALL, 0)),
     "two images": Rules(epochs=2),
     "three members": Rules(members=3, script=(ALL,), may_fail=False),
     "five broadcasts": Rules(script=(0, 0, 0, 0, 0)),

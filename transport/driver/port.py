@@ -405,6 +405,8 @@ class Port:
         own = self.counts | {"frames_refused": self._refused.refused}
         if self._express is not None:
             own |= {"express_sent": self._express.sent, "express_received": self._express.taken}
+        if self.boards is not None:
+            own |= self.boards.counts
         return self.endpoint.counters() | self.wire.counters() | own
 
     def close(self) -> None:

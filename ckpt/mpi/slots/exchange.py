@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.errors import ERR_INTERN, MpiException
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.engine.engine import SEND_CHECK_MASK
 from ckpt.transport.boards.board import MEMBERS_MOST, SLOT_BYTES
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ class Exchange:
             self.number = number + 1
             self._tend()
             self._post(number, kind, data, readers)
-            return self._complete(number, sources)
+            taken = self._complete(number, sources)
+            if readers and not sources:
+                self._throttle()
+            return taken
 
     def complete(self, number: int, sources: int) -> dict[int, Taken]:
         """As `run`, for what the fast path has begun."""
@@ -174,6 +178,14 @@ class Exchange:
         finally:
             if self.board is not None:
                 self.board.disarm()
+
+    def _throttle(self) -> None:
+        """Who waits for nobody waits while the backlog to a reader is high; looked at now and then."""
+        engine = self.engine
+        engine.sends += 1
+        if not engine.sends & SEND_CHECK_MASK:
+            for rank in self.members:
+                engine.throttle(rank)
 
     # -- what the others contribute ----------------------------------------------------------------
 
