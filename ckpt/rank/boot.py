@@ -299,6 +299,7 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.rank.network import open_port
 
     engine, world = make_world(progress_of(runtime))
+    engine.near = runtime.layer is None and runtime.spec["local_size"] == runtime.spec["size"]
     port = open_port(runtime.spec, job.key, runtime.lock, report=runtime.report)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])

@@ -110,6 +110,7 @@ class Engine:
         "lock",
         "look",
         "matcher",
+        "near",
         "progress",
         "runnable",
         "sends",
@@ -141,6 +142,9 @@ class Engine:
         self.count = FIRST_COUNT
         self.imports = Imports()
         self.windows = Windows()
+        self.near = False
+        """Were all ranks on one host when the job began? All ranks say the same, after a restart elsewhere, too, since
+        images have it: collectives choose by it."""
         self.codec: Any = None
         self.choices: Choices | None = None
         """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
@@ -163,7 +167,7 @@ class Engine:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         process_state().adopt(state.pop("process"))
-        self.windows = Windows()  # for an image that has none
+        self.windows, self.near = Windows(), False  # for an image that has none
         for name, value in state.items():
             setattr(self, name, value)
         self.codec = self.lane = self.look = self.choices = self.awaited = None
