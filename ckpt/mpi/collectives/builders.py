@@ -25,7 +25,8 @@ from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.engine.schedule import Schedule, load
 
 SEGMENT_BYTES = 512 << 10
-"""A larger broadcast is divided into segments of this size, which are sent one after the other (`tree.pipeline`)."""
+"""A larger broadcast is divided into segments of this size, which are sent one after the other (`tree.pipeline`); on one
+host every rank reads all of it from the root's memory instead (`tree.star`)."""
 
 CUT_BYTES = 128 << 10
 """A reduction of a buffer of this size or more is divided into one block for each rank."""
@@ -86,11 +87,18 @@ def bcast(s: Schedule, buf: Any, root: int) -> None:
     spec = simple(buf, writable=s.rank != root)
     if s.size == 1:
         return
-    if spec.nbytes > SEGMENT_BYTES:
+    is_long = spec.nbytes > SEGMENT_BYTES
+    is_near = s.engine.one_host and s.size <= trees.DIRECT_RANKS
+    if is_long and not is_near:
         _bcast_segments(s, spec, root)
         return
     slot = s.slot(spec if s.rank == root else None)
-    trees.broadcast(s, root, slot)
+    if is_long:
+        if s.rank == root and not spec.dense:
+            s.call(snapshot, [slot])
+        trees.star(s, root, slot)
+    else:
+        trees.broadcast(s, root, slot)
     if s.rank != root:
         receive_into(s, slot, spec)
         s.call(store, slot, spec)
@@ -180,7 +188,7 @@ def alltoall(s: Schedule, sendbuf: Any, recvbuf: Any, *, variant: str = "") -> N
         s.call(snapshot, outgoing)
     trees.alltoall(s, outgoing, incoming)
     for rank, block in enumerate(into):
-        if rank != s.rank:
+        if rank != s.rank and block.obj is not out[rank].obj:  # else peers may not have read what is there
             receive_into(s, incoming[rank], block)
         s.call(store, incoming[rank], block)
 

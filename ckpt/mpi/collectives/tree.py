@@ -50,6 +50,16 @@ def broadcast(s: Schedule, root: int, slot: int) -> None:
         s.send(child, slot)
 
 
+def star(s: Schedule, root: int, slot: int) -> None:
+    """The same: the root sends its value to each rank. For ranks that read it from the root's memory."""
+    if s.rank != root:
+        s.recv(root, slot)
+        s.fence()
+        return
+    for distance in range(1, s.size):
+        s.send((root + distance) % s.size, slot)
+
+
 def binomial(rank: int, size: int, root: int) -> tuple[int | None, list[int]]:
     """(parent or None, children) of a rank in the binomial tree with this root. The child with the largest subtree is the
     first."""

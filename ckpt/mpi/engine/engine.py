@@ -143,8 +143,8 @@ class Engine:
         self.imports = Imports()
         self.windows = Windows()
         self.one_host = False
-        """All ranks were on one host when the job began: small collectives are those of ckpt/mpi/slots. It is the same at
-        every rank, and stays as it is over restarts, since ranks may go on in the middle of a collective."""
+        """All ranks were on one host when the job began: collectives choose by it. It is the same at every rank, and stays
+        as it is over restarts, since ranks may go on in the middle of a collective."""
         self.boards: Any = None
         """The `Boards` of this process, by which members see each other's contributions; None: messages carry them. Not in
         images."""

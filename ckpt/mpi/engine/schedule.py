@@ -168,8 +168,9 @@ class Schedule(Operation):
             self.engine.runnable.append(self)
 
     def place(self, slot: int) -> BufferSpec | None:
-        """The program's memory in which the value of a slot may be put as soon as it comes."""
-        return self.spots.get(slot)
+        """The program's memory in which the value of a slot may be put as soon as it comes. None after an error: the program
+        uses that memory again."""
+        return None if self.error is not None else self.spots.get(slot)
 
     def arrived_in_place(self, slot: int, nbytes: int) -> None:
         """The message of a posted receive has come, and is in the memory of `place`."""

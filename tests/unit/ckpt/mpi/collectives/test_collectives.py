@@ -7,13 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import CONGRUENT, IDENT, IN_PLACE, SIMILAR, UNDEFINED, UNEQUAL
 from ckpt.mpi.base.errors import ERR_BUFFER, ERR_COMM, ERR_OP, ERR_TRUNCATE, MpiException
 from ckpt.mpi.base.group import Group
 from ckpt.mpi.collectives import builders, tree
 from ckpt.mpi.comm.communicator import Comm, self_of
 from ckpt.mpi.datatypes import op as ops
-from ckpt.mpi.datatypes.datatypes import Datatype
+from ckpt.mpi.datatypes.datatypes import Datatype, from_code
 from ckpt.mpi.requests.request import Request
 from tests.unit.ckpt.mpi.bus import run_ranks
 
@@ -357,3 +358,44 @@ def test_communicators_of_groups() -> None:
         assert world.Range_incl([(3, 0, -2)]) == odd
 
     run_ranks(4, program)
+
+
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_a_long_broadcast_on_one_host_goes_to_each_rank_from_the_root(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builders, "SEGMENT_BYTES", 24)
+    monkeypatch.setattr(tree, "DIRECT_RANKS", 8)
+
+    def program(comm: Any) -> None:
+        comm._engine.one_host = True
+        for root in range(size):
+            array = np.arange(40.0) if comm.rank == root else np.zeros(40)
+            comm.Bcast(array, root)
+            assert (array == np.arange(40.0)).all()
+            every_second = from_code("d").Create_vector(20, 1, 2).Commit()
+            gaps = np.arange(40.0) if comm.rank == root else np.zeros(40)
+            comm.Bcast([gaps, 1, every_second], root)
+            assert (gaps[::2] == np.arange(0.0, 40, 2)).all()
+            assert comm.rank == root or not gaps[1::2].any()
+
+    run_ranks(size, program, seed=size)
+
+
+def test_what_comes_after_an_error_is_not_put_into_the_programs_memory() -> None:
+    """The program may use that memory again once the collective has failed."""
+
+    def program(comm: Any) -> None:
+        if comm.rank == 0:
+            return
+        into = np.zeros(8)
+        comm._engine.one_host = True
+        comm.Ibcast(into, 0)
+        ((schedule,),) = comm._shared.pending.values()
+        head = envelope.pack(envelope.EAGER, 0, schedule.number, schedule.context.number)
+        assert comm._engine.place(head, 64) is not None
+        assert comm._engine.place(head, 65) is None, "it does not fit"
+        schedule.fail(MpiException(ERR_COMM, "a member is dead"))
+        assert comm._engine.place(head, 64) is None
+
+    run_ranks(2, program)
