@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ckpt.capture import description
 from ckpt.capture.places import Places, library_caller
-from ckpt.capture.search import TICK_NS, LibraryUse, Search
+from ckpt.capture.search import LOCK_WAIT_S, TICK_NS, LibraryUse, Search
 from ckpt.capture.taker import Taker
 from ckpt.capture.writing import report_failure
 
@@ -174,8 +174,8 @@ class Imager:
         if (caller := library_caller()) is not None:  # the library call looks itself when it waits
             self.places.queue_after(caller, self._at_check)
             return False
-        if not runtime.lock.acquire(blocking=False):  # never wait for it here: this very thread may hold it
-            return True
+        if not runtime.lock.acquire(timeout=LOCK_WAIT_S):
+            return False
         try:
             return not self.look("check") and self.places.looks_again()
         finally:

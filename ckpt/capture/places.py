@@ -47,8 +47,9 @@ __all__ = [
     "wake_main_thread",
 ]
 
-_CHECKS = 16
-"""Successive checks that may look after each tick of the helper: the program may pass the obstacle between them."""
+_CHECKS = 512
+"""Successive checks that may look after each tick of the helper: the program may pass the obstacle between them. It may be
+a call in C of some microseconds that calls a function in Python with a loop. Only C code runs at those before it."""
 _CHECKS_IN_CALL = 1024
 """The same where the program is inside a library call, which it may leave after some hundreds of checks. Only C code runs
 at each of them."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ckpt.capture.stalls import Stall
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["LibraryUse", "Search"]
+__all__ = ["LOCK_WAIT_S", "TICK_NS", "LibraryUse", "Search"]
 
 _REPORT_AFTER_NS = 100_000_000
 _REPORT_EVERY_NS = 1_000_000_000
@@ -23,6 +23,10 @@ TICK_NS = 5_000_000
 _TICK_LONGEST_NS = 20_000_000
 _RETRY_NS = 2_000_000
 _RETRY_LONGEST_NS = 20_000_000
+LOCK_WAIT_S = 0.02
+"""So long a look at a check waits for the lock of the library, once a tick. A thread of the program that has it needs the
+interpreter's lock (GIL) to go on, for which it competes with others that compute; without a wait such a program met the
+lock taken at check after check. The thread that waits does not have it: no function of the library is on its stack."""
 _IN_C_NS = 200_000_000
 """A rank that is asked answers after this time, even if the interpreter has reached no place between two instructions."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
+from ckpt.capture import imager as module
 from ckpt.capture.imager import Imager
 
 
@@ -24,6 +26,9 @@ class Places:
 
     def has_obstacle(self) -> bool:
         return self.is_there
+
+    def is_child(self) -> bool:
+        return False
 
 
 def looked(places: Places, *, is_stalled: bool) -> list[str]:
@@ -51,3 +56,40 @@ def test_without_time_to_look_it_is_not_given_up_for_an_obstacle_that_the_progra
 @pytest.mark.parametrize("is_there", [True, False])
 def test_while_nothing_is_held_up_no_time_is_spent(is_there: bool) -> None:
     assert looked(Places(has_time=False, is_there=is_there), is_stalled=False) == []
+
+
+class Runtime:
+    """The lock of the library, which another thread has, and gives back when somebody asks for it."""
+
+    in_hook = False
+
+    def __init__(self) -> None:
+        self.lock = self
+        self._real, self._asked = threading.Lock(), threading.Event()
+        self._real.acquire()
+        self._other = threading.Thread(target=self._give_back)
+        self._other.start()
+
+    def _give_back(self) -> None:
+        self._asked.wait()
+        self._real.release()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        self._asked.set()
+        return self._real.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        self._real.release()
+        self._other.join()
+
+
+def test_a_look_at_a_check_waits_for_a_thread_that_is_in_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that computed and called the library all the time had it at each check: no checkpoint for minutes."""
+    monkeypatch.setattr(module, "LOCK_WAIT_S", 60)
+    imager: Any = Imager.__new__(Imager)
+    done: list[str] = []
+    imager._runtime, imager.epoch, imager.wanted, imager.asked = Runtime(), 1, 2, 0
+    imager._places = Places(has_time=True, is_there=False)
+    imager.look = lambda at: done.append(at) or True
+    assert imager._at_check() is False
+    assert done == ["check"]
