@@ -46,7 +46,7 @@ class LineTold:
 @dataclass(frozen=True, slots=True)
 class MemoryTold:
     """A process has told, for the line of `epoch` and the `place` that it was asked for: that its program is `at` another
-    one; or `none`, why it tells nothing; or its arrays, in `parts` events."""
+    one; or `none`, why it tells nothing (`is_excused`: see `Comparison`); or its arrays, in `parts` events."""
 
     rank: int
     incarnation: int
@@ -57,6 +57,7 @@ class MemoryTold:
     where: str = ""
     parts: int = 1
     blocks: Mapping[str, Record] = field(default_factory=dict)
+    is_excused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,7 @@ def _memory(process: int, incarnation: int, packet: Mapping[str, Any]) -> Memory
         where if isinstance(where, str) else "",
         parts if isinstance(parts, int) else 1,
         parse(packet.get("blocks")),
+        packet.get("by") == "program",
     )
 
 
