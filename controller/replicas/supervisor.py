@@ -185,6 +185,8 @@ class ReplicaSupervisor(Copies):
         floors = [] if event.sent is None else self._tell(self.floors.sent(rank, replica, event.sent, now_ns))
         if event.details is not None:
             return self._answered(event, event.details, now_ns)
+        if event.late:
+            return self._come_too_late(event, replica, now_ns)
         if event.stuck:
             why = (
                 f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"
