@@ -225,8 +225,8 @@ class ReplicaChoices:
             return self.answer(look, lambda value: True)
 
     def together(self, digest: str, look: Callable[[], T]) -> T:
-        """What came of `look` at the leader, which calls it when all replicas have come here with the same digest. It must not
-        raise; another leader may call it again. The lock is held."""
+        """What came of `look` at the leader, which calls it when all replicas have come here with the same digest. It must
+        not raise; another leader may call it again. The lock is held."""
         key = self._next("q")
         self._meets = key[1], digest
         while (found := self._meet(key, digest, look)) is MISSING:
@@ -255,7 +255,7 @@ class ReplicaChoices:
 
     def receive(self, replica: int, message: Message) -> None:
         if message[0] == ARRIVED:
-            self._together.receive(replica, message)  # type: ignore[arg-type]
+            self._together.receive(replica, message)
             return
         self._pass_on(self._order.receive(replica, message))
         self._apply()
@@ -281,6 +281,10 @@ class ReplicaChoices:
         """A copy is to become this replica: see `order`."""
         self._order.hold(replica)
         self._together.hold(replica)
+
+    def captured(self) -> None:
+        """An image is taken: see `together`."""
+        self._together.captured()
 
     def let_go(self, replica: int) -> None:
         """There will be no such copy."""

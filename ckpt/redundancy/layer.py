@@ -34,7 +34,7 @@ from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
-from ckpt.redundancy.files import changes
+from ckpt.redundancy.files import names, objects
 from ckpt.redundancy.files.meeting import Meeting
 from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.memory.question import MemoryQuestion
@@ -114,7 +114,8 @@ class ReplicaLayer:
         self._choices: ReplicaChoices | None = None
         key = below.secret if options.get("resume") is None else below.secret + str(options["run"]).encode()
         surroundings.install(self._ask, key, self.rank)
-        changes.install(self._meeting.meet, bytes if self.flips is None else self.flips.content)
+        flipped = bytes if self.flips is None else self.flips.content
+        names.install(self._meeting.meet, flipped, below.notes(self.rank))
 
     # ---- Layer -------------------------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ class ReplicaLayer:
             self.streams.go_on(choices.beside["streams"], time.monotonic_ns())
             surroundings.go_on(choices.beside["surroundings"])
             self._memory.places = choices.beside["places"]
-        changes.go_on(choices.beside.get("files", []), is_copy=self.copied_beside is not None)
+        objects.go_on(choices.beside.get("files", {}), is_copy=self.copied_beside is not None)
         self._meeting.choices = choices
         self._memory.engine = engine
         choices.on_start = self._memory.started
@@ -154,6 +155,7 @@ class ReplicaLayer:
     def content(self) -> ReplicaChoices | None:
         if self._choices is not None:
             self._choices.beside = self._beside()
+            self._choices.captured()
         return self._choices
 
     def _beside(self) -> dict[str, Any]:
@@ -162,7 +164,7 @@ class ReplicaLayer:
             "places": self._memory.places,
             "streams": self.streams.states(),
             "surroundings": surroundings.state(),
-            "files": changes.state(),
+            "files": objects.state(),
         }
 
     @property

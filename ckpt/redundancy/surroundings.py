@@ -44,7 +44,7 @@ from typing import Any
 
 from ckpt import MPI
 from ckpt.errors import NotReplicable
-from ckpt.redundancy.files import changes
+from ckpt.redundancy.files import changes, names, objects
 from ckpt.redundancy.memory import arrays
 
 __all__ = ["Randomness", "begin", "go_on", "install", "state"]
@@ -117,7 +117,7 @@ def begin() -> None:
         )
     arrays.zero_new_arrays()
     sys.addaudithook(_refuse)
-    atexit.register(changes.flush_all)
+    atexit.register(objects.flush_all)
 
 
 def state() -> dict[str, Any]:
@@ -361,14 +361,17 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         what, name = "opens a file for writing", os.fspath(path)
     elif event == "import":
         arrays.zero_new_arrays()
-        changes.adjust_libraries()
+        names.adjust_libraries()
         return
     elif event in _REFUSED:
         what, name = _REFUSED[event], arguments[0] if arguments else event
     else:
         return
-    caller = sys._getframe(1).f_globals.get("__name__", "")
-    if caller.startswith("ckpt.") or _is_harmless(name) or threading.current_thread() is not threading.main_thread():
+    if (
+        changes.is_of_ckpt()
+        or _is_harmless(name)
+        or threading.current_thread() is not threading.main_thread()
+    ):
         return
     if isinstance(name, bytes):
         name = os.fsdecode(name)

@@ -17,8 +17,8 @@ from ckpt.transport.records import dataclass, field
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
-    to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`; or which
-    replicas come too `late` to a change of files."""
+    to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`; or
+    which replicas come too `late` to a change of files."""
 
     rank: int
     incarnation: int

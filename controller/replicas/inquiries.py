@@ -66,8 +66,12 @@ class Inquiries(ReplicaLines):
         return []
 
     def _come_too_late(self, event: Reported, replica: int, now_ns: int) -> list[Action]:
-        """A replica has waited at a change of files for others, for very long: these have gone another way, or hardly move."""
-        rank, late = self.numbers.parts(event.rank)[0], [plane for plane in event.late if plane in self.planes]
+        """A replica has waited at a change of files for others, for very long: these have gone another way, or hardly
+        move."""
+        rank, late = (
+            self.numbers.parts(event.rank)[0],
+            [plane for plane in event.late if plane in self.planes],
+        )
         there = self.voices.difference(late)
         if not late or self.inquiry is not None or replica not in there:
             return []
@@ -214,7 +218,9 @@ class Inquiries(ReplicaLines):
 
 
 def what_of(stream: str) -> str:
-    return {"point": "messages", "result": "results", "files": "changes of files"}.get(stream, f"messages of collectives ({stream})")
+    return {"point": "messages", "result": "results", "files": "changes of files"}.get(
+        stream, f"messages of collectives ({stream})"
+    )
 
 
 def where_of(verdict: Verdict) -> dict[str, Any]:

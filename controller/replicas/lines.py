@@ -8,8 +8,8 @@ given in this incarnation; where it is not known which plane was wrong, all line
 A line that is not verified is on disk, and no restart uses it by itself. One that is verified by what was sent and printed
 counts in full when its memory has been compared, too (`memory`): until then it is *open*.
 
-    there is a line that counts in full    a restart goes on from the newest of these, and passes over open ones that are newer
-    all lines are open                     it goes on from the newest, and says that its memory was not compared
+    there is a line that counts in full   a restart goes on from the newest of these, and passes over newer ones that are
+    open all lines are open                    it goes on from the newest, and says that its memory was not compared
 
 Lines that count in full are kept on disk until a newer one does. A job that is being stopped waits for the comparison of its
 last line for LAST_NS.

@@ -1,9 +1,10 @@
 """A replica at a change of files: what it means is part of what is compared, and who does not come is told. (driver)
 
-The digest over all changes is a stream like the messages are (``files``), so the controller's vote names who means another one.
+The digest over all changes is a stream like the messages are (``files``), so the controller's vote names who means another
+one.
 
-A replica that has gone another way may never come to the change of the others, nor do anything that can be compared. So who has
-waited for it LATE_NS, and half as long as the program has computed since the change before, says so to the controller
+A replica that has gone another way may never come to the change of the others, nor do anything that can be compared. So who
+has waited for it LATE_NS, and half as long as the program has computed since the change before, says so to the controller
 (``late``: the replicas that are missing).
 
 Not here: what follows from that (:mod:`ckpt.controller.replicas.inquiries`).
@@ -49,7 +50,9 @@ class Meeting:
         """What came of `look` at the leader, when all replicas are here with the same `content`; empty: only with the same
         place. Takes the lock. Raises NotReplicable when the program has ended."""
         if self.has_ended:
-            raise NotReplicable("under --redundancy no file is changed after the program's end: close or flush it before")
+            raise NotReplicable(
+                "under --redundancy no file is changed after the program's end: close or flush it before"
+            )
         choices = self.choices
         if choices is None:
             return look()

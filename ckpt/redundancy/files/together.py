@@ -1,18 +1,20 @@
 """Changes that the replicas of a rank make together: has everybody come to the same one? Pure.
 
-A file is there once, and all replicas see it. So a replica may change it only when all others have come to that change, too: then
-none of them still has to see what was there before. And it is changed only if all mean the same change: `digest`.
+A file is there once, and all replicas see it. So a replica may change it only when all others have come to that change,
+too: then none of them still has to see what was there before. And it is changed only if all mean the same change: `digest`.
 
     arrives      a replica is at change `number`, with this digest; it says so to all others, once
-    agreed       all living replicas have arrived there with the same digest: the leader makes the change, and tells what came of it
-    differs      somebody has another digest: nobody makes the change. The vote names the odd one (:mod:`ckpt.redundancy.vote`),
-                 and when it is lost, the others agree
+    agreed       all living replicas have arrived there with the same digest: the leader makes the change, and says so
+    differs      somebody has another digest: nobody makes the change. The vote names the odd one
+                 (:mod:`ckpt.redundancy.vote`), and when it is lost, the others agree
 
 Rules
-- Nobody goes on from a change before the leader has told what came of it. So where it is not known, everybody living is still
-  there, and a new leader may make the change again: what it does then is in changes.py.
+- Nobody goes on from a change before the leader has told what came of it. So where it is not known, everybody living is
+  still there, and a new leader may make the change again: what it does then is in changes.py.
 - Who has arrived says so again to everybody when somebody is lost or joins: a copy has not heard what was said before.
-- A copy that is being made (`hold` until `join` or `let_go`) is waited for: its image sees the files as they are then.
+- A copy that is being made (`hold` until `join` or `let_go`) is waited for from its image on (`captured`), by the replica
+  that has given it, and leads: so it finds the files as they were then. Not earlier, since who waits inside of a text
+  layer's `flush` cannot be captured. If that replica is lost, the copy is given up.
 
 Not here: who leads, what came of a change (`order`); when a replica comes too late (meeting.py).
 """
@@ -35,8 +37,10 @@ class Together:
 
     def __init__(self, me: int, living: Iterable[int]) -> None:
         self.me, self.living = me, {me, *living}
+        self.held: set[int] = set()
+        """Copies that are to be made."""
         self.awaited: set[int] = set()
-        """Copies that are being made."""
+        """Copies that go on from an image of this replica."""
         self.arrived: dict[int, tuple[int, str]] = {}
         """Of each replica, the change to which it has come last."""
         self._told: set[int] = set()
@@ -73,14 +77,19 @@ class Together:
 
     def hold(self, replica: int) -> None:
         """A copy is to become this replica."""
-        self.awaited.add(replica)
+        self.held.add(replica)
+
+    def captured(self) -> None:
+        """An image of this replica is taken."""
+        self.awaited |= self.held
 
     def let_go(self, replica: int) -> None:
         """There will be no such copy."""
+        self.held.discard(replica)
         self.awaited.discard(replica)
 
     def join(self, replica: int) -> None:
         """A copy is there."""
-        self.awaited.discard(replica)
+        self.let_go(replica)
         self.living.add(replica)
         self._told = set()
