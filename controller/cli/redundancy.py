@@ -180,7 +180,10 @@ def check(arguments: argparse.Namespace) -> None:
             arguments.on_failure == "continue",
             _CONTINUE,
         ),
-        "--files": (arguments.files is not None, "a program with replicas may not write files"),
+        "--files": (
+            arguments.files is not None,
+            "what replicas write is not recorded: a restart undoes what was appended and made, and no more",
+        ),
         "--hosts": (arguments.hosts is not None, _ONE_HOST),
         "--engine": (arguments.engine not in (None, "local"), _ONE_HOST),
         "--hostfile": (arguments.hostfile is not None, _ONE_HOST),
