@@ -2,7 +2,7 @@
 (changes.py). (driver)
 
 They are found by their names in this module, so an image refers to them, and a process without replicas can load it: there
-they do what the genuine ones do. os.makedirs, pathlib and shutil call them.
+they do what the genuine ones do. pathlib and shutil call them.
 
 Not here: what is in files (objects.py).
 """
@@ -45,7 +45,7 @@ def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: 
         rest = (*arguments[count:], *sorted(named.items()))
 
         def act(seen: Any, again: bool) -> None:
-            if name == "mkdir" and not seen:
+            if name in _MAKES and not seen:
                 STATE.notes.note(os.path.abspath(paths[0]), is_directory=True)
             try:
                 genuine(*arguments, **named)
@@ -71,7 +71,7 @@ def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: 
 def _was_made_before(name: str, path: str, failure: OSError) -> bool:
     """Has the program made this directory already, and gone back behind that since?"""
     made = STATE.notes.may_exist
-    is_old = name == "mkdir" and isinstance(failure, FileExistsError) and os.path.abspath(path) in made
+    is_old = name in _MAKES and isinstance(failure, FileExistsError) and os.path.abspath(path) in made
     if is_old:
         made.discard(os.path.abspath(path))
     return is_old
@@ -109,7 +109,10 @@ def os_fsync(fd: Any) -> None:
     return file.sync()
 
 
+_MAKES = ("mkdir", "makedirs")
 _CHANGES: dict[str, Any] = {
+    # one change: whether its parents are there is for the leader to see, since other ranks may make them at this moment
+    "makedirs": _named("makedirs", os.makedirs, _was_there, _is_made),
     "mkdir": _named("mkdir", os.mkdir, _was_there, _is_made),
     "rmdir": _named("rmdir", os.rmdir, _was_there, _is_gone),
     "remove": _named("remove", os.remove, _was_there, _is_gone),

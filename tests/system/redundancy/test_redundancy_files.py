@@ -99,6 +99,7 @@ def plain(directory: Path, steps: int) -> tuple[dict[str, bytes], str]:
         job.close()
 
 
+@pytest.mark.nightly
 def test_what_is_in_files_is_what_a_job_without_replicas_writes(run: Run, tmp_path: Path) -> None:
     expected, output = plain(tmp_path, 12)
     job = run(12, redundancy=3)
@@ -126,6 +127,7 @@ def test_what_a_wrong_leader_means_to_write_is_never_written(start: Start, tmp_p
     assert differs["replica"] == 0 and differs["what"] == "changes of files", job.report()
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_open_at_a_checkpoint_is_gone_on_with_by_any_number_of_replicas(
     start: Start, tmp_path: Path
 ) -> None:

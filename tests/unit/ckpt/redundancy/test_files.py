@@ -58,7 +58,11 @@ def test_a_change_that_is_made_again_comes_to_the_same(leaders: None) -> None:
     names.os_remove("log")
     with pytest.raises(FileNotFoundError):
         names.os_unlink("log")
-    names.os_mkdir("e")
+    names.os_makedirs("e/f")
+    names.os_makedirs("e/f", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        names.os_makedirs("e/f")
+    names.os_rmdir("e/f")
     names.os_rmdir("e")
     assert sorted(os.listdir(".")) == ["d", "notes"] and sorted(os.listdir("d")) == ["b", "link", "new"]
     assert Path("d/link").read_text() == "ONE\ntwo\n" and Path("d/new").read_bytes() == b"byt"
