@@ -55,6 +55,7 @@ PURE = {
     "ckpt.mpi.engine": "agreement failures matching operations partitioned windows",
     "ckpt.mpi.rma": "epochs locks wire",
     "ckpt.redundancy.memory": "comparison",
+    "ckpt.redundancy.files": "together",
     "ckpt.redundancy": "ahead lines membership model order origin vote",
     "ckpt.reduction": "errors master member members messages partial recovery scheduler",
     "ckpt.replay": "position",

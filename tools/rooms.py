@@ -81,6 +81,7 @@ ORDER = (
     *("ckpt.diagnosis.handlers", "ckpt.diagnosis", "ckpt.diagnosis.lldp", "ckpt.diagnosis.baseline"),
     *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft.operations", "ckpt.abft"),
     "ckpt.redundancy.memory",
+    "ckpt.redundancy.files",
     "ckpt.redundancy",
     *(
         "ckpt.controller.supervision",

@@ -76,6 +76,9 @@ class ProcessBelow:
             key = file.read()
         return hashlib.blake2b(b"layer", key=key[:64], digest_size=32).digest()
 
+    def notes(self, rank: int) -> str:
+        return os.path.join(self._runtime.spec["job_dir"], "output", f"rank-{rank}.files")
+
     def report(self, fields: dict[str, Any]) -> None:
         self._runtime.control.send({"m": "layer", **fields})
 

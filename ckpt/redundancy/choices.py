@@ -8,6 +8,9 @@ In an image    An image is taken of a replica that leads, so it holds nothing, a
                replicas. All replicas go on from that image: each call that waits here looks again who leads, and an open
                receive gets a new key, which is the same in all of them (`begin`). Without replicas, who waits here leads.
 
+Files       A change of files is a question, too, which the leader answers when all replicas have come to it
+            (:mod:`ckpt.redundancy.files`): `together`.
+
 Not here: the matching of open receives (matcher.py), how replicas agree on who leads (order.py), messages (layer.py).
 """
 
@@ -17,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ckpt.layer import Channel, Context, Engine, Receive
+from ckpt.redundancy.files.together import ARRIVED, Together
 from ckpt.redundancy.matcher import OrderedMatcher
 from ckpt.redundancy.order import MISSING, Key, Message, Order
 
@@ -50,6 +54,9 @@ class ReplicaChoices:
 
     def _alone(self) -> None:
         self._order = Order(0, 1, self._begun())
+        self._together = Together(0, [0])
+        self._meets: tuple[int, str] | None = None
+        """The change of files at which the program waits."""
         self._send: Callable[[int, Message], None] = _to_nobody
         self.on_start: Callable[[], None] = _nothing
         """Called when the program starts an operation, in the order of the program."""
@@ -79,6 +86,7 @@ class ReplicaChoices:
 
     def begin(self, me: int, replicas: int, send: Callable[[int, Message], None]) -> None:
         """The engine asks this object from now on; this process is replica `me`."""
+        self._together = Together(me, range(replicas))
         self._bind(Order(me, replicas, self._begun()), send)
         self._counts["w"] += self.matcher.open_again(self._counts["w"])
         self._former = None
@@ -86,6 +94,7 @@ class ReplicaChoices:
     def begin_as_copy(self, me: int, living: Iterable[int], send: Callable[[int, Message], None]) -> None:
         """As `begin`, from an image of one of the `living` replicas, which have gone on since."""
         assert self._former is not None
+        self._together = Together(me, living)
         self._bind(Order.copy(me, living, self._former["order"]), send)
         self.matcher.open_as_before(self._former["open"])
         self._former = None
@@ -215,14 +224,46 @@ class ReplicaChoices:
         with self._engine.lock:
             return self.answer(look, lambda value: True)
 
+    def together(self, digest: str, look: Callable[[], T]) -> T:
+        """What came of `look` at the leader, which calls it when all replicas have come here with the same digest. It must
+        not raise; another leader may call it again. The lock is held."""
+        key = self._next("q")
+        self._meets = key[1], digest
+        while (found := self._meet(key, digest, look)) is MISSING:
+            self._engine.block(hungry=True)  # whoever goes on from an image here arrives again
+        self._meets = None
+        return found  # type: ignore[no-any-return]
+
+    def _meet(self, key: Key, digest: str, look: Callable[[], Any]) -> Any:
+        """What came of it, or MISSING."""
+        value = self._order.look_up(key)
+        if value is MISSING:
+            self._meets = key[1], digest
+            self._pass_on(self._together.arrive(key[1], digest))
+            if not self._order.leads or not self._together.is_agreed(key[1], digest):
+                return MISSING
+            value = look()
+            self._decide(key, value)
+        self._follow(key)
+        return value
+
+    def missing(self) -> set[int]:
+        """The replicas that are not at the change of files at which this one waits."""
+        return set() if self._meets is None else self._together.missing() & self._together.living
+
     # ---- what comes from the other replicas --------------------------------------------------------------
 
     def receive(self, replica: int, message: Message) -> None:
+        if message[0] == ARRIVED:
+            self._together.receive(replica, message)
+            return
         self._pass_on(self._order.receive(replica, message))
         self._apply()
 
     def lost(self, replicas: list[int], *, wrong: bool) -> None:
         """Replicas of this rank are lost. What a wrong leader has chosen may never come true: see `is_stuck`."""
+        self._together.lost(replicas)
+        self._arrive_again()
         led = self._order.view in replicas
         self._pass_on(self._order.lost(replicas, wrong=wrong))
         if wrong and led:
@@ -239,18 +280,28 @@ class ReplicaChoices:
     def hold(self, replica: int) -> None:
         """A copy is to become this replica: see `order`."""
         self._order.hold(replica)
+        self._together.hold(replica)
+
+    def captured(self) -> None:
+        """An image is taken: see `together`."""
+        self._together.captured()
 
     def let_go(self, replica: int) -> None:
         """There will be no such copy."""
         self._order.let_go(replica)
+        self._together.let_go(replica)
 
     def join(self, replica: int) -> None:
         """A copy follows from now on."""
         self._pass_on(self._order.join(replica))
+        self._together.join(replica)
+        self._arrive_again()
 
     def joined(self, living: Iterable[int]) -> None:
         """This copy follows from now on; `living`: who is there."""
         self._pass_on(self._order.joined(living))
+        self._together.lost(self._together.living.difference(living))
+        self._arrive_again()
         self._apply()
 
     def is_stuck(self) -> bool:
@@ -261,6 +312,10 @@ class ReplicaChoices:
         return bool(self._suspects) or self._suspected_key is not None
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    def _arrive_again(self) -> None:
+        if self._meets is not None:
+            self._pass_on(self._together.arrive(*self._meets))
 
     def _next(self, kind: str) -> Key:
         self.on_start()

@@ -16,7 +16,7 @@ since all replicas of a rank go on from the same image. What that plane had sent
 
 A plane that is lost is replaced by a copy of the one that leads, made from such images while all others go on: see
 :mod:`ckpt.controller.replicas.clones`. For that an image also has what a process needs to go on among the others
-(`_beside`): its digests and counts, and what it knows of choices and surroundings. A restart does not look at it.
+(`_beside`): its digests and counts, and what it knows of choices and surroundings. A restart looks at the files in it only.
 
 Not here: what happens to a replica that differs, or is lost (:mod:`ckpt.controller.replicas`).
 """
@@ -34,6 +34,8 @@ from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Streams
+from ckpt.redundancy.files import names, objects
+from ckpt.redundancy.files.meeting import Meeting
 from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.memory.question import MemoryQuestion
 from ckpt.redundancy.order import Message
@@ -102,6 +104,7 @@ class ReplicaLayer:
         """A copy tells nothing before the others know of it."""
         self._line = LineQuestion(0)
         self._memory = MemoryQuestion(below)
+        self._meeting = Meeting(below, lambda: self.streams.named("files"), self.rank)
         self._sent = 0
         self._most: int | None = None
         """So many messages may be sent for now (ahead.py); None: there is no bound."""
@@ -111,6 +114,8 @@ class ReplicaLayer:
         self._choices: ReplicaChoices | None = None
         key = below.secret if options.get("resume") is None else below.secret + str(options["run"]).encode()
         surroundings.install(self._ask, key, self.rank)
+        flipped = bytes if self.flips is None else self.flips.content
+        names.install(self._meeting.meet, flipped, below.notes(self.rank))
 
     # ---- Layer -------------------------------------------------------------------------------------------
 
@@ -126,6 +131,8 @@ class ReplicaLayer:
             self.streams.go_on(choices.beside["streams"], time.monotonic_ns())
             surroundings.go_on(choices.beside["surroundings"])
             self._memory.places = choices.beside["places"]
+        objects.go_on(choices.beside.get("files", {}), is_copy=self.copied_beside is not None)
+        self._meeting.choices = choices
         self._memory.engine = engine
         choices.on_start = self._memory.started
         surroundings.begin()
@@ -148,6 +155,7 @@ class ReplicaLayer:
     def content(self) -> ReplicaChoices | None:
         if self._choices is not None:
             self._choices.beside = self._beside()
+            self._choices.captured()
         return self._choices
 
     def _beside(self) -> dict[str, Any]:
@@ -156,6 +164,7 @@ class ReplicaLayer:
             "places": self._memory.places,
             "streams": self.streams.states(),
             "surroundings": surroundings.state(),
+            "files": objects.state(),
         }
 
     @property
@@ -250,6 +259,7 @@ class ReplicaLayer:
             self._reported_ns = now_ns
             self._report(all_of_it=False)
             self._answer_line()
+            self._meeting.tick(now_ns)
             if self._lost_ns and now_ns - self._lost_ns >= STUCK_NS:
                 assert self._choices is not None
                 self._lost_ns = 0
@@ -262,6 +272,7 @@ class ReplicaLayer:
         self._report(all_of_it=True)
         self._answer_line()
         self._memory.end()
+        self._meeting.has_ended = True
 
     # ---- Progress ----------------------------------------------------------------------------------------
 

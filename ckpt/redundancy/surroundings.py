@@ -10,8 +10,11 @@ Made the same without asking: a generator whose key is the job's secret and the 
     os.urandom          and so uuid4, secrets, random.SystemRandom, and numpy generators without a seed
     random              generators without a seed, the module's own too
 
+Made once, by the leader, when all have come to it
+    files               opened with `open` and written, directories made, files renamed and removed: see `files`
+
 Refused, with NotReplicable, before anything is done
-    files               opened for writing, created, renamed, removed
+    files               opened for reading and writing at once, or with os.open for writing; by descriptors of directories
     processes           subprocess, os.fork, os.system
     connections         of sockets
 
@@ -26,6 +29,7 @@ Not here: the hash seed, which is the job's; the host name, which is the same si
 
 from __future__ import annotations
 
+import atexit
 import copyreg
 import datetime
 import fcntl
@@ -40,6 +44,7 @@ from typing import Any
 
 from ckpt import MPI
 from ckpt.errors import NotReplicable
+from ckpt.redundancy.files import changes, names, objects
 from ckpt.redundancy.memory import arrays
 
 __all__ = ["Randomness", "begin", "go_on", "install", "state"]
@@ -112,6 +117,7 @@ def begin() -> None:
         )
     arrays.zero_new_arrays()
     sys.addaudithook(_refuse)
+    atexit.register(objects.flush_all)
 
 
 def state() -> dict[str, Any]:
@@ -355,19 +361,23 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         what, name = "opens a file for writing", os.fspath(path)
     elif event == "import":
         arrays.zero_new_arrays()
+        names.adjust_libraries()
         return
     elif event in _REFUSED:
         what, name = _REFUSED[event], arguments[0] if arguments else event
     else:
         return
-    caller = sys._getframe(1).f_globals.get("__name__", "")
-    if caller.startswith("ckpt.") or threading.current_thread() is not threading.main_thread():
+    if (
+        changes.is_of_ckpt()
+        or _is_harmless(name)
+        or threading.current_thread() is not threading.main_thread()
+    ):
         return
     if isinstance(name, bytes):
         name = os.fsdecode(name)
     raise NotReplicable(
         f"under --redundancy the program {what} ({event}: {name!r:.200}): each replica would do it. "
-        "Print results, or give them to ckpt.redundancy.result"
+        "Files are written once through open() with mode w, a or x; results can be given to ckpt.redundancy.result"
     )
 
 

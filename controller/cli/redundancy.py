@@ -108,19 +108,26 @@ def usable(
 ) -> list[int]:
     """Those of the lines from which a restart may go on by itself, ascending: not those that replicas have not verified.
     Raises NoSuchJob if these are all there are, and the program is not to be started over."""
-    distrusted = (
-        _distrusted(job) if any(line.meta.get("verified") is not None for line in lines.values()) else ()
-    )
+    has_replicas = any(line.meta.get("verified") is not None for line in lines.values())
+    compared, distrusted = _told_of(job) if has_replicas else (set(), set())
     good = [
         epoch
         for epoch, control in lines.items()
         if control.meta.get("verified") is not False and epoch not in distrusted
     ]
+    full = [epoch for epoch in good if epoch in compared or lines[epoch].meta.get("verified") is None]
+    if full:
+        good = full
+    elif good:
+        from ckpt.controller.replicas.lines import no_memory
+
+        reporter.say(f"{no_memory(good[-1])}: no checkpoint is verified in full")
     passed = [epoch for epoch in lines if epoch > max(good, default=0)]
     if passed:
         numbers = ", ".join(map(str, passed))
         kept = (
-            f"newer checkpoints that replicas have not verified, or that may hold an error of one: {numbers}"
+            "newer checkpoints that replicas have not verified, whose memory they have not compared, or that may hold an "
+            f"error of one: {numbers}"
         )
         ask = f"`ckpt restart {job.path}@{passed[-1]}` goes on from there nevertheless"
         if not good and not or_start:
@@ -132,15 +139,23 @@ def usable(
     return good
 
 
-def _distrusted(job: JobDirectory) -> set[int]:
-    """The lines that came from replicas which were found wrong later. Raises StorageFailed: nobody can say which."""
-    events = job.events.read().events
-    return {epoch for event in events if event["event"] == "lines-distrusted" for epoch in event["epochs"]}
+def _told_of(job: JobDirectory) -> tuple[set[int], set[int]]:
+    """The lines whose memory has been compared, and those that came from replicas which were found wrong later. Raises
+    StorageFailed: nobody can say which."""
+    from ckpt.controller.supervision import history as histories
+
+    history = histories.summarise(job.events.read().events)
+    return set(history.compared), set(history.distrusted)
 
 
-def say_unverified(control: ControlFile, reporter: Reporter) -> None:
-    """Say so if this line, from which the job is about to go on, has not been verified."""
+def say_unverified(control: ControlFile, reporter: Reporter, job: JobDirectory | None = None) -> None:
+    """Say so if this line, from which the job is about to go on, has not been verified. `job`: say also if its memory has
+    not been compared."""
     verified = control.meta.get("verified")
+    if verified and job is not None and control.epoch not in _told_of(job)[0]:
+        from ckpt.controller.replicas.lines import no_memory
+
+        reporter.say(f"{no_memory(control.epoch)}, as asked")
     if verified is False:
         reporter.say(f"going on from checkpoint {control.epoch}, which replicas have not verified, as asked")
     elif verified is None:
@@ -165,7 +180,10 @@ def check(arguments: argparse.Namespace) -> None:
             arguments.on_failure == "continue",
             _CONTINUE,
         ),
-        "--files": (arguments.files is not None, "a program with replicas may not write files"),
+        "--files": (
+            arguments.files is not None,
+            "what replicas write is not recorded: a restart undoes what was appended and made, and no more",
+        ),
         "--hosts": (arguments.hosts is not None, _ONE_HOST),
         "--engine": (arguments.engine not in (None, "local"), _ONE_HOST),
         "--hostfile": (arguments.hostfile is not None, _ONE_HOST),

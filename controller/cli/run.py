@@ -294,7 +294,7 @@ def _usable_lines(
         plan.resumable(list_epochs(job), epoch)
         control = load_control(job, epoch)
         if replicas > 1 or control.meta.get("verified") is False:
-            redundancy.say_unverified(control, reporter)
+            redundancy.say_unverified(control, reporter, job)
         return Lines([epoch], needs_branch=epoch != newest)
     lines = [line for line in list_lines(job) if line.epoch in committed]
     good = [line.epoch for line in lines if line.control is not None]

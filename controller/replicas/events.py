@@ -17,7 +17,8 @@ from ckpt.transport.records import dataclass, field
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
-    to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`."""
+    to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`; or
+    which replicas come too `late` to a change of files."""
 
     rank: int
     incarnation: int
@@ -28,6 +29,7 @@ class Reported:
     question: int = 0
     sent: int | None = None
     held: int | None = None
+    late: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class LineTold:
 @dataclass(frozen=True, slots=True)
 class MemoryTold:
     """A process has told, for the line of `epoch` and the `place` that it was asked for: that its program is `at` another
-    one; or `none`, why it tells nothing; or its arrays, in `parts` events."""
+    one; or `none`, why it tells nothing (`is_excused`: see `Comparison`); or its arrays, in `parts` events."""
 
     rank: int
     incarnation: int
@@ -57,6 +59,7 @@ class MemoryTold:
     where: str = ""
     parts: int = 1
     blocks: Mapping[str, Record] = field(default_factory=dict)
+    is_excused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         if isinstance(rows, list)
     }
     details, question = packet.get("details"), packet.get("question")
+    late = packet.get("late")
     counts, sent, held = packet.get("counts"), packet.get("sent"), packet.get("held")
     return Reported(
         process,
@@ -204,6 +208,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         question if isinstance(question, int) else 0,
         sent if isinstance(sent, int) else None,
         held if isinstance(held, int) else None,
+        tuple(each for each in late if isinstance(each, int)) if isinstance(late, list) else (),
     )
 
 
@@ -231,6 +236,7 @@ def _memory(process: int, incarnation: int, packet: Mapping[str, Any]) -> Memory
         where if isinstance(where, str) else "",
         parts if isinstance(parts, int) else 1,
         parse(packet.get("blocks")),
+        packet.get("by") == "program",
     )
 
 

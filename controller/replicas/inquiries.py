@@ -65,6 +65,23 @@ class Inquiries(ReplicaLines):
             return self._ask_again(inquiry, now_ns)
         return []
 
+    def _come_too_late(self, event: Reported, replica: int, now_ns: int) -> list[Action]:
+        """A replica has waited at a change of files for others, for very long: these have gone another way, or hardly
+        move."""
+        rank, late = (
+            self.numbers.parts(event.rank)[0],
+            [plane for plane in event.late if plane in self.planes],
+        )
+        there = self.voices.difference(late)
+        if not late or self.inquiry is not None or replica not in there:
+            return []
+        names = " and ".join(map(str, late))
+        why = f"replica {names} of rank {rank} has not come to the change of files at which the others wait"
+        if len(there) < self.needed:
+            return self._run_again(why, now_ns) if len(self.voices) == 2 else []
+        log = Log("replica-lost", {"rank": rank, "replica": min(late), "reason": why})
+        return [log, *self._lose(late, why, "lost", now_ns)]
+
     def _inquire(
         self,
         odd: Collection[int],
@@ -201,7 +218,9 @@ class Inquiries(ReplicaLines):
 
 
 def what_of(stream: str) -> str:
-    return {"point": "messages", "result": "results"}.get(stream, f"messages of collectives ({stream})")
+    return {"point": "messages", "result": "results", "files": "changes of files"}.get(
+        stream, f"messages of collectives ({stream})"
+    )
 
 
 def where_of(verdict: Verdict) -> dict[str, Any]:

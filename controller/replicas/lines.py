@@ -5,7 +5,14 @@ happened since then. A verified line is one before which all have sent the same;
 the plane that has given the images, and not been sent yet. So a plane that was wrong takes with it the lines that it has
 given in this incarnation; where it is not known which plane was wrong, all lines of this incarnation are passed over.
 
-A line that is not verified is on disk, and no restart uses it by itself.
+A line that is not verified is on disk, and no restart uses it by itself. One that is verified by what was sent and printed
+counts in full when its memory has been compared, too (`memory`): until then it is *open*.
+
+    there is a line that counts in full   a restart goes on from the newest of these, and passes over newer ones that are
+    open all lines are open                    it goes on from the newest, and says that its memory was not compared
+
+Lines that count in full are kept on disk until a newer one does. A job that is being stopped waits for the comparison of its
+last line for LAST_NS.
 
 Where nobody knows who is right, all planes go back to a line that is older than the error, or to the beginning; RERUNS_MAX
 times at most to the same one, then the job ends with EXIT_REPLICAS_DIFFER.
@@ -20,11 +27,12 @@ from typing import Any, Final
 
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
-from ckpt.controller.supervision.events import Action, ControlWritten, End, Log, Say
+from ckpt.controller.supervision.events import Action, ControlWritten, End, Log, Reply, Say
 from ckpt.controller.supervision.failure_policy import Decision, restart_if_left
-from ckpt.controller.supervision.supervisor import Supervisor
+from ckpt.controller.supervision.supervisor import STOP_TOKEN, Supervisor
 
 RERUNS_MAX: Final = 2
+LAST_NS: Final = 2_000_000_000
 
 
 class ReplicaLines(Supervisor):
@@ -43,6 +51,11 @@ class ReplicaLines(Supervisor):
         self.unverified: list[int] = []
         """Lines since the newest verified one that are on disk, and that no restart uses by itself."""
         self.rerun_from: int | None = None
+        self.compared = set(self.lines.epochs)
+        """Lines that count in full; those with which a controller begins have been chosen by `ckpt restart`."""
+        self.last: Reply | None = None
+        """The last line of a job that is being stopped is committed, and its memory is being compared."""
+        self.last_until_ns: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -60,7 +73,8 @@ class ReplicaLines(Supervisor):
 
     @property
     def needed_lines(self) -> Collection[int]:
-        return {epoch for epoch in (self.resumed, self.lines.newest) if epoch is not None}
+        full = max(self.compared.intersection(self.lines.epochs), default=None)
+        return {epoch for epoch in (self.resumed, self.lines.newest, full) if epoch is not None}
 
     def _line_written(self, event: ControlWritten, now_ns: int) -> list[Action]:
         """A line that is not verified counts only where somebody asks for it by its number."""
@@ -88,14 +102,42 @@ class ReplicaLines(Supervisor):
 
     def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
         """Whoever starts again goes back behind lines that are not verified, and says so."""
-        if not self.unverified or decision.verdict == "end" or self.stop is not None:
+        if decision.verdict == "end" or self.stop is not None:
             return super()._carry_out(decision, now_ns)
-        passed, self.unverified = self.unverified, []
+        opened = [epoch for epoch in self.lines.epochs if epoch not in self.compared]
+        if opened and len(opened) == len(self.lines.epochs):
+            text = f"{no_memory(opened[-1])}: no checkpoint is verified in full"
+            log = Log("memory-not-compared", {"epoch": opened[-1], "reason": decision.reason})
+            return [log, Say(text), *self._pass_over([], decision, now_ns)]
+        return self._pass_over(opened, decision, now_ns)
+
+    def _pass_over(self, opened: list[int], decision: Decision, now_ns: int) -> list[Action]:
+        """Start again from a line before those that are not verified, and these `opened` ones."""
+        passed, self.unverified = sorted([*self.unverified, *opened]), []
+        if not passed:
+            return super()._carry_out(decision, now_ns)
+        self.lines.keep([epoch for epoch in self.lines.epochs if epoch not in opened])
         self.lines.needs_branch = True
         numbers = ", ".join(map(str, passed))
         fields = {"epochs": passed, "reason": decision.reason}
         say = Say(f"no restart from what is not verified: passing over {_count(passed)} {numbers}")
         return [Log("unverified-passed-over", fields), say, *super()._carry_out(decision, now_ns)]
+
+    def _after_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
+        """Whoever stops the job waits a moment for the comparison of the last line."""
+        if self.stop is not None and self.outcome is None:
+            for answer in actions:
+                if isinstance(answer, Reply) and answer.token == STOP_TOKEN and self._is_open(answer):
+                    actions = [action for action in actions if action is not answer]
+                    self.last, self.last_until_ns = answer, now_ns + LAST_NS
+        if self.last is not None and (now_ns >= (self.last_until_ns or 0) or not self._is_open(self.last)):
+            actions = [*actions, self.last]
+            self.last = self.last_until_ns = None
+        return super()._after_last_checkpoint(actions, now_ns)
+
+    def _is_open(self, answer: Reply) -> bool:
+        epoch = answer.fields.get("epoch")
+        return answer.ok and epoch in self.lines.epochs and epoch not in self.compared
 
     def _run_again(self, why: str, now_ns: int) -> list[Action]:
         """Nobody knows who is right: back to the last line that is older than the error, or to the beginning."""
@@ -118,6 +160,14 @@ class ReplicaLines(Supervisor):
 
 _ONE_LEFT = "one replica of each rank is left, and nothing is compared"
 _WAS_ALONE = "one replica of each rank was left for a time, and nothing was compared then"
+
+
+def no_memory(epoch: int) -> str:
+    """What is said of a line that is open."""
+    return (
+        f"going on from checkpoint {epoch}, before which what was sent and printed is verified, but whose memory has not "
+        "been compared between the replicas"
+    )
 
 
 def _count(lines: Sequence[int]) -> str:

@@ -11,6 +11,9 @@ what it has made of what is in its image, and whoever goes on from that image co
 the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines that it
 has given; where nobody knows who is right, all go back.
 
+A line counts as verified in full when this comparison has ended, and nothing differs (`verified`); what a restart makes of
+lines that are not is in `lines`.
+
 Not here: how a difference is located further (`inquiries`), copies (`clones`).
 """
 
@@ -31,7 +34,8 @@ LINES_MAX = 8
 
 
 class Memories:
-    """The comparisons of all ranks for one line. `found`: ranks that differ, and have not been seen to yet."""
+    """The comparisons of all ranks for one line. `found`: ranks that differ, and have not been seen to yet; `verified`:
+    lines in which all was the same, as far as it can be compared."""
 
     def __init__(self, numbers: Numbering, lineage: Lineage, needed: int) -> None:
         self.numbers, self.lineage, self.needed = numbers, lineage, needed
@@ -40,6 +44,7 @@ class Memories:
         self.lines_since = 0
         self.comparisons: list[Comparison] = []
         self.found: list[tuple[int, Difference]] = []
+        self.verified: set[int] = set()
 
     def begin(self, epoch: int, planes: Collection[int]) -> list[Action]:
         """The line of `epoch` is committed; these planes compute."""
@@ -59,7 +64,7 @@ class Memories:
         if event.at is not None:
             comparison.was_at(plane, event.place, event.at)
         elif event.none:
-            comparison.cannot(plane, event.none)
+            comparison.cannot(plane, event.none, is_excused=event.is_excused)
         else:
             comparison.tells(plane, event.place, event.where, event.parts, event.blocks)
         return self._go_on()
@@ -96,8 +101,12 @@ class Memories:
     def _log(self) -> list[Action]:
         """All is known that will be."""
         ranks = [comparison.summary() for comparison in self.comparisons]
+        is_verified = all(comparison.is_verified for comparison in self.comparisons)
+        if is_verified:
+            self.verified.add(self.epoch)
         fields = {
             "epoch": self.epoch,
+            "verified": is_verified,
             "same": sum(comparison.outcome == "same" for comparison in self.comparisons),
             "variables": sum(each.get("variables", 0) for each in ranks),
             "not_compared": {

@@ -99,7 +99,14 @@ class ReplicaSupervisor(Copies):
         inquiry = self.inquiry
         asked = (None, None) if inquiry is None else (inquiry.until_ns, inquiry.again_ns)
         copies = self.clones.deadline_ns() if self._may_copy else None
-        all_times = (super().deadline_ns(), self.patience_ns, self.look_ns, copies, *asked)
+        all_times = (
+            super().deadline_ns(),
+            self.patience_ns,
+            self.look_ns,
+            self.last_until_ns,
+            copies,
+            *asked,
+        )
         times = [when for when in all_times if when is not None]
         return min(times, default=None)
 
@@ -178,6 +185,8 @@ class ReplicaSupervisor(Copies):
         floors = [] if event.sent is None else self._tell(self.floors.sent(rank, replica, event.sent, now_ns))
         if event.details is not None:
             return self._answered(event, event.details, now_ns)
+        if event.late:
+            return self._come_too_late(event, replica, now_ns)
         if event.stuck:
             why = (
                 f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"
@@ -194,7 +203,9 @@ class ReplicaSupervisor(Copies):
 
     def _memory_told(self, event: MemoryTold, now_ns: int) -> list[Action]:
         self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
-        return self.memories.told(event) if event.incarnation == self.incarnation else []
+        actions = self.memories.told(event) if event.incarnation == self.incarnation else []
+        self.compared |= self.memories.verified
+        return actions
 
     def _look_at_memories(self, now_ns: int) -> list[Action]:
         """Arrays of replicas differ: see `memory`. One inquiry after the other."""
@@ -260,6 +271,7 @@ class ReplicaSupervisor(Copies):
         packet = {**messages.failed(self.failed), "cause": cause}
         told = [*self.clones.left(planes, why, now_ns), Send(packet, self.processes(self.planes))]
         told += self.memories.left(self.planes)
+        self.compared |= self.memories.verified
         if self.planes:
             told += self._tell(self.floors.left(self.planes, now_ns))
             told += self.coordinator.left(self.planes, why, now_ns)

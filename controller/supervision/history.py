@@ -86,6 +86,8 @@ class History:
         default_factory=dict
     )  # epoch -> changes of files since, which cannot be undone
     shared: Line | None = None  # the event `files-shared` of the last controller
+    compared: list[int] = field(default_factory=list)  # epochs whose memory replicas have compared
+    distrusted: list[int] = field(default_factory=list)  # epochs that may hold an error of a replica
 
     @property
     def failed(self) -> frozenset[int]:
@@ -131,6 +133,7 @@ def dump(history: History) -> dict[str, Any]:
     for name in ("committed", "aborted"):
         newest = sorted(fields[name])[-_NEWEST_KEPT:]
         fields[name] = {str(epoch): fields[name][epoch] for epoch in newest}
+    fields["compared"] = fields["compared"][-_NEWEST_KEPT:]
     fields["uncovered"] = {str(epoch): count for epoch, count in fields["uncovered"].items()}
     fields["ranks"] = {str(rank): values for rank, values in fields["ranks"].items()}
     for values in fields["ranks"].values():
@@ -192,6 +195,10 @@ def _take(history: History, name: str, line: Line) -> None:
         history.shared = line
     elif name in ("files-put-back", "files-given-up"):
         history.uncovered.clear()
+    elif name == "memory-compared" and isinstance(epoch, int) and line.get("verified") is True:
+        history.compared.append(epoch)
+    elif name == "lines-distrusted":
+        history.distrusted += [each for each in line["epochs"] if isinstance(each, int)]
     elif name == "fault-located":
         history.fault = line
     elif name == "rank-died":

@@ -104,7 +104,7 @@ TERM_AFTER_NS = 400 * _MS
 KILL_AFTER_NS = 900 * _MS
 GRACE_NS = 5_000 * _MS
 AGAIN_AFTER_NS = 500 * _MS
-_STOP_TOKEN: Token = "stop"
+STOP_TOKEN: Token = "stop"
 
 EndKind = Literal["finished", "stopped", "interrupted"]
 Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
@@ -564,7 +564,7 @@ class Supervisor:
         first = self.stop is None
         self.stop = event
         if event.checkpoint and first:
-            return [log, *self.coordinator.handle(CheckpointRequested(_STOP_TOKEN), now_ns=now_ns)]
+            return [log, *self.coordinator.handle(CheckpointRequested(STOP_TOKEN), now_ns=now_ns)]
         if self.phase == "fencing":
             self.outcome = End(event.exit_code, event.reason, "stopped")
             return [log, *self.coordinator.closed(event.reason), Fence(self.incarnation, final=True)]
@@ -587,7 +587,7 @@ class Supervisor:
         kept: list[Action] = []
         answer: Reply | None = None
         for action in actions:
-            if isinstance(action, Reply) and action.token == _STOP_TOKEN:
+            if isinstance(action, Reply) and action.token == STOP_TOKEN:
                 answer = action
             else:
                 kept.append(action)

@@ -50,6 +50,9 @@ class Below(Progress, Protocol):
     def block(self, hungry: bool, awaited: Any = None, longest_ns: int | None = None) -> None:
         """As that of `Progress`; returns after `longest_ns` in any case, if that is given."""
 
+    def notes(self, rank: int) -> str:
+        """Path of a file of the job for what a layer of this rank has to know after a restart."""
+
     def report(self, fields: dict[str, Any]) -> None:
         """Send `fields` (JSON) to the controller, as a packet of the kind `layer`. Never waits for an answer."""
 

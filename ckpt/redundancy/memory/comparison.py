@@ -14,7 +14,8 @@ one of them (:mod:`ckpt.redundancy.memory.arrays`). What else replicas hold may 
 
     same        nothing differs
     differs     `odd` planes have other content than enough others that are independent of one another; empty: nobody knows
-    none        it could not be compared: `reason`
+    none        it could not be compared: `reason`; `is_excused` where that follows from the program, which has ended or has
+                threads, so that no other place would help
 
 Not here: when this is done, what follows from it (:mod:`ckpt.controller.replicas`).
 """
@@ -115,6 +116,7 @@ class Comparison:
         self.where: dict[int, str] = {}
         self.outcome = ""
         self.reason = ""
+        self.is_excused = False
         self.found: Difference | None = None
         self.is_to_ask = True
         """The planes are to be asked for `place`."""
@@ -137,10 +139,15 @@ class Comparison:
         self.missing[plane] = self.missing.get(plane, parts) - 1
         self._look()
 
-    def cannot(self, plane: int, reason: str) -> None:
+    def cannot(self, plane: int, reason: str, *, is_excused: bool = False) -> None:
         """A replica tells why it has no arrays to compare."""
         if not self.outcome and plane in self.planes:
-            self.outcome, self.reason = "none", reason
+            self.outcome, self.reason, self.is_excused = "none", reason, is_excused
+
+    @property
+    def is_verified(self) -> bool:
+        """Has all been compared that can be, and was it the same?"""
+        return self.outcome == "same" or (self.outcome == "none" and self.is_excused)
 
     def left(self, planes: Collection[int]) -> None:
         """Only these planes compute."""

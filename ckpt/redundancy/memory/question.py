@@ -5,7 +5,7 @@
 
 The process is forked at that place, as for an image, and the child computes the digests and tells them: the program waits
 for the fork only. Packets: ``memory``: the epoch; ``place``; ``at``: the count; or ``blocks``, in `parts`; or ``none``: why
-there will be nothing to compare.
+there will be nothing to compare, with ``by`` "program" where no later place would help.
 
 Not here: what is looked at (arrays.py), the comparison (memory.py).
 """
@@ -44,7 +44,7 @@ class MemoryQuestion:
         """See above. The lock is held."""
         self._epoch, self._place = epoch, 0
         if self._has_ended:
-            self._tell(place, none="the program has ended")
+            self._tell(place, none="the program has ended", by="program")
         elif self.places >= place:
             self._tell(place, at=self.places)
         else:
@@ -61,13 +61,13 @@ class MemoryQuestion:
         """The program has ended."""
         self._has_ended = True
         if self._place:
-            self._tell(self._place, none="the program has ended")
+            self._tell(self._place, none="the program has ended", by="program")
             self._place = 0
 
     def _look(self) -> None:
         place = self.places
         if others := _other_threads():
-            self._tell(place, none=f"the program has threads: {', '.join(others)}")
+            self._tell(place, none=f"the program has threads: {', '.join(others)}", by="program")
             return
         try:
             pid = self.below.fork()

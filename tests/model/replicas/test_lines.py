@@ -12,6 +12,7 @@ import pytest
 from ckpt.controller.replicas import clones, coordinator, copies, inquiries, memory, supervisor
 from ckpt.controller.replicas import lines as own_lines
 from ckpt.redundancy import lines, membership, vote
+from ckpt.redundancy.memory import comparison
 from tests.model.replicas.world import Violation, World
 
 BOUNDS = {"requests": 2, "flips": 1, "deaths": 1}
@@ -76,10 +77,26 @@ MUTANTS = {
         "self._distrust({plane for _, plane in self.taken}, why)",
         "[]",
     ),
+    "what is not compared is passed over": (own_lines, "self._pass_over(opened, decision", "self._pass_over([], decision"),
+    "where nothing was compared it is said": (own_lines, "return [log, Say(text), *self", "return [*self"),
+    "what was compared is kept": (own_lines, "self.lines.newest, full)", "self.lines.newest)"),
+    "what could not be compared was not": (comparison, 'return self.outcome == "same" or', "return bool(self.outcome) or"),
 }  # fmt: skip
 
 
-ALL = (membership, vote, lines, coordinator, clones, own_lines, inquiries, copies, memory, supervisor)
+ALL = (
+    comparison,
+    membership,
+    vote,
+    lines,
+    coordinator,
+    clones,
+    own_lines,
+    inquiries,
+    copies,
+    memory,
+    supervisor,
+)
 
 
 def without(module: types.ModuleType, old: str, new: str) -> tuple[Any, Any]:
@@ -102,6 +119,9 @@ NOTICED = {
     "two of three are enough": (1, 3, {"requests": 1, "flips": 0}),
     "no restart from what is not verified": (1, 2, {"requests": 1, "flips": 0, "deaths": 2}),
     "who was wrong takes its lines along": (1, 3, {"requests": 1, "deaths": 2}),
+    "what is not compared is passed over": (1, 2, {"flips": 0, "deaths": 2}),
+    "where nothing was compared it is said": (1, 2, {"requests": 1, "flips": 0, "deaths": 2}),
+    "what was compared is kept": (1, 2, {"flips": 0, "deaths": 0}),
 }
 """Bounds within which a mutant is noticed, where one rank of two replicas does not suffice."""
 

@@ -5,8 +5,11 @@ The supervisor and its coordinator are those that ship. What processes would do 
 
     a line is committed as verified     only if most replicas of each rank have sent the same before it, and have printed it
     … as not verified                   only if fewer planes are left than are needed
+    the memory of a line                counts as compared only if it was, and was the same
     the images of a line                are all of one plane, one of each rank
-    the job goes on from a line         only from a verified one; and from none that may hold an error which has been seen
+    the job goes on from a line         only from a verified one; and from none that may hold an error which has been seen;
+                                        from one whose memory was not compared only if there is no other, and it is said
+    a line whose memory was compared    is kept until a newer one was, too
     a replica is called wrong           only if it is
     a copy is started                   only from images that were taken when all had held their choices already
     … and joins                         only while its donor lives
@@ -17,7 +20,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ckpt.controller.replicas.events import AwaitPrinted, LinePrinted, LineTold, Reported, StartCopy
+from ckpt.controller.replicas.events import (
+    AwaitPrinted,
+    LinePrinted,
+    LineTold,
+    MemoryTold,
+    Reported,
+    StartCopy,
+)
 from ckpt.controller.supervision.events import (
     Begin,
     CheckpointRequested,
@@ -35,6 +45,7 @@ from ckpt.controller.supervision.events import (
     WriteControl,
 )
 from ckpt.controller.supervision.rounds import RoundOptions
+from ckpt.redundancy.memory.comparison import Record
 
 RIGHT, WRONG = "aa", "bb"
 
@@ -59,6 +70,9 @@ class World:
         self.verified: dict[int, int] = {}  # committed as verified: epoch -> incarnation
         self.tainted: set[int] = set()  # epochs in whose images the error is
         self.seen: set[int] = set()  # incarnations in which replicas have been seen to differ
+        self.full: set[int] = set()  # epochs whose memory was compared, and was the same
+        self.distrusted: set[int] = set()
+        self.said: set[int] = set()  # epochs of which it was said that their memory was not compared
         self.ended = False
         self.marks = 0
         self.begin()
@@ -82,6 +96,9 @@ class World:
         self.hellos: list[int] = []
         self.donor_of: dict[int, int] = {}
         self.was_alone = False
+        self.asked: dict[
+            int, tuple[int, int]
+        ] = {}  # rank -> epoch and place at which its memory is asked for
 
     def clone(self) -> World:
         twin = copy.copy(self)
@@ -113,6 +130,9 @@ class World:
             str(sorted(self.left.items())),
             job.incarnation,
             *self.copies_key(),
+            str(sorted(self.asked.items())),
+            *(str(sorted(each)) for each in (self.full, self.distrusted, self.said, job.compared)),
+            (job.memories.epoch, job.memories.next_epoch, len(job.memories.comparisons)),
         )
 
     def copies_key(self) -> tuple[object, ...]:
@@ -152,6 +172,8 @@ class World:
                 found.append(("answer", process, epoch, False))
         if self.print_of is not None:
             found.append(("print",))
+        if self.asked:
+            found.append(("compare",))
         if self.left["requests"] and job.coordinator.round is None:
             found.append(("request",))
         if self.left["flips"]:
@@ -186,6 +208,8 @@ class World:
                 assert epoch is not None
                 self.printed.add(epoch)
                 self.feed(LinePrinted(epoch))
+            case ("compare",):
+                self.compare()
             case ("flip", plane):
                 self.left["flips"] -= 1
                 self.wrong.add(plane)
@@ -229,6 +253,30 @@ class World:
                 told = mark if rank == 0 else [(self.marks, RIGHT)]
                 process = self.numbers.process(rank, plane)
                 self.feed(Reported(process, job.incarnation, {"point": told}, sent=self.marks))
+        self.no_news()
+
+    def compare(self) -> None:
+        """All replicas tell their memory, at the same place."""
+        job = self.supervisor
+        run, epoch = job.incarnation, job.memories.epoch
+        planes = sorted(job.planes & job.memories.planes)
+        if len({plane in self.wrong for plane in planes}) > 1:
+            self.seen.add(run)
+        elif len(planes) > 1:
+            self.full.add(epoch)
+        while job.incarnation == run and any(each[0] == epoch for each in self.asked.values()):
+            rank, (_, place) = self.asked.popitem()
+            for plane in planes:
+                process = self.numbers.process(rank, plane)
+                content = WRONG if plane in self.wrong and rank == 0 else RIGHT
+                blocks = {"u": Record("f", 1, 1, (content,), ())}
+                at: dict[str, Any] = {"blocks": blocks} if place else {"at": 1}
+                self.feed(MemoryTold(process, run, epoch, place, **at))
+        self.no_news()
+
+    def no_news(self) -> None:
+        """The controller's questions are answered, without any messages to tell."""
+        job = self.supervisor
         for _ in range(2):
             for process in range(job.size):
                 answer = {"details": {}, "counts": {}, "question": job.questions}
@@ -236,7 +284,7 @@ class World:
 
     # ---- what the supervisor does ------------------------------------------------------------------------
 
-    def feed(self, event: Event | LineTold | LinePrinted | Reported) -> None:
+    def feed(self, event: Event | LineTold | LinePrinted | MemoryTold | Reported) -> None:
         for action in self.supervisor.handle(event, now_ns=0):
             self.perform(action)
         self.was_alone = self.was_alone or len(self.supervisor.planes) == 1
@@ -258,6 +306,17 @@ class World:
                     raise Violation("the donor of a copy was lost before the copy has joined")
             case StartCopy():
                 self.start_copy(action)
+            case Send(packet=packet, ranks=processes) if "memory" in packet:
+                assert processes is not None
+                self.asked[self.numbers.parts(processes[0])[0]] = packet["memory"], packet["place"]
+            case Log(event="lines-distrusted", fields=fields):
+                self.distrusted |= set(fields["epochs"])
+            case Log(event="memory-not-compared", fields=fields):
+                self.said.add(fields["epoch"])
+            case Log(event="memory-compared", fields=fields):
+                if fields["verified"] and fields["epoch"] not in self.full:
+                    raise Violation("counts as compared, and was not")
+                self.asked = {}
             case Log(event="replica-differs", fields=fields) if fields["replica"] is not None:
                 if fields["replica"] not in self.wrong:
                     raise Violation(f"replica {fields['replica']} is called wrong")
@@ -271,6 +330,9 @@ class World:
             case WriteControl():
                 self.check_line(action)
                 self.feed(ControlWritten(action.epoch))
+                full = self.full - self.distrusted
+                if full and max(full) not in job.needed_lines:
+                    raise Violation("the newest line that was compared may be removed")
             case Fence(incarnation=incarnation):
                 self.feed(Fenced(incarnation))
             case Launch(epoch=epoch):
@@ -321,8 +383,13 @@ class World:
         self.verified[epoch] = self.supervisor.incarnation
 
     def check_launch(self, epoch: int | None) -> None:
+        full = self.full - self.distrusted
+        if epoch not in full and full:
+            raise Violation(f"going on from {epoch}, though the memory of {max(full)} was compared")
         if epoch is None:
             return
+        if epoch not in full and epoch not in self.said:
+            raise Violation(f"going on from {epoch}, whose memory was not compared, silently")
         if epoch not in self.verified:
             raise Violation(f"going on from {epoch}, which is not verified")
         if epoch in self.tainted and self.verified[epoch] in self.seen:

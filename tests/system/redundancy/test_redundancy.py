@@ -337,8 +337,9 @@ def test_surroundings_are_the_same_in_all_replicas(start: Start, tmp_path: Path)
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("open('result', 'w')", "opens a file for writing"),
-        ("os.mkdir('d')", "changes files"),
+        ("open('result', 'w+')", "for reading and writing at once"),
+        ("os.open('result', os.O_WRONLY | os.O_CREAT)", "opens a file for writing"),
+        ("os.mkdir('d', dir_fd=os.open('.', os.O_RDONLY))", "a descriptor of a directory"),
         ("os.system('true')", "starts a process"),
         ("os.fork()", "starts a process"),
     ],

@@ -367,6 +367,70 @@ def test_an_error_in_an_array_that_is_never_sent_is_found_after_the_next_checkpo
     assert len(job.events("replica-differs")) == 1, job.report()
 
 
+BUSY_THEN_IDLE = """
+    import os, time
+    import ckpt
+
+    comm = ckpt.enable()
+    ckpt.checkpoint()
+    for step in range(int(os.environ["STEPS"])):
+        comm.allreduce(step)
+        time.sleep(0.002)
+    print("idle", flush=True)
+    while not os.path.exists(os.environ["CKPT_TEST_GO"]):
+        time.sleep(0.01)
+    print(comm.allreduce(step))
+"""
+
+
+def idle(start: Start, app: Path, steps: int) -> Job:
+    """The first part of the program has ended."""
+    job = start(app, ranks=2, redundancy=2, env={"STEPS": str(steps)})
+    job.wait_for(lambda: all(job.output(rank) for rank in range(2)), "the end of the first part")
+    return job
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_controller", [False, True])
+def test_no_restart_from_a_line_whose_memory_is_not_compared_while_there_is_another(
+    start: Start, tmp_path: Path, is_controller: bool
+) -> None:
+    """The program does nothing after its second checkpoint, so there is no place at which it could be compared."""
+    app, steps = write_app(tmp_path, BUSY_THEN_IDLE), 1000
+    while True:
+        job = idle(start, app, steps)
+        if job.events("memory-compared", epoch=1, verified=True):
+            break
+        job.close()
+        steps *= 4  # the program was there before its checkpoint
+    take(job)
+    if is_controller:
+        job.process.kill()
+        job.process.wait()
+        again = restarted(job, job.directory)
+    else:
+        for process in (2, 3):
+            job.kill_rank(process)
+        again = job
+    try:
+        assert again.finish() == 0, again.report()
+        assert again.events("restarted")[-1]["from_epoch"] == 1
+        assert again.events("unverified-passed-over")[-1]["epochs"] == [2]
+        assert "passing over" in again.stderr
+        assert again.output(0) == f"idle\n{2 * (steps - 1)}\n"
+    finally:
+        again.close()
+
+
+def test_where_no_line_has_been_compared_a_restart_says_so_by_name(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, BUSY_THEN_IDLE), ranks=1, redundancy=2, env={"STEPS": "0"})
+    job.wait_event("committed")
+    job.kill_rank(0)
+    job.kill_rank(1)
+    job.wait_event("restarted", from_epoch=1)
+    assert "checkpoint 1" in job.stderr and "memory has not been compared" in job.stderr, job.report()
+
+
 def _same_after(job: Job, ns: int) -> dict[str, Any] | None:
     compared = [event for event in job.events("memory-compared", same=2) if event["ns"] > ns]
     return compared[0] if compared else None

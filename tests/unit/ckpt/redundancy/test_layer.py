@@ -40,6 +40,9 @@ class Below:
     def acked(self, dst: int) -> int:
         return dst
 
+    def notes(self, rank: int) -> str:
+        return ""
+
     def report(self, fields: dict[str, Any]) -> None:
         self.reports.append(fields)
 

@@ -410,3 +410,14 @@ def test_the_exit_code_of_a_copy_that_was_given_up_is_not_that_of_the_job() -> N
     job.read_output()
     job.feed(Died(3, job.run, code=13))
     assert job.end() == End(0, "all ranks have finished")
+
+
+def test_who_does_not_come_to_a_change_of_files_is_lost_or_all_go_back() -> None:
+    job = Job(ranks=1)
+    job.feed(Reported(1, job.run, {}, late=(0, 2)))
+    assert not job.logged("replica-lost"), "one of three says nothing against two"
+    job.feed(Reported(0, job.run, {}, late=(2,)))
+    assert job.logged("replica-lost")[0]["replica"] == 2 and job.killed() == {2}
+    job = Job(ranks=1, replicas=2)
+    job.feed(Reported(0, job.run, {}, late=(1,)))
+    assert any(isinstance(each, Fence) for each in job.actions)

@@ -1,0 +1,11 @@
+"""Files of a program with replicas: each change is made once, by the leader, when all replicas have come to it.
+
+    together      who has come to which change, and do all mean the same? Pure
+    changes       what is made together, and what comes of it
+    objects       file objects that the program gets
+    names         functions of `os` that the program gets
+    notes         what going back has to undo
+    meeting       a replica at a change: its digest is told, and who comes too late is
+
+Not here: who leads (:mod:`ckpt.redundancy.order`).
+"""

@@ -1,0 +1,145 @@
+"""Functions of `os` that change directories and names of files, for a program with replicas: each call is a change
+(changes.py). (driver)
+
+They are found by their names in this module, so an image refers to them, and a process without replicas can load it: there
+they do what the genuine ones do. pathlib and shutil call them.
+
+Not here: what is in files (objects.py).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ckpt.errors import NotReplicable
+from ckpt.redundancy.files.changes import STATE, Meet, change, is_of_ckpt
+from ckpt.redundancy.files.notes import Notes
+from ckpt.redundancy.files.objects import numbers, replica_open
+
+__all__ = ["adjust_libraries", "install"]
+
+_genuine_fsync = os.fsync
+
+
+def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: Callable[..., bool]) -> Any:
+    """A function of `os` that is a change. `is_done(seen, failure, paths)`: does this failure say that it was made
+    already?"""
+
+    def changed(*arguments: Any, **named: Any) -> Any:
+        if STATE.meet is None or is_of_ckpt():
+            return genuine(*arguments, **named)
+        if any(value is not None for key, value in named.items() if key.endswith("dir_fd")):
+            raise NotReplicable(
+                f"under --redundancy: os.{name} with a descriptor of a directory; give a whole path"
+            )
+        count = 2 if name in ("rename", "replace", "link", "symlink") else 1
+        paths = [
+            os.fsdecode(each) if isinstance(each, (str, bytes, os.PathLike)) else each
+            for each in arguments[:count]
+        ]
+        if any(isinstance(each, int) for each in paths):
+            return genuine(*arguments, **named)
+        rest = (*arguments[count:], *sorted(named.items()))
+
+        def act(seen: Any, again: bool) -> None:
+            if name in _MAKES and not seen:
+                STATE.notes.note(os.path.abspath(paths[0]), is_directory=True)
+            try:
+                genuine(*arguments, **named)
+            except OSError as failure:
+                if not (
+                    (again and is_done(seen, failure, paths)) or _was_made_before(name, paths[0], failure)
+                ):
+                    raise
+
+        change(
+            f"{name} {[os.path.abspath(each) if isinstance(each, str) else each for each in paths]} {rest}",
+            act,
+            None if before is None else lambda: before(*paths),
+        )
+        return None
+
+    changed.__name__, changed.__qualname__ = name, f"os_{name}"
+    changed.__doc__ = genuine.__doc__
+    globals()[changed.__qualname__] = changed
+    return changed
+
+
+def _was_made_before(name: str, path: str, failure: OSError) -> bool:
+    """Has the program made this directory already, and gone back behind that since?"""
+    made = STATE.notes.may_exist
+    is_old = name in _MAKES and isinstance(failure, FileExistsError) and os.path.abspath(path) in made
+    if is_old:
+        made.discard(os.path.abspath(path))
+    return is_old
+
+
+def _was_there(path: str, *more: str) -> bool:
+    return os.path.lexists(path)
+
+
+def _second_was_there(path: str, second: str) -> bool:
+    return os.path.lexists(second)
+
+
+def _is_made(seen: bool, failure: OSError, paths: list[str]) -> bool:
+    return not seen and isinstance(failure, FileExistsError)
+
+
+def _is_gone(seen: bool, failure: OSError, paths: list[str]) -> bool:
+    return seen and isinstance(failure, FileNotFoundError)
+
+
+def _is_renamed(seen: bool, failure: OSError, paths: list[str]) -> bool:
+    return seen and isinstance(failure, FileNotFoundError) and os.path.lexists(paths[1])
+
+
+def _never(seen: bool, failure: OSError, paths: list[str]) -> bool:
+    return False
+
+
+def os_fsync(fd: Any) -> None:
+    """As `os.fsync`."""
+    file = numbers.get(fd if isinstance(fd, int) else fd.fileno())
+    if file is None:
+        return _genuine_fsync(fd)
+    return file.sync()
+
+
+_MAKES = ("mkdir", "makedirs")
+_CHANGES: dict[str, Any] = {
+    # one change: whether its parents are there is for the leader to see, since other ranks may make them at this moment
+    "makedirs": _named("makedirs", os.makedirs, _was_there, _is_made),
+    "mkdir": _named("mkdir", os.mkdir, _was_there, _is_made),
+    "rmdir": _named("rmdir", os.rmdir, _was_there, _is_gone),
+    "remove": _named("remove", os.remove, _was_there, _is_gone),
+    "unlink": _named("unlink", os.unlink, _was_there, _is_gone),
+    "rename": _named("rename", os.rename, _was_there, _is_renamed),
+    "replace": _named("replace", os.replace, _was_there, _is_renamed),
+    "link": _named("link", os.link, _second_was_there, _is_made),
+    "symlink": _named("symlink", os.symlink, _second_was_there, _is_made),
+    "truncate": _named("truncate", os.truncate, None, _never),
+}
+
+
+def install(meet: Meet, flipped: Callable[[bytes], bytes], notes: str) -> None:
+    """From now on the program of this process changes files together with the other replicas of its rank. `flipped`: what
+    this replica writes instead (`CKPT_FLIPS`); `notes`: path of the file for `Notes`."""
+    STATE.meet, STATE.flipped, STATE.notes = meet, flipped, Notes(notes)
+    system: Any = sys.modules["os"]
+    for name, function in _CHANGES.items():
+        setattr(system, name, function)
+    system.fsync = system.fdatasync = os_fsync
+    for module in ("builtins", "io"):
+        sys.modules[module].open = replica_open  # type: ignore[attr-defined]
+    adjust_libraries()
+
+
+def adjust_libraries() -> None:
+    """What `shutil` does with descriptors it does with paths."""
+    shutil: Any = sys.modules.get("shutil")
+    if shutil is not None:
+        shutil._use_fd_functions = shutil._USE_CP_SENDFILE = False

@@ -1,0 +1,310 @@
+"""File objects of a program with replicas: what they write below is a change (changes.py). (driver)
+
+Text and buffers are those of :mod:`io`, over a raw file written in Python, as images can hold them. No descriptor is kept.
+
+Not here: directories and names of files (names.py).
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import fcntl
+import io
+import itertools
+import os
+import sys
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from ckpt.errors import NotReplicable
+from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
+
+__all__ = ["ReplicaFile", "flush_all", "go_on", "numbers", "replica_open", "state"]
+
+CONTENT_BYTES = 1 << 20
+NO_DESCRIPTOR = 1 << 29
+"""`fileno` gives numbers from here on: good for os.fsync, refused by the kernel."""
+
+
+class ReplicaFile(io.RawIOBase):
+    """A raw file that is written, by all replicas of the rank together. `identity`: device and inode; None: not known."""
+
+    def __init__(self, name: Any, path: str, mode: str, identity: tuple[int, int] | None) -> None:
+        super().__init__()
+        self.name, self.mode = name, mode
+        self._path, self._identity = path, identity
+        self._at = 0
+        self._number = 0
+        self._session: object = STATE.session
+        self._saved: tuple[int, bytes | None] = (0, None)
+        """Length and content when the last image was taken."""
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        """A number for os.fsync alone. Raises UnsupportedOperation for numpy, which would write to the descriptor itself."""
+        self._check()
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("numpy"):
+            raise io.UnsupportedOperation("fileno: replicas write this file together")
+        if not self._number:
+            self._number = NO_DESCRIPTOR + next(_counter)
+            numbers[self._number] = self
+        return self._number
+
+    def tell(self) -> int:
+        self._check()
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self._check()
+        base = {0: 0, 1: self._at}.get(whence)
+        at = offset + (os.stat(self._path).st_size if base is None else base)
+        if at < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._at = at
+        return at
+
+    def write(self, data: Any, /) -> int:
+        self._check()
+        content = STATE.flipped(bytes(data))
+        path, identity, at = self._path, self._identity, self._at
+        if self.mode.startswith("a"):
+            self._at = change(
+                f"append to {path}",
+                lambda seen, again: _append(path, identity, seen, content, again),
+                lambda: os.stat(path).st_size if os.path.exists(path) else 0,
+                content,
+            )
+        else:
+            self._at = change(
+                f"write to {path} at {at}",
+                lambda seen, again: _write(path, identity, at, content),
+                None,
+                content,
+            )
+        return len(content)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        self._check()
+        length = self._at if size is None else size
+        path, identity = self._path, self._identity
+        change(f"truncate {path} to {length}", lambda seen, again: _truncate(path, identity, length))
+        return length
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        if self._session is not STATE.session:  # from an image, and there are no replicas
+            self.put_back()
+
+    def save(self) -> None:
+        """An image is about to be taken."""
+        length = os.stat(self._path).st_size if os.path.exists(self._path) else 0
+        content = None
+        if length <= CONTENT_BYTES and os.path.exists(self._path):
+            with _genuine_open(self._path, "rb") as file:
+                content = file.read(length)
+        self._saved = length, content
+
+    def go_on(self) -> None:
+        """This object has come from an image, and nothing is put back."""
+        self._session = STATE.session
+
+    def put_back(self) -> None:
+        """A restart: the file becomes what it was. All replicas may do that, to the same effect. Raises NotReplicable for a
+        large file that is gone."""
+        self.go_on()
+        path, (length, content) = self._path, self._saved
+        status = os.stat(path) if os.path.exists(path) else None
+        if (
+            status is not None
+            and (status.st_dev, status.st_ino) == self._identity
+            and status.st_size >= length
+        ):
+            os.truncate(path, length)
+            return
+        if content is None:
+            raise NotReplicable(
+                f"the file {path!r}, which the program had open for writing when the checkpoint was taken, is gone, or has "
+                f"been replaced: put it back with its first {length} bytes"
+            )
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _put(fd, content, 0)
+        os.ftruncate(fd, length)
+        os.close(fd)
+        self._identity = None
+
+    def sync(self) -> None:
+        path, identity = self._path, self._identity
+        change(f"fsync {path}", lambda seen, again: _synced(path, identity))
+
+
+_counter = itertools.count()
+numbers: weakref.WeakValueDictionary[int, ReplicaFile] = weakref.WeakValueDictionary()
+
+
+class _Open:
+    """The file of one change, opened for it. Raises OSError if it is not the one that the program has opened."""
+
+    def __init__(self, path: str, identity: tuple[int, int] | None) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        status = os.fstat(self.fd)
+        if identity is not None and (status.st_dev, status.st_ino) != identity:
+            os.close(self.fd)
+            text = "replaced by another file while the program had it open, which replicas cannot follow"
+            raise OSError(errno.ESTALE, text, path)
+
+    def __enter__(self) -> int:
+        return self.fd
+
+    def __exit__(self, *raised: object) -> None:
+        os.close(self.fd)
+
+
+def _put(fd: int, content: bytes, at: int) -> int:
+    view = memoryview(content)
+    while view:
+        done = os.pwrite(fd, view, at)
+        view, at = view[done:], at + done
+    return at
+
+
+def _write(path: str, identity: tuple[int, int] | None, at: int, content: bytes) -> int:
+    with _Open(path, identity) as fd:
+        return _put(fd, content, at)
+
+
+def _append(path: str, identity: tuple[int, int] | None, seen: int, content: bytes, again: bool) -> int:
+    """Returns the offset behind it. Other ranks may append, too: each has the file locked for its change."""
+    with _Open(path, identity) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        at = os.fstat(fd).st_size
+        if again and at > seen:
+            there = os.pread(fd, len(content), seen)
+            if there == content[: len(there)]:
+                at = seen  # the former leader has written this, or its beginning
+        return _put(fd, content, at)
+
+
+def _truncate(path: str, identity: tuple[int, int] | None, length: int) -> None:
+    with _Open(path, identity) as fd:
+        os.ftruncate(fd, length)
+
+
+def _synced(path: str, identity: tuple[int, int] | None) -> None:
+    with _Open(path, identity) as fd:
+        _genuine_fsync(fd)
+
+
+_genuine_open = builtins.open
+_genuine_fsync = os.fsync
+
+
+def replica_open(
+    file: Any,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Any = None,
+) -> Any:
+    """As `open`. Raises RefusedMode for files that are to be read and written through one object."""
+    is_written = isinstance(mode, str) and not {"w", "a", "x", "+"}.isdisjoint(mode)
+    if STATE.meet is None or not is_written or isinstance(file, int) or is_of_ckpt():
+        return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+    path = os.path.abspath(os.fsdecode(file))
+    is_text = "b" not in mode
+    is_odd = sum(map(mode.count, "wax")) != 1 or not set(mode) <= set("waxbt") or (buffering == 0 and is_text)
+    if path.startswith("/dev/") or (is_odd and "+" not in mode):
+        return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+    if "+" in mode or opener is not None:
+        how = "with an opener" if opener is not None else "for reading and writing at once"
+        raise RefusedMode(
+            f"under --redundancy the program opens a file {how} ({path!r}, mode {mode!r}), which replicas cannot share: "
+            "write it and read it one after the other"
+        )
+    kind = next(letter for letter in mode if letter in "wax")
+    identity = _begin(path, kind, file)
+    raw: Any = ReplicaFile(file, path, kind + "b", identity)
+    if kind == "a":
+        raw.seek(0, 2)
+    made: Any = (
+        raw
+        if buffering == 0
+        else io.BufferedWriter(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+    )
+    if is_text:
+        made = io.TextIOWrapper(made, encoding, errors, newline, buffering == 1)
+        made.mode = mode
+    STATE.opened = [each for each in STATE.opened if (other := each()) is not None and not other.closed]
+    STATE.opened.append(weakref.ref(made))
+    return made
+
+
+def _begin(path: str, kind: str, given: Any) -> tuple[int, int]:
+    def act(seen: bool | None, again: bool) -> tuple[int, int]:
+        if kind != "w":
+            STATE.notes.note(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if kind == "w" else 0)
+        if kind == "x" and not (again and seen is False):
+            flags |= os.O_EXCL
+        try:
+            fd = os.open(path, flags, 0o666)
+        except OSError as failure:
+            failure.filename = given
+            raise
+        status = os.fstat(fd)
+        os.close(fd)
+        return status.st_dev, status.st_ino
+
+    before = (lambda: os.path.lexists(path)) if kind == "x" else None
+    dev, ino = change(f"open {path} ({kind})", act, before)
+    return dev, ino
+
+
+def flush_all() -> None:
+    """The program has ended: what its open files hold is written, in the order in which they were opened."""
+    for each in STATE.opened:
+        file = each()
+        if file is not None and not file.closed:
+            file.flush()
+
+
+# ---- images ----------------------------------------------------------------------------------------------
+
+
+def state() -> dict[str, Any]:
+    """For an image, while the program stands still: the open files, and lengths of those that have been noted."""
+    files = [file for each in STATE.opened if (file := each()) is not None and not file.closed]
+    for file in files:
+        _raw(file).save()
+    return {"files": files, "lengths": STATE.notes.lengths(), "may_exist": set(STATE.notes.may_exist)}
+
+
+def _raw(file: Any) -> ReplicaFile:
+    raw = getattr(file, "buffer", file)
+    found: ReplicaFile = getattr(raw, "raw", raw)
+    return found
+
+
+def go_on(found: Mapping[str, Any], *, is_copy: bool) -> None:
+    """This process goes on from an image with this `state` ({}: from the program's start); a copy of a replica leaves files
+    as they are. Raises NotReplicable for a large file that is gone."""
+    files = found.get("files", [])
+    STATE.opened = [weakref.ref(file) for file in files]
+    STATE.notes.may_exist = set(found.get("may_exist", ()))
+    if is_copy:
+        for file in files:
+            _raw(file).go_on()
+        return
+    STATE.notes.go_back(found.get("lengths", {}))
+    for file in files:
+        _raw(file).put_back()

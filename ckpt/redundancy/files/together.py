@@ -1,0 +1,95 @@
+"""Changes that the replicas of a rank make together: has everybody come to the same one? Pure.
+
+A file is there once, and all replicas see it. So a replica may change it only when all others have come to that change,
+too: then none of them still has to see what was there before. And it is changed only if all mean the same change: `digest`.
+
+    arrives      a replica is at change `number`, with this digest; it says so to all others, once
+    agreed       all living replicas have arrived there with the same digest: the leader makes the change, and says so
+    differs      somebody has another digest: nobody makes the change. The vote names the odd one
+                 (:mod:`ckpt.redundancy.vote`), and when it is lost, the others agree
+
+Rules
+- Nobody goes on from a change before the leader has told what came of it. So where it is not known, everybody living is
+  still there, and a new leader may make the change again: what it does then is in changes.py.
+- Who has arrived says so again to everybody when somebody is lost or joins: a copy has not heard what was said before.
+- A copy that is being made (`hold` until `join` or `let_go`) is waited for from its image on (`captured`), by the replica
+  that has given it, and leads: so it finds the files as they were then. Not earlier, since who waits inside of a text
+  layer's `flush` cannot be captured. If that replica is lost, the copy is given up.
+
+Not here: who leads, what came of a change (`order`); when a replica comes too late (meeting.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["ARRIVED", "Together"]
+
+ARRIVED = "t"
+"""The kind of these messages, among those of `order`."""
+
+Message = tuple[str, int, str]
+Outgoing = list[tuple[int, Message]]
+
+
+class Together:
+    """The changes as replica `me` knows them; `living`: all replicas of its rank. Methods return the messages to send."""
+
+    def __init__(self, me: int, living: Iterable[int]) -> None:
+        self.me, self.living = me, {me, *living}
+        self.held: set[int] = set()
+        """Copies that are to be made."""
+        self.awaited: set[int] = set()
+        """Copies that go on from an image of this replica."""
+        self.arrived: dict[int, tuple[int, str]] = {}
+        """Of each replica, the change to which it has come last."""
+        self._told: set[int] = set()
+        """Who knows where this one is."""
+
+    def arrive(self, number: int, digest: str) -> Outgoing:
+        """This replica is at change `number`; may be called again and again."""
+        if self.arrived.get(self.me) != (number, digest):
+            self.arrived[self.me] = number, digest
+            self._told = set()
+        new = self.living - self._told - {self.me}
+        self._told |= new
+        return [(replica, (ARRIVED, number, digest)) for replica in sorted(new)]
+
+    def receive(self, source: int, message: Message) -> None:
+        """Another replica has arrived."""
+        _, number, digest = message
+        if number >= self.arrived.get(source, (0, ""))[0]:
+            self.arrived[source] = number, digest
+
+    def missing(self) -> set[int]:
+        """Replicas that are not where this one is, or mean another change."""
+        here = self.arrived.get(self.me)
+        return {each for each in self.living | self.awaited if here is None or self.arrived.get(each) != here}
+
+    def is_agreed(self, number: int, digest: str) -> bool:
+        """Have all come to this change, and mean the same?"""
+        return self.arrived.get(self.me) == (number, digest) and not self.missing()
+
+    def lost(self, replicas: Iterable[int]) -> None:
+        """These replicas are lost."""
+        self.living -= set(replicas) - {self.me}
+        self._told = set()
+
+    def hold(self, replica: int) -> None:
+        """A copy is to become this replica."""
+        self.held.add(replica)
+
+    def captured(self) -> None:
+        """An image of this replica is taken."""
+        self.awaited |= self.held
+
+    def let_go(self, replica: int) -> None:
+        """There will be no such copy."""
+        self.held.discard(replica)
+        self.awaited.discard(replica)
+
+    def join(self, replica: int) -> None:
+        """A copy is there."""
+        self.let_go(replica)
+        self.living.add(replica)
+        self._told = set()

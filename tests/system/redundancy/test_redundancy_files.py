@@ -1,0 +1,200 @@
+"""Files of programs with replicas: written once, with what the replicas agree on, whoever is killed or wrong; real jobs."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.redundancy.faults import _pids
+from tests.system.support import Job, run_ckpt, write_app
+
+pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(start_with_copies: Start) -> Start:
+    return start_with_copies
+
+
+APP = """
+    import json, os, shutil, sys, time
+    from pathlib import Path
+    import numpy as np
+    import ckpt
+
+    comm = ckpt.enable()
+    out = Path(os.environ["OUT"])
+    mine = out / f"rank-{comm.rank}"
+    os.makedirs(mine, exist_ok=True)
+    log = open(out / "log.txt", "a")
+    steps = open(mine / "steps.txt", "w")
+    total = 0
+    for step in range(int(os.environ["STEPS"])):
+        total = (comm.allreduce(step * (comm.rank + 1)) + 3 * total) % 1000003
+        print(step, total, file=steps)
+        time.sleep(float(os.environ["PAUSE"]))
+        if step % 10 == 0:
+            print(f"rank {comm.rank}, step {step}: {total}", file=log, flush=True)
+            np.save(mine / "u.npy", np.full(2000, float(total)))
+            assert np.load(mine / "u.npy")[7] == total
+            with open(mine / "state.tmp", "w") as file:
+                json.dump({"step": step, "total": total}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(mine / "state.tmp", mine / "state.json")
+            assert json.loads((mine / "state.json").read_text())["total"] == total
+            (mine / "scratch.bin").write_bytes(bytes(step % 251 for _ in range(20_000)))
+    np.savez(mine / "all.npz", a=np.arange(5), b=total)
+    shutil.copy(mine / "all.npz", mine / "copy.npz")
+    os.remove(mine / "scratch.bin")
+    comm.Barrier()
+    os.makedirs(mine / "x/y")
+    open(mine / "x/y/z", "w").write("1")
+    shutil.rmtree(mine / "x")
+    print("end", total)
+"""
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Their contents; lines of the log, which several ranks write, are sorted."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            data = b"".join(sorted(data.splitlines(True))) if path.name == "log.txt" else data
+            found[str(path.relative_to(directory))] = data
+    return found
+
+
+Run = Callable[..., Job]
+
+
+@pytest.fixture
+def run(start: Start, tmp_path: Path) -> Run:
+    app = write_app(tmp_path, APP)
+
+    def run(steps: int, pause: float = 0.0, env: dict[str, str] | None = None, **options: object) -> Job:
+        env = {"OUT": str(tmp_path / "redundant"), "STEPS": str(steps), "PAUSE": str(pause), **(env or {})}
+        return start(app, ranks=2, env=env, **options)
+
+    return run
+
+
+def plain(directory: Path, steps: int) -> tuple[dict[str, bytes], str]:
+    """The files and the output of a job without replicas."""
+    env = {"OUT": str(directory / "plain"), "STEPS": str(steps), "PAUSE": "0"}
+    job = Job(directory / "plain-job", "-n", 2, write_app(directory, APP), env=env)
+    try:
+        assert job.finish() == 0, job.report()
+        return files(directory / "plain"), job.stdout
+    finally:
+        job.close()
+
+
+@pytest.mark.nightly
+def test_what_is_in_files_is_what_a_job_without_replicas_writes(run: Run, tmp_path: Path) -> None:
+    expected, output = plain(tmp_path, 12)
+    job = run(12, redundancy=3)
+    assert job.finish() == 0, job.report()
+    assert files(tmp_path / "redundant") == expected
+    assert job.stdout == output
+    assert not job.events("replica-differs") and not job.events("replica-lost")
+
+
+def test_what_a_wrong_leader_means_to_write_is_never_written(start: Start, tmp_path: Path) -> None:
+    """It sends nothing: the flipped bit is in the first thing that it writes."""
+    app = write_app(
+        tmp_path,
+        """
+        with open("result.txt", "w") as file:
+            file.write("right")
+        print(open("result.txt").read())
+        """,
+    )
+    flips = {"CKPT_FLIPS": "rank=0,replica=0,message=1"}
+    job = start(app, ranks=1, redundancy=3, clones=0, env=flips)
+    assert job.finish() == 0, job.report()
+    assert (tmp_path / "result.txt").read_text() == "right" and job.stdout == "right\n"
+    (differs,) = job.events("replica-differs")
+    assert differs["replica"] == 0 and differs["what"] == "changes of files", job.report()
+
+
+@pytest.mark.nightly
+def test_a_file_that_is_open_at_a_checkpoint_is_gone_on_with_by_any_number_of_replicas(
+    start: Start, tmp_path: Path
+) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        file, log = open("a.txt", "w"), open("log.txt", "a")
+        file.write("first, ")
+        log.write("one\\n"), log.flush()
+        print("open", flush=True)
+        while not os.path.exists(os.environ["CKPT_TEST_GO"]):
+            time.sleep(0.01)
+        file.write("second")
+        log.write("two\\n")
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    job.wait_for(lambda: job.output(0), "its output")
+    done = run_ckpt("checkpoint", "--stop", job.directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job.finish() == 75, job.report()
+    with open(tmp_path / "log.txt", "a") as log:
+        log.write("what a run that was rolled back has written\n")
+    for replicas in ("1", "3"):
+        again = Job(job.directory, f"{job.directory}@1", "--redundancy", replicas, verb="restart")
+        try:
+            assert again.finish() == 0, again.report()
+            assert (tmp_path / "a.txt").read_text() == "first, second"
+            assert (tmp_path / "log.txt").read_text() == "one\ntwo\n"
+        finally:
+            again.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(6))
+def test_whoever_is_killed_when_the_files_are_the_same(run: Run, tmp_path: Path, seed: int) -> None:
+    """Also where two replicas are killed, or all, with and without checkpoints: appended lines are there once."""
+    expected, _ = plain(tmp_path, 150)
+    chance = random.Random(seed)
+    options = {"every": 0.7} if chance.random() < 0.5 else {}
+    job = run(150, 0.005, redundancy=chance.choice((2, 3)), **options)
+    for _ in range(chance.randint(1, 3)):
+        events = len(job.events()) + chance.randint(1, 20)
+        until = time.monotonic() + chance.random() * 3
+        while len(job.events()) < events and time.monotonic() < until and job.process.poll() is None:
+            time.sleep(0.01)
+        if pids := _pids(job):
+            try:
+                os.kill(chance.choice(pids), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    assert job.finish(600) == 0, job.report()
+    assert files(tmp_path / "redundant") == expected, job.report()
+    assert not job.events("replica-differs"), job.report()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_bit_flips_the_files_are_the_same(
+    run: Run, tmp_path: Path, replicas: int, seed: int
+) -> None:
+    expected, _ = plain(tmp_path, 150)
+    env = {"CKPT_FLIPS": f"seed={seed},rate=0.003"}
+    job = run(150, 0.002, env=env, redundancy=replicas, every=0.7)
+    assert job.finish(600) == 0, job.report()
+    assert files(tmp_path / "redundant") == expected, job.report()
