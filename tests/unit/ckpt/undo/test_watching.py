@@ -456,3 +456,16 @@ def test_nothing_is_told_when_the_watch_has_stopped(work: Watched) -> None:
     Path("x").write_text("x")
     _watch.install(None, None)
     assert work.log(0).records == []
+
+
+def test_a_checkpoint_that_is_rehearsed_ends_no_interval(work: Watched) -> None:
+    Path("old").write_text("old")
+    work.start()
+    work.cut()
+    work.watch.rehearse()
+    Path("new").write_text("new")
+    work.watch.rehearse()
+    Path("old").write_text("changed")
+    assert work.watch.records >= 2
+    work.back_to(1)
+    assert (os.listdir(), Path("old").read_text()) == (["old"], "old")

@@ -143,3 +143,17 @@ def test_a_file_is_opened_to_wait_and_not_for_a_child(file: str) -> None:
     fd = open_regular(file, os.O_RDONLY)
     assert os.get_blocking(fd) and fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     os.close(fd)
+
+
+def test_calls_at_once_are_all_made_and_the_first_failure_is_raised() -> None:
+    made: list[int] = []
+
+    def call(number: int) -> None:
+        made.append(number)
+        if number == 1:
+            raise OSError(errno.EIO, "refused")
+
+    FileSystem().at_once([lambda: call(0), lambda: call(2)])
+    with pytest.raises(OSError, match="refused"):
+        FileSystem().at_once([lambda: call(0), lambda: call(1), lambda: call(2)])
+    assert sorted(made) == [0, 0, 1, 2, 2]
