@@ -221,7 +221,7 @@ MUTANTS = {
     ),
     "a directory that has been made was not there": (
         across_hosts,
-        "if _was_made([_binding_of(record) for _, record in said], [record for _, record in moves]):",
+        "if _was_made([_binding_of(record) for _, record in said], moved):",
         "if False:",
         0,
     ),
