@@ -5,7 +5,7 @@ waits for the contributions of some sources. Two *carriers* bring a contribution
 
     message    an ordinary message in the collective plane: number, kind, data. Logged, acknowledged, stamped and saved
                with the port like any other
-    board      memory that the reader looks at (ckpt/transport/boards/board.py). There only while reader and writer run:
+    board      memory that the reader looks at (`ckpt.transport.boards.board`). There only while reader and writer run:
                before an image, and for a reader that sleeps or cannot look, it becomes a message, too
 
 A reader takes by number, from wherever it finds it; what comes a second time is dropped. So an image needs nothing of the

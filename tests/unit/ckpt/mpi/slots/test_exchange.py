@@ -212,11 +212,11 @@ def test_an_image_in_the_middle_goes_on_by_messages(carrier: str, seed: int) -> 
         with progress.lock:
             settle_all(comm._engine)
         found.append(comm.bcast(found[-1], root=seed % size))
-        stop.wait(20)
+        stop.wait(120)
         with progress.lock:
             while progress._deliver():  # what is under way is in the image of the port, and sent again
                 pass
-        stop.wait(20)
+        stop.wait(120)
         with progress.lock:
             settle_all(comm._engine)
             while progress._deliver():
