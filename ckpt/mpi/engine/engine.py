@@ -74,7 +74,11 @@ reported only before waiting. A message of REFERENCE_BYTES or more is reported a
 COPY_BYTES = 2 << 20
 """The program's memory is copied when less than this is sent, because the copy takes less time than the acknowledgement."""
 
-DIRECT_COPY_BYTES = 128 << 10
+JOINED_BYTES = 128 << 10
+"""Less than this is copied behind its envelope. A longer copy stays apart, so that it can be read into the place of its
+receive."""
+
+DIRECT_COPY_BYTES = 512 << 10
 """The same for a rank that reads long messages from this process's memory: its read, and the acknowledgement, take about as
 long as a copy would."""
 
@@ -377,11 +381,11 @@ class Engine:
         with this sequence number: the send is done when that is acknowledged."""
         data, send = spec.read(), self.progress.send
         nbytes = len(data)
-        if nbytes < DIRECT_COPY_BYTES:
+        if nbytes < JOINED_BYTES:
             send(dst, head + data)
         elif not spec.dense:
             send(dst, head, data)  # a packed copy, which nothing else writes to
-        elif nbytes < COPY_BYTES and dst not in self.direct:
+        elif nbytes < COPY_BYTES and (nbytes < DIRECT_COPY_BYTES or dst not in self.direct):
             send(dst, head, bytes(data))
         else:
             return send(dst, head, data)
