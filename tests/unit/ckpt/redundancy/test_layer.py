@@ -14,6 +14,7 @@ from ckpt.mpi import make_world
 from ckpt.mpi.base.envelope import ACTIVE, EAGER, pack
 from ckpt.redundancy import surroundings
 from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.files import names
 from ckpt.redundancy.layer import ReplicaLayer, parts
 from ckpt.redundancy.surroundings import Randomness
 
@@ -52,6 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[Below, ReplicaLayer, Any]:
     """Process 4 of 6: replica 1 of rank 1 of 2."""
     for name in ("install", "begin"):
         monkeypatch.setattr(surroundings, name, lambda *arguments: None)
+    monkeypatch.setattr(names, "install", lambda *arguments: None)
     below = Below(4, 6)
     layer = ReplicaLayer(below, {"replicas": 3})  # type: ignore[arg-type]
     engine, world = make_world(layer)
