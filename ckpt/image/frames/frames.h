@@ -15,7 +15,7 @@
  *   frames_sorting.c   sorted and list.sort: keys and comparisons that are over are not made again
  *   frames_asking.c    iterators of itertools that ask a function about an item
  *   frames_callbacks.c  functions in C that call a function of the program for each item
- *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.fsum and their like
+ *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.prod and its like
  *   frames_contents.c  what waits in pipes and pairs of sockets
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *

@@ -39,7 +39,7 @@ _UNPACKED = (
     *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.accumulate),
 )
 """Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
-_TAKING = (math.fsum, math.prod, dict.fromkeys)
+_TAKING = (math.prod, dict.fromkeys)
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 

@@ -78,7 +78,7 @@ def follow_functions() -> None:
     function = getattr(module, "frompyfunc", None)
     if _frames.SUPPORTED and function is not None:
         _frames.follow_ufuncs(function)
-        _frames.follow_taking((None, None, None, getattr(module, "fromiter", None)))
+        _frames.follow_taking((None, None, getattr(module, "fromiter", None)))
 
 
 def reduce_capsule(pickler: Saver, obj: Any) -> Any:
