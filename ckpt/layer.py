@@ -2,11 +2,13 @@
 
 The protocols and their rules: :mod:`ckpt.mpi.base.layer`. `unpack` reads what is in front of each message:
 kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (data of the program) and others (the engine's
-own). `Matcher` and `Receive` are for implementations of `Choices`.
+own). `Matcher` and `Receive` are for implementations of `Choices`. `use_paths_in(shutil)` has that module work with paths,
+where a package gives the program functions of its own for files, which know no descriptors.
 """
 
 from __future__ import annotations
 
+from ckpt.compat.stdlib import use_paths_in
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.base.envelope import ACTIVE, EAGER, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, unpack
 from ckpt.mpi.base.layer import Below, Choices, Layer
@@ -37,4 +39,5 @@ __all__ = [
     "Progress",
     "Receive",
     "unpack",
+    "use_paths_in",
 ]

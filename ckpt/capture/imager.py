@@ -16,12 +16,11 @@ Rules (``PROTOCOL``: what makes the cut consistent)
   cannot be captured costs the other ranks nothing.
 - An image is taken *before* any frame (of the wire) of its epoch is processed: the endpoint holds such frames until
   :meth:`ckpt.transport.protocol.endpoint.Endpoint.advance`.
-- A rank that never voted for an epoch may take the epoch's label without an image, since a line (the images of all ranks
-  for one epoch) needs every rank's vote. An aborted round, a failed image and the rank's own time limit end so. Thus a
-  program that cannot be captured never hangs the other ranks.
+- A rank that never voted for an epoch may take its label without an image, since a line (the images of all ranks for one
+  epoch) needs every vote. An aborted round, a failed image and the rank's own time limit end so. So no rank hangs others.
 - A rank that is *held up* gives up its image. Held up means: the program waits, at a place where it cannot be captured, for
-  a message that may be in a held frame; or, while the rank is asked, for a message of a rank whose program waits for this
-  very round. If only the time for looks is used up, the obstacle may be gone: it looks once more before it gives up.
+  a message that may be in a held frame; or, while the rank is asked, for one of a rank whose program waits for this round.
+  If only the time for looks is used up, the obstacle may be gone: it looks once more before it gives up.
 
 Not here: where the program can be captured (:mod:`ckpt.capture.places`), how long such a place is looked for
 (:mod:`ckpt.capture.search`), freezing, fork and thawing (:mod:`ckpt.capture.taker`), the work of the child
@@ -137,7 +136,7 @@ class Imager:
         self.awaited_round_failed = self.awaited_round_failed or epoch == self._awaited_epoch
         if self.asked == epoch:
             self.asked = 0
-        if self.epoch < epoch <= self.wanted and epoch == self.wanted:
+        if self.epoch < epoch == self.wanted:
             self._take_label_only()
 
     def abandon(self) -> None:
@@ -164,10 +163,8 @@ class Imager:
     # ------------------------------------------------------------------ looking
 
     def _at_check(self) -> bool:
-        """Runs in the main thread between two instructions of the program (or of the library).
-
-        ``True``: the interpreter is to call this function again at its next check.
-        """
+        """Runs in the main thread between two instructions of the program (or of the library). ``True``: the interpreter is
+        to call this function again at its next check."""
         runtime = self._runtime
         if not self.is_looking or runtime.in_hook or self.places.is_child():
             return False
@@ -183,9 +180,7 @@ class Imager:
 
     def look(self, at: Literal["call", "check"]) -> bool:
         """Look whether the program can be captured here; if it can, answer the question, or take the image that is wanted.
-
-        ``True``: no image is wanted and no question is open any more.
-        """
+        ``True``: no image is wanted and no question is open any more."""
         if not self.is_looking:
             return True
         is_blocked = at == "call" and self.search.is_refused and self.places.is_blocked()
@@ -233,14 +228,15 @@ class Imager:
         """Reap image children; report a long search for a place. ``True``: the rank's own time limit has passed."""
         if self.taker.is_writing:
             self.taker.reap()
+        port = self._runtime.port
         if not self.is_looking:
-            if self._runtime.port is not None:
-                self._runtime.port.attentive_ns = TICK_NS if self.taker.is_writing else 0
+            if port is not None:
+                port.attentive_ns = TICK_NS if self.taker.is_writing else 0
             return False
+        assert port is not None
         now_ns = time.monotonic_ns()
         waited_ns = now_ns - self.search.since_ns
-        assert self._runtime.port is not None
-        self._runtime.port.attentive_ns = self.search.tick_ns(now_ns)
+        port.attentive_ns = self.search.tick_ns(now_ns)
         if self.search.is_report_due(now_ns):
             report = {"reason": self.search.reason, "where": self.where(), "since_ns": waited_ns}
             self._runtime.control.send({"m": "refused", "epoch": self.asked or self.wanted, **report})
@@ -311,7 +307,7 @@ class Imager:
         stack: Stack | None = None
 
         def prepare(state: PortState, noted: bytes | None) -> image.Prepared:
-            commits = runtime.commits.taken(runtime.imager.wanted)
+            commits = runtime.commits.taken(self.wanted)
             extras = description.extras(runtime, state, commits, is_in_call=at == "call")
             return image.prepare(stack, extras, noted)
 

@@ -379,3 +379,12 @@ def begin_call(profile: Any, code: types.CodeType) -> bool:
         return False
     profile._pystart_callback(code, 0)
     return True
+
+
+# ---------------------------------------------------------------------- shutil
+
+
+def use_paths_in(shutil: Any) -> None:
+    """Have ``shutil`` work with paths and not with descriptors (``rmtree``), and copy by reading and writing (``copyfile``):
+    all versions."""
+    shutil._use_fd_functions = shutil._USE_CP_SENDFILE = False

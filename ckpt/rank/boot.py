@@ -1,5 +1,4 @@
-"""From a forked process to a running rank: streams, environment, port, then the program from its start or from its image.
-(driver)
+"""From a forked process to a running rank: streams, environment, port, then the program, new or from its image. (driver)
 
 The agent calls :func:`run_rank` in the child that it has just forked. The function never returns: it raises SystemExit,
 which passes through the agent's frames of the stack. The steps, in order:

@@ -19,20 +19,20 @@ from ckpt.errors import EventError
 __all__ = ["OWN_NAMES", "packet"]
 
 _OWN = (
-    "adopted agent-lost agent-started captured clone-failed clone-started cluster-unverified "
-    "committed continued continuing controller counters-kept ended-at-once engine engine-ended failed "
+    "adopted agent-lost agent-started captured clone-failed clone-started cluster-unverified committed "
+    "continued continuing controller counters-kept ended-at-once engine engine-ended failed "
     "fault-located fenced files-chosen files-given-up files-kept files-not-covered files-not-put-back "
     "files-not-undone files-not-watched files-put-back files-shared fork-failed handshakes-refused "
     "host-back host-drained host-failed host-fenced host-joined host-left-out host-lost image-mode "
     "job-finished job-interrupted job-started leader-changed leases-not-renewed line-unusable "
     "lines-distrusted link-down link-slow link-up log-unreadable malformed-packet memory-compared "
-    "message not-adopted not-put-back not-replaced output output-held-back output-written "
-    "package-starts-anew packages-left-out peer-heard peer-restarted peer-silent process-started "
-    "rank-died rank-failed rank-finished rank-left rank-started ranks-moved refused replica-cloned "
-    "replica-differs replica-lost restart-not-recorded restarted restarting result-compared "
-    "result-reported round-aborted round-refused round-started running signal-passed-on starting-over "
-    "stop-requested topology-kept unknown-packet unverified-passed-over voted waiting-for-hosts "
-    "waiting-for-leases wire-fallback "
+    "memory-not-compared message not-adopted not-put-back not-replaced output output-held-back "
+    "output-written package-starts-anew packages-left-out peer-heard peer-restarted peer-silent "
+    "process-started rank-died rank-failed rank-finished rank-left rank-started ranks-moved refused "
+    "replica-cloned replica-differs replica-lost restart-not-recorded restarted restarting "
+    "result-compared result-reported round-aborted round-refused round-started running signal-passed-on "
+    "starting-over stop-requested topology-kept unknown-packet unverified-passed-over voted "
+    "waiting-for-hosts waiting-for-leases wire-fallback "
 )
 OWN_NAMES = frozenset(_OWN.split())
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -15,6 +15,8 @@ other ranks elsewhere. Then this process is *away*: it asks for a new lease, wit
 nothing until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the
 controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once.
 There it has the job queued again if need be (`orphan`), also while its ranks go on without a controller.
+
+This module is long because controller, fork server, journal, lease and output meet in one event loop.
 """
 
 from __future__ import annotations

@@ -111,6 +111,8 @@ static inline PyObject **frame_slots(Frame *f) { return f->localsplus; }
 static inline int frame_lasti(Frame *f, Frame *callee) { return _PyInterpreterFrame_LASTI(f); }
 /* index of the instruction that executes, or that a trace function is told of */
 static inline int frame_executes(Frame *f) { return _PyInterpreterFrame_LASTI(f); }
+/* the operation code there; of a frame that executes code of Python */
+static inline int frame_operation(Frame *f, PyCodeObject *code) { return *(const unsigned char *)(_PyCode_CODE(code) + frame_executes(f)); }
 static inline void frame_set_lasti(Frame *f, int lasti) { f->prev_instr = _PyCode_CODE(f->f_code) + lasti; }
 /* the instruction pointer of a frame that waits for a callee is where the frame goes on: nothing to do */
 static inline void frame_wait_at(Frame *f, int at) {}

@@ -139,6 +139,8 @@ static inline int frame_lasti(Frame *f, Frame *callee)
 }
 /* index of the instruction that executes, or that a trace function is told of */
 static inline int frame_executes(Frame *f) { return _PyInterpreterFrame_LASTI(f); }
+/* the operation code there; of a frame that executes code of Python */
+static inline int frame_operation(Frame *f, PyCodeObject *code) { return *(const unsigned char *)(_PyCode_CODE(code) + frame_executes(f)); }
 static inline void frame_set_lasti(Frame *f, int lasti)
 {
     f->instr_ptr = _PyCode_CODE(frame_code(f)) + lasti + 1;

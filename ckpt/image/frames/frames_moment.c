@@ -3,7 +3,9 @@
  *
  * The state is read in the parent while the program stands still. If the parent has forked lately, the first write to each page
  * costs a page fault of some microseconds, and a mere look at a Python object is a write, to its reference count. So one call
- * returns one object of bytes, which ckpt.image.process.moment takes apart in the child. */
+ * returns one object of bytes, which ckpt.image.process.moment takes apart in the child.
+ *
+ * This file is long because one record has all of this, and one function reads it. */
 #include "frames.h"
 
 #include <errno.h>

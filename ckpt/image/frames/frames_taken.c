@@ -174,10 +174,9 @@ static PyObject *taken_of(PyObject *module, PyObject *address)
 static int unpacks(Frame *f)
 {
     PyCodeObject *code = frame_code(f);
-    int at = frame_executes(f);
-    if (!PyCode_Check(code) || at < 0)
+    if (!PyCode_Check(code) || frame_executes(f) < 0)
         return 0;
-    switch (*(const unsigned char *)(_PyCode_CODE(code) + at)) {
+    switch (frame_operation(f, code)) {
     case UNPACK_SEQUENCE:
     case UNPACK_SEQUENCE_LIST:
     case UNPACK_SEQUENCE_TUPLE:

@@ -47,7 +47,9 @@ def is_in_transaction(values: Iterable[Any]) -> bool:
     them? (A variable of a module that the program has imported is an attribute of the module.) A cursor stands for its
     connection, and so does a method that is about to be called (``__exit__``)."""
     main = sys.modules.get("__main__")
-    held = _frames.unusual([*values, *(() if main is None else vars(main).values())], {}, ())
+    values = [*values, *(() if main is None else vars(main).values())]
+    methods = (each for each in values if type(each) is BuiltinFunctionType)  # "usual" ones, of any object
+    held = [*_frames.unusual(values, {}, ()), *methods]
     for value in {id(each): each for each in held}.values():
         attributes = attributes_of(value) or {}
         if _is_in_transaction(value) or (

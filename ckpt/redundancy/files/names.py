@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.errors import NotReplicable
+from ckpt.layer import use_paths_in
 from ckpt.redundancy.files.changes import STATE, Meet, change, is_of_ckpt
 from ckpt.redundancy.files.notes import Notes
 from ckpt.redundancy.files.objects import numbers, replica_open
@@ -142,4 +143,4 @@ def adjust_libraries() -> None:
     """What `shutil` does with descriptors it does with paths."""
     shutil: Any = sys.modules.get("shutil")
     if shutil is not None:
-        shutil._use_fd_functions = shutil._USE_CP_SENDFILE = False
+        use_paths_in(shutil)

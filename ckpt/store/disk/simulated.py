@@ -16,7 +16,7 @@ Linux behaves, and why the store never syncs the same file again.
 `Faults` lets the nth call fail, once or from then on: with an errno, by a short write, or with MemoryError.
 `ignore_sync` is a mutation for tests: the nth sync does nothing and reports success.
 
-Pure: no clock, no files, no randomness.
+Pure: no clock, no files, no randomness. This module is long because each call has its states after a crash.
 """
 
 from __future__ import annotations

@@ -2,16 +2,15 @@
 
     write(bytes) … buffer(PickleBuffer) …  →  blocks  →  pack + manifest  →  durable  →  receipt
 
-The pickle stream, the small buffers (one after the other) and each large buffer are cut into blocks of
-`BLOCK` bytes. A block with the likeness of a block of the base line (`likeness.py`) is taken to be that block; the digest
-of the others is computed. If the base line (`base.py`) has the block, or this image has stored it before, the manifest only
-refers to it. Otherwise the block is packed (`codec.py`) and stored (`packs.py`). Up to `PARALLEL_FROM` bytes all this
-happens in the calling thread; beyond, a few threads do it, with at most two blocks each under way: large buffers are never
-copied as a whole.
+The pickle stream, the small buffers (one after the other) and each large buffer are cut into blocks of `BLOCK` bytes. A
+block with the likeness of a block of the base line (`likeness.py`) is taken to be that block; the digest of the others is
+computed. If the base line (`base.py`) has the block, or this image has stored it, the manifest only refers to it. Otherwise
+it is packed (`codec.py`) and stored (`packs.py`). Up to `PARALLEL_FROM` bytes all this happens in the calling thread;
+beyond, a few threads do it, with at most two blocks each under way: large buffers are never copied as a whole.
 
-`finish` is the commit sequence of an image: sync pack and manifest, both at once, rename them, sync their
-directory. The receipt exists only after that. A failure of the system raises `StorageFailed`. After any failure the files
-are removed as far as possible, and the writer cannot be used again: there is no second try on the same files.
+`finish` is the commit sequence of an image: sync pack and manifest, both at once, rename them, sync their directory. The
+receipt exists only after that. A failure of the system raises `StorageFailed`. After any failure the files are removed as
+far as possible, and the writer cannot be used again: no second try on the same files.
 
 States: open → finished, or open → failed. The threads read the blocks of buffers while the writer runs: the content of
 buffers must not change before `finish` returns (in a forked child it cannot).
@@ -103,8 +102,7 @@ class _Table:
         """Assign the block with the digest `name` to `slot`. Returns the block's new index if the caller has to provide its
         entry in `blocks`, None if the table has the block already."""
         with self.lock:
-            index = self.by_digest.get(name)
-            if index is not None:
+            if (index := self.by_digest.get(name)) is not None:
                 self.slots[slot] = index
                 return None
             index = len(self.blocks)

@@ -293,7 +293,6 @@ def run_ranks(
     def body(rank: int) -> None:
         progress = BusProgress(bus, rank)
         progress.engine = Engine(progress)
-        progress.engine.one_host = bool(seed % 2)
         if hook is not None:
             hook(progress)
         try:
