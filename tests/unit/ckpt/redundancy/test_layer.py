@@ -143,6 +143,7 @@ def test_a_copy_goes_on_where_its_donor_was_and_tells_nothing_before_it_has_join
     """Process 7 of 8: replica 3 of rank 1. Its program ends before the others know of it: it waits."""
     for name in ("install", "begin", "go_on"):
         monkeypatch.setattr(surroundings, name, lambda *arguments: None)
+    monkeypatch.setattr(names, "install", lambda *arguments: None)
     below = Below(7, 8)
     layer = ReplicaLayer(below, {"replicas": 3, "ranks": 2, "living": [1, 2]})  # type: ignore[arg-type]
     engine, world = make_world(layer)
