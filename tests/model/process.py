@@ -147,6 +147,8 @@ class ModelPort:
         self.control_fd = -1
         self.far_counts = None  # all ranks are on one host
         self.direct: set[int] = set()
+        self.boards = None  # ranks are no processes here
+        self.on_publish: Callable[[], None] | None = None
         self.on_place: Any
         self.on_placed: Callable[[int, Any], None]
         self.on_messages: Callable[[int, list[Buffer]], None]

@@ -285,8 +285,9 @@ def test_without_the_rule_the_merged_search_finds_one_too(found: Mutant) -> None
 
 
 @pytest.mark.rotate(10)
-@pytest.mark.parametrize("found", MUTANTS, ids=str)
+@pytest.mark.parametrize("found", [each for each in MUTANTS if not BOUNDS[each].remote], ids=str)
 def test_without_the_rule_the_generous_search_finds_one_too(found: Mutant) -> None:
+    """But for payloads that may not be readable: a frame with one is no frame that says less than another."""
     said = generously_without(found)
     assert said != "all is well" and "more than" not in said.splitlines()[0], said
 
@@ -302,10 +303,10 @@ def test_without_the_rule_there_is_a_counterexample(found: Mutant, figures: Coun
 @pytest.mark.rotate(6)
 @pytest.mark.parametrize("bounds", dict.fromkeys(BOUNDS.values()), ids=str)
 def test_with_every_rule_the_same_search_finds_nothing(bounds: Bounds, figures: Count) -> None:
-    """As far as any of the counterexamples needs, and half as far again."""
+    """As far as any of the counterexamples needs, and half as far again; or all states, of bounds that are visited whole."""
     states = nothing_removed(bounds)
     figures("states explored, larger bounds", states)
-    assert states >= PART // 2
+    assert states >= PART // 2 or bounds in [each for each, _ in WHOLE.values()]
 
 
 def test_an_image_that_the_model_cannot_take_is_no_image_that_fails() -> None:

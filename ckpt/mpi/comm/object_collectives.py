@@ -153,7 +153,7 @@ class ObjectCollectives(CommBase):
 
     def allreduce(self, sendobj: Any, op: Op = SUM) -> Any:
         """All ranks' objects combined in rank order, at every rank."""
-        exchange = self._slots() if op.is_predefined else None
+        exchange = self._slots() if isinstance(op, Op) and op.is_predefined else None
         if exchange is not None:
             values = small.gather_all(self, exchange, pickle.dumps(sendobj, 5))
             if values is not None:

@@ -89,7 +89,7 @@ def test_a_look_at_a_check_waits_for_a_thread_that_is_in_the_library(monkeypatch
     imager: Any = Imager.__new__(Imager)
     done: list[str] = []
     imager._runtime, imager.epoch, imager.wanted, imager.asked = Runtime(), 1, 2, 0
-    imager._places = Places(has_time=True, is_there=False)
+    imager.places = Places(has_time=True, is_there=False)
     imager.look = lambda at: done.append(at) or True
     assert imager._at_check() is False
     assert done == ["check"]
