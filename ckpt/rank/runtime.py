@@ -463,6 +463,7 @@ class Runtime:
             finally:
                 self.imager.places.is_awaited = False
 
+    @captured_in_threads
     def _await_image(self, is_main: bool) -> int | None:
         """Wait for the next image. Returns its epoch; ``None``: there is none."""
         before = self.imager.epoch
