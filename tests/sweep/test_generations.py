@@ -66,8 +66,8 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
         taken = bench.images(places=list(range(1, checks + 1)))
         assert not bench.difference(taken, expected)
         assert not taken["failed"]
-        # taking an image makes some checks coincide: fewer than the run before it had, the more so on a busy machine
-        assert taken["checks"] > checks // 2
+        # taking an image makes some checks coincide, up to every second one: fewer than the run before it had
+        assert taken["checks"] >= checks // 2 - _AROUND
         assert len(taken["images"]) + sum(taken["refused"].values()) >= taken["checks"] - _AROUND
         # below print, our own layer of standard output runs: the product never looks for a place there
         in_output = sum(count for reason, count in taken["refused"].items() if "Output.write" in reason)
