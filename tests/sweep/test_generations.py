@@ -72,7 +72,7 @@ def test_every_check_of_a_small_program(name: str, place: Place, tmp_path: Path)
         # below print, our own layer of standard output runs: the product never looks for a place there
         in_output = sum(count for reason, count in taken["refused"].items() if "Output.write" in reason)
         # `objects` is mostly inside of reduce and print
-        assert len(taken["images"]) > (checks - in_output) // 3, taken["refused"]
+        assert len(taken["images"]) > (taken["checks"] - in_output) // 3, taken["refused"]
         for image in taken["images"]:
             check = taken["places"].get(str(image["epoch"]), "?")
             differs = bench.difference(bench.resume(image["epoch"]), expected)
