@@ -4,6 +4,7 @@
      know (polars), must not wait for it without end, because the thread that holds the GIL may be waiting for this one, or for
      a lock that it has. So it asks a helper, which takes the GIL and tells the callback. If the helper does not get the GIL in
      time, or the callback takes too long, the operation begins nevertheless, and is told as *missed*: ("missed", (path, library)).
+     While the main thread runs, or waits for a core only, it does not wait for this one: the helper is given more time.
    - The library cannot be told of an exception, so the operation begins in any case. What the program's own signal handler
      has raised is raised again in this thread when the library has returned (only its type).
    - No garbage collection while the callback runs: finalizers could call the library that is just being executed.
@@ -32,6 +33,7 @@
 
 #define HERE AT_FDCWD
 #define CALLBACK_NS 60000000000 /* copies may be long */
+#define RUNNING_NS 30000000000  /* for the GIL, of a main thread that runs */
 
 static const char *library_of(void *address)
 {
@@ -179,6 +181,21 @@ static int start_helper(void)
 
 static int wait_until(const struct timespec *limit) { return pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, limit); }
 
+/* Does the main thread run, or wait for nothing but a core? Then it does not wait for the thread that asks. (The state in
+   /proc/self/stat, proc(5), follows the name of the program, which ends with the last parenthesis.) */
+static int main_thread_runs(void)
+{
+    char text[512];
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t nbytes = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[nbytes < 0 ? 0 : nbytes] = 0;
+    const char *end = strrchr(text, ')');
+    return end && !strncmp(end, ") R", 3);
+}
+
 static void ask_helper(const struct operation *operation)
 {
     struct question *question = question_of(operation), **last = &first;
@@ -196,7 +213,7 @@ static void ask_helper(const struct operation *operation)
     pthread_cond_broadcast(&changed);
     struct timespec limit;
     clock_gettime(CLOCK_MONOTONIC, &limit);
-    long long limit_ns = limit.tv_sec * 1000000000LL + limit.tv_nsec + watch_patience_ns;
+    long long begin_ns = limit.tv_sec * 1000000000LL + limit.tv_nsec, limit_ns = begin_ns + watch_patience_ns;
     for (int has_begun = 0; question->state != DONE;) {
         limit = (struct timespec){limit_ns / 1000000000, limit_ns % 1000000000};
         if (wait_until(&limit) != ETIMEDOUT)
@@ -204,7 +221,9 @@ static void ask_helper(const struct operation *operation)
         if (question->state == BEGUN && !has_begun) {
             has_begun = 1;
             limit_ns += CALLBACK_NS;
-        } else if (question->state != DONE) {
+        } else if (question->state == WAITING && limit_ns < begin_ns + RUNNING_NS && main_thread_runs())
+            limit_ns += watch_patience_ns;
+        else if (question->state != DONE) {
             question->is_abandoned = 1; /* the helper frees it */
             question = NULL;
             break;

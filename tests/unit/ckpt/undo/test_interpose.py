@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import gc
+import itertools
 import os
 import shutil
 import signal
@@ -86,6 +87,12 @@ int in_thread(const char *path)
     pthread_t thread;
     void *result;
     return pthread_create(&thread, NULL, body, (void *)path) || pthread_join(thread, &result) || result;
+}
+
+int later_in_thread(const char *path)
+{
+    usleep(20000);
+    return in_thread(path);
 }
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -232,6 +239,22 @@ def test_such_a_thread_does_not_wait_for_a_library_that_waits_for_it(work: Watch
     assert [each.path for each in work.log(0).records if isinstance(each, Uncovered)] == [
         str(work.root / "x")
     ]
+
+
+def test_such_a_thread_waits_while_the_main_thread_computes_with_the_gil(work: Watched, library: str) -> None:
+    """A file was named as not covered because the thread with the GIL had no core for a second, or did one long thing."""
+    before = tree_of(str(work.root))
+    work.start()
+    thread = threading.Thread(target=ctypes.CDLL(library).later_in_thread, args=(b"x",))
+    _watch.set_patience(10_000_000)
+    thread.start()
+    while thread.is_alive():
+        sum(itertools.repeat(1, 20_000_000))  # in C, with the GIL, for longer than the patience
+    thread.join()
+    _watch.set_patience(1_000_000_000)
+    assert not work.back_to(0)
+    assert not work.told
+    assert tree_of(str(work.root)) == before
 
 
 def test_a_thread_that_has_released_the_gil_does_not_wait_for_it_with_a_lock_that_its_holder_wants(
