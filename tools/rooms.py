@@ -90,6 +90,7 @@ ORDER = (
         "ckpt.controller.adoption",
         "ckpt.controller.sharing",
         "ckpt.controller.hosts",
+        "ckpt.controller.hosts.launch",
         "ckpt.controller.faults",
         "ckpt.controller.service",
         "ckpt.controller.doctor",

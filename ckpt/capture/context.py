@@ -73,7 +73,7 @@ class RecordedFiles(Protocol):
         """The image could not be taken, and the program still stands still: as if :meth:`cut` had not been called."""
 
     def label(self, epoch: int) -> None:
-        """The rank takes the number of this epoch without an image."""
+        """The rank takes the number of this epoch without an image. Implies :meth:`aborted`."""
 
     def committed(self, epoch: int) -> None:
         """The line of this epoch is committed."""

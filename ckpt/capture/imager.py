@@ -132,12 +132,15 @@ class Imager:
             self.places.queue(self._at_check)
 
     def abort(self, epoch: int) -> None:
-        """No line of ``epoch`` will ever commit: frames of that epoch may be processed without an image."""
+        """No line of ``epoch`` will ever commit: frames of that epoch may be processed without an image. The undo log is
+        told once: a label without an image tells it the same."""
         self.awaited_round_failed = self.awaited_round_failed or epoch == self._awaited_epoch
         if self.asked == epoch:
             self.asked = 0
         if self.epoch < epoch == self.wanted:
             self._take_label_only()
+        else:
+            self._runtime.files.aborted(epoch)
 
     def abandon(self) -> None:
         """There is no controller any more: a round without this rank's vote can never commit."""

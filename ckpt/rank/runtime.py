@@ -380,7 +380,6 @@ class Runtime:
                     self.explicit.on_cut(packet)
             case "abort":
                 self.imager.abort(packet["epoch"])
-                self.files.aborted(packet["epoch"])
             case "committed":
                 self.commits.committed(packet["epoch"])
                 self.files.committed(packet["epoch"])

@@ -22,7 +22,7 @@ from ckpt.undo.selection.patterns import is_recorded
 if TYPE_CHECKING:
     from ckpt.controller.adoption.roster import Adopted
     from ckpt.controller.hosts.engine import Engine
-    from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.hosts.launch.launcher import HostsLauncher
     from ckpt.controller.hosts.slurm import Allocation
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.launch.spawning import Spawned
@@ -189,7 +189,7 @@ def launcher(
     cwd: str,
 ) -> HostsLauncher:
     """The launcher for several hosts. Raises UsageError."""
-    from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.hosts.launch.launcher import HostsLauncher
 
     nodes, options = read_options(arguments, job, defaults)
     return HostsLauncher(
@@ -356,7 +356,7 @@ def leases_s(job: JobDirectory, history: History, *, is_known: bool, may_live: b
 def prepare(arguments: argparse.Namespace, job: JobDirectory) -> None:
     """Import what is needed to answer hosts, before the job is taken over: from then on they wait for that."""
     if are_several(arguments, job):
-        import ckpt.controller.hosts.launcher
+        import ckpt.controller.hosts.launch.launcher
         import ckpt.controller.service.service  # noqa: F401
 
 
@@ -382,7 +382,7 @@ def adopt_or_wait(
     assert lock.journal is not None
     say(f"asking the hosts of the controller before this one for their ranks, for {wait_s:.1f} s at most")
     job.events.append("waiting-for-leases", s=wait_s, generation=lock.generation, adopts=True)
-    from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.hosts.launch.launcher import HostsLauncher
 
     made = launch()
     assert isinstance(made, HostsLauncher)

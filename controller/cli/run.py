@@ -23,7 +23,7 @@ from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned,
 
 if TYPE_CHECKING:
     from ckpt.controller.adoption.roster import Adopted
-    from ckpt.controller.hosts.launcher import HostsLauncher
+    from ckpt.controller.hosts.launch.launcher import HostsLauncher
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.service.report import Reporter
     from ckpt.controller.service.service import ServiceOptions

@@ -43,7 +43,7 @@ from ckpt.controller.adoption.verdict import Verdict
 from ckpt.controller.adoption.watching import Watching
 from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.addresses import own_address, own_name
-from ckpt.controller.hosts.launcher import now_ns
+from ckpt.controller.hosts.clock import now_ns
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
 from ckpt.controller.hosts.link import Link, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again

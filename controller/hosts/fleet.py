@@ -27,7 +27,7 @@ Rules
 - Where the program handles failures itself (`tolerant`), a lost host is no reason to start ranks elsewhere (`Gone`): its
   ranks are dead when it is fenced (`Dead`), and not before.
 
-Every host has an index, from 1. Not here: sockets and processes (`launcher.py`).
+Every host has an index, from 1. Not here: sockets and processes (:mod:`ckpt.controller.hosts.launch`).
 """
 
 from __future__ import annotations

@@ -4,5 +4,5 @@
 :mod:`ckpt.controller.sharing.facts`  what one host sees, and the file by which it is proven
 
 Not here: how a host knows a shared file system (:mod:`ckpt.undo.shared`), who asks the hosts
-(:mod:`ckpt.controller.hosts.launcher`).
+(:mod:`ckpt.controller.hosts.launch.launcher`).
 """

@@ -26,7 +26,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.frames import _frames
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 
-__all__ = ["is_in_transaction", "reduce_connection", "reduce_cursor"]
+__all__ = ["are_in_transaction", "is_in_transaction", "reduce_connection", "reduce_cursor"]
 
 _PRAGMAS = (
     "foreign_keys",
@@ -42,24 +42,25 @@ _PROBE = "ckpt_probe"
 _SUFFIXES = ("-wal", "-shm", "-journal")
 
 
-def is_in_transaction(values: Iterable[Any]) -> bool:
+def are_in_transaction(values: Iterable[Any]) -> bool:
     """Is one of these objects a connection in a transaction, or a variable of the main program, or an attribute of one of
-    them? (A variable of a module that the program has imported is an attribute of the module.) A cursor stands for its
-    connection, and so does a method that is about to be called (``__exit__``)."""
+    them? (A variable of a module that the program has imported is an attribute of the module.)"""
     main = sys.modules.get("__main__")
     values = [*values, *(() if main is None else vars(main).values())]
     methods = (each for each in values if type(each) is BuiltinFunctionType)  # "usual" ones, of any object
     held = [*_frames.unusual(values, {}, ()), *methods]
     for value in {id(each): each for each in held}.values():
         attributes = attributes_of(value) or {}
-        if _is_in_transaction(value) or (
-            len(attributes) <= _MOST_ATTRIBUTES and any(map(_is_in_transaction, attributes.values()))
+        if is_in_transaction(value) or (
+            len(attributes) <= _MOST_ATTRIBUTES and any(map(is_in_transaction, attributes.values()))
         ):
             return True
     return False
 
 
-def _is_in_transaction(value: Any) -> bool:
+def is_in_transaction(value: Any) -> bool:
+    """Is this object a connection in a transaction? A cursor stands for its connection, and so does a method that is about to
+    be called (``__exit__``)."""
     if type(value) is BuiltinFunctionType:
         value = value.__self__
     if issubclass(type(value), sqlite3.Cursor):

@@ -141,17 +141,17 @@ class Sqlite(Library):
     object_limit_s = moment_limit_s = 60.0
     hooked_limit_s = 0.0  # a hook may commit
 
+    _REASON = "a connection of sqlite3 is in a transaction"
+
     def reason_against(self, obj: Any) -> str | None:
-        try:
-            is_within = self.module.Connection.in_transaction.__get__(obj)
-        except self.module.ProgrammingError:  # it is closed
-            return None
-        return "a connection of sqlite3 is in a transaction" if is_within else None
+        from ckpt.image.stdlib import sqlite
+
+        return self._REASON if sqlite.is_in_transaction(obj) else None
 
     def reason_now(self, values: Iterable[Any]) -> str | None:
         from ckpt.image.stdlib import sqlite
 
-        return "a connection of sqlite3 is in a transaction" if sqlite.is_in_transaction(values) else None
+        return self._REASON if sqlite.are_in_transaction(values) else None
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         if issubclass(cls, getattr(self.module, "Connection", ())):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from ckpt.mpi.base.errors import ERR_BUFFER, ERR_TRUNCATE, MpiException
+from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.collectives import reduce as reductions
 from ckpt.mpi.collectives import tree as trees
 from ckpt.mpi.collectives.reduce import BufferArithmetic
@@ -38,15 +39,18 @@ COPY_BYTES = 4 << 10
 # -- local steps -----------------------------------------------------------------------------------
 
 
-def store(s: Schedule, slot: int, spec: BufferSpec) -> None:
-    """Write a value into the program's buffer. MpiException (ERR_TRUNCATE): it is too large."""
-    value = s.values[slot]
-    if value is spec:
-        return  # it was read into the buffer
-    data = load(value)
+def write(data: Buffer, spec: BufferSpec) -> None:
+    """Write into the program's buffer. MpiException (ERR_TRUNCATE): it is too small."""
     if len(data) > spec.nbytes:
         raise MpiException(ERR_TRUNCATE, f"{len(data)} bytes for a buffer of {spec.nbytes} bytes")
     spec.write(data)
+
+
+def store(s: Schedule, slot: int, spec: BufferSpec) -> None:
+    """`write` the value of a slot, unless it was read into the buffer."""
+    value = s.values[slot]
+    if value is not spec:
+        write(load(value), spec)
 
 
 def receive_into(s: Schedule, slot: int, spec: BufferSpec) -> None:

@@ -157,9 +157,9 @@ class Engine:
         """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
         self.lane: Any = None
         self.look: Any = None
+        """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self.direct: Container[int] = ()
         """World ranks that read long messages from this process's memory. Not in images."""
-        """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self.tell: Callable[[], None] = _nobody
         """Called under the lock by a thread that has changed what others may wait for: wakes these. Not in images."""
         self._world: CommHandle | None = None

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ckpt.mpi.base.errors import ERR_TRUNCATE, MpiException
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.collectives.builders import write
 from ckpt.mpi.collectives.reduce import BufferArithmetic
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.op import Op
@@ -110,20 +111,13 @@ def collect(exchange: Exchange, data: Buffer, root: int) -> list[Buffer] | None:
 # -- buffers ---------------------------------------------------------------------------------------
 
 
-def store(data: Buffer, spec: BufferSpec) -> None:
-    """Write into the program's buffer. MpiException (ERR_TRUNCATE): it is too small."""
-    if len(data) > spec.nbytes:
-        raise MpiException(ERR_TRUNCATE, f"{len(data)} bytes for a buffer of {spec.nbytes} bytes")
-    spec.write(data)
-
-
 def bcast_buffer(comm: Any, exchange: Exchange, spec: BufferSpec, root: int) -> bool:
     """Whether it is done; if not, the ordinary schedule follows."""
     data = share(comm, exchange, bytes(spec.read()) if exchange.rank == root else None, root)
     if data is None:
         return False
     if exchange.rank != root:
-        store(data, spec)
+        write(data, spec)
     return True
 
 
@@ -146,14 +140,14 @@ def allreduce_buffer(
     else:
         values = _all_of(exchange, data, exchange.complete(begun, exchange.others))
     values = _expected(values)
-    store(allreduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
+    write(allreduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
 
 
 def reduce_buffer(exchange: Exchange, out: BufferSpec, into: BufferSpec | None, op: Op, root: int) -> None:
     """`into`: at the root."""
     values = collect(exchange, bytes(out.read()), root)
     if values is not None and into is not None:
-        store(reduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
+        write(reduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
 
 
 def allgather_buffer(
@@ -162,7 +156,7 @@ def allgather_buffer(
     values = _expected(gather_all(comm, exchange, bytes(spec.read())))
     for member, block in enumerate(into):
         if member != exchange.rank or not in_place:
-            store(values[member], block)
+            write(values[member], block)
 
 
 def alltoall_buffer(
@@ -172,4 +166,4 @@ def alltoall_buffer(
     values = _expected(gather_all(comm, exchange, b"".join([bytes(block.read()) for block in out])))
     at = out[0].nbytes * exchange.rank
     for value, block in zip(values, into, strict=True):
-        store(memoryview(value)[at : at + out[0].nbytes], block)
+        write(memoryview(value)[at : at + out[0].nbytes], block)

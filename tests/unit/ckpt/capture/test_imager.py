@@ -93,3 +93,33 @@ def test_a_look_at_a_check_waits_for_a_thread_that_is_in_the_library(monkeypatch
     imager.look = lambda at: done.append(at) or True
     assert imager._at_check() is False
     assert done == ["check"]
+
+
+class Told(list[str]):
+    """The undo log and the port of a rank: what they are told, in order. A label tells the log the end of a line, too."""
+
+    def label(self, epoch: int) -> None:
+        self.append(f"label {epoch}")
+
+    def aborted(self, epoch: int) -> None:
+        self.append(f"aborted {epoch}")
+
+    def advance(self, epoch: int) -> None:
+        self.append(f"advance {epoch}")
+
+
+@pytest.mark.parametrize(
+    ("epoch", "wanted", "told"),
+    [(1, 2, ["label 2", "advance 2"]), (2, 2, ["aborted 2"]), (1, 1, ["aborted 2"])],
+)
+def test_the_undo_log_is_told_once_of_a_line_that_will_not_be(
+    epoch: int, wanted: int, told: list[str]
+) -> None:
+    """Before its image, after it, and where the round had not come here yet."""
+    imager: Any = Imager.__new__(Imager)
+    imager._runtime = runtime = Runtime.__new__(Runtime)
+    runtime.files = runtime.port = heard = Told()  # type: ignore[attr-defined]
+    imager.epoch, imager.wanted, imager.asked = epoch, wanted, 0
+    imager._awaited_epoch, imager.awaited_round_failed = 0, False
+    imager.abort(2)
+    assert heard == told

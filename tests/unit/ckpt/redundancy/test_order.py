@@ -3,34 +3,28 @@ for ever."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ckpt.redundancy.order import MISSING, Order
+from tests.unit.ckpt.redundancy.losing import Replicas, explore
 
 pytestmark = pytest.mark.turns(2)
 
 QUESTIONS = 2
 
 
-class World:
-    """Replicas that each make the same choices one after the other; messages between two of them keep their order."""
+class World(Replicas):
+    """Replicas that each make the same choices one after the other."""
 
     def __init__(
         self, replicas: int, losses: tuple[int, ...], wrong: bool, make: Callable[..., Order]
     ) -> None:
-        self.orders = {k: make(k, replicas) for k in range(replicas)}
-        self.queues: dict[tuple[int, int], list[Any]] = {
-            (a, b): [] for a in range(replicas) for b in range(replicas) if a != b
-        }
+        super().__init__(replicas, losses, make)
         self.done: dict[int, list[Any]] = {k: [] for k in range(replicas)}
-        self.losses = list(losses)
         self.wrong = wrong
-        self.dead: list[int] = []
-        self.told = dict.fromkeys(range(replicas), 0)
         self.holding: dict[int, Any] = {}
         self.careless = False
 
@@ -39,14 +33,6 @@ class World:
             [(k, vars(order)) for k, order in self.orders.items()],
             self.queues, self.done, self.losses, self.dead, self.told, self.holding,
         ))  # fmt: skip
-
-    @property
-    def living(self) -> list[int]:
-        return [k for k in self.orders if k not in self.dead]
-
-    def send(self, k: int, messages: list[Any]) -> None:
-        for to, message in messages:
-            self.queues[k, to].append(message)
 
     def step(self, k: int) -> bool:
         """Replica k makes its next choice, or finds the leader's, which may not hold there yet."""
@@ -77,65 +63,21 @@ class World:
             self.send(k, order.follow(key))
         return True
 
-    def tell(self, k: int) -> bool:
-        if self.told[k] == len(self.dead):
-            return False
-        self.told[k] += 1
-        self.send(k, self.orders[k].lost(self.dead[: self.told[k]], wrong=self.wrong))
-        return True
-
-    def deliver(self, a: int, b: int) -> bool:
-        if not self.queues[a, b] or b in self.dead:
-            return False
-        self.send(b, self.orders[b].receive(a, self.queues[a, b].pop(0)))
-        return True
-
-    def lose(self) -> bool:
-        if not self.losses:
-            return False
-        self.dead.append(self.losses.pop(0))
-        return True
-
-    def forget(self, dead: int, to: int) -> bool:
-        """What a dead replica had sent is lost on the way."""
-        if dead not in self.dead or not self.queues[dead, to]:
-            return False
-        self.queues[dead, to].clear()
-        return True
+    def hears(self, k: int, gone: list[int]) -> None:
+        self.send(k, self.orders[k].lost(gone, wrong=self.wrong))
 
     def moves(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        for k in self.living:
-            yield "step", (k,)
-            yield "hold", (k,)
-            yield "tell", (k,)
-        for a, b in self.queues:
-            yield "deliver", (a, b)
-            yield "forget", (a, b)
-        yield "lose", ()
+        yield from super().moves()
+        yield from (("hold", (k,)) for k in self.living)
 
-
-def explore(world: World) -> int:
-    """Every order. Raises AssertionError where the living have followed different choices, or somebody waits for ever."""
-    seen = set()
-    stack = [world]
-    while stack:
-        now = stack.pop()
-        key = now.key()
-        if key in seen:
-            continue
-        seen.add(key)
+    def check(self) -> None:
+        """The living follow the same choices."""
         for at in range(QUESTIONS):
-            values = {now.done[k][at] for k in now.living if len(now.done[k]) > at}
-            assert len(values) <= 1, (at, now.key())
-        moved = False
-        for name, arguments in now.moves():
-            following = copy.deepcopy(now)
-            if getattr(following, name)(*arguments):
-                moved = moved or name != "lose"
-                stack.append(following)
-        if not moved:
-            assert all(len(now.done[k]) == QUESTIONS for k in now.living), now.key()
-    return len(seen)
+            values = {self.done[k][at] for k in self.living if len(self.done[k]) > at}
+            assert len(values) <= 1, (at, self.key())
+
+    def check_end(self) -> None:
+        assert all(len(self.done[k]) == QUESTIONS for k in self.living), self.key()
 
 
 @pytest.mark.parametrize(("losses", "wrong"), [((), False), ((0,), False)])

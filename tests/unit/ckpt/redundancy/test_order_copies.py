@@ -4,7 +4,6 @@ living follow the same choices, and nobody waits for ever."""
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from ckpt.redundancy import order as module
 from ckpt.redundancy.order import Order
 from tests.unit.ckpt.redundancy import test_order
+from tests.unit.ckpt.redundancy.losing import explore
 
 COPY = 2
 
@@ -20,6 +20,8 @@ COPY = 2
 class World(test_order.World):
     """As that of orders; and replica COPY is started from an image of the leader. Packets of the controller come to every
     replica in one order (`packets`), to each at its own time (`told`)."""
+
+    OPTIONAL = frozenset({"lose", "begin"})
 
     def __init__(self, make: type[Order], losses: tuple[int, ...], wrong: bool) -> None:
         super().__init__(2, losses, wrong, make)
@@ -97,32 +99,6 @@ class World(test_order.World):
     def moves(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from (move for move in super().moves() if move[0] != "hold")
         yield from (("begin", ()), ("take", ()), ("start", ()))
-
-    def is_wrong(self) -> bool:
-        """Have two of the living followed different choices?"""
-        return any(
-            len({self.done[k][at] for k in self.living if len(self.done[k]) > at}) > 1
-            for at in range(test_order.QUESTIONS)
-        )
-
-
-def explore(first: World) -> int:
-    """Every order; the number of states. Raises AssertionError."""
-    known, states = {first.key()}, [pickle.dumps(first)]
-    while states:
-        state, has_moved = states.pop(), False
-        for name, arguments in list(pickle.loads(state).moves()):
-            world = pickle.loads(state)
-            if not getattr(world, name)(*arguments):
-                continue
-            has_moved = has_moved or name not in ("lose", "begin")
-            assert not world.is_wrong(), world.key()
-            if (key := world.key()) not in known:
-                known.add(key)
-                states.append(pickle.dumps(world))
-        world = pickle.loads(state)
-        assert has_moved or all(len(world.done[k]) == test_order.QUESTIONS for k in world.living), world.key()
-    return len(known)
 
 
 @pytest.fixture(autouse=True)

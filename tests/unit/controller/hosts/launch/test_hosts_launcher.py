@@ -10,7 +10,7 @@ import pytest
 
 from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.engine import Engine
-from ckpt.controller.hosts.launcher import HostsLauncher
+from ckpt.controller.hosts.launch.launcher import HostsLauncher
 from ckpt.controller.hosts.lease import margin_ns
 from ckpt.controller.hosts.routes import Door, knock, others_of
 from ckpt.controller.launch.spawning import spawn_agent
@@ -62,7 +62,7 @@ def test_an_engine_that_hangs_is_named_after_the_time_limit(tmp_path: Path, job:
             LaunchFailed, match=r"host a: its agent did not dial in within 0.3 s; host b: its agent"
         ):
             launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
-        assert all(started.end() is not None for started in launcher._started.values()), (
+        assert all(started.end() is not None for started in launcher.agents.started.values()), (
             "the commands are ended"
         )
     finally:
