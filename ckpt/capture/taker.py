@@ -218,6 +218,7 @@ class Taker:
         forked_ns = time.perf_counter_ns()
         if mode == "sync":
             self._write_here(job)
+            port.publish(job.epoch)  # the lock was free meanwhile
         if others is not None:
             others.go_on()
         thaw_ns = time.perf_counter_ns()

@@ -4,6 +4,7 @@
     make_ready an image is near: what the next interval needs is made before the program stands still
     cut        an image is taken, the program stands still: what it has open for writing is recorded at once, because writing
                to an open file is not seen
+    tick       the program has gone on: the log of the interval that has ended is closed
     uncut      the image could not be taken: the interval that had ended goes on
     label      this rank takes a checkpoint's number without an image: an interval of its undo log begins, so that the
                intervals of all ranks stay in step
@@ -55,6 +56,13 @@ class NoFiles:
         return None
 
     def uncut(self, epoch: int) -> None:
+        return
+
+    @property
+    def is_tick_due(self) -> bool:
+        return False
+
+    def tick(self) -> None:
         return
 
     def label(self, epoch: int) -> None:
@@ -125,14 +133,24 @@ class Files:
     def cut(self, epoch: int) -> bytes | None:
         """An image of this epoch is taken; the program stands still. Returns the record of this moment; None: a log has been
         opened or closed since it was made."""
-        noted, had_log = moment.note(), self._watch.has_log
+        self.tick()
+        noted, had_former = moment.note(), self._watch.has_former
         is_written = moment.has_written_files(noted, self._watch.left_alone)
         self._watch.cut(epoch, self._open_files(noted) if is_written else ())
-        return None if had_log or self._watch.has_log else noted
+        return None if had_former or self._watch.has_log else noted
 
     def uncut(self, epoch: int) -> None:
         """There was no image after all; the program still stands still."""
         self._watch.uncut(epoch)
+
+    @property
+    def is_tick_due(self) -> bool:
+        """Is there anything to do for :meth:`tick`?"""
+        return self._watch.has_former
+
+    def tick(self) -> None:
+        """Under the lock, at some time after a cut."""
+        self._watch.close_former()
 
     def _open_files(self, noted: bytes) -> Iterator[OpenFile | Uncovered]:
         return open_for_writing(noted, self._watch.is_unwanted, self._watch.left_alone)

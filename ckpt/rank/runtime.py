@@ -220,9 +220,11 @@ class Runtime:
 
     def _tick(self) -> None:
         """The housekeeping of the port's helper thread."""
-        if self.layer is not None and self.enter_from_outside():
+        if (self.layer is not None or self.files.is_tick_due) and self.enter_from_outside():
             try:
-                self.layer.tick()
+                if self.layer is not None:
+                    self.layer.tick()
+                self.files.tick()
             finally:
                 self.lock.release()
         self.outputs.tick()

@@ -9,6 +9,7 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 :mod:`ckpt.undo.operations`   what the audit events say about files
 :mod:`ckpt.undo.keeping`      looks at files, keeps them, writes the log
 :mod:`ckpt.undo.copying`      copies of the contents of files
+:mod:`ckpt.undo.chain`        the intervals of a job
 :mod:`ckpt.undo.logs`         reads logs, and tells whether one is whole
 :mod:`ckpt.undo.sealing`      what a checkpoint does with the log that ends
 :mod:`ckpt.undo.allowance`    how many bytes of copies a job may keep

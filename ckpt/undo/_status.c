@@ -16,7 +16,8 @@
 
        sync_file_system(fd)   all that was changed in the file system of an open file is durable (syncfs(2))
 
-       inotify_open() -> fd, which does not block; inotify_add(fd, path, mask) -> watch descriptor: see inotify(7)
+       inotify_open() -> fd, which does not block; inotify_add(fd, path, mask) -> watch descriptor;
+       inotify_remove(fd, number): see inotify(7)
 
    With shared file systems (`share`), another host may have changed what this one remembers: a network file system is made to
    ask its server (AT_STATX_FORCE_SYNC), for the directory first, since that a name is absent is remembered, too.
@@ -267,6 +268,16 @@ static PyObject *inotify_add(PyObject *module, PyObject *args)
     return result;
 }
 
+PyDoc_STRVAR(inotify_remove_doc, "inotify_remove(fd, number, /) -> None\n\nRaises OSError.");
+
+static PyObject *inotify_remove(PyObject *module, PyObject *args)
+{
+    int fd, number;
+    if (!PyArg_ParseTuple(args, "ii", &fd, &number))
+        return NULL;
+    return inotify_rm_watch(fd, number) < 0 ? PyErr_SetFromErrno(PyExc_OSError) : Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
     {"look", look, METH_O, look_doc},
     {"noted", noted, METH_O, noted_doc},
@@ -277,6 +288,7 @@ static PyMethodDef methods[] = {
     {"sync_file_system", sync_file_system, METH_O, sync_file_system_doc},
     {"inotify_open", inotify_open, METH_NOARGS, inotify_open_doc},
     {"inotify_add", inotify_add, METH_VARARGS, inotify_add_doc},
+    {"inotify_remove", inotify_remove, METH_VARARGS, inotify_remove_doc},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_status", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__status(void) { return PyModule_Create(&definition); }

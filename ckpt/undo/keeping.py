@@ -132,17 +132,27 @@ class Keeper:
             return [""]
         return sorted({str(getattr(record, "path", "")) for record in records})
 
+    @property
+    def has_last_records(self) -> bool:
+        """Is something to be written when the interval ends?"""
+        return self.end.fd >= 0 and bool(self._recorder.paths())
+
+    def write_last_records(self) -> list[Uncovered]:
+        """The interval ends; its log is still open. Returns what cannot be undone."""
+        if not self.has_last_records:
+            return []
+        try:
+            seen = {path: look(path) for path in self._recorder.paths()}
+        except OSError:  # the log does not say whether its last operation has happened
+            return []
+        return self._write(self._recorder.end(seen, time.time_ns()))
+
     def close(self) -> list[Uncovered]:
-        """The interval ends. Called again, it does nothing; a later record opens the log again. Returns what cannot be
-        undone."""
+        """The interval ends, if it has not. Called again, it does nothing; a later record opens the log again. Returns what
+        cannot be undone."""
         if self.end.fd < 0:
             return []
-        uncovered: list[Uncovered] = []
-        with contextlib.suppress(
-            OSError
-        ):  # else the log does not say whether its last operation has happened
-            seen = {path: look(path) for path in self._recorder.paths()}
-            uncovered = self._write(self._recorder.end(seen, time.time_ns()))
+        uncovered = self.write_last_records()
         with contextlib.suppress(OSError):  # then the bytes count until the interval goes
             self._allowance.end()
         fd, self.end.fd = self.end.fd, -1

@@ -7,6 +7,7 @@ names: absolute, through no symbolic link. What child processes do is not seen h
     start(epoch)   the program begins, or goes on after a restart
     make_ready()   a checkpoint is near: what the next interval needs is made
     cut(epoch)     a checkpoint is taken: an interval ends, the next one begins
+    close_former() the program has gone on: the log of the interval that has ended is closed
     stop()         nothing is told any more
 
 Left alone: what lies in the job directory and in other directories of ckpt, in /proc, /sys and /dev, in directories
@@ -189,11 +190,31 @@ class FileWatch:
             finally:
                 self._cutting = 0
 
+    @property
+    def has_former(self) -> bool:
+        """Is the log still open of the interval that has ended with the last :meth:`cut`?"""
+        return self._interval_before is not None and self._interval_before.keeper.end.fd >= 0
+
+    def close_former(self) -> None:
+        """Close it: while the program stood still, there was no time for that. Nothing happens while another thread records
+        a change, so that nobody waits for the program here."""
+        before = self._interval_before
+        if before is None or not self.has_former or not self._lock.acquire(blocking=False):
+            return
+        cutting, self._cutting = self._cutting, threading.get_ident()
+        try:
+            self._tell(before.keeper.close(), before.epoch)
+        finally:
+            self._cutting = cutting
+            self._lock.release()
+
     def uncut(self, epoch: int) -> None:
         """No image was taken at the last :meth:`cut`, and the program still stands still: the interval before goes on."""
         with self._lock:
             if self._cut_later == epoch:
                 self._cut_later = None
+            if epoch != self._epoch:
+                self.close_former()
             before, self._interval_before = self._interval_before, None
             if before is None or epoch != self._epoch:
                 return
@@ -236,8 +257,8 @@ class FileWatch:
         )  # all ranks begin at one line, which is whole
         if self._keeper is not None:
             self._say_owed()
-            if self._keeper.end.fd >= 0:
-                self._tell(self._keeper.close())
+            self.close_former()
+            self._tell(self._keeper.write_last_records())
             self._interval_before = _Interval(self._keeper, self._recorder, self._epoch, self._databases)
         ready, self._ready = self._ready or self._interval(epoch), None
         self._epoch, self._keeper, self._recorder = epoch, ready.keeper, ready.recorder
@@ -277,10 +298,11 @@ class FileWatch:
         """Begin an interval, and take that back at once, where nothing has to be written for it."""
         self.make_ready()
         with self._lock:
-            if self._keeper is None or self._is_recording or self.has_log or self._shared is not None:
+            if self._keeper is None or self._is_recording or self._shared is not None:
                 return
-            if self._owed or self._nested or self._is_elsewhere():
+            if self._keeper.has_last_records or self._owed or self._nested or self._is_elsewhere():
                 return
+            self.close_former()
             self._cutting = threading.get_ident()
             self._fast_path.forget()
             before = self._keeper, self._recorder, self._databases, self._interval_before, self._ready
@@ -456,10 +478,12 @@ class FileWatch:
         assert self._keeper is not None
         self._tell(self._keeper.uncovered(path, reason))
 
-    def _tell(self, uncovered: list[Uncovered]) -> None:
+    def _tell(self, uncovered: list[Uncovered], epoch: int | None = None) -> None:
+        """``epoch``: of the interval, if it is not the present one."""
         for each in uncovered:
-            self._told.add(self._epoch, each)
-            self._on_uncovered(self._epoch, each)
+            of_epoch = self._epoch if epoch is None else epoch
+            self._told.add(of_epoch, each)
+            self._on_uncovered(of_epoch, each)
 
     def is_left_alone(self, path: str) -> bool:
         """Is the path none of the files that go back?"""

@@ -113,9 +113,10 @@ class Agent:
         newest = max((rank.incarnation for rank in self.ranks.values()), default=0)
         self.fencing.begin(newest, self.ranks.values())
         deadline = time.monotonic() + 5.0
+        self._reap()
         while self.fencing.pending is not None and time.monotonic() < deadline:
-            self._reap()
             time.sleep(_LEFTOVERS_S)
+            self._reap()
         self._send_event({"e": "ended", "reason": self.ended})
         if self.controller is not None:
             self.controller.settimeout(1.0)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
+from ckpt.undo.chain import intervals, log_directories
 from ckpt.undo.selection.patterns import Patterns
 from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
 
@@ -109,8 +109,7 @@ class UnrecordedChanges:
         """The job has ended."""
         self._tell(is_shown=not is_well)
         if self._watch is not None:
-            # The kernel takes 15 ms for it, and this process ends meanwhile.
-            threading.Thread(target=self._watch.close, daemon=True).start()
+            self._watch.end()
             self._watch = None
 
     # ------------------------------------------------------------------ watching
@@ -169,11 +168,6 @@ class UnrecordedChanges:
             return []
 
     def _logs(self) -> list[str]:
-        from ckpt.undo.restart.intervals import (  # few jobs need them: a slow import
-            intervals,
-            log_directories,
-        )
-
         found = []
         for interval in intervals(self._job.path):
             if interval.epoch >= self._line:

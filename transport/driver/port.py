@@ -388,10 +388,12 @@ class Port:
         self._deliver()
 
     def thaw(self, epoch: int | None = None) -> None:
-        """Go on after a freeze. `epoch`: advance to it first."""
+        """Go on after a freeze. `epoch`: advance to it first. It need not be published again, if the lock has been held
+        since."""
         now_ns = self.clock()
         if epoch is not None:
-            self.publish(epoch)
+            if epoch > self.published_epoch.value:
+                self.publish(epoch)
             self.endpoint.advance(epoch, now_ns)
             if self.boards is not None:
                 self.boards.host.advance(self.endpoint.epoch)

@@ -46,6 +46,7 @@ typedef struct { /* of getdents64(2) */
 } Entry;
 
 #define OURS_MAX 1024
+#define HIGH_MAX 8
 
 typedef struct {
     char *data;
@@ -193,21 +194,51 @@ static int append_descriptor(Buffer *buffer, int fd)
     return failed ? -1 : 1;
 }
 
+/* The open descriptors from `end` on that `known` names, in order: the library has given its own files high numbers. Returns how many
+ * there are; -1: more than HIGH_MAX. */
+static int high_ones(const Buffer *buffer, int64_t end, int *high)
+{
+    PyObject *number, *pair;
+    Py_ssize_t next = 0;
+    int count = 0;
+    while (buffer->known != NULL && PyDict_Next(buffer->known, &next, &number, &pair)) {
+        int overflow;
+        long fd = PyLong_Check(number) ? PyLong_AsLongAndOverflow(number, &overflow) : -1;
+        if (fd < end || fd > INT_MAX || fcntl((int)fd, F_GETFD) < 0)
+            continue;
+        if (count == HIGH_MAX)
+            return -1;
+        int at = count++;
+        for (; at > 0 && high[at - 1] > fd; at--)
+            high[at] = high[at - 1];
+        high[at] = (int)fd;
+    }
+    return count;
+}
+
 /* Note the descriptors one by one, if the kernel says how many there are (Linux 6.2): faster than a listing. Another thread may
  * open or close one meanwhile: moment.check() looks in the child whether a file was missed. Returns as append_descriptor() does;
- * 0 also if the kernel does not say, or if the numbers are far apart. */
+ * 0 also if the kernel does not say, or if the numbers are far apart and not known. */
 static int append_counted(Buffer *buffer)
 {
     struct stat status;
     if (stat("/proc/self/fd", &status) < 0 || status.st_size <= 0)
         return 0;
     size_t before = buffer->used;
-    int64_t left = status.st_size, end = 4 * status.st_size + 256;
-    for (int fd = 0; fd < end && left > 0; fd++) {
+    int64_t end = 4 * status.st_size + 256;
+    int high[HIGH_MAX], count = high_ones(buffer, end, high);
+    int64_t left = status.st_size - count;
+    for (int fd = 0; count >= 0 && fd < end && left > 0; fd++) {
         int noted = append_descriptor(buffer, fd);
         if (noted < 0)
             return -1;
         left -= noted;
+    }
+    for (int i = 0; left == 0 && i < count; i++) {
+        int noted = append_descriptor(buffer, high[i]);
+        if (noted < 0)
+            return -1;
+        left += 1 - noted;
     }
     if (left > 0)
         buffer->used = before;

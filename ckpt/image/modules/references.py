@@ -64,6 +64,7 @@ _SETTING_TYPES = frozenset(
 )
 
 _OWN_MPI = "ckpt.MPI"
+_OF_IMAGES = ("ckpt.image.", "ckpt.compat.")
 
 
 def _is_mark(key: str, value: object) -> bool:
@@ -243,11 +244,14 @@ class References:
 
     def imported(self) -> list[str]:
         """Names of the by-reference modules that the program has imported, in order, also if nothing in the image refers to
-        them: after `import package.part` the program's variable is `package`, and `package.part` must exist too.
+        them: after `import package.part` the program's variable is `package`, and `package.part` must exist too. Modules by
+        which images are written are not the program's: a restart imports them when it needs them.
         """
         found = []
         for name, module in list(sys.modules.items()):
             if name in self.by_value or name in self._own_names or type(module) is not types.ModuleType:
+                continue
+            if name.startswith(_OF_IMAGES):
                 continue
             if getattr(module.__dict__.get("__spec__"), "name", None) == name:
                 found.append(name)

@@ -4,7 +4,7 @@
 :mod:`ckpt.undo.restart.putting_back` does it
 :mod:`ckpt.undo.restart.places`       reaches names and files without following a symbolic link
 :mod:`ckpt.undo.restart.restoring`    all intervals since a line
-:mod:`ckpt.undo.restart.intervals`    the chain of intervals, and their logs
+:mod:`ckpt.undo.restart.intervals`    the logs of all ranks in an interval
 :mod:`ckpt.undo.restart.checking`     what is looked at before anything is changed
 :mod:`ckpt.undo.restart.kept_files`   whether copies and hard links are what was kept
 :mod:`ckpt.undo.restart.line_notes`   what the lines say of the logs

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from ckpt.undo.chain import Interval, intervals
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look
 from ckpt.undo.logs import boot_id
 from ckpt.undo.restart.ending import ends_noted
-from ckpt.undo.restart.intervals import Interval, intervals, logs_of
+from ckpt.undo.restart.intervals import logs_of
 from ckpt.undo.restart.line_notes import (
     LineNote,
     host_was_restarted,

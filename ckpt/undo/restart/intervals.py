@@ -1,43 +1,22 @@
-"""The chain of intervals of a job, and the logs of all ranks in each of them.
+"""The logs of all ranks in each interval of a job.
 
-Not here: how a log is written (:mod:`ckpt.undo.keeping`), when an interval leaves the chain
-(:mod:`ckpt.undo.restart.restoring`).
+Not here: which intervals there are (:mod:`ckpt.undo.chain`), how a log is written (:mod:`ckpt.undo.keeping`), when an
+interval leaves the chain (:mod:`ckpt.undo.restart.restoring`).
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 
-from ckpt.transport.records import NamedTuple
+from ckpt.undo.chain import Interval, log_directories
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import LOG, host_of, line_key, name_of, read_log
 from ckpt.undo.records import Record, below_another
 from ckpt.undo.restart.plan import Log
-from ckpt.undo.restart.state import Moved, undo_path
+from ckpt.undo.restart.state import Moved
 
-__all__ = ["Interval", "intervals", "log_directories", "logs_of"]
-
-_INTERVAL = re.compile(r"epoch-(\d{8,})-(\d{5,})")
-
-
-class Interval(NamedTuple):
-    """One interval of all ranks. They are ordered as they were recorded."""
-
-    epoch: int
-    incarnation: int
-    path: str
-
-
-def intervals(job: str) -> list[Interval]:
-    """The chain, oldest first. Raises OSError."""
-    try:
-        names = os.listdir(undo_path(job))
-    except FileNotFoundError:
-        return []
-    found = [(match, name) for name in names if (match := _INTERVAL.fullmatch(name))]
-    return sorted(Interval(int(match[1]), int(match[2]), undo_path(job, name)) for match, name in found)
+__all__ = ["logs_of"]
 
 
 def logs_of(
@@ -63,13 +42,4 @@ def logs_of(
     return [
         Log(directory, list(records(directory)), host_of(directory, line_key(key)))
         for directory in directories
-    ]
-
-
-def log_directories(interval: Interval) -> list[str]:
-    """The directories of the logs of an interval, one for each rank."""
-    return [
-        directory
-        for name in sorted(os.listdir(interval.path))
-        if name.startswith("rank-") and os.path.isdir(directory := os.path.join(interval.path, name))
     ]

@@ -16,11 +16,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from ckpt.undo.chain import Interval
 from ckpt.undo.copying import content_digest
 from ckpt.undo.errors import CopyDamaged
 from ckpt.undo.keeping import look
 from ckpt.undo.records import Content, FileId, Status
-from ckpt.undo.restart.intervals import Interval
 from ckpt.undo.restart.plan import FilePlan, Plan
 from ckpt.undo.restart.putting_back import Problem
 

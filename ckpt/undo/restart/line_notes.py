@@ -16,11 +16,11 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 
 from ckpt.transport.records import NamedTuple
+from ckpt.undo.chain import Interval, log_directories, undo_path
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import boot_id, boot_of, end_of, line_key, name_of
-from ckpt.undo.restart.intervals import Interval, log_directories
 from ckpt.undo.restart.putting_back import Problem
-from ckpt.undo.restart.state import State, undo_path
+from ckpt.undo.restart.state import State
 
 __all__ = ["End", "LineNote", "host_was_restarted", "not_covered", "refuse_missing", "that_count"]
 

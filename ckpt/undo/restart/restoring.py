@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ckpt.transport.records import dataclass, field, replace
+from ckpt.undo.chain import Interval, intervals, log_directories, undo_path
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.logs import forget_unmade, unmade
 from ckpt.undo.records import Content, FileId, Name, Uncovered
@@ -37,13 +38,13 @@ from ckpt.undo.restart.checking import (
     whole_logs,
 )
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
-from ckpt.undo.restart.intervals import Interval, intervals, log_directories, logs_of
+from ckpt.undo.restart.intervals import logs_of
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
 from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
-from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, undo_path
+from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory
 from ckpt.undo.sealing import make_durable, read_notes
 from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
 from ckpt.undo.shared import Numbers

@@ -16,7 +16,7 @@ Without the file, files are recorded from the job's start or not at all, as the 
 back at one restart are not recorded either, so the chain of intervals ends there (``give_up`` in
 :mod:`ckpt.undo.restart.restoring`).
 
-Not here: the intervals (:mod:`ckpt.undo.keeping`), what a restart does with all this (:mod:`ckpt.undo.restart.restoring`).
+Not here: the intervals (:mod:`ckpt.undo.chain`), what a restart does with all this (:mod:`ckpt.undo.restart.restoring`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blake3 import blake3
 
 from ckpt.transport import jsontext
 from ckpt.transport.records import NamedTuple, dataclass, field
-from ckpt.undo import DIRECTORY
+from ckpt.undo.chain import undo_path
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.records import FileId
 from ckpt.undo.selection.patterns import Chosen
@@ -42,7 +42,6 @@ __all__ = [
     "read_record",
     "save",
     "sync_directory",
-    "undo_path",
     "write_record",
 ]
 
@@ -143,11 +142,6 @@ def write_record(job: str, key: bytes, name: str, plain: Any) -> None:
     os.rename(temporary, undo_path(job, name))
     sync_directory(directory)
     sync_directory(job)
-
-
-def undo_path(job: str, name: str = "") -> str:
-    """The path of something that belongs to the undo log of the job; no name: of its directory."""
-    return os.path.join(job, DIRECTORY, name) if name else os.path.join(job, DIRECTORY)
 
 
 def sync_directory(path: str) -> None:

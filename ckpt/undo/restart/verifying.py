@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from ckpt.undo.chain import Interval, intervals
 from ckpt.undo.errors import UndoError
 from ckpt.undo.records import Content
 from ckpt.undo.restart.checking import whole_logs
-from ckpt.undo.restart.intervals import Interval, intervals
 from ckpt.undo.restart.kept_files import check_kept, what_is_wrong
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.plan import make_plan

@@ -123,7 +123,9 @@ def test_only_the_cut_in_vain_is_taken_back(work: Watched) -> None:
     Path("x").write_text("1")
     work.cut()
     tree = tree_of(str(work.root))
+    assert work.watch.has_former
     work.watch.uncut(2)
+    assert not work.watch.has_former
     Path("x").write_text("2")
     assert not work.back_to(1)
     assert tree_of(str(work.root)) == tree

@@ -194,3 +194,15 @@ def test_no_more_directories_than_allowed_are_watched(work: Watched) -> None:
     assert watch.add(str(work.root)) == ""
     assert "1 directories are watched already" in watch.add(f"{work.root}/a")
     watch.close()
+
+
+def test_after_the_end_nothing_is_noticed_and_closing_need_not_wait(work: Watched) -> None:
+    os.mkdir("gone")
+    watch = DirectoryWatch()
+    for directory in (work.root, work.root / "gone"):
+        watch.add(str(directory))
+    os.rmdir("gone")
+    watch.end()
+    by_another_process(lambda: Path("late").touch())
+    assert f"{work.root}/late" not in watch.take()[0]
+    watch.close()

@@ -469,3 +469,37 @@ def test_a_checkpoint_that_is_rehearsed_ends_no_interval(work: Watched) -> None:
     assert work.watch.records >= 2
     work.back_to(1)
     assert (os.listdir(), Path("old").read_text()) == (["old"], "old")
+
+
+def test_the_log_of_the_interval_that_has_ended_is_closed_when_there_is_time(work: Watched) -> None:
+    Path("x").write_text("0")
+    work.start()
+    Path("x").write_text("1")
+    work.cut()
+    assert work.watch.has_former and not work.watch.has_log
+    Path("x").write_text("2")
+    assert work.watch.has_log
+    work.watch.close_former()
+    assert work.watch.has_log and not work.watch.has_former
+    tree = tree_of(str(work.root))
+    work.cut()
+    Path("x").write_text("3")
+    assert not work.back_to(2)
+    assert not work.told
+    assert tree_of(str(work.root)) == tree
+
+
+def test_a_checkpoint_can_be_rehearsed_with_a_log(work: Watched) -> None:
+    Path("x").write_text("0")
+    work.start()
+    Path("x").write_text("1")
+    before = work.log(0).records
+    work.watch.rehearse()
+    assert work.watch.has_log and not work.watch.has_former
+    Path("y").write_text("1")
+    os.rename("y", "z")
+    work.watch.rehearse()
+    assert work.log(0).records[: len(before)] == before
+    assert len(work.log(0).records) == len(before) + 2
+    assert not work.back_to(0)
+    assert Path("x").read_text() == "0" and os.listdir(work.root) == ["x"]

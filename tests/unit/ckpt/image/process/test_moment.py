@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.image.errors import Unpicklable
+from ckpt.image.frames import _frames
 from ckpt.image.process import moment
 
 
@@ -116,6 +118,23 @@ def test_a_file_that_another_thread_opens_meanwhile_is_missed_by_no_image(tmp_pa
     moment.check(before)
     os.close(out)
     os.close(into)
+
+
+def test_a_file_of_ours_under_a_high_number_is_in_the_record_like_others(tmp_path: Path) -> None:
+    """A log of the undo log; without it the numbers are close to each other, and need not be listed."""
+    with open(tmp_path / "log", "wb") as log, open(tmp_path / "other", "wb") as other:
+        high = [fcntl.fcntl(log.fileno(), fcntl.F_DUPFD_CLOEXEC, low) for low in (1001, 1000)]
+        found = os.fstat(log.fileno())
+        known = dict.fromkeys(high, (found.st_dev, found.st_ino))
+        record = moment.read(_frames.note_moment((), known)).files
+        listed = moment.read(_frames.note_moment((), {})).files  # their numbers are not known
+        for fd in high:
+            os.close(fd)
+        after = moment.read(_frames.note_moment((), known)).files
+    assert list(record) == list(listed)
+    assert all(record[fd].path == "" and listed[fd].path == log.name for fd in high)
+    assert other.name in [each.path for each in record.values()]
+    assert record.keys() - after.keys() == set(high)
 
 
 def test_timers_and_the_mask() -> None:

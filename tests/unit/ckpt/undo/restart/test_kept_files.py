@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from ckpt.undo import copying
+from ckpt.undo.chain import intervals
 from ckpt.undo.copying import content_digest, copy_file
 from ckpt.undo.errors import CopyDamaged
 from ckpt.undo.keeping import Keeper, directory_of
 from ckpt.undo.records import Content, Name, from_plain, to_plain
-from ckpt.undo.restart.intervals import intervals, logs_of
+from ckpt.undo.restart.intervals import logs_of
 from ckpt.undo.restart.restoring import undo
 from ckpt.undo.restart.verifying import Verifier
 from tests.unit.ckpt.undo import test_sequences as sequences

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from ckpt.undo import logs
+from ckpt.undo.chain import intervals
 from ckpt.undo.errors import LogDamaged, NotRecorded, UndoError
 from ckpt.undo.keeping import directory_of
 from ckpt.undo.records import Noted, Status
 from ckpt.undo.restart import checking, line_notes, restoring
-from ckpt.undo.restart.intervals import intervals
 from ckpt.undo.restart.others import Touched, differing
 from ckpt.undo.restart.restoring import Restored, give_up
 from ckpt.undo.restart.verifying import Verifier

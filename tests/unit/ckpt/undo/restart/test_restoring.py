@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.undo.chain import intervals
 from ckpt.undo.errors import LogDamaged, NotRecorded
 from ckpt.undo.keeping import Keeper, directory_of
 from ckpt.undo.logs import end_of, name_of
 from ckpt.undo.recorder import Operation
 from ckpt.undo.restart import restoring, state
-from ckpt.undo.restart.intervals import intervals
 from ckpt.undo.restart.restoring import (
     LineNote,
     Restored,
