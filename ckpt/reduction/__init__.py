@@ -13,6 +13,7 @@ errors. It is not imported by ``import ckpt``. docs/reduction.md says what holds
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import ckpt
@@ -129,7 +130,7 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
             raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {given[name]!r}")
-    comm = ckpt.comm if given["comm"] is None else given["comm"]
+    comm = _world() if given["comm"] is None else given["comm"]
     size = comm.Get_size()
     if root != -1 and not 0 <= root < size:
         raise ValueError(f"root is a rank below {size}, not {root!r}")
@@ -168,6 +169,14 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
         contract.on_loss,
     )
     return _service(comm).start(given["name"], value, contract, local, problem)
+
+
+@cache
+def _world() -> Any:
+    """`ckpt.comm`, asked for once: each time takes 0.1 ms or more, in which a contribution is not safe yet.
+
+    After a restart this package is imported anew."""
+    return ckpt.comm
 
 
 def _service(comm: Any) -> Service:

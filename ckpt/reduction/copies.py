@@ -22,6 +22,7 @@ Not here: who is to hold copies (recovery.py), when a piece is read (member.py, 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import secrets
@@ -59,8 +60,7 @@ class Where(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        size = int(np.prod(self.shape, dtype=np.int64))
-        return size * np.dtype(self.dtype or "u1").itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype or "u1").itemsize
 
 
 class Mapping:

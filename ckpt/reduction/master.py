@@ -215,10 +215,11 @@ class Master:
         for action in actions:
             if isinstance(action, Assign):
                 self.number = action.number + 1
-                left, right = action.left, action.right
-                weight = self.weights[left.path] + self.weights[right.path]
-                self.weights[left.path | right.path] = weight
-                task = Task(self.term, action.number, left, right, weight)
+                path, weight = 0, 0.0
+                for place in action.places:
+                    path, weight = path | place.path, weight + self.weights[place.path]
+                self.weights[path] = weight
+                task = Task(self.term, action.number, action.left, action.right, weight, action.more)
                 sends.append(Send(action.executor, task))
             elif isinstance(action, Ready):
                 sends += self._ready(action)

@@ -13,12 +13,10 @@ Rules:
   what a dead rank sent that comes later is dropped.
 - Copies of an original go to the ranks that `recovery.copy_places` names, to the master with the call; after a death they
   are made anew.
-- An item is read *where* it lies, also when its holder is dead, since that is memory of the host. If it is not there any
-  more (`vanished`, `unread`) the holder is asked.
+- An item is read *where* it lies, in the host's memory, also when its holder is dead; if it is gone the holder is asked.
 - The answer to whom to ask is always the same: the lowest rank that is not known to be dead is the master.
 
-Not here: the master's decisions (master.py), names and all reductions of a rank (members.py), sending and computing
-(service.py).
+Not here: the master's decisions (master.py), all reductions of a rank (members.py), computing (service.py).
 """
 
 from __future__ import annotations
@@ -133,19 +131,20 @@ class Member:
         return [self._tell(call), *self._copies()]
 
     def computed(self, number: int, value: Any, elapsed_ns: int, where: Any = None) -> Effects:
-        """A task's combination is there. It is dropped if the task was taken back meanwhile."""
-        work = self.work.pop(number, None)
+        """A task's combination is there; dropped if it was taken back. Its items stay until the last one, which may fail."""
+        work = self.work.get(number)
         if work is None:
             return []
-        task = work.task
-        effects: Effects = []
-        for path, holder, _ in (task.left, task.right):
-            if path & (path - 1):
-                self.items.pop(path, None)
-                if holder != self.rank:
-                    effects.append(Send(holder, Used(path)))
-        self.items[task.left.path | task.right.path] = Held(value, task.weight, where)
-        return [*effects, self._tell(Done(task.term, number, elapsed_ns, where))]
+        path, held = work.path, Held(value, work.task.weight, where)
+        if work.advance(held, elapsed_ns):
+            return self._compute(number, work)
+        del self.work[number]
+        used = [place for place in work.places if place.path & (place.path - 1)]
+        for place in used:
+            self.items.pop(place.path, None)
+        self.items[path] = held
+        told = [Send(place.holder, Used(place.path)) for place in used if place.holder != self.rank]
+        return [*told, self._tell(Done(work.task.term, number, work.each_ns, where))]
 
     def trouble(self, number: int, error: str, text: str) -> Effects:
         """A task's operation failed."""
@@ -156,6 +155,7 @@ class Member:
         work = self.work.get(number)
         if work is None:
             return []
+        work.computing = False
         place = work.task.left if is_left else work.task.right
         if self.items.pop(place.path, None) is not None:
             return self._failed(number, place._replace(holder=self.rank))
@@ -207,7 +207,7 @@ class Member:
         elif self.lead is not None:
             effects += self.lead.died(rank)
         for number, work in list(self.work.items()):
-            for place in (work.task.left, work.task.right):
+            for place in work.places:
                 if place.holder == rank and place.path not in work.found and number in self.work:
                     effects += self._failed(number, place)
         if self.fetching and self.outcome is not None and self.outcome.holder == rank:
@@ -253,12 +253,10 @@ class Member:
             return self._query(source, message)
         if isinstance(message, Original):
             return self._keep(message.owner, message.contract, message.held)
-        if isinstance(message, Used):
-            if self.outcome is None or message.path != self.outcome.contributors:
-                self.items.pop(message.path, None)
-            return []
-        if isinstance(message, Vanished):
-            if message.path != 1 << self.rank:
+        if isinstance(message, (Used, Vanished)):
+            outcome = self.outcome
+            kept = 1 << self.rank if isinstance(message, Vanished) else outcome and outcome.contributors
+            if message.path != kept:
                 self.items.pop(message.path, None)
             return []
         self.over = True  # Over
@@ -272,8 +270,7 @@ class Member:
         if self.complete:
             return []
         self.items.setdefault(1 << owner, held)
-        if self.contract is None:
-            self.contract = contract
+        self.contract = self.contract or contract
         return [self._tell(Copied(owner, held.weight, held.where)), *self._copies()]
 
     def _for_master(self, source: int, message: Message) -> Effects:
@@ -310,7 +307,7 @@ class Member:
             return []
         work = self.work[task.number] = Work(task)
         effects: Effects = []
-        for place in (task.left, task.right):
+        for place in work.places:
             if place.path in self.items:
                 work.found[place.path] = self.items[place.path]
             elif place.where is not None:
@@ -320,11 +317,15 @@ class Member:
                 return self._failed(task.number, place)
             else:
                 effects.append(Send(place.holder, Fetch(place.path, task.number)))
-        return effects or self._compute(task.number, work)
+        return effects + self._compute(task.number, work)
 
     def _compute(self, number: int, work: Work) -> Effects:
-        left, right = (work.found[place.path].value for place in (work.task.left, work.task.right))
-        return [Compute(number, left, right)]
+        """Combine the first two of what is left, if both are here and that is not under way."""
+        left, right = (work.found.get(place.path) for place in (work.task.left, work.task.right))
+        if left is None or right is None or work.computing:
+            return []
+        work.computing = True
+        return [Compute(number, left.value, right.value)]
 
     def _failed(self, number: int, place: Place) -> Effects:
         work = self.work.pop(number)
@@ -346,7 +347,7 @@ class Member:
         if work is None:
             return []
         work.found[data.path] = data.held
-        return self._compute(data.number, work) if len(work.found) == 2 else []
+        return self._compute(data.number, work)
 
     def _gone(self, source: int, gone: Gone) -> Effects:
         if gone.number in self.work:

@@ -98,7 +98,7 @@ class Copied(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A task is done, `elapsed_ns` after it came. `where`: of the new item."""
+    """A task is done. `elapsed_ns`: since it came, for each of its combinations. `where`: of the new item."""
 
     term: Term
     number: int
@@ -177,13 +177,15 @@ class Place(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Combine two items; `left` comes before `right`. `weight`: of the new item."""
+    """Combine two items; `left` comes before `right`. Then what comes of it with each of `more`, in this order; what has the
+    lower ranks on the left. `weight`: of the last new item."""
 
     term: Term
     number: int
     left: Place
     right: Place
     weight: float
+    more: tuple[Place, ...] = ()
 
 
 class End(NamedTuple):
@@ -289,14 +291,47 @@ def over_report(query: Query) -> Report:
 
 
 class Work:
-    """A task here: its two places, and the items that have come, or are read where they lie (`direct`)."""
+    """A task here: what is left of it, and the items that have come, or are read where they lie (`direct`).
 
-    __slots__ = ("direct", "found", "task")
+    `places`: of all its items, as it came. `computing`: the first two of what is left are being combined. `made`: what was
+    combined on the way, and is only in `found`."""
+
+    __slots__ = ("computing", "direct", "elapsed_ns", "found", "made", "places", "task")
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.places = (task.left, task.right, *task.more)
         self.found: dict[Path, Held] = {}
         self.direct: set[Path] = set()
+        self.made: set[Path] = set()
+        self.computing = False
+        self.elapsed_ns = 0
+
+    @property
+    def path(self) -> Path:
+        """Of what the first two become."""
+        return self.task.left.path | self.task.right.path
+
+    @property
+    def each_ns(self) -> int:
+        """The time of one combination."""
+        return self.elapsed_ns // (len(self.places) - 1)
+
+    def advance(self, held: Held, elapsed_ns: int) -> bool:
+        """The first two are combined; False: that was the last combination."""
+        self.computing = False
+        self.elapsed_ns += elapsed_ns
+        if not self.task.more:
+            return False
+        for path in (self.task.left.path, self.task.right.path):
+            if path in self.made:
+                del self.found[path]
+        made, (after, *more) = Place(self.path, -1), self.task.more
+        self.made.add(made.path)
+        self.found[made.path] = held
+        left, right = (made, after) if made.path & -made.path < after.path & -after.path else (after, made)
+        self.task = self.task._replace(left=left, right=right, more=tuple(more))
+        return True
 
 
 # -- what a rank's part has its driver do

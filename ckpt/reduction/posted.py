@@ -65,8 +65,7 @@ class Due(Posted):
             service.work.put(
                 f"reduction {self.key[0] or self.key[1]!r} waits for ranks {ranks}, which have not called"
             )
-        warn_ns = service.locals[self.key].warn_ns
-        service.work.put((time.monotonic_ns() + warn_ns, self.key, "warn"))
+        service.later(self.key, "warn", service.locals[self.key].warn_ns)
 
 
 class Missing(Posted):

@@ -20,6 +20,9 @@ Rules, those of the paper by its names:
 4. *Order*. `tree`: pairs of one fixed binary tree over the ranks (blocks of 1, 2, 4, … ranks; one without contributors is
    passed over), so the result has the same bits in every run with the same contributors. `ready`: the two that came first;
    if the operation does not commute, the first two that are neighbours. The left one has the lower ranks.
+5. *Chains* (ours). Where in the fixed tree the item to combine the new one with is in the queue, too, it is part of the same
+   task, and so on: after a late rank's call one task is left, and not one a level, each with two messages. Not the last
+   combination if there is a root, which is to do that one alone.
 
 No clock: the driver says how long a task took. Not here: messages (member.py), who takes part (partial.py).
 Source: Li, Zhao, Yan, Liu, Wen, Wang: a fault tolerant high-performance reduction framework in complex environment (2018).
@@ -43,20 +46,24 @@ class Item(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A task that was given away."""
+    """A task that was given away. `items`: those that it combines, in this order."""
 
     executor: int
-    left: Item
-    right: Item
+    items: tuple[Item, ...]
 
 
 class Assign(NamedTuple):
-    """Give the executor this task."""
+    """Give the executor this task: combine two, and what comes of it with each of `more`."""
 
     number: int
     executor: int
     left: Place
     right: Place
+    more: tuple[Place, ...] = ()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (self.left, self.right, *self.more)
 
 
 class Ready(NamedTuple):
@@ -181,7 +188,7 @@ class Scheduler:
         if task is None:
             return []
         self.times[task.executor] = elapsed_ns
-        path = task.left.path | task.right.path
+        path = _united(task.items)
         self.where[path, task.executor] = where
         self._put(Item(path, (task.executor,)))
         return self.go()
@@ -193,7 +200,7 @@ class Scheduler:
             return []
         if not path & (path - 1):
             self.copies.get(path.bit_length() - 1, set()).discard(holder)
-        for item in (task.left, task.right):
+        for item in task.items:
             self._return(item, without=holder if item.path == path else -1)
         return self.go()
 
@@ -207,8 +214,8 @@ class Scheduler:
         for number, task in list(self.running.items()):
             if task.executor == rank:
                 del self.running[number]
-                self._return(task.left)
-                self._return(task.right)
+                for item in task.items:
+                    self._return(item)
         for item in [item for item in self.items.values() if rank in item.holders]:
             del self.items[item.path]
             self._return(item)
@@ -291,11 +298,25 @@ class Scheduler:
         return None
 
     def _assign(self, left: Item, right: Item) -> Assign:
-        del self.items[left.path], self.items[right.path]
-        executor = self._executor(left, right)
+        items = (left, right, *self._chain(left.path | right.path))
+        for item in items:
+            del self.items[item.path]
+        executor = self._executor(items)
         self._number += 1
-        self.running[self._number] = Running(executor, left, right)
-        return Assign(self._number, executor, self._place(left, executor), self._place(right, executor))
+        self.running[self._number] = Running(executor, items)
+        first, second, *more = (self._place(item, executor) for item in items)
+        return Assign(self._number, executor, first, second, tuple(more))
+
+    def _chain(self, path: Path) -> list[Item]:
+        """With what a new item can be combined at once, and what comes of that, and so on."""
+        found: list[Item] = []
+        possible = self.attendance.possible
+        while self.order == "tree" and (other := self.items.get(sibling(path, possible))) is not None:
+            path |= other.path
+            if path == possible and self.root >= 0:
+                break
+            found.append(other)
+        return found
 
     def _place(self, item: Item, executor: int) -> Place:
         """Where the executor finds an item."""
@@ -304,18 +325,26 @@ class Scheduler:
         holder = item.holders[0]
         return Place(item.path, holder, self.where.get((item.path, holder)))
 
-    def _executor(self, left: Item, right: Item) -> int:
-        candidates = sorted({*left.holders, *right.holders})
-        if left.path | right.path == self.attendance.possible and self.root in candidates:
+    def _executor(self, items: tuple[Item, ...]) -> int:
+        candidates = sorted({holder for item in items for holder in item.holders})
+        if _united(items) == self.attendance.possible and self.root in candidates:
             return self.root
-        if left.recovered != right.recovered:
-            candidates = sorted((left if left.recovered else right).holders)
+        recovered = [item for item in items if item.recovered]
+        if len(recovered) not in (0, len(items)):
+            candidates = sorted({holder for item in recovered for holder in item.holders})
         return min(candidates, key=self._expected_ns)
 
     def _expected_ns(self, rank: int) -> int:
         """When a rank would be done with another task, by its last one."""
         running = sum(task.executor == rank for task in self.running.values())
         return self.times.get(rank, max(self.times.values(), default=1)) * (1 + running)
+
+
+def _united(items: tuple[Item, ...]) -> Path:
+    path = 0
+    for item in items:
+        path |= item.path
+    return path
 
 
 def _in_order(first: Item, second: Item) -> tuple[Item, Item]:

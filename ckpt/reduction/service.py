@@ -46,12 +46,11 @@ from ckpt.reduction.messages import (
 from ckpt.reduction.messages import Gone as Missed
 from ckpt.reduction.partial import Pace, event_of, pending_text
 from ckpt.reduction.posted import Due, Posted, Raise, Run
+from ckpt.reduction.timers import Timers
 from ckpt.reduction.values import nbytes_of
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
-HANDLER_BYTES = 1 << 20
-"""Arrays up to this size are combined by the handler itself: 0.1 ms at most, less than another thread takes to begin."""
 
 
 class Service(Combining):
@@ -72,8 +71,7 @@ class Service(Combining):
         self.again: dict[Key, list[Piece]] = {}
         """After a restart: what others were told where to read, there again."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.timers: list[tuple[int, Key, str]] = []
-        """Of the thread: (monotonic nanoseconds, reduction, what is due)."""
+        self.timers = Timers()
         if self.size > 1:
             ckpt.keep_file(pattern())
             atexit.register(self._at_exit)
@@ -129,8 +127,13 @@ class Service(Combining):
         self.do(list(self.kept.pop(key, ())))
         for wait_ns, what in ((contract.deadline_ns, "deadline"), (local.warn_ns, "warn")):
             if wait_ns and not future.done():
-                self.work.put((time.monotonic_ns() + wait_ns, key, what))
+                self.later(key, what, wait_ns)
         return future
+
+    def later(self, key: Key, what: str, after_ns: int) -> None:
+        """Have `Due` posted, if the reduction is not done by then. Needs the lock."""
+        if self.timers.add(key, what, after_ns):
+            self.work.put(None)
 
     def give(self, item: Any) -> None:
         """Work for the thread, in which the program's own functions are called: they must not wait for the program."""
@@ -285,6 +288,7 @@ class Service(Combining):
             self.values.memory.remove_former()
             atexit.register(self._at_exit)  # an image may leave it out
             self.locked(self._begin_again)
+        self.work.put(None)  # the thread sleeps as long as before the image, without the time that has passed
 
     def _begin_again(self) -> None:
         self.again.clear()
@@ -299,6 +303,7 @@ class Service(Combining):
     def _complete(self, step: Completed) -> None:
         outcome: Outcome = step.outcome
         future, local = self.futures[step.key], self.locals[step.key]
+        self.timers.drop(step.key)
         is_first = self.members.is_master()
         if is_first and (said := event_of(step.key, outcome, self.members.dead, local.tolerant, self.told)):
             self.told = outcome.missing
@@ -357,9 +362,8 @@ class Service(Combining):
 
     def _run(self) -> None:
         while True:
-            timeout = None if not self.timers else max(0.0, (self.timers[0][0] - time.monotonic_ns()) / 1e9)
             try:
-                item = self.work.get(timeout=timeout)
+                item = self.work.get(timeout=self.timers.sleep_s())
             except queue.Empty:
                 item = None
             if item == "":
@@ -371,15 +375,12 @@ class Service(Combining):
 
     def _work(self, item: Any) -> None:
         if item is None:
-            _, key, what = self.timers.pop(0)
-            self.post(Due(key, what))
+            for key, what in self.timers.take():
+                self.post(Due(key, what))
         elif isinstance(item, Computing):
             self.post(self._combine(item))
         elif isinstance(item, str):
             LOG.warning("%s", item)
-        elif isinstance(item[0], int):
-            self.timers.append(item)
-            self.timers.sort()
         else:
             function, future = item
             try:

@@ -13,7 +13,7 @@ import pytest
 from ckpt.reduction.messages import Contract
 
 PACKAGE = "ckpt.reduction"
-MODULES = ("recovery", "partial", "scheduler", "master", "member", "members")
+MODULES = ("messages", "recovery", "partial", "scheduler", "master", "member", "members")
 
 
 class Mutant(NamedTuple):
@@ -47,6 +47,18 @@ MUTANTS = (
            "return (second, first) if first.path & -first.path < ", TREE, deaths=0),
     Mutant("faults 1 and 2: the items of a dead executor go back", "scheduler", "if task.executor == rank:", "if False:", TREE),
     Mutant("what the dead held in the queue is split", "scheduler", "if rank in item.holders]:", "if False]:", TREE),
+    Mutant("all items of a chain go back", "scheduler", "for item in task.items:\n                    self._return(item)",
+           "for item in task.items[:2]:\n                    self._return(item)", TREE),
+    Mutant("after a failure all items of a chain go back", "scheduler", "for item in task.items:\n            self._return",
+           "for item in task.items[:2]:\n            self._return", TREE),
+    Mutant("a chain follows the fixed tree", "scheduler", "self.items.get(sibling(path, possible))) is not None:",
+           "next((each for each in self.items.values() if not each.path & path), None)) is not None:", TREE, deaths=0),
+    Mutant("two are combined once", "member", "right is None or work.computing:", "right is None:", TREE, 6, 0),
+    Mutant("the next of a chain comes after the first two", "messages", "if not self.task.more:", "if True:", TREE, deaths=0),
+    Mutant("what was made has the lower ranks on the left", "messages", "if made.path & -made.path < after.path & -after.path else",
+           "if True else", TREE, deaths=0),
+    Mutant("a death concerns all items of a chain", "member", "for place in work.places:\n                if place.holder == rank",
+           "for place in work.places[:2]:\n                if place.holder == rank", TREE._replace(copies=0)),
     Mutant("fault 3: the other item goes back", "scheduler",
            "self._return(item, without=holder if item.path == path else -1)",
            "item.path == path and self._return(item, without=holder)", TREE),
@@ -84,7 +96,7 @@ MUTANTS = (
            "(path, where):\n            return []\n        return self._complete",
            "(path, outcome.where):\n            return []\n        return self._complete", READY, 3, 1, True, direct=True),
     Mutant("a question is answered before all is let go", "member", "for source, query in self.deferred)", "for source, query in [])",
-           TREE, 4, 3),
+           TREE, 4, 3, first=13_000),
 )  # fmt: skip
 
 

@@ -72,6 +72,8 @@ class Process:
             if isinstance(step, Sent):
                 sent.append(step)
             elif isinstance(step, Computing):
+                if step.number in self.computing:
+                    raise RuleBroken(f"rank {self.rank} combines the same two twice: {step}")
                 self.computing[step.number] = step.left, step.right
             elif isinstance(step, Reading):
                 self.reading.append(step)

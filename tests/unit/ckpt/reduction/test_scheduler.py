@@ -41,10 +41,42 @@ def test_the_fixed_tree_pairs_blocks_whatever_comes_first() -> None:
     assert (task.left.path, task.right.path) == (4, 8)
     assert master.done(task.number, 1) == []
     (task,) = calls(master, 0)
-    (task,) = master.done(task.number, 1)  # type: ignore[assignment]
-    assert (task.left.path, task.right.path) == (3, 12)
-    (task,) = master.done(task.number, 1)  # type: ignore[assignment]
-    assert (task.left.path, task.right.path) == (15, 16)
+    assert [place.path for place in task.places] == [1, 2, 12, 16]
+
+
+def test_after_a_late_call_one_task_is_left() -> None:
+    """What the late rank gave is combined with its pair, that with the next block, and so on: one task, not one a level."""
+    master = scheduler(8, times=dict.fromkeys(range(8), 6))
+    tasks = calls(master, 0, 1, 2, 3, 4, 5, 6)
+    while tasks:
+        tasks += master.done(tasks.pop().number, 6)  # type: ignore[arg-type]
+    (task,) = calls(master, 7)
+    assert [place.path for place in task.places] == [64, 128, 48, 15] and master.items == {}
+    assert master.done(task.number, 6)[0] == Ready(255, task.executor)
+
+
+def test_a_chain_leaves_the_last_combination_to_the_root() -> None:
+    master = scheduler(4, root=1, times={0: 1, 1: 99, 2: 1, 3: 1})
+    (task,) = calls(master, 0, 1)
+    assert master.done(task.number, 1) == calls(master, 2) == []
+    (task,) = calls(master, 3)
+    assert [place.path for place in task.places] == [4, 8]
+    (last,) = master.done(task.number, 1)
+    assert isinstance(last, Assign) and [place.path for place in last.places] == [3, 12]
+
+
+def test_a_chain_whose_item_cannot_be_had_goes_back() -> None:
+    """The other items are queued again, what is not there is split into originals."""
+    master = scheduler(4, times=dict.fromkeys(range(4), 6))
+    first, *_ = calls(master, 0, 1)
+    master.done(first.number, 6)
+    (chain,) = calls(master, 2, 3)
+    assert len(chain.places) == 3
+    (again,) = master.failed(chain.number, 3, first.executor)
+    assert isinstance(again, Assign) and [place.path for place in again.places] == [4, 8]
+    assert (
+        list(master.items) == [2] and master.orphans == 1
+    )  # what rank 0 gave is asked for: it did not have the item
 
 
 def test_siblings_in_the_fixed_tree() -> None:
