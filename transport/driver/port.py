@@ -57,6 +57,7 @@ from ckpt.transport.wires.wire import ProcessGuard, Wire
 
 if TYPE_CHECKING:
     from ckpt.transport.driver._express import Express
+    from ckpt.transport.wires._ring import Inbox
 
 try:
     from ckpt.transport.driver._express import Express as make_express
@@ -154,6 +155,7 @@ class Port:
         self.on_helped: Callable[[], None] | None = None
         """Called under the lock when the helper thread has made progress: wakes those of `waiters` that may go on."""
         self._express: Express | None = None
+        self._others: tuple[set[int], Inbox] | None = None
         self._accept: Callable[[bytes, int], tuple[int, list[bytes]] | None] | None = None
         self._pause_ns = 0
         self._glanced = False
@@ -197,8 +199,8 @@ class Port:
         (`_express.c`).
 
         `wire` is `self.wire`, or below it; nothing between the two may change frames of one part. `far`: the ranks on other
-        hosts, and the wire below `wire` that reaches them. `send` is another one afterwards. Without the C module, or without
-        rings, nothing changes.
+        hosts, and the wire below `wire` that reaches them. `send` is another one afterwards. Without the C module or
+        without rings nothing changes.
         """
         if make_express is None or wire.inbox is None:
             return
@@ -206,6 +208,8 @@ class Port:
         others = () if far is None else ((far[0], far[1].send, far[1].receive, far[1].fileno()),)
         self._express = make_express(self, wire.inbox, wire.writers, wire.unread, *others)
         self._accept = self._express.accept
+        if far is not None:
+            self._others = far[0], wire.inbox
         self._pause_ns = wire.pause_ns
         self._bulk_bytes = BULK_BYTES_OF_RINGS
         self._refused.first_wait_ns = FIRST_WAIT_OF_RINGS_NS
@@ -344,6 +348,8 @@ class Port:
             spin_ns = self._spin_longest_ns
         if self.waiters.entries and self.waiters.are_coming:
             spin_ns = 0
+        if self._others is not None and self._others[0] and not self._others[1].count:
+            spin_ns = 0  # what is awaited comes by a descriptor: a look in between would take the core from ZeroMQ's threads
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
