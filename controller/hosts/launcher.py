@@ -135,7 +135,7 @@ class HostsLauncher:
         ] = {}  # bytes of the output that a host has sent, of which it is not told yet
         self._port = self._output = ""
         self._tenure: Tenure | None = None
-        self._tenure_is_over = False
+        self._tenure_is_over = self._tenure_is_said = False
         self._lost: LockLost | None = None
         self._watch = threading.Event()  # set: the watch of the journal is to end
 
@@ -541,7 +541,12 @@ class HostsLauncher:
         self._begin_anew()
         if self._tenure_is_over:
             self._tenure_is_over = False
-            self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
+            if not self._tenure_is_said:
+                self._tenure_is_said = True
+                reason = "the journal could not be read for too long"
+                self._do([Note("leases-not-renewed", {"reason": reason})])
+        elif self._tenure_is_said and self._may_answer():
+            self._tenure_is_said = False
         if self._returning and self.fleet.may_return() and self._may_answer():
             returning, self._returning = self._returning, {}
             for index, number in returning.items():
