@@ -116,13 +116,14 @@ def open_port(
 
         wire = FaultyWire(wire, plan, spec["rank"])
     wire = direct = DirectWire(wire, spec["rank"])
-    watcher = None
+    watcher = far = None
     if spec.get("listen"):  # the job has ranks on other hosts
         from ckpt.transport.driver.linkwatcher import LinkWatcher
         from ckpt.transport.wires.hostwire import HostWire
 
         watcher = LinkWatcher(zmq_wire.descriptor, give_up_ns=options.get("link_timeout_ns", GIVE_UP_NS))
-        wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}"), watcher)
+        wire = host_wire = HostWire(wire, zmq_wire.listen_also(f"tcp://{spec['listen']}"), watcher)
+        far = host_wire.far_ranks, zmq_wire
     port = Port(config, wire, state=state, lock=lock, spin_longest_ns=spin_ns)
     direct.on_direct = port.set_direct
     if watcher is not None:
@@ -130,7 +131,7 @@ def open_port(
         port.far_counts = watcher.counts
         watcher.on_event = lambda event: port.on_event(event)  # the runtime sets it later
     if rings is not None and plan is None:
-        port.use_rings(rings)  # injected faults are for all frames, and the hot way passes them by
+        port.use_rings(rings, far)  # injected faults are for all frames, and the hot way passes them by
     return port
 
 

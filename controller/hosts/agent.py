@@ -55,7 +55,7 @@ from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import MARK, spawn_agent
 from ckpt.controller.supervision import messages
-from ckpt.store import JobDirectory
+from ckpt.store import JobDirectory, JobMissing
 from ckpt.store.disk.privacy import make_runtime_directory, open_regular
 from ckpt.store.job.location import this_location
 from ckpt.transport.wires.addresses import joined, split
@@ -79,7 +79,14 @@ _LOOKS = 20
 
 def agent(arguments: argparse.Namespace) -> int:
     """Serve until the controller says `end`, or until the lease is over; returns the exit code."""
-    job = JobDirectory.open(arguments.job)
+    try:
+        job = JobDirectory.open(arguments.job)
+    except JobMissing:
+        raise LaunchFailed(
+            f"host {os.uname().nodename} does not see the job directory {arguments.job}: it has to be the same directory on "
+            "all hosts, at the same path, on a file system that they share. Name one with --job: checkpoints are written there, "
+            "so that those of a host that is lost can be read on others"
+        ) from None
     if job.job_id != arguments.job_id:
         raise LaunchFailed(
             f"{job.path} on host {os.uname().nodename} is another job ({job.job_id}) than the controller's "

@@ -1,32 +1,40 @@
-/* The fast path between a program and the rings of shared memory: an ordinary message in one call.
+/* The fast path between a program and the rings of shared memory, or another host: an ordinary message in one call.
 
-       Express(port, inbox, writers, unread)
-           .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message goes into the peer's ring on an idle
-                                                   link, and waits on a busy one
+       Express(port, inbox, writers, unread, far=None)
+                                                   `far`: how ranks on other hosts are reached: the set of them, the functions that
+                                                   send and receive a frame, and the descriptor that becomes readable for one
+           .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message leaves on an idle link, by the peer's ring
+                                                   or for another host, and waits on a busy one
            .flush() -> bool                        write the frames of ordinary messages that wait; False: something else is left
-           .look(end_ns, pause_ns) -> bool         look at the rings until an ordinary frame has come, whose messages are given to
-                                                   port.on_messages (True), or another frame, or the time is over (False)
+           .look(end_ns, pause_ns) -> bool         look until an ordinary frame has come, whose messages are given to
+                                                   port.on_messages (True), or another frame, or the time is over (False). Where
+                                                   no rings are read, this sleeps until a frame comes from another host
            .append(dst, message), .emit(dst, message, now_ns), .transmit(now_ns), .accept(frame, now_ns)
                                                    its parts without rings, for tests
 
    What is ordinary: express_send.c, express_receive.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
-   that is not ordinary into `unread`, from where the wire's `receive` returns it next.  The state is in the objects of
-   transport/protocol, which images, clones and the explorations use; nothing is kept here.
+   that is not ordinary into `unread`, from where the wire's `receive` returns it next.  Longer frames for other hosts
+   (FAR_LONGEST) are left to it, too: the port does not look after these, it sleeps.  The state is in the objects of transport/protocol, which images, clones and the explorations use; nothing is kept here.
 
-   The caller holds the port's lock.  `look` gives up the interpreter's lock when it yields the core, and no image is taken in it. */
+   The caller holds the port's lock.  `look` gives up the interpreter's lock when it yields the core or sleeps, and no image is taken in it. */
 
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
 #include "../wires/ring_ends.h"
+#include <poll.h>
 #include <time.h>
 
 typedef struct {
     PyObject_HEAD
     Express core; /* `endpoint` is a reference */
     PyObject *port, *inbox, *writers, *unread, *slow_send, *refused;
+    PyObject *far, *send_far, *receive_far; /* NULL: there are no other hosts */
+    int far_fd;
     unsigned long long sent, taken;
 } Hot;
+
+enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 1000000 };
 
 static RingApi *rings;
 static PyTypeObject HotType;
@@ -53,6 +61,9 @@ static int hot_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(hot->unread);
     Py_VISIT(hot->slow_send);
     Py_VISIT(hot->refused);
+    Py_VISIT(hot->far);
+    Py_VISIT(hot->send_far);
+    Py_VISIT(hot->receive_far);
     return 0;
 }
 
@@ -66,6 +77,9 @@ static int hot_clear(PyObject *self)
     Py_CLEAR(hot->unread);
     Py_CLEAR(hot->slow_send);
     Py_CLEAR(hot->refused);
+    Py_CLEAR(hot->far);
+    Py_CLEAR(hot->send_far);
+    Py_CLEAR(hot->receive_far);
     return 0;
 }
 
@@ -110,8 +124,11 @@ static int read_config(Express *core, PyObject *endpoint)
 
 static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *port, *inbox, *writers, *unread;
-    if (!PyArg_ParseTuple(args, "OOO!O!", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread)) return NULL;
+    PyObject *port, *inbox, *writers, *unread, *far = NULL, *send_far = NULL, *receive_far = NULL;
+    int far_fd = -1;
+    if (!PyArg_ParseTuple(args, "OOO!O!|(O!OOi)", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread, &PySet_Type, &far,
+                          &send_far, &receive_far, &far_fd))
+        return NULL;
     if (inbox != Py_None && !Py_IS_TYPE(inbox, rings->inbox)) return PyErr_Format(PyExc_TypeError, "%R is no inbox", inbox);
     PyObject *endpoint = PyObject_GetAttrString(port, "endpoint");
     if (!endpoint) return NULL;
@@ -127,30 +144,67 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
     hot->inbox = Py_NewRef(inbox);
     hot->writers = Py_NewRef(writers);
     hot->unread = Py_NewRef(unread);
+    hot->far = Py_XNewRef(far);
+    hot->send_far = Py_XNewRef(send_far);
+    hot->receive_far = Py_XNewRef(receive_far);
+    hot->far_fd = far_fd;
     return (PyObject *)hot;
 }
 
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
+/* The helper need not be woken, and no frame waits that was refused. */
+static int is_free(Hot *hot)
+{
+    if (!PyDict_CheckExact(hot->refused) || PyDict_GET_SIZE(hot->refused)) return 0;
+    PyObject *watching = PyObject_GetAttr(hot->port, name_watching);
+    if (!watching) PyErr_Clear();
+    Py_XDECREF(watching);
+    return watching == Py_False;
+}
+
+/* May a message go to another host now? */
+static int may_go_far(Hot *hot, PyObject *dst, uint64_t bytes)
+{
+    if (!hot->far || bytes > FAR_LONGEST) return 0;
+    int found = PySet_Contains(hot->far, dst);
+    if (found < 0) PyErr_Clear();
+    return found > 0 && is_free(hot);
+}
+
 /* The ring to a rank, if a message may go there now: borrowed. */
 static Ring *ring_to(Hot *hot, PyObject *dst, uint64_t bytes)
 {
-    if (!PyDict_CheckExact(hot->refused) || PyDict_GET_SIZE(hot->refused)) return NULL;
     PyObject *writer = PyDict_GetItemWithError(hot->writers, dst);
     if (!writer || !Py_IS_TYPE(writer, rings->writer)) {
         PyErr_Clear();
         return NULL;
     }
-    if (!rings->room((Ring *)writer, bytes)) return NULL;
-    PyObject *watching = PyObject_GetAttr(hot->port, name_watching);
-    if (!watching) PyErr_Clear();
-    Py_XDECREF(watching);
-    return watching == Py_False ? (Ring *)writer : NULL;
+    return rings->room((Ring *)writer, bytes) && is_free(hot) ? (Ring *)writer : NULL;
 }
 
-/* Write a frame that counts as sent.  0, or -1 with an exception. */
+/* Send a frame that counts as sent to another host.  0, or -1 with an exception. */
+static int deliver_far(Hot *hot, PyObject *dst, PyObject *frame)
+{
+    PyObject *parts = PyTuple_Pack(1, frame), *taken = NULL;
+    if (parts) {
+        PyObject *args[] = {dst, parts};
+        taken = PyObject_Vectorcall(hot->send_far, args, 2, NULL);
+        Py_DECREF(parts);
+    }
+    hot->sent++;
+    if (taken && taken != Py_True) {
+        PyObject *args[] = {hot->port, dst, frame};
+        Py_SETREF(taken, PyObject_VectorcallMethod(name_lost, args, 3, NULL));
+    }
+    Py_XDECREF(taken);
+    return taken ? 0 : -1;
+}
+
+/* Write a frame that counts as sent.  `ring`: NULL for another host.  0, or -1 with an exception. */
 static int deliver(Hot *hot, Ring *ring, PyObject *dst, PyObject *frame)
 {
+    if (!ring) return deliver_far(hot, dst, frame);
     Py_buffer part;
     if (PyObject_GetBuffer(frame, &part, PyBUF_SIMPLE)) return -1;
     int code = rings->write(ring, &part, 1);
@@ -170,22 +224,23 @@ static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t coun
     long long waits_as = count == 2 && !names ? express_append(&hot->core, args[0], args[1]) : -1;
     if (waits_as >= 0) return PyLong_FromLongLong(waits_as);
     int is_message = count == 2 && !names && PyBytes_CheckExact(args[1]);
-    Ring *ring = is_message ? ring_to(hot, args[0], (uint64_t)PyBytes_GET_SIZE(args[1]) + HEADER) : NULL;
-    if (ring) {
-        Py_INCREF(ring);
+    uint64_t bytes = is_message ? (uint64_t)PyBytes_GET_SIZE(args[1]) + HEADER : 0;
+    Ring *ring = is_message ? ring_to(hot, args[0], bytes) : NULL;
+    if (ring || (is_message && may_go_far(hot, args[0], bytes))) {
+        Py_XINCREF(ring);
         PyObject *frame = express_emit(&hot->core, args[0], args[1], now_ns());
         if (frame) {
             uint64_t sequence = 0;
             memcpy(&sequence, PyBytes_AS_STRING(frame) + 56, 8);
             int failed = deliver(hot, ring, args[0], frame);
             Py_DECREF(frame);
-            Py_DECREF(ring);
+            Py_XDECREF(ring);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
             sequence = __builtin_bswap64(sequence);
 #endif
             return failed ? NULL : PyLong_FromUnsignedLongLong(sequence);
         }
-        Py_DECREF(ring);
+        Py_XDECREF(ring);
     }
     return PyObject_Vectorcall(hot->slow_send, args, (size_t)count, names);
 }
@@ -198,11 +253,11 @@ static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
     while ((link = express_waiting(&hot->core, &bytes)) != NULL) {
         PyObject *rank = PyTuple_GET_ITEM(GET(link, LINK__ident), 2);
         Ring *ring = ring_to(hot, rank, (uint64_t)bytes);
-        if (!ring) Py_RETURN_FALSE;
-        Py_INCREF(ring);
+        if (!ring && !may_go_far(hot, rank, (uint64_t)bytes)) Py_RETURN_FALSE;
+        Py_XINCREF(ring);
         PyObject *frame = express_transmit(&hot->core, now_ns(), &dst);
         int failed = frame ? deliver(hot, ring, dst, frame) : 0;
-        Py_DECREF(ring);
+        Py_XDECREF(ring);
         if (!frame) Py_RETURN_FALSE;
         Py_DECREF(frame);
         Py_CLEAR(dst);
@@ -227,6 +282,47 @@ static int hand_over(Hot *hot, PyObject *source, PyObject *messages)
     return done ? 0 : -1;
 }
 
+/* Does the descriptor say that a frame of another host may have come? */
+static int far_is_due(void *with)
+{
+    struct pollfd far = {.fd = *(int *)with, .events = POLLIN};
+    return poll(&far, 1, 0) > 0;
+}
+
+/* The next frame of another host: a new reference.  NULL, maybe with an exception: there is none. */
+static PyObject *take_far(Hot *hot)
+{
+    PyObject *frame = PyObject_CallNoArgs(hot->receive_far);
+    if (frame == Py_None) Py_CLEAR(frame);
+    return frame;
+}
+
+/* Sleep until a frame of another host may have come.  0: the time is over. */
+static int sleep_for_far(Hot *hot, long long end_ns)
+{
+    struct pollfd far = {.fd = hot->far_fd, .events = POLLIN};
+    long long left_ns = end_ns - now_ns();
+    if (left_ns > LONGEST_LOOK_NS) left_ns = LONGEST_LOOK_NS;
+    struct timespec left = {.tv_nsec = left_ns > 0 ? left_ns : 0};
+    int found;
+    Py_BEGIN_ALLOW_THREADS
+    found = ppoll(&far, 1, &left, NULL);
+    Py_END_ALLOW_THREADS
+    return found > 0;
+}
+
+/* The next frame, if one has come by `end_ns`: as above. */
+static PyObject *await_frame(Hot *hot, long long end_ns, long long pause_ns)
+{
+    if (!hot->far) return rings->spin(hot->inbox, end_ns, pause_ns) ? rings->take(hot->inbox) : NULL;
+    PyObject *frame = take_far(hot); /* from here on the descriptor becomes readable for the next one */
+    if (frame || PyErr_Occurred()) return frame;
+    if (!rings->count(hot->inbox)) return sleep_for_far(hot, end_ns) ? take_far(hot) : NULL;
+    if (!rings->spin_also(hot->inbox, end_ns, pause_ns, far_is_due, &hot->far_fd)) return NULL;
+    frame = rings->take(hot->inbox);
+    return frame || PyErr_Occurred() ? frame : take_far(hot);
+}
+
 static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Hot *hot = (Hot *)self;
@@ -236,12 +332,12 @@ static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t coun
         PyErr_SetString(PyExc_TypeError, "look(end_ns, pause_ns)");
         return NULL;
     }
-    if (hot->inbox == Py_None || PyList_GET_SIZE(hot->unread) || !rings->spin(hot->inbox, end_ns, pause_ns)) Py_RETURN_FALSE;
-    PyObject *frame = rings->take(hot->inbox), *source = NULL;
+    if (hot->inbox == Py_None || PyList_GET_SIZE(hot->unread)) Py_RETURN_FALSE;
+    PyObject *frame = await_frame(hot, end_ns, pause_ns), *source = NULL;
     if (!frame && !PyErr_Occurred()) Py_RETURN_FALSE;
     if (!frame) return NULL;
     PyObject *messages =
-        PyTuple_GET_SIZE(frame) == 1 ? express_accept(&hot->core, PyTuple_GET_ITEM(frame, 0), now_ns(), &source) : NULL;
+        PyTuple_CheckExact(frame) && PyTuple_GET_SIZE(frame) == 1 ? express_accept(&hot->core, PyTuple_GET_ITEM(frame, 0), now_ns(), &source) : NULL;
     int failed = messages ? hand_over(hot, source, messages) : PyList_Append(hot->unread, frame);
     hot->taken += messages != NULL;
     Py_DECREF(frame);
@@ -354,7 +450,7 @@ static PyTypeObject HotType = {
     .tp_name = "ckpt.transport.driver._express.Express",
     .tp_basicsize = sizeof(Hot),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Express(port, inbox, writers, unread)\n\nThe hot way of one port; see the source.",
+    .tp_doc = "Express(port, inbox, writers, unread, far=None)\n\nThe hot way of one port; see the source.",
     .tp_new = hot_new,
     .tp_dealloc = hot_dealloc,
     .tp_traverse = hot_traverse,
@@ -366,7 +462,7 @@ static PyTypeObject HotType = {
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "ckpt.transport.driver._express",
-    .m_doc = "The ordinary message through a ring.",
+    .m_doc = "The ordinary message through a ring, or to another host.",
     .m_size = -1,
 };
 

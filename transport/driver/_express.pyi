@@ -1,11 +1,18 @@
+from collections.abc import Callable
 from typing import Any
 
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires._ring import Inbox, Writer
+from ckpt.transport.wires.wire import Frame
 
 class Express:
     def __new__(
-        cls, port: Any, inbox: Inbox | None, writers: dict[int, Writer], unread: list[Any]
+        cls,
+        port: Any,
+        inbox: Inbox | None,
+        writers: dict[int, Writer],
+        unread: list[Any],
+        far: tuple[set[int], Callable[[int, Frame], bool], Callable[[], Frame | None], int] = ...,
     ) -> Express: ...
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int: ...
     def flush(self) -> bool: ...

@@ -57,6 +57,7 @@ from ckpt.transport.wires.wire import ProcessGuard, Wire
 
 if TYPE_CHECKING:
     from ckpt.transport.driver._express import Express
+    from ckpt.transport.wires._ring import Inbox
 
 try:
     from ckpt.transport.driver._express import Express as make_express
@@ -154,6 +155,8 @@ class Port:
         self.on_helped: Callable[[], None] | None = None
         """Called under the lock when the helper thread has made progress: wakes those of `waiters` that may go on."""
         self._express: Express | None = None
+        self._others: tuple[set[int], Inbox] | None = None
+        self._accept: Callable[[bytes, int], tuple[int, list[bytes]] | None] | None = None
         self._pause_ns = 0
         self._glanced = False
         """The last thing the application did was to look in vain (`glance`): a wait need not spin again."""
@@ -191,16 +194,22 @@ class Port:
         self._closed = False
         self.counts = dict.fromkeys(COUNTERS, 0)
 
-    def use_rings(self, wire: RingWire) -> None:
-        """Send and receive ordinary messages through the rings of `wire` by the hot way in C (`_express.c`).
+    def use_rings(self, wire: RingWire, far: tuple[set[int], Wire] | None = None) -> None:
+        """Send and receive ordinary messages through the rings of `wire`, and to and from other hosts, by the hot way in C
+        (`_express.c`).
 
-        `wire` is `self.wire`, or below it; nothing between the two may change frames of one part. `send` is another one
-        afterwards. Without the C module, or without rings, nothing changes.
+        `wire` is `self.wire`, or below it; nothing between the two may change frames of one part. `far`: the ranks on other
+        hosts, and the wire below `wire` that reaches them. `send` is another one afterwards. Without the C module or
+        without rings nothing changes.
         """
         if make_express is None or wire.inbox is None:
             return
         self._ring_wire = wire
-        self._express = make_express(self, wire.inbox, wire.writers, wire.unread)
+        others = () if far is None else ((far[0], far[1].send, far[1].receive, far[1].fileno()),)
+        self._express = make_express(self, wire.inbox, wire.writers, wire.unread, *others)
+        self._accept = self._express.accept
+        if far is not None:
+            self._others = far[0], wire.inbox
         self._pause_ns = wire.pause_ns
         self._bulk_bytes = BULK_BYTES_OF_RINGS
         self._refused.first_wait_ns = FIRST_WAIT_OF_RINGS_NS
@@ -339,6 +348,8 @@ class Port:
             spin_ns = self._spin_longest_ns
         if self.waiters.entries and self.waiters.are_coming:
             spin_ns = 0
+        if self._others is not None and self._others[0] and not self._others[1].count:
+            spin_ns = 0  # what is awaited comes by a descriptor: a look in between would take the core from ZeroMQ's threads
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)
 
@@ -452,6 +463,11 @@ class Port:
         other message may come between, so what came before is delivered first, and this one at once."""
         endpoint = self.endpoint
         if len(frame) == 1 or self.on_place is None or not isinstance(frame[1], Remote):
+            if self._accept is not None and len(frame) == 1:
+                ordinary = self._accept(frame[0], now_ns)  # type: ignore[arg-type]
+                if ordinary is not None:
+                    self.on_messages(*ordinary)  # type: ignore[arg-type]
+                    return
             endpoint.receive(frame, now_ns)
             return
         self._deliver()

@@ -237,7 +237,9 @@ static PyTypeObject InboxType = {
 
 static int usable(const Ring *ring) { return ring_usable(ring); }
 
-static RingApi api = {&RingWriterType, &InboxType, usable, ring_room, ring_write, spin, spin_also, now_ns, take, 0};
+static Py_ssize_t rings_of(PyObject *self) { return PyList_GET_SIZE(((Inbox *)self)->readers); }
+
+static RingApi api = {&RingWriterType, &InboxType, usable, ring_room, ring_write, spin, spin_also, now_ns, take, 0, rings_of};
 
 static PyObject *shift_clock(PyObject *Py_UNUSED(module), PyObject *offset)
 {

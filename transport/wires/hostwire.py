@@ -48,6 +48,7 @@ class HostWire:
         self._host = this_host()
         self._far = far
         self._care = care
+        self.far_ranks: set[int] = set()
         self.send: Callable[[int, Frame], bool] = inner.send
         self.receive: Callable[[], Frame | None] = inner.receive
         self.renew: Callable[[int], None] = inner.renew
@@ -69,6 +70,7 @@ class HostWire:
             raise AddressError(f"{address!r} is no address of a rank on several hosts")
         host, far, near = parts
         is_near = host == self._host
+        (self.far_ranks.discard if is_near else self.far_ranks.add)(rank)
         if self._care is not None:
             self._care.forget(rank, None if is_near else far)
         self._inner.connect(rank, near if is_near else far)

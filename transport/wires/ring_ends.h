@@ -56,6 +56,7 @@ typedef struct {
     int64_t (*now_ns)(void);
     PyObject *(*take)(PyObject *inbox); /* the next frame; NULL, maybe with an exception: there is none */
     int64_t clock_offset_ns; /* what the clock of this process shows more than CLOCK_MONOTONIC */
+    Py_ssize_t (*count)(PyObject *inbox); /* of the rings that are read */
 } RingApi;
 
 #endif

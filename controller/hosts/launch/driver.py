@@ -84,7 +84,7 @@ class FleetDriver:
         self._noted: list[Started] = []
         self._returning: dict[int, int] = {}  # hosts that ask for a new lease: the number of the renewal
         self._is_refused = False  # the journal could not be written
-        self._tenure_is_over = False
+        self._tenure_is_over = self._tenure_is_said = False
 
     def connect(self, link: Link, python: str) -> None:
         """Agents dial in at `link` from now on. `python`: the version under which the job runs."""
@@ -169,7 +169,12 @@ class FleetDriver:
         self.agents.begin_anew(self.link.expect)
         if self._tenure_is_over:
             self._tenure_is_over = False
-            self._do([Note("leases-not-renewed", {"reason": "the journal could not be read for too long"})])
+            if not self._tenure_is_said:
+                self._tenure_is_said = True
+                reason = "the journal could not be read for too long"
+                self._do([Note("leases-not-renewed", {"reason": reason})])
+        elif self._tenure_is_said and self._may_answer():
+            self._tenure_is_said = False
         if self._returning and self.fleet.may_return() and self._may_answer():
             returning, self._returning = self._returning, {}
             for index, number in returning.items():
