@@ -169,6 +169,7 @@ class Places:
         """The program's other threads, which are to be stopped; ``stack``: of the main thread."""
         from ckpt import image
 
+        image.look_at_libraries()
         left_out = image.LeftOut(is_left_out, image.refuse_running)
         return image.StoppedThreads(stack, self._others, image.refuse_transient, left_out)
 
