@@ -90,3 +90,20 @@ def test_a_program_that_waits_for_the_image_itself_is_not_waited_for(looks: Any)
         looks._refuse_transient(None)
     looks.now_ns += 3 * SECOND_NS
     looks._refuse_transient(None)
+
+
+def test_calls_that_images_answer_are_known_before_threads_are_stopped(
+    looks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were known from the first image on. Of several ranks all are asked before it, and a thread that serves a
+    `multiprocessing.Pool` never stood still then: such a job had no checkpoint at all."""
+    import multiprocessing.pool  # noqa: F401
+
+    from ckpt.image.frames import c_waits
+    from ckpt.image.interface import transient
+    from ckpt.image.pools.recording import Tasks
+
+    monkeypatch.setattr(c_waits, "_answers", {})
+    monkeypatch.setattr(transient, "_module_count", 0)
+    looks.others(None)
+    assert id(Tasks.get.__code__) in c_waits._answers
