@@ -53,6 +53,8 @@ a call in C of some microseconds that calls a function in Python with a loop. On
 _CHECKS_IN_CALL = 1024
 """The same where the program is inside a library call, which it may leave after some hundreds of checks. Only C code runs
 at each of them."""
+_STOP_NS = 10_000_000
+"""So long may a thread that is to stop sleep in C, or the program's memory be read from disk, which takes no processor's time."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
 
@@ -108,9 +110,16 @@ class Places:
         queue_after_call(_frames.look, look, caller)
         self.spend(began_ns)
 
-    def spend(self, since_ns: int) -> None:
-        """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``)."""
-        self._allowance.spend(time.monotonic_ns() - since_ns)
+    def spend(self, since_ns: int, since_cpu_ns: int | None = None) -> None:
+        """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``).
+
+        ``since_cpu_ns``: on ``time.process_time_ns``, then. What is beyond the processor's time, and a thread's time to stop,
+        others have had: on a machine with thirty processes for each core, one look at threads cost the looks of ten seconds.
+        """
+        took_ns = time.monotonic_ns() - since_ns
+        if since_cpu_ns is not None:
+            took_ns = min(took_ns, time.process_time_ns() - since_cpu_ns + _STOP_NS)
+        self._allowance.spend(took_ns)
 
     def is_blocked(self) -> bool:
         """In the main thread: is the obstacle still on the stack, or is no time left to look?"""
@@ -144,7 +153,7 @@ class Places:
         """
         from ckpt import image
 
-        began_ns = time.monotonic_ns()
+        began_ns, began_cpu_ns = time.monotonic_ns(), time.process_time_ns()
         try:
             if (layer := self._runtime.layer) is not None and (why := layer.obstacle()):
                 raise image.Refused(why)
@@ -160,7 +169,7 @@ class Places:
             if not refused.is_transient:
                 self._transient_since_ns = 0
             self._obstacle = refused.obstacle
-            self.spend(began_ns)
+            self.spend(began_ns, began_cpu_ns)
             raise
         self._obstacle = (0, 0)
         return stack
@@ -169,6 +178,7 @@ class Places:
         """The program's other threads, which are to be stopped; ``stack``: of the main thread."""
         from ckpt import image
 
+        image.look_at_libraries()
         left_out = image.LeftOut(is_left_out, image.refuse_running)
         return image.StoppedThreads(stack, self._others, image.refuse_transient, left_out)
 

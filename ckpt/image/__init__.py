@@ -32,7 +32,13 @@ from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
-from ckpt.image.interface.transient import forget, learn, refuse_running, refuse_transient
+from ckpt.image.interface.transient import (
+    forget,
+    learn,
+    look_at_libraries,
+    refuse_running,
+    refuse_transient,
+)
 from ckpt.image.ipc.library import declare_connections
 from ckpt.image.loading import Loaded, Source, load, resume, resume_others
 from ckpt.image.modules.package_changes import LOST
@@ -84,6 +90,7 @@ __all__ = [
     "prepare",
     "prepare_program",
     "refuse_running",
+    "look_at_libraries",
     "refuse_transient",
     "register_reducer",
     "resume",

@@ -6,7 +6,11 @@
 
 #if FRAMES_SUPPORTED
 
-enum { SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, SORT, CALLBACK, KINDS };
+enum {
+    SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, SORT, CALLBACK,
+    HEAPPUSH, HEAPPOP, HEAPREPLACE, HEAPPUSHPOP, HEAPIFY, KINDS
+};
+enum { HEAP_KINDS = KINDS - HEAPPUSH };
 enum { BUSY, NEXT, CALLS, COMPARES };
 enum { WHOLE, REAL, ANY }; /* how a sum is kept: in `whole`, in `real` and `lost`, in `result` */
 enum { COLLECTS, KEYS, SORTS };   /* SORTED and SORT, in `mode`: it takes items, it calls the key, it compares */
@@ -14,12 +18,19 @@ enum { RETURNED, LOST };       /* CALLBACK, in `mode`: what has been returned is
 
 typedef struct Sorting Sorting; /* frames_sorting.c */
 
+typedef struct {
+    Py_ssize_t size;         /* of the heap, which must stay the same */
+    Py_ssize_t start, place; /* where the item that is moved began; where it is */
+    Py_ssize_t row;          /* heapify: where the branch began to which it belongs */
+} HeapPlace;             /* frames_heaps.c */
+
 typedef struct Fold {
     PyObject ob_base;
     int kind, phase, mode;
     long whole;            /* SUM; DICT: the number of items taken; SORTED, SORT: in reverse?; CALLBACK: calls so far */
     double real, lost;     /* SUM */
     Sorting *sorting;      /* SORTED, SORT */
+    HeapPlace heap;        /* HEAPPUSH … HEAPIFY */
     PyObject *iterator;    /* NULL: it does not run */
     PyObject *function;    /* MIN, MAX, SORTED, SORT: of the key, or NULL; REDUCE; CALLBACK */
     PyObject *otherwise;   /* MIN, MAX: the result if there are no items, or NULL; SORTED, SORT: how a sort begins, or NULL;
@@ -53,6 +64,10 @@ static inline PyObject *fold_next_item(Fold *self)
 
 extern PyObject *followed[KINDS]; /* the callables in whose place the loops are, or NULL */
 extern Fold *fold_make(int kind);
+/* Put a function in the place of a builtin that is called in this way; the one before. NULL: it is called in another way. */
+extern PyCFunction follow_builtin(int kind, PyObject *builtin, int flags, PyCFunction ours);
+/* frames_heaps.c */
+extern PyObject *run_heap(Fold *self);
 /* frames_containers.c */
 extern PyObject *run_container(Fold *self);
 extern PyTypeObject *partial_type; /* functools.partial, once follow_folds() has been called */

@@ -70,7 +70,7 @@ extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[];
 extern PyTypeObject CollectorType, FoldType, PendingType, TakenType;
 
 /* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */

@@ -1,6 +1,6 @@
 /* Functions of the interpreter that take items from an iterator and keep what they have so far in variables of C: sum, min, max,
- * functools.reduce, sorted and list.sort with a key or with comparisons in Python, and the types dict, frozenset, bytes and
- * bytearray called with an iterator.
+ * functools.reduce, sorted, list.sort and the functions of heapq with a key or with comparisons in Python, and the types dict,
+ * frozenset, bytes and bytearray called with an iterator.
  *
  * Loops of this module are put into the place of these functions (frames_followed.c), in the very objects that the program calls.
  * Such a loop does what the interpreter's does, with the same results and errors, and keeps its state in a Fold, which a capture
@@ -228,6 +228,7 @@ static PyObject *fold_run(Fold *self, PyObject *iterator)
     case SUM: result = run_sum(self); break;
     case SORTED: case SORT: result = run_sorted(self); break;
     case CALLBACK: result = run_callback(self); break;
+    case HEAPPUSH: case HEAPPOP: case HEAPREPLACE: case HEAPPUSHPOP: case HEAPIFY: result = run_heap(self); break;
     case REDUCE: result = run_reduce(self); break;
     case MIN: case MAX: result = run_extreme(self); break;
     default: result = run_container(self); /* frames_containers.c */
@@ -256,9 +257,10 @@ static PyObject *fold_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     int kind, mode;
     long whole;
     double real, lost;
+    HeapPlace heap;
     PyObject *given[FIELDS];
-    if (!PyArg_ParseTuple(args, "iilddOOOOOOO:Fold", &kind, &mode, &whole, &real, &lost, &given[0], &given[1], &given[2], &given[3],
-                          &given[4], &given[5], &given[6]))
+    if (!PyArg_ParseTuple(args, "iildd(nnnn)OOOOOOO:Fold", &kind, &mode, &whole, &real, &lost, &heap.size, &heap.start, &heap.place,
+                          &heap.row, &given[0], &given[1], &given[2], &given[3], &given[4], &given[5], &given[6]))
         return NULL;
     if (kind < 0 || kind >= KINDS || mode < 0 || mode > ANY)
         return PyErr_Format(PyExc_ValueError, "no such fold: %d, %d", kind, mode);
@@ -269,6 +271,7 @@ static PyObject *fold_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     self->whole = whole;
     self->real = real;
     self->lost = lost;
+    self->heap = heap;
     for (int i = 0; i < FIELDS; i++)
         if (given[i] != null_object)
             *fields(self, i) = Py_NewRef(given[i]);
@@ -288,8 +291,9 @@ static PyObject *fold_reduce(PyObject *object, PyObject *unused)
         failed = sorting_traits(self, given) < 0;
     }
     if (!failed)
-        made = Py_BuildValue("O(iilddOOOOOOO)", Py_TYPE(self), self->kind, self->mode, self->whole, self->real, self->lost, given[0],
-                             given[1], given[2], given[3], given[4], given[5], given[6]);
+        made = Py_BuildValue("O(iildd(nnnn)OOOOOOO)", Py_TYPE(self), self->kind, self->mode, self->whole, self->real, self->lost,
+                             self->heap.size, self->heap.start, self->heap.place, self->heap.row, given[0], given[1], given[2],
+                             given[3], given[4], given[5], given[6]);
     for (int i = 0; i < FIELDS; i++)
         Py_XDECREF(given[i]);
     return made;

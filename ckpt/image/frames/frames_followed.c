@@ -277,8 +277,7 @@ static PyObject *our_frozenset(PyObject *t, PyObject *const *a, size_t n, PyObje
     return container_of(FROZENSET, &PyFrozenSet_Type, t, a, n, k);
 }
 
-/* Put a function in the place of a builtin that is called in this way; the one before. NULL: it is called in another way. */
-static PyCFunction replace(int kind, PyObject *builtin, int flags, PyCFunction ours)
+PyCFunction follow_builtin(int kind, PyObject *builtin, int flags, PyCFunction ours)
 {
     if (!PyCFunction_CheckExact(builtin) || PyCFunction_GET_FLAGS(builtin) != flags)
         return NULL;
@@ -317,7 +316,7 @@ static void follow_sorts(PyObject *sort, PyObject *sorted, PyObject *key)
         return;
     sort_before = (FastKeywordsCall)(void (*)(void))replace_method(SORT, sort, array, (PyCFunction)(void (*)(void))our_sort);
     if (sort_before != NULL)
-        sorted_before = (FastKeywordsCall)(void (*)(void))replace(SORTED, sorted, array, (PyCFunction)(void (*)(void))our_sorted);
+        sorted_before = (FastKeywordsCall)(void (*)(void))follow_builtin(SORTED, sorted, array, (PyCFunction)(void (*)(void))our_sorted);
 }
 
 PyDoc_STRVAR(follow_folds_doc,
@@ -333,16 +332,16 @@ static PyObject *follow_folds(PyObject *module, PyObject *args)
     if (followed[DICT] != NULL || !frames_fit)
         Py_RETURN_NONE;
     const int array = METH_FASTCALL | METH_KEYWORDS, tuple = METH_VARARGS | METH_KEYWORDS;
-    sum_before = (FastKeywordsCall)(void (*)(void))replace(SUM, sum, array, (PyCFunction)(void (*)(void))our_sum);
+    sum_before = (FastKeywordsCall)(void (*)(void))follow_builtin(SUM, sum, array, (PyCFunction)(void (*)(void))our_sum);
     partial_type = (PyTypeObject *)partial;
     follow_sorts(sort, sorted, comparison);
-    reduce_before = replace(REDUCE, reduce, METH_VARARGS, our_reduce);
-    min_before = replace(MIN, min, tuple, (PyCFunction)(void (*)(void))min_of_tuple);
-    max_before = replace(MAX, max, tuple, (PyCFunction)(void (*)(void))max_of_tuple);
+    reduce_before = follow_builtin(REDUCE, reduce, METH_VARARGS, our_reduce);
+    min_before = follow_builtin(MIN, min, tuple, (PyCFunction)(void (*)(void))min_of_tuple);
+    max_before = follow_builtin(MAX, max, tuple, (PyCFunction)(void (*)(void))max_of_tuple);
     if (min_before == NULL)
-        min_before = replace(MIN, min, array, (PyCFunction)(void (*)(void))min_of_array);
+        min_before = follow_builtin(MIN, min, array, (PyCFunction)(void (*)(void))min_of_array);
     if (max_before == NULL)
-        max_before = replace(MAX, max, array, (PyCFunction)(void (*)(void))max_of_array);
+        max_before = follow_builtin(MAX, max, array, (PyCFunction)(void (*)(void))max_of_array);
     replace_call(DICT, &PyDict_Type, our_dict);
     replace_call(FROZENSET, &PyFrozenSet_Type, our_frozenset);
     replace_call(BYTES, &PyBytes_Type, our_bytes);

@@ -12,6 +12,7 @@ Not here: how a stack is captured (`stack`), how frames are made in C (`_frames`
 from __future__ import annotations
 
 import functools
+import heapq
 import gc
 import itertools
 import math
@@ -40,6 +41,7 @@ _UNPACKED = (
 )
 """Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
 _TAKING = (math.prod, dict.fromkeys)
+_HEAPS = (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 
@@ -74,6 +76,7 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_asking(*_ASKING)
         _frames.follow_unpacking(_UNPACKED)
         _frames.follow_taking(_TAKING)
+        _frames.follow_heaps(_HEAPS)
     _frames.follow_substitutions(re.Pattern)
     return fn(*args)
 
@@ -136,6 +139,7 @@ def run_records(
     _frames.follow_asking(*_ASKING)
     _frames.follow_unpacking(_UNPACKED)
     _frames.follow_taking(_TAKING)
+    _frames.follow_heaps(_HEAPS)
     _frames.follow_substitutions(re.Pattern)
     return _frames.run(records, depth, blocked, begin)
 

@@ -38,7 +38,7 @@ from ckpt.image.frames.suspended import location
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 
-__all__ = ["forget", "learn", "refuse_running", "refuse_transient"]
+__all__ = ["forget", "learn", "look_at_libraries", "refuse_running", "refuse_transient"]
 
 _MOST_FRAMES = 64
 _NEAR_FRAMES = 8  # so many innermost frames are also searched for variables of their modules that they use
@@ -69,7 +69,7 @@ def refuse_transient(stack: Stack) -> None:
         refuse_transient(thread.stack)
     _refuse_number(stack)
     addresses: list[tuple[int, FrameRecord]] = []
-    _look_at_libraries()
+    look_at_libraries()
     frames = stack.frames[-_MOST_FRAMES:]
     _ask_libraries(frames)
     for left, record in zip(range(len(frames), 0, -1), frames, strict=True):
@@ -145,8 +145,9 @@ def refuse_running(thread: threading.Thread) -> None:
             )
 
 
-def _look_at_libraries() -> None:
-    """Read the transient functions and types of all loaded libraries; again when the number of modules has changed."""
+def look_at_libraries() -> None:
+    """Read the transient functions and types of all loaded libraries, and the calls that images answer; again when the number
+    of modules has changed. Whoever stops threads does this before: one that serves a pool stands in such a call."""
     global _module_count
     if len(sys.modules) == _module_count:
         return

@@ -1,4 +1,4 @@
-"""sqlite3: connections and cursors.
+"""sqlite3: connections, cursors and rows.
 
 A connection to a file is opened again, with its attached databases, ``isolation_level``, ``row_factory``, ``text_factory``,
 ``detect_types`` and the pragmas below; one of a class derived from ``sqlite3.Connection`` with its attributes, too. A
@@ -8,12 +8,16 @@ collations that the program has defined, trace and authorizer callbacks. Define 
 Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
 tables, a cursor in the middle of its results.
 
+A ``sqlite3.Row`` has the names of its columns from the cursor that it is made with: it is made again with one that has
+described columns of these names.
+
 Not here: the file, which goes back with all others of the program (:mod:`ckpt.undo`; not with ``--files off``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import sys
@@ -26,7 +30,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.frames import _frames
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 
-__all__ = ["are_in_transaction", "is_in_transaction", "reduce_connection", "reduce_cursor"]
+__all__ = ["are_in_transaction", "is_in_transaction", "reduce_connection", "reduce_cursor", "reduce_row"]
 
 _PRAGMAS = (
     "foreign_keys",
@@ -157,6 +161,12 @@ def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
     return make_cursor, (cursor.connection, type(cursor)), state, None, None, fill_cursor
 
 
+def reduce_row(pickler: Any, row: sqlite3.Row) -> Any:
+    arguments = tuple(sqlite3.Row.keys(row)), tuple(sqlite3.Row.__iter__(row)), type(row)
+    attributes = attributes_of(row), slots_of(pickler, row)
+    return make_row, arguments, attributes, None, None, fill_row
+
+
 # ---------------------------------------------------------------------- called while loading
 
 
@@ -214,3 +224,19 @@ def make_cursor(connection: sqlite3.Connection, cls: type[sqlite3.Cursor] = sqli
 def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, ...]) -> None:
     cursor.arraysize, cursor.row_factory, *attributes = state
     _set_attributes(cursor, *attributes)
+
+
+def make_row(names: tuple[str, ...], values: tuple[Any, ...], cls: type[sqlite3.Row]) -> sqlite3.Row:
+    return sqlite3.Row.__new__(cls, _describing(names), values)
+
+
+def fill_row(row: sqlite3.Row, attributes: tuple[Any, ...]) -> None:
+    _set_attributes(row, *attributes)
+
+
+@functools.lru_cache
+def _describing(names: tuple[str, ...]) -> sqlite3.Cursor:
+    """A cursor whose last result had columns of these names; its connection is closed."""
+    columns = ", ".join('0 AS "{}"'.format(name.replace('"', '""')) for name in names)
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        return connection.execute(f"SELECT {columns}")

@@ -158,13 +158,13 @@ class Sqlite(Library):
             return later(f"{_HERE}.sqlite", "reduce_connection")
         if issubclass(cls, getattr(self.module, "Cursor", ())):
             return later(f"{_HERE}.sqlite", "reduce_cursor")
+        if issubclass(cls, getattr(self.module, "Row", ())):
+            return later(f"{_HERE}.sqlite", "reduce_row")
         return None
 
     def reducers(self) -> dict[type, Reducer]:
-        connection, cursor = (
-            later(f"{_HERE}.sqlite", name) for name in ("reduce_connection", "reduce_cursor")
-        )
-        return by_name("sqlite3", {"Connection": connection, "Cursor": cursor})
+        kinds = {"Connection": "reduce_connection", "Cursor": "reduce_cursor", "Row": "reduce_row"}
+        return by_name("sqlite3", {kind: later(f"{_HERE}.sqlite", name) for kind, name in kinds.items()})
 
 
 class MappedMemory(Library):

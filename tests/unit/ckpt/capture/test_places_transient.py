@@ -9,6 +9,7 @@ import pytest
 
 from ckpt import image
 from ckpt.capture import places
+from ckpt.capture.check_budget import CheckBudget
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.places import Places
 
@@ -90,3 +91,43 @@ def test_a_program_that_waits_for_the_image_itself_is_not_waited_for(looks: Any)
         looks._refuse_transient(None)
     looks.now_ns += 3 * SECOND_NS
     looks._refuse_transient(None)
+
+
+def test_calls_that_images_answer_are_known_before_threads_are_stopped(
+    looks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were known from the first image on. Of several ranks all are asked before it, and a thread that serves a
+    `multiprocessing.Pool` never stood still then: such a job had no checkpoint at all."""
+    import multiprocessing.pool  # noqa: F401
+
+    from ckpt.image.frames import c_waits
+    from ckpt.image.interface import transient
+    from ckpt.image.pools.recording import Tasks
+
+    monkeypatch.setattr(c_waits, "_answers", {})
+    monkeypatch.setattr(transient, "_module_count", 0)
+    looks.others(None)
+    assert id(Tasks.get.__code__) in c_waits._answers
+
+
+def test_a_look_that_gets_no_processor_does_not_cost_the_looks_of_many_seconds(
+    looks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool on a busy machine: one of its threads had no processor for 0.2 s, and the next look came after 13 s."""
+    looks._allowance = CheckBudget()
+    looks.cpu_ns = 0
+    monkeypatch.setattr(places.time, "process_time_ns", lambda: looks.cpu_ns)
+
+    def look(took_ns: int, cpu_ns: int) -> None:
+        looks._allowance.begin(looks.now_ns)
+        since_ns, since_cpu_ns = looks.now_ns, looks.cpu_ns
+        looks.now_ns += took_ns
+        looks.cpu_ns += cpu_ns
+        looks.spend(since_ns, since_cpu_ns)
+
+    look(SECOND_NS // 5, SECOND_NS // 500)
+    looks.now_ns += SECOND_NS
+    assert looks._allowance.is_left(looks.now_ns)
+    look(SECOND_NS // 5, SECOND_NS // 5)
+    looks.now_ns += 10 * SECOND_NS
+    assert not looks._allowance.is_left(looks.now_ns)

@@ -1,4 +1,4 @@
-"""`sum`, `min`, `max`, `functools.reduce`, `sorted` with a key, and `dict`, `frozenset`, `bytes` and `bytearray` of an
+"""`sum`, `min`, `max`, `functools.reduce`, `sorted` with a key, functions of `heapq` that compare in Python, and `dict`, `frozenset`, `bytes` and `bytearray` of an
 iterator, go on after a restart with what they have so far. They do what the interpreter's own functions do."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from tests.unit.ckpt.image.support import REPOSITORY, refusals, resumed_output
 
 SOURCE = """
-import fractions, functools, itertools
+import fractions, functools, heapq, itertools
 
 class Item:
     def __init__(self, number):
@@ -63,6 +63,9 @@ def in_place(items, key=None, reverse=False):
     else:
         items.sort(key=key)
     return items
+
+def heap(count):
+    return [Ordered(n) for n in sorted(range(count), key=lambda n: n * 7 % 5)]
 
 def difference(a, b):
     tick(a)
@@ -155,6 +158,14 @@ CALLS = {
     "max compares in Python": "max([Ordered(n) for n in range(COUNT)])",
     "min compares in Python": "min((Ordered(n) for n in range(COUNT)), default=3)",
     "max compares keys in Python": "max(range(COUNT), key=lambda n: Ordered(key(n)))",
+    "heapify": "[heapq.heapify(items) or items for items in [[Ordered(n) for n in range(COUNT)]]]",
+    "heapify of many": "[heapq.heapify(items) or items for items in [[Ordered(n) for n in range(2600)]]]",
+    "heappush": "[[heapq.heappush(items, Ordered(n)) for n in range(COUNT)] and items for items in [[]]]",
+    "heappop": "[[heapq.heappop(items) for _ in range(COUNT)] + items for items in [heap(COUNT)]]",
+    "heapreplace": "[[heapq.heapreplace(items, Ordered(n)) for n in range(COUNT)] + items for items in [heap(COUNT)]]",
+    "heappushpop": "[[heapq.heappushpop(items, Ordered(n)) for n in range(COUNT)] + items for items in [heap(COUNT)]]",
+    "heappop with a star": "[[heapq.heappop(*[items]) for _ in range(COUNT)] for items in [heap(COUNT)]]",
+    "heappop in a generator": "sum(heapq.heappop(items).number * n for items in [heap(COUNT)] for n in range(COUNT))",
     "sorts in each other": (
         "sorted(range(3), key=lambda n: in_place([Ordered(m) for m in range(COUNT - n)])[n].number)"
     ),
@@ -238,7 +249,7 @@ def test_an_image_waits_where_other_code_runs_in_such_a_call(tmp_path: Path, cal
 
 
 COMPARED = """
-import functools, itertools, math, random, re
+import functools, heapq, itertools, math, random, re
 from fractions import Fraction
 from decimal import Decimal
 
@@ -265,7 +276,47 @@ def outcome(call):
     except Exception as error:
         return type(error), str(error), taken
 
+class Cell:
+    def __init__(self, number, log):
+        self.number, self.log = number, log
+    def __repr__(self):
+        return f"<{self.number}>"
+    def __lt__(self, other):
+        if type(other) is not Cell:
+            return NotImplemented
+        self.log.append((self.number, other.number))
+        if self.number == 93:
+            raise ValueError("of 93")
+        if self.number == 95:
+            self.log[0].append(self)
+        if self.number == 96:
+            self.log[0].clear()
+        return self.number if self.number < other.number else 0
+
+def on_heap(function, numbers, other):
+    items = []
+    log = [items]
+    items += [Cell(number, log) if number >= 0 else number for number in numbers]
+    try:
+        result = function(items, *[Cell(number, log) for number in other])
+    except Exception as error:
+        result = type(error), str(error)
+    return result, items, log[1:]
+
 def calls():
+    rng = random.Random(7)
+    for n in range(1500):
+        largest = rng.choice([20, 97])
+        numbers = [rng.randrange(-1 if n % 9 == 0 else 0, largest) for _ in range(rng.randrange(14))]
+        if n % 2:
+            numbers.sort()
+        function = (heapq.heappop, heapq.heapify, heapq.heappush, heapq.heapreplace, heapq.heappushpop)[n % 5]
+        yield lambda items: on_heap(function, numbers, [rng.randrange(largest)][n % 5 < 2:])
+    for n in [2499, 2500, 2501, 2502, 4093, 4094, 4095, 4096, 4097, 6000, 8190, 8191, 8192]:
+        yield lambda items: hash(str(on_heap(heapq.heapify, [rng.randrange(n) + 100 for _ in range(n)], ())))
+    for args in [(), (1,), ([],), ([], 1), ([1, 2],), ((1, 2), 3), ([Cell(1, [[]]), "a"],), ([3, 1], Cell(1, [[]])), ([3], 1, 2)]:
+        for function in (heapq.heappop, heapq.heapify, heapq.heappush, heapq.heapreplace, heapq.heappushpop):
+            yield lambda items: function(*args)
     rng = random.Random(8)
     for _ in range(600):
         few = [rng.choice(VALUES[:rng.choice([8, 16, 24])]) for _ in range(rng.randrange(9))]

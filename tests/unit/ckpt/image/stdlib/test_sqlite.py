@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,3 +64,32 @@ def test_a_transaction_of_a_connection_that_is_held_in_another_way_is_waited_for
     assert library.reason_now(values) is None
     connection.close()
     assert library.reason_now(values) is None
+
+
+class Row(sqlite3.Row):
+    """With an attribute, and a method that hides the one of its base."""
+
+    def keys(self) -> list[str]:  # type: ignore[override]
+        raise AssertionError("code of the program must not run")
+
+
+@pytest.mark.parametrize("cls", [sqlite3.Row, Row])
+def test_rows_come_back_with_the_names_of_their_columns(cls: Any) -> None:
+    """A program that had set ``row_factory = sqlite3.Row`` had no checkpoint while it held a row."""
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = cls
+    row = connection.execute('SELECT 1 AS "a", NULL AS "b ""quoted"" [int]", \'x\' AS "a"').fetchone()
+    if cls is Row:
+        row.note = "mine"
+    library: Any = libraries.find("sqlite3")
+    make, arguments, state, *_, fill = reducer(library, cls)(SimpleNamespace(slots={}), row)
+    made = make(*arguments)
+    fill(made, state)
+    assert type(made) is cls and made == row and hash(made) == hash(row)
+    assert tuple(made) == (1, None, "x") and made["A"] == 1 and made['b "quoted" [int]'] is None
+    assert sqlite3.Row.keys(made) == ["a", 'b "quoted" [int]', "a"]
+    assert getattr(made, "note", "mine") == "mine"
+
+
+def reducer(library: Any, cls: type) -> Any:
+    return library.reducers().get(cls) or library.reducer_by_base(cls)
