@@ -63,7 +63,7 @@ def locate(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _topology(facts: Mapping[str, Any]) -> tuple[Topology | None, str | None]:
     given = facts.get("topology")
-    if given is None and not library.users("topology.toml").exists():
+    if not library.has_topology(given):
         return None, "there is no topology: devices were not asked (docs/diagnosis.md)"
     try:
         return library.topology(given), None

@@ -41,7 +41,7 @@ from ckpt.diagnosis.report import as_fields
 from ckpt.diagnosis.topology import Topology, way
 from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
 
-__all__ = ["WITHIN_S", "Request", "is_this_machine", "query_all", "question", "questions_of"]
+__all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _RESERVE_S = 1.0  # for what comes after the answers
@@ -73,7 +73,9 @@ class Request:
     ) -> None:
         self.error = error_name(error)
         self.here, self.there = here, there
-        self.topology = library.topology() if topology is None else topology
+        if topology is None:
+            topology = library.topology() if library.has_topology() else library.between(here, there)
+        self.topology = topology
         self.credentials = library.credentials() if credentials is None else credentials
         known = library.load() if models is None else models
         self.counters = counters
@@ -233,7 +235,7 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     if name is None:
         raise NoAnswer(f"the topology names no {end} there")
     machine = topology.switch.get(name) if is_switch else topology.host.get(name)
-    if not is_switch and is_this_machine(name):
+    if not is_switch and library.is_this_machine(name):
         return Question(name, (), sys.executable, query.handler, text)
     if machine is None or machine.shell is None:
         own = socket.gethostname()
@@ -241,12 +243,6 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
             f"{name} cannot be asked itself: the topology gives it no shell, and this machine is {own}"
         )
     return Question(name, machine.shell, machine.python or sys.executable, query.handler, text)
-
-
-def is_this_machine(name: str) -> bool:
-    """By its name only: what another machine has or lacks must not be taken for a fault of this one."""
-    own = socket.gethostname()
-    return own == name or own.partition(".")[0] == name or own == name.partition(".")[0]
 
 
 def _filled(value: Any, place: Place) -> Any:
