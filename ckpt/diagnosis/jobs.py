@@ -1,7 +1,8 @@
 """One diagnosis for a job whose hosts have lost each other: what all hosts say of each other, and what devices say. (driver)
 
     facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port"}, …],
-               "missing": [host, …], "topology": PATH | null, "counters": PATH | null, "wanted": bool, "slow": bool}
+               "missing": [host, …], "topology": PATH | null, "counters": PATH | null, "wanted": bool, "slow": bool,
+               "within_s": seconds | not there}
     record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "unknown", "clear",
                "reason", "seconds"}
 
@@ -26,7 +27,7 @@ from typing import Any
 
 from ckpt.diagnosis import library
 from ckpt.diagnosis.errors import BadTopology, DiagnosisError
-from ckpt.diagnosis.manager import Request, query_all
+from ckpt.diagnosis.manager import WITHIN_S, Request, query_all
 from ckpt.diagnosis.topology import Topology, way
 from ckpt.diagnosis.witnesses import Joined, Said, join
 
@@ -98,7 +99,7 @@ def _ask(
                 continue
             requests.append(request)
         if requests:
-            query_all(requests)
+            query_all(requests, float(facts.get("within_s") or WITHIN_S), witnessed)
         return requests, reason
     except DiagnosisError as error:
         return [], str(error)

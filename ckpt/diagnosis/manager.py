@@ -12,6 +12,9 @@ Interface.
    nothing was found, or something is suspected and such an answer was among the causes, it is asked once more, unless
    another error of the same diagnosis has explained it.
 
+5. Who has not answered is not waited for when all that is named is final (`verdict.settled`), or when witnesses have named
+   a host (`mute`) and nobody else is waited for: it may take some time to answer (`_PATIENCE_S`, `_MUTE_S`), and does not.
+
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
 Not here: texts (`report`).
@@ -36,16 +39,29 @@ from ckpt.diagnosis.errors_map import error_name
 from ckpt.diagnosis.graph import Candidate, Graph, Place, build
 from ckpt.diagnosis.growth import Counters, grown, without_counters
 from ckpt.diagnosis.handlers.face import HANDLERS
-from ckpt.diagnosis.models import Model, Query
+from ckpt.diagnosis.models import Element, Model, Query
 from ckpt.diagnosis.report import as_fields
 from ckpt.diagnosis.topology import Topology, way
-from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
+from ckpt.diagnosis.verdict import (
+    Answer,
+    Fault,
+    Finding,
+    Hidden,
+    State,
+    Suspect,
+    Verdict,
+    conclude,
+    judge,
+    settled,
+)
 
 __all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _RESERVE_S = 1.0  # for what comes after the answers
 _AGAIN_AFTER_S = 1.5
+_PATIENCE_S = 1.0  # for answers that cannot take back what is named
+_MUTE_S = 1.8  # for those of a host that others do not reach
 _AGAIN_S = 1.5  # the least that is left for asking again
 
 
@@ -146,6 +162,30 @@ class Request:
     def questions(self) -> list[Question]:
         return questions_of(self.topology, self.here, self.graph)
 
+    def waiting(self, replies: Mapping[Question, Reply]) -> dict[str, set[State]]:
+        """The candidates of which some question has no reply yet, with the states that one may speak for."""
+        found: dict[str, set[State]] = {}
+        for name, candidate in self.graph.candidates.items():
+            for query in candidate.element.queries:
+                try:
+                    asked = question(self.topology, self.here, candidate, query)
+                except NoAnswer:
+                    continue
+                if asked not in replies:
+                    found.setdefault(name, set()).update(_may_be(candidate.element, query))
+        return found
+
+    def is_settled(self, replies: Mapping[Question, Reply], after_s: float, mute: str | None) -> bool:
+        """Is what can be named of these replies final, though others may still come? (`verdict.settled`)"""
+        waiting = self.waiting(replies)
+        if not waiting:
+            return True
+        places = [self.graph.candidates[name].place for name in waiting]
+        if mute is not None and after_s >= _MUTE_S and all(place.host == mute for place in places):
+            return True
+        self.conclude(replies)
+        return settled(self.graph, self.findings, waiting)
+
     def _answer(self, candidate: Candidate, query: Query, replies: Mapping[Question, Reply]) -> Answer:
         try:
             asked = question(self.topology, self.here, candidate, query)
@@ -166,13 +206,16 @@ class Request:
         return Answer(asked.source, value, reason, silent=False, stale_s=stale_s)
 
 
-def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
+def query_all(requests: Sequence[Request], within_s: float = WITHIN_S, mute: str | None = None) -> None:
     """Several errors at once: every question is asked once. All requests have to be of one topology and its
-    credentials."""
+    credentials. `mute`: a host that others do not reach; the answer is known to be there, and it need not say so itself."""
     began = time.monotonic()
-    _round(requests, within_s - _RESERVE_S, 0.0)
+    _round(requests, within_s - _RESERVE_S, 0.0, mute)
     again = [
-        each for each in requests if not each.verdict.found or (each.stale_s and _is_open(each, requests))
+        each
+        for each in requests
+        if (not each.verdict.found and (mute is None or each.stale_s))
+        or (each.stale_s and _is_open(each, requests))
     ]
     # a switch that keeps its tables for longer than this diagnosis may take is not waited for
     waits_s = [each.stale_s - each.age_s for each in again]
@@ -180,7 +223,7 @@ def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
     if again and max(time.monotonic() - began, pause_s) <= within_s - _AGAIN_S:
         time.sleep(max(began + pause_s - time.monotonic(), 0.0))
         asked_s = time.monotonic() - began
-        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s)
+        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s, mute)
     for request in requests:
         request.seconds = time.monotonic() - began
 
@@ -191,7 +234,7 @@ def _is_open(request: Request, requests: Sequence[Request]) -> bool:
     return any(named.isdisjoint((suspect.id, *suspect.instead)) for suspect in request.suspects)
 
 
-def _round(requests: Sequence[Request], within_s: float, asked_s: float) -> None:
+def _round(requests: Sequence[Request], within_s: float, asked_s: float, mute: str | None) -> None:
     """Ask and conclude; once more, where something is only suspected, what came from caches. Nothing found: ask
     for all."""
     if not requests:
@@ -202,7 +245,16 @@ def _round(requests: Sequence[Request], within_s: float, asked_s: float) -> None
         for each in request.questions()
         if each not in request.replies or not request.verdict.found or HANDLERS[each.handler].cached
     ]
-    replies = ask(questions, requests[0].credentials, within_s, asked_s)
+    asked = set(questions)
+    before = {
+        each: reply for request in requests for each, reply in request.replies.items() if each not in asked
+    }
+
+    def enough(replies: Mapping[Question, Reply], after_s: float) -> bool:
+        known = {**before, **replies}
+        return after_s >= _PATIENCE_S and all(each.is_settled(known, after_s, mute) for each in requests)
+
+    replies = ask(questions, requests[0].credentials, within_s, asked_s, enough)
     for request in requests:
         first = {each: reply for each, reply in request.replies.items() if reply.values}
         second = {each: reply for each, reply in replies.items() if reply.values or each not in first}
@@ -243,6 +295,14 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
             f"{name} cannot be asked itself: the topology gives it no shell, and this machine is {own}"
         )
     return Question(name, machine.shell, machine.python or sys.executable, query.handler, text)
+
+
+def _may_be(element: Element, query: Query) -> set[State]:
+    """The states for which the answer to this query may speak."""
+    texts = HANDLERS[query.handler].says.get(query.value)
+    if texts is None or element.ends_agree:
+        return {"faulty", "clear"}
+    return {judge(element, [Answer("", text)]).state for text in texts}
 
 
 def _filled(value: Any, place: Place) -> Any:
