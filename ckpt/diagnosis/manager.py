@@ -27,7 +27,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -162,27 +162,28 @@ class Request:
     def questions(self) -> list[Question]:
         return questions_of(self.topology, self.here, self.graph)
 
-    def waiting(self, replies: Mapping[Question, Reply]) -> dict[str, set[State]]:
-        """The candidates of which some question has no reply yet, with the states that one may speak for."""
-        found: dict[str, set[State]] = {}
-        for name, candidate in self.graph.candidates.items():
+    def _open(self, replies: Mapping[Question, Reply]) -> Iterator[tuple[Candidate, Query, Question]]:
+        """What has no reply yet."""
+        for candidate in self.graph.candidates.values():
             for query in candidate.element.queries:
                 try:
                     asked = question(self.topology, self.here, candidate, query)
                 except NoAnswer:
                     continue
                 if asked not in replies:
-                    found.setdefault(name, set()).update(_may_be(candidate.element, query))
-        return found
+                    yield candidate, query, asked
 
     def is_settled(self, replies: Mapping[Question, Reply], after_s: float, mute: str | None) -> bool:
         """Is what can be named of these replies final, though others may still come? (`verdict.settled`)"""
-        waiting = self.waiting(replies)
-        if not waiting:
+        left = list(self._open(replies))
+        if not left:
             return True
-        places = [self.graph.candidates[name].place for name in waiting]
-        if mute is not None and after_s >= _MUTE_S and all(place.host == mute for place in places):
+        is_mute = all(mute in (asked.machine, candidate.place.host) for candidate, _, asked in left)
+        if mute is not None and is_mute and after_s >= _MUTE_S:
             return True
+        waiting: dict[str, set[State]] = {}
+        for candidate, query, _ in left:
+            waiting.setdefault(candidate.id, set()).update(_may_be(candidate.element, query))
         self.conclude(replies)
         return settled(self.graph, self.findings, waiting)
 
