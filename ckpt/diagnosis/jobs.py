@@ -37,6 +37,7 @@ _MOST_PAIRS = 4
 _OF_A_HOST = ("host", "sending", "receiving")
 _LISTED = 40
 _MOST_CHOICES = 3
+_PATIENCE_S = 0.5  # a job waits: what else may be wrong with a host that is named already, a person may ask
 
 
 def locate(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _ask(
                 continue
             requests.append(request)
         if requests:
-            query_all(requests, float(facts.get("within_s") or WITHIN_S), witnessed)
+            query_all(requests, float(facts.get("within_s") or WITHIN_S), witnessed, _PATIENCE_S)
         return requests, reason
     except DiagnosisError as error:
         return [], str(error)
@@ -179,6 +180,13 @@ def pairs_to_ask(facts: Mapping[str, Any], witnessed: str | None) -> list[dict[s
         if each["here"] == witnessed:
             each["here"], each["there"] = each["there"], each["here"]
             each.pop("port", None)
+    # what is wrong with the host of which all of them speak began when the first of them noticed it
+    ages_s = [
+        float(each.get("age_s") or 0.0) for each in errors if witnessed in (each["here"], each["there"])
+    ]
+    for each in errors:
+        if witnessed in (each["here"], each["there"]):
+            each["age_s"] = max(ages_s)
     chosen: list[dict[str, Any]] = []
     of_pairs: set[tuple[str, str]] = set()
     of_peers: set[str] = set()

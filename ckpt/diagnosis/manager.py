@@ -13,7 +13,7 @@ Interface.
    another error of the same diagnosis has explained it.
 
 5. Who has not answered is not waited for when all that is named is final (`verdict.settled`), or when witnesses have named
-   a host (`mute`) and nobody else is waited for: it may take some time to answer (`_PATIENCE_S`, `_MUTE_S`), and does not.
+   a host (`mute`) and nobody else is waited for: it may take some time to answer (`patience_s`, `_MUTE_S`), and does not.
 
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
@@ -55,12 +55,13 @@ from ckpt.diagnosis.verdict import (
     settled,
 )
 
-__all__ = ["WITHIN_S", "Request", "query_all", "question", "questions_of"]
+__all__ = ["PATIENCE_S", "WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _RESERVE_S = 1.0  # for what comes after the answers
 _AGAIN_AFTER_S = 1.5
-_PATIENCE_S = 1.0  # for answers that cannot take back what is named
+PATIENCE_S = 2.0
+"""For answers that cannot take back what is named, where nothing waits for the diagnosis but a person."""
 _MUTE_S = 1.8  # for those of a host that others do not reach
 _AGAIN_S = 1.5  # the least that is left for asking again
 
@@ -207,11 +208,19 @@ class Request:
         return Answer(asked.source, value, reason, silent=False, stale_s=stale_s)
 
 
-def query_all(requests: Sequence[Request], within_s: float = WITHIN_S, mute: str | None = None) -> None:
-    """Several errors at once: every question is asked once. All requests have to be of one topology and its
-    credentials. `mute`: a host that others do not reach; the answer is known to be there, and it need not say so itself."""
+def query_all(
+    requests: Sequence[Request],
+    within_s: float = WITHIN_S,
+    mute: str | None = None,
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Several errors at once: every question is asked once. All requests have to be of one topology and its credentials.
+
+    mute: a host that others do not reach, so the fault is there, and it need not say so itself. patience_s: so long all are
+    waited for, though what is named is final.
+    """
     began = time.monotonic()
-    _round(requests, within_s - _RESERVE_S, 0.0, mute)
+    _round(requests, within_s - _RESERVE_S, 0.0, mute, patience_s)
     again = [
         each
         for each in requests
@@ -224,7 +233,7 @@ def query_all(requests: Sequence[Request], within_s: float = WITHIN_S, mute: str
     if again and max(time.monotonic() - began, pause_s) <= within_s - _AGAIN_S:
         time.sleep(max(began + pause_s - time.monotonic(), 0.0))
         asked_s = time.monotonic() - began
-        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s, mute)
+        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s, mute, patience_s)
     for request in requests:
         request.seconds = time.monotonic() - began
 
@@ -235,7 +244,9 @@ def _is_open(request: Request, requests: Sequence[Request]) -> bool:
     return any(named.isdisjoint((suspect.id, *suspect.instead)) for suspect in request.suspects)
 
 
-def _round(requests: Sequence[Request], within_s: float, asked_s: float, mute: str | None) -> None:
+def _round(
+    requests: Sequence[Request], within_s: float, asked_s: float, mute: str | None, patience_s: float
+) -> None:
     """Ask and conclude; once more, where something is only suspected, what came from caches. Nothing found: ask
     for all."""
     if not requests:
@@ -253,7 +264,7 @@ def _round(requests: Sequence[Request], within_s: float, asked_s: float, mute: s
 
     def enough(replies: Mapping[Question, Reply], after_s: float) -> bool:
         known = {**before, **replies}
-        return after_s >= _PATIENCE_S and all(each.is_settled(known, after_s, mute) for each in requests)
+        return after_s >= patience_s and all(each.is_settled(known, after_s, mute) for each in requests)
 
     replies = ask(questions, requests[0].credentials, within_s, asked_s, enough)
     for request in requests:
