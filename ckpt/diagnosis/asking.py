@@ -1,8 +1,11 @@
 """All questions of a diagnosis at once, each with a deadline, in processes that are killed at the end.
 
-One process for each handler on each machine (`ckpt.diagnosis.handlers`; for each address, where its library is not
-made for threads), so a library that hangs holds up nothing else. On another machine it is started by the words of
-the topology's `shell`. Secrets go by its standard input.
+One process for each machine (`ckpt.diagnosis.handlers`), and one for each address where the library of a handler is not
+made for threads; each question has a thread of its own there, so one that hangs holds up no other. More processes would
+take longer to start than to ask. On another machine it is started by the words of the topology's `shell`. Secrets go by
+its standard input.
+
+All is over as soon as everybody has answered, at the deadline, or when what has been answered is `enough`.
 
 Not here: which questions there are, and what the answers mean (`manager`).
 """
@@ -15,7 +18,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +29,7 @@ __all__ = ["Question", "Reply", "ask"]
 
 _GRACE_S = 0.5  # before the deadline, handlers have to be done
 _REAP_S = 0.2
+_LOOK_S = 0.1
 _LONGEST_LINE = 1 << 20  # bytes
 
 
@@ -85,13 +89,15 @@ class _Worker:
             start_new_session=True,
         )
         assert self.child.stdin is not None and self.child.stdout is not None
-        part = HANDLERS[first.handler].secret
         asked: list[dict[str, Any]] = []
         for number, question in enumerate(questions):
             arguments = json.loads(question.arguments)
+            part = HANDLERS[question.handler].secret
             secret = credentials.of(part, str(arguments.get("address", ""))) if part else None
-            asked.append({"id": number, "arguments": arguments, "secret": secret})
-        request = json.dumps({"handler": first.handler, "within_s": within_s, "queries": asked}) + "\n"
+            asked.append(
+                {"id": number, "handler": question.handler, "arguments": arguments, "secret": secret}
+            )
+        request = json.dumps({"within_s": within_s, "queries": asked}) + "\n"
         self.output = self.child.stdout
         try:
             # A pipe holds 64 KiB, a hundred times of what is asked of one handler; more would wait for the reader.
@@ -118,11 +124,13 @@ class _Worker:
                 continue  # a remote shell's greeting, for example
         return found, data == b""
 
-    def end(self) -> None:
+    def kill(self) -> None:
         try:
             os.killpg(self.child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+    def end(self) -> None:
         try:
             self.child.wait(_REAP_S)
         except subprocess.TimeoutExpired:
@@ -131,15 +139,19 @@ class _Worker:
 
 
 def ask(
-    questions: Iterable[Question], credentials: Credentials, within_s: float, asked_s: float = 0.0
+    questions: Iterable[Question],
+    credentials: Credentials,
+    within_s: float,
+    asked_s: float = 0.0,
+    enough: Callable[[Mapping[Question, Reply], float], bool] = lambda replies, after_s: False,
 ) -> dict[Question, Reply]:
-    """Every question with its reply; after `within_s` seconds at most. Equal questions are asked once."""
+    """Every question with its reply; after `within_s` seconds at most. Equal questions are asked once. `enough`: of the
+    replies so far, and the seconds since all were asked: need the others not be waited for?"""
     began = time.monotonic()
     deadline = began + within_s
-    groups: dict[tuple[str, tuple[str, ...], str, str], list[Question]] = {}
+    groups: dict[tuple[object, ...], list[Question]] = {}
     for question in dict.fromkeys(questions):
-        address = question.address if HANDLERS[question.handler].alone else ""
-        groups.setdefault((question.machine, question.shell, question.handler, address), []).append(question)
+        groups.setdefault(_process(question), []).append(question)
     for group in groups.values():  # whole tables come last: a handler may ask one question after the other
         group.sort(key=lambda question: "table" in json.loads(question.arguments))
     replies: dict[Question, Reply] = {}
@@ -157,7 +169,10 @@ def ask(
                 workers.append(worker)
                 selector.register(worker.output, selectors.EVENT_READ, worker)
             while selector.get_map() and (left_s := deadline - time.monotonic()) > 0:
-                for key, _ in selector.select(left_s):
+                if enough(replies, time.monotonic() - began):
+                    within_s = time.monotonic() - began
+                    break
+                for key, _ in selector.select(min(left_s, _LOOK_S)):
                     worker = key.data
                     found, ended = worker.read()
                     for question, answer in found:
@@ -166,11 +181,13 @@ def ask(
                         selector.unregister(worker.output)
     finally:
         for worker in workers:
+            worker.kill()
+        for worker in workers:
             worker.end()
     for worker in workers:
         for question in worker.questions:
             if question not in replies:
-                replies[question] = Reply({}, _missing(worker, within_s), time.monotonic() - began, True)
+                replies[question] = Reply({}, _missing(worker, question, within_s), within_s, True)
     return {question: replace(reply, asked_s=asked_s) for question, reply in replies.items()}
 
 
@@ -187,8 +204,16 @@ def _reply(answer: dict[str, Any], after_s: float) -> Reply:
     return Reply(good, "" if good else "an answer without a value", after_s)
 
 
-def _missing(worker: _Worker, within_s: float) -> str:
+def _process(question: Question) -> tuple[object, ...]:
+    """What is equal for the questions that one process asks."""
+    face = HANDLERS[question.handler]
+    if face.alone:
+        return (question.handler, question.address)
+    return (question.machine, question.shell, question.python)
+
+
+def _missing(worker: _Worker, question: Question, within_s: float) -> str:
     code = worker.child.returncode
     if code not in (0, -signal.SIGKILL, -signal.SIGALRM):
-        return f"{worker.words[0]}, which asks {worker.questions[0].source}, ended with exit code {code}"
-    return f"no answer within {within_s:g} s"
+        return f"{worker.words[0]}, which asks {question.source}, ended with exit code {code}"
+    return f"no answer within {round(within_s, 1):g} s"

@@ -91,4 +91,6 @@ def as_text(found: Mapping[str, Any]) -> str:
         f"{'not asked':<10} {row['place']}: {', '.join(row['faults'])}: {row['reason']}"
         for row in found["not_asked"]
     ]
+    if found.get("reason"):
+        out.append(f"{'not asked':<10} {found['reason']}")
     return "\n".join(out)

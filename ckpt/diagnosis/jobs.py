@@ -1,7 +1,8 @@
 """One diagnosis for a job whose hosts have lost each other: what all hosts say of each other, and what devices say. (driver)
 
     facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port"}, …],
-               "missing": [host, …], "topology": PATH | null, "counters": PATH | null, "wanted": bool, "slow": bool}
+               "missing": [host, …], "topology": PATH | null, "counters": PATH | null, "wanted": bool, "slow": bool,
+               "within_s": seconds | not there}
     record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "unknown", "clear",
                "reason", "seconds"}
 
@@ -26,7 +27,7 @@ from typing import Any
 
 from ckpt.diagnosis import library
 from ckpt.diagnosis.errors import BadTopology, DiagnosisError
-from ckpt.diagnosis.manager import Request, query_all
+from ckpt.diagnosis.manager import WITHIN_S, Request, query_all
 from ckpt.diagnosis.topology import Topology, way
 from ckpt.diagnosis.witnesses import Joined, Said, join
 
@@ -36,6 +37,7 @@ _MOST_PAIRS = 4
 _OF_A_HOST = ("host", "sending", "receiving")
 _LISTED = 40
 _MOST_CHOICES = 3
+_PATIENCE_S = 0.5  # a job waits: what else may be wrong with a host that is named already, a person may ask
 
 
 def locate(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def locate(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _topology(facts: Mapping[str, Any]) -> tuple[Topology | None, str | None]:
     given = facts.get("topology")
-    if given is None and not library.users("topology.toml").exists():
+    if not library.has_topology(given):
         return None, "there is no topology: devices were not asked (docs/diagnosis.md)"
     try:
         return library.topology(given), None
@@ -98,7 +100,7 @@ def _ask(
                 continue
             requests.append(request)
         if requests:
-            query_all(requests)
+            query_all(requests, float(facts.get("within_s") or WITHIN_S), witnessed, _PATIENCE_S)
         return requests, reason
     except DiagnosisError as error:
         return [], str(error)
@@ -178,6 +180,13 @@ def pairs_to_ask(facts: Mapping[str, Any], witnessed: str | None) -> list[dict[s
         if each["here"] == witnessed:
             each["here"], each["there"] = each["there"], each["here"]
             each.pop("port", None)
+    # what is wrong with the host of which all of them speak began when the first of them noticed it
+    ages_s = [
+        float(each.get("age_s") or 0.0) for each in errors if witnessed in (each["here"], each["there"])
+    ]
+    for each in errors:
+        if witnessed in (each["here"], each["there"]):
+            each["age_s"] = max(ages_s)
     chosen: list[dict[str, Any]] = []
     of_pairs: set[tuple[str, str]] = set()
     of_peers: set[str] = set()

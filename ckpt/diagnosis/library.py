@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -20,12 +21,31 @@ from ckpt.diagnosis.errors import BadModel, BadTopology
 from ckpt.diagnosis.growth import Counters
 from ckpt.diagnosis.handlers.face import HANDLERS, HandlerFace
 from ckpt.diagnosis.models import Model, check, parse
-from ckpt.diagnosis.topology import Topology
+from ckpt.diagnosis.surroundings import own as surroundings
+from ckpt.diagnosis.topology import Host, Topology
 from ckpt.diagnosis.topology import parse as parse_topology
 
-__all__ = ["OURS", "counters", "credentials", "load", "topology", "users"]
+__all__ = [
+    "NO_TOPOLOGY",
+    "OURS",
+    "between",
+    "counters",
+    "credentials",
+    "has_topology",
+    "is_this_machine",
+    "load",
+    "of_this_machine",
+    "topology",
+    "users",
+]
 
 OURS = Path(__file__).resolve().parent / "models"
+NO_TOPOLOGY = (
+    "without a topology nobody but this machine can be asked: no switch, no controller, no other host "
+    "(docs/diagnosis.md)"
+)
+_ANY_PORT = "22"
+"""Where a kernel that is alive accepts or refuses a connection, whatever listens there."""
 
 
 def users(name: str) -> Path:
@@ -44,6 +64,52 @@ def topology(given: str | None = None) -> Topology:
     except OSError as error:
         raise BadTopology(f"{path}: {error.strerror}") from None
     return parse_topology(data, str(path))
+
+
+def has_topology(given: str | None = None) -> bool:
+    """Is a file given, or has the user one?"""
+    return given is not None or users("topology.toml").exists()
+
+
+def between(here: str, there: str) -> Topology:
+    """What is known of two hosts without any file: their addresses by their names, and of this machine, if it is one of
+    them, over which interface it reaches the other one. Raises BadTopology: a name that is not known; one machine twice."""
+    known = surroundings.resolve(list(dict.fromkeys((here, there))))
+    own = [name for name in known if _is_this_machine(name, known[name])]
+    if len(own) > 1 or known[here] == known[there]:
+        raise BadTopology(f"{here} and {there} are the same machine; no network is between them")
+    hosts = {}
+    for name, address in known.items():
+        other = there if name == here else here
+        if name in own:
+            end = surroundings.own(known[other])
+            address = end.address if end.address or end.interface else address
+            hosts[name] = Host(address=address, interface=end.interface, shell=())
+        else:
+            hosts[name] = Host(address=address, names={"any_port": _ANY_PORT})
+    return Topology(host=hosts, wired=False)
+
+
+def of_this_machine() -> tuple[Topology, str, str]:
+    """What is known without any file and without a name; this machine, and the other end: its router, if it has one."""
+    here, peer = socket.gethostname().partition(".")[0] or "localhost", surroundings.router()
+    end = surroundings.own(peer)
+    there = peer or "nowhere"
+    hosts = {
+        here: Host(address=end.address, interface=end.interface, shell=()),
+        there: Host(address=peer, names={"any_port": _ANY_PORT} if peer else {}),
+    }
+    return Topology(host=hosts, wired=False), here, there
+
+
+def _is_this_machine(name: str, address: str) -> bool:
+    return is_this_machine(name) or surroundings.is_own(address)
+
+
+def is_this_machine(name: str) -> bool:
+    """By its name only: what another machine has or lacks must not be taken for a fault of this one."""
+    own = socket.gethostname()
+    return own == name or own.partition(".")[0] == name or own == name.partition(".")[0]
 
 
 def credentials(given: str | None = None) -> Credentials:

@@ -12,6 +12,9 @@ Interface.
    nothing was found, or something is suspected and such an answer was among the causes, it is asked once more, unless
    another error of the same diagnosis has explained it.
 
+5. Who has not answered is not waited for when all that is named is final (`verdict.settled`), or when witnesses have named
+   a host (`mute`) and nobody else is waited for: it may take some time to answer (`patience_s`, `_MUTE_S`), and does not.
+
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
 Not here: texts (`report`).
@@ -24,7 +27,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -36,16 +39,30 @@ from ckpt.diagnosis.errors_map import error_name
 from ckpt.diagnosis.graph import Candidate, Graph, Place, build
 from ckpt.diagnosis.growth import Counters, grown, without_counters
 from ckpt.diagnosis.handlers.face import HANDLERS
-from ckpt.diagnosis.models import Model, Query
+from ckpt.diagnosis.models import Element, Model, Query
 from ckpt.diagnosis.report import as_fields
 from ckpt.diagnosis.topology import Topology, way
-from ckpt.diagnosis.verdict import Answer, Fault, Finding, Hidden, Suspect, Verdict, conclude, judge
+from ckpt.diagnosis.verdict import (
+    Answer,
+    Fault,
+    Finding,
+    Hidden,
+    State,
+    Suspect,
+    Verdict,
+    conclude,
+    judge,
+    settled,
+)
 
-__all__ = ["WITHIN_S", "Request", "is_this_machine", "query_all", "question", "questions_of"]
+__all__ = ["PATIENCE_S", "WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
 _RESERVE_S = 1.0  # for what comes after the answers
 _AGAIN_AFTER_S = 1.5
+PATIENCE_S = 2.0
+"""For answers that cannot take back what is named, where nothing waits for the diagnosis but a person."""
+_MUTE_S = 1.8  # for those of a host that others do not reach
 _AGAIN_S = 1.5  # the least that is left for asking again
 
 
@@ -73,7 +90,9 @@ class Request:
     ) -> None:
         self.error = error_name(error)
         self.here, self.there = here, there
-        self.topology = library.topology() if topology is None else topology
+        if topology is None:
+            topology = library.topology() if library.has_topology() else library.between(here, there)
+        self.topology = topology
         self.credentials = library.credentials() if credentials is None else credentials
         known = library.load() if models is None else models
         self.counters = counters
@@ -144,6 +163,31 @@ class Request:
     def questions(self) -> list[Question]:
         return questions_of(self.topology, self.here, self.graph)
 
+    def _open(self, replies: Mapping[Question, Reply]) -> Iterator[tuple[Candidate, Query, Question]]:
+        """What has no reply yet."""
+        for candidate in self.graph.candidates.values():
+            for query in candidate.element.queries:
+                try:
+                    asked = question(self.topology, self.here, candidate, query)
+                except NoAnswer:
+                    continue
+                if asked not in replies:
+                    yield candidate, query, asked
+
+    def is_settled(self, replies: Mapping[Question, Reply], after_s: float, mute: str | None) -> bool:
+        """Is what can be named of these replies final, though others may still come? (`verdict.settled`)"""
+        left = list(self._open(replies))
+        if not left:
+            return True
+        is_mute = all(mute in (asked.machine, candidate.place.host) for candidate, _, asked in left)
+        if mute is not None and is_mute and after_s >= _MUTE_S:
+            return True
+        waiting: dict[str, set[State]] = {}
+        for candidate, query, _ in left:
+            waiting.setdefault(candidate.id, set()).update(_may_be(candidate.element, query))
+        self.conclude(replies)
+        return settled(self.graph, self.findings, waiting)
+
     def _answer(self, candidate: Candidate, query: Query, replies: Mapping[Question, Reply]) -> Answer:
         try:
             asked = question(self.topology, self.here, candidate, query)
@@ -164,13 +208,24 @@ class Request:
         return Answer(asked.source, value, reason, silent=False, stale_s=stale_s)
 
 
-def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
-    """Several errors at once: every question is asked once. All requests have to be of one topology and its
-    credentials."""
+def query_all(
+    requests: Sequence[Request],
+    within_s: float = WITHIN_S,
+    mute: str | None = None,
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Several errors at once: every question is asked once. All requests have to be of one topology and its credentials.
+
+    mute: a host that others do not reach, so the fault is there, and it need not say so itself. patience_s: so long all are
+    waited for, though what is named is final.
+    """
     began = time.monotonic()
-    _round(requests, within_s - _RESERVE_S, 0.0)
+    _round(requests, within_s - _RESERVE_S, 0.0, mute, patience_s)
     again = [
-        each for each in requests if not each.verdict.found or (each.stale_s and _is_open(each, requests))
+        each
+        for each in requests
+        if (not each.verdict.found and (mute is None or each.stale_s))
+        or (each.stale_s and _is_open(each, requests))
     ]
     # a switch that keeps its tables for longer than this diagnosis may take is not waited for
     waits_s = [each.stale_s - each.age_s for each in again]
@@ -178,7 +233,7 @@ def query_all(requests: Sequence[Request], within_s: float = WITHIN_S) -> None:
     if again and max(time.monotonic() - began, pause_s) <= within_s - _AGAIN_S:
         time.sleep(max(began + pause_s - time.monotonic(), 0.0))
         asked_s = time.monotonic() - began
-        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s)
+        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s, mute, patience_s)
     for request in requests:
         request.seconds = time.monotonic() - began
 
@@ -189,7 +244,9 @@ def _is_open(request: Request, requests: Sequence[Request]) -> bool:
     return any(named.isdisjoint((suspect.id, *suspect.instead)) for suspect in request.suspects)
 
 
-def _round(requests: Sequence[Request], within_s: float, asked_s: float) -> None:
+def _round(
+    requests: Sequence[Request], within_s: float, asked_s: float, mute: str | None, patience_s: float
+) -> None:
     """Ask and conclude; once more, where something is only suspected, what came from caches. Nothing found: ask
     for all."""
     if not requests:
@@ -200,7 +257,16 @@ def _round(requests: Sequence[Request], within_s: float, asked_s: float) -> None
         for each in request.questions()
         if each not in request.replies or not request.verdict.found or HANDLERS[each.handler].cached
     ]
-    replies = ask(questions, requests[0].credentials, within_s, asked_s)
+    asked = set(questions)
+    before = {
+        each: reply for request in requests for each, reply in request.replies.items() if each not in asked
+    }
+
+    def enough(replies: Mapping[Question, Reply], after_s: float) -> bool:
+        known = {**before, **replies}
+        return after_s >= patience_s and all(each.is_settled(known, after_s, mute) for each in requests)
+
+    replies = ask(questions, requests[0].credentials, within_s, asked_s, enough)
     for request in requests:
         first = {each: reply for each, reply in request.replies.items() if reply.values}
         second = {each: reply for each, reply in replies.items() if reply.values or each not in first}
@@ -233,7 +299,7 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     if name is None:
         raise NoAnswer(f"the topology names no {end} there")
     machine = topology.switch.get(name) if is_switch else topology.host.get(name)
-    if not is_switch and is_this_machine(name):
+    if not is_switch and library.is_this_machine(name):
         return Question(name, (), sys.executable, query.handler, text)
     if machine is None or machine.shell is None:
         own = socket.gethostname()
@@ -243,10 +309,12 @@ def question(topology: Topology, here: str, candidate: Candidate, query: Query) 
     return Question(name, machine.shell, machine.python or sys.executable, query.handler, text)
 
 
-def is_this_machine(name: str) -> bool:
-    """By its name only: what another machine has or lacks must not be taken for a fault of this one."""
-    own = socket.gethostname()
-    return own == name or own.partition(".")[0] == name or own == name.partition(".")[0]
+def _may_be(element: Element, query: Query) -> set[State]:
+    """The states for which the answer to this query may speak."""
+    texts = HANDLERS[query.handler].says.get(query.value)
+    if texts is None or element.ends_agree:
+        return {"faulty", "clear"}
+    return {judge(element, [Answer("", text)]).state for text in texts}
 
 
 def _filled(value: Any, place: Place) -> Any:

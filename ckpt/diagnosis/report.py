@@ -84,6 +84,8 @@ def sentence(candidate: Candidate) -> str:
 def as_text(found: Mapping[str, Any]) -> str:
     """For people, of the fields."""
     out = [f"{found['here']} lost {found['there']} ({found['error']})", *_parts(found)]
+    if found.get("reason"):
+        out.append(f"not asked    {found['reason']}")
     out.append(f"in {found['seconds']:.1f} s")
     return "\n".join(out)
 

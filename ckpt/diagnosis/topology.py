@@ -22,6 +22,10 @@ A file in TOML. `shell`: the words before a command that runs it on that machine
 
 `counters = true` above all: a job reads the counters of all these devices once, when it starts (`baseline`).
 
+`wired = false` above all: what is between the hosts is not known, and a host needs an address only. Each hangs on some
+port of some switch, of which nothing can be asked; so a cable is suspected, and never named. That is also what is made
+of names alone, where there is no file (`library.between`).
+
 `lldp = true` above all: what the file leaves out of switch, port and trunk comes from LLDP, and what it has is compared
 (`lldp`). What comes out of that is a file, too, in JSON (`.json`), with what is `doubtful`: the hosts, and the pairs of
 switches (`pair_of`), for which there are contradictions, with the text; no way leads there.
@@ -51,7 +55,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 class Host(BaseModel):
     model_config = _STRICT
     address: str
-    interface: str
+    interface: str = ""
     switch: str | None = None
     port: str | None = None
     bmc: str | None = None
@@ -89,6 +93,7 @@ class Topology(BaseModel):
     trunk: tuple[Trunk, ...] = ()
     lldp: bool = False
     counters: bool = False
+    wired: bool = True
     doubtful: dict[str, str] = {}
 
     def of(self, host: str) -> Host:
@@ -117,6 +122,13 @@ def parse(data: bytes, path: str) -> Topology:
 
 
 def _check(topology: Topology, path: str) -> None:
+    for name, host in topology.host.items():
+        if topology.wired and not host.interface:
+            raise BadTopology(f"{path}: host.{name}.interface: Field required")
+        if not topology.wired and host.switch is not None:
+            raise BadTopology(
+                f"{path}: host.{name}.switch: the file says wired = false; take one of them out"
+            )
     ports: dict[tuple[str, str], str] = {}
     ends = [
         (f"host {name}", host.switch, host.port)
@@ -155,7 +167,10 @@ def way(topology: Topology, here: str, there: str, port: int | None = None) -> l
         )
     builder = _Way()
     builder.end(here, one, "here", there, other, port)
-    if one.switch is None or other.switch is None:
+    if not topology.wired:
+        builder.somewhere(here, one, "here")
+        builder.somewhere(there, other, "there")
+    elif one.switch is None or other.switch is None:
         if one.switch is not None or other.switch is not None:
             alone = here if one.switch is None else there
             raise BadTopology(f"{alone} hangs on no switch, so no way leads from {here} to {there}")
@@ -193,15 +208,15 @@ class _Way:
 
     def end(self, name: str, host: Host, side: Side, peer: str, other: Host, port: int | None) -> None:
         """A host with its interface; there, its process too."""
-        variables = _of_host(name, host) | {
-            "peer": peer,
-            "peer_address": other.address,
-            "peer_interface": other.interface,
-        }
+        variables = _of_host(name, host) | {"peer": peer}
+        of_peer = {"peer_address": other.address, "peer_interface": other.interface}
+        variables |= {key: value for key, value in of_peer.items() if value}
         if port is not None:
             variables["tcp_port"] = str(port)
         kinds = ["host", "interface"] if side == "here" else ["interface", "host", "process"]
         for kind in kinds:
+            if kind == "interface" and not host.interface:
+                continue
             called = f"{name}:{host.interface}" if kind == "interface" else name
             self._add(kind, called, side, {self._link}, variables, host=name)
 
@@ -210,6 +225,21 @@ class _Way:
         self._add(
             "cable", f"{here}:{one.interface}-{there}:{other.interface}", "here", {self._link}, variables
         )
+
+    def somewhere(self, name: str, host: Host, side: Side) -> None:
+        """A cable that leads to some port of some switch."""
+        if host.interface:
+            switch, links = f"switch-of-{name}", {self._link}
+            of_port = {"switch": switch, "port": "unknown"}
+            of_cable = _of_host(name, host) | of_port
+            parts: list[tuple[str, str, Side, dict[str, str], str | None]] = [
+                ("cable", f"{name}:{host.interface}-{switch}:unknown", side, of_cable, None),
+                ("port", f"{switch}:unknown", side, of_port, switch),
+                ("switch", switch, "between", {"switch": switch}, switch),
+            ]
+            for kind, called, of_side, variables, owner in parts if side == "here" else reversed(parts):
+                self._add(kind, called, of_side, links, variables, switch=owner)
+        self._link += side == "here"
 
     def over(self, topology: Topology, here: str, one: Host, there: str, other: Host) -> None:
         """The switches between two hosts, with the cables at both ends."""
@@ -258,6 +288,9 @@ class _Way:
 
 def _of_host(name: str, host: Host) -> dict[str, str]:
     found = {"host": name, "address": host.address, "interface": host.interface}
+    found = {key: value for key, value in found.items() if value}
+    if not host.interface:
+        found["no_interface"] = "yes"
     return found | ({"bmc": host.bmc} if host.bmc else {}) | host.names
 
 

@@ -21,6 +21,9 @@ If there is neither a fault nor a suspect, the fault is *unknown*. What is named
 long as values are true and models name all causes: an effect that is there without any of its causes is the fault
 itself.
 
+Some sources are slow, and some are dead. The answer is *settled* (`settled`) when no answer that is still to come can take
+back what is named, and all that may still be added is about devices of which a named fault explains the silence.
+
 Source: Sakai and Ishikawa, sections 3.3 and 3.4; the three states, suspects and consequences are ours.
 
 Not here: asking (`manager`), texts for people (`report`).
@@ -29,14 +32,26 @@ Not here: asking (`manager`), texts for people (`report`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ckpt.diagnosis.graph import Graph
 from ckpt.diagnosis.models import Element
 
-__all__ = ["Answer", "Fault", "Finding", "Hidden", "Suspect", "Value", "Verdict", "conclude", "judge"]
+__all__ = [
+    "Answer",
+    "Fault",
+    "Finding",
+    "Hidden",
+    "State",
+    "Suspect",
+    "Value",
+    "Verdict",
+    "conclude",
+    "judge",
+    "settled",
+]
 
 State = Literal["faulty", "clear", "unknown", "noted"]
 Value = float | str
@@ -213,6 +228,28 @@ def conclude(graph: Graph, findings: Mapping[str, Finding]) -> Verdict:
     noted = tuple(name for name in graph.order if states[name].state == "noted")
     clear = tuple(name for name in graph.order if states[name].state == "clear")
     return Verdict(tuple(faults), tuple(suspects), tuple(consequences), unknown, noted, clear)
+
+
+def settled(graph: Graph, findings: Mapping[str, Finding], waiting: Mapping[str, Collection[State]]) -> bool:
+    """Is what is named final? `waiting`: the candidates of which some source has not answered yet, each with the states that
+    such an answer may speak for. What is judged clear, and can only be confirmed, waits for nothing; neither does a
+    named fault that only a sign of life could contradict: it explains that there is none.
+
+    If it is: whatever the others turn out to be, what is a fault stays one, and what comes is one that these hide, or was
+    suspected.
+    """
+    verdict = conclude(graph, findings)
+    named = {fault.id for fault in verdict.faults}
+    if not named:
+        return False
+    hidden = {name for fault in named for name in graph.hides[fault]}
+    for name, may_be in waiting.items():
+        state = findings[name].state
+        if set(may_be) <= {"clear"} and (state == "clear" or (name in named and graph.hides[name])):
+            continue
+        if state == "faulty" or name not in hidden or any(name in graph.causes[fault] for fault in named):
+            return False
+    return True
 
 
 def _instead(graph: Graph, states: Mapping[str, Finding], name: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ckpt.diagnosis.errors import DiagnosisError
 from ckpt.diagnosis.growth import Counters
 from ckpt.diagnosis.manager import Request
 from ckpt.diagnosis.models import Model
+from ckpt.diagnosis.topology import Topology
 
 
 def diagnose(arguments: argparse.Namespace) -> int:
@@ -99,11 +100,12 @@ def _diagnose(models: Sequence[Model], arguments: argparse.Namespace) -> int:
     if len(arguments.hosts) != 2:
         raise UsageError("name two hosts: the one that got the error, and its peer (ckpt diagnose n1 n7)")
     here, there = arguments.hosts
+    is_known = library.has_topology(arguments.topology)
     request = Request(
         arguments.error,
         here,
         there,
-        topology=library.topology(arguments.topology),
+        topology=library.topology(arguments.topology) if is_known else library.between(here, there),
         models=models,
         credentials=library.credentials(arguments.credentials),
         port=arguments.port,
@@ -112,22 +114,55 @@ def _diagnose(models: Sequence[Model], arguments: argparse.Namespace) -> int:
     )
     with request:
         request.query()
-    found = request.fields()
+    found = {**request.fields(), "reason": None if is_known else _why_not_asked(request.topology)}
     code = EXIT_OK if found["found"] else EXIT_FAILURE
-    show({**found, "exit_code": code}, report.as_text(found), as_json=arguments.json)
+    told = found
+    if not is_known:  # what a topology is needed for is one line
+        told = {**found, "unknown": _without_topology(found["unknown"])}
+    show({**found, "exit_code": code}, report.as_text(told), as_json=arguments.json)
     return code
 
 
+def _without_topology(unknown: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Those of which somebody was asked, with what that one has said."""
+    rows = []
+    for row in unknown:
+        said = [part for part in str(row["reason"]).split("; ") if " the topology " not in part]
+        if said:
+            rows.append({**row, "reason": "; ".join(said)})
+    return rows
+
+
+def _why_not_asked(topology: Topology) -> str:
+    if any(host.shell is not None for host in topology.host.values()):
+        return library.NO_TOPOLOGY
+    own = socket.gethostname()
+    return f"this machine ({own}) is neither of the two: run it on one of them; {library.NO_TOPOLOGY}"
+
+
 def _check(models: Sequence[Model], arguments: argparse.Namespace) -> int:
-    if len(arguments.hosts) > 1:
-        raise UsageError("with --check name the host from which is asked, or none")
-    where = library.topology(arguments.topology)
-    own = socket.gethostname().partition(".")[0]
-    here = arguments.hosts[0] if arguments.hosts else own if own in where.host else min(where.host)
+    is_known = library.has_topology(arguments.topology)
+    if is_known:
+        if len(arguments.hosts) > 1:
+            raise UsageError("with --check name the host from which is asked, or none")
+        where = library.topology(arguments.topology)
+        own = socket.gethostname().partition(".")[0]
+        here = arguments.hosts[0] if arguments.hosts else own if own in where.host else min(where.host)
+    elif arguments.hosts:
+        if len(arguments.hosts) > 2:
+            raise UsageError("with --check and without a topology name one other host, or two, or none")
+        here, there = ["localhost", *arguments.hosts][-2:]
+        where = library.between(here, there)
+    else:
+        where, here, _ = library.of_this_machine()
     secrets = library.credentials(arguments.credentials)
     found = checking.check(where, models, secrets, here)
+    told = found
+    if not is_known:
+        found["reason"] = _why_not_asked(where)
+        told = {**found, "not_asked": []}
     code = EXIT_OK if found["asked"] and all(row["answers"] for row in found["asked"]) else EXIT_FAILURE
-    show({**found, "exit_code": code}, checking.as_text(found), as_json=arguments.json)
+    show({**found, "exit_code": code}, checking.as_text(told), as_json=arguments.json)
     return code
 
 

@@ -3,7 +3,7 @@
 It reads one line of JSON from standard input, asks everything at once, each query in a thread of its own, and
 writes a line of JSON for each answer as it comes:
 
-    in     {"handler": "snmp", "within_s": 3.0, "queries": [{"id": 0, "arguments": {…}, "secret": {…} or null}, …]}
+    in     {"within_s": 3.0, "queries": [{"id": 0, "handler": "snmp", "arguments": {…}, "secret": {…} or null}, …]}
     out    {"id": 0, "values": {"admin": "up", …}}   or   {"id": 0, "reason": "sw1 does not answer", "silent": true}
 
 A library that hangs, in C too, hurts nobody: the kernel ends this process at the deadline, whoever started it and
@@ -36,13 +36,12 @@ def main() -> int:
     within_s = float(request["within_s"])
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel's own action: no Python code has to run for it
     signal.setitimer(signal.ITIMER_REAL, within_s + _GRACE_S)
-    face = HANDLERS[request["handler"]]
-    handler = importlib.import_module(f"ckpt.diagnosis.handlers.{face.module}")
     writing = threading.Lock()
 
     def ask(query: dict[str, Any]) -> None:
         line: dict[str, Any] = {"id": query["id"]}
         try:
+            handler = importlib.import_module(f"ckpt.diagnosis.handlers.{HANDLERS[query['handler']].module}")
             line["values"] = handler.ask(query["arguments"], query["secret"], within_s)
         except NoAnswer as error:
             line |= {"reason": str(error), "silent": error.silent}
@@ -54,10 +53,11 @@ def main() -> int:
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 
-    threads = [threading.Thread(target=ask, args=(query,), daemon=True) for query in request["queries"]]
-    for thread in threads:
+    queries = request["queries"]
+    threads = [threading.Thread(target=ask, args=(query,), daemon=True) for query in queries]
+    for thread, query in zip(threads, queries, strict=True):
         thread.start()
-        if face.alone:
+        if HANDLERS[query["handler"]].alone:
             thread.join()
     for thread in threads:
         thread.join()

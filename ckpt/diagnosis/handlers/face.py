@@ -6,6 +6,7 @@
     cached     what it tells may be some seconds old: agents of switches keep their tables for so long
     alone      its library is not made for threads: a process for each address, one question after the other
     secret     which part of the credentials file it is given, or None
+    says       of some values, all texts that they may be: `alive` is "yes" or nothing
 
 Every module has `ask(arguments, secret, within_s) -> {name: number or text}`: it returns within about so many
 seconds, or raises NoAnswer with a reason for people. It may hang all the same: it runs in a process that is killed.
@@ -22,7 +23,7 @@ class HandlerFace:
     """The arguments that a handler needs, and those that it may be given besides."""
 
     # no dataclass, and nothing of typing: a diagnosis starts many processes, and to import these costs more than to ask
-    __slots__ = ("alone", "cached", "local", "module", "needs", "on_way", "secret", "takes")
+    __slots__ = ("alone", "cached", "local", "module", "needs", "on_way", "says", "secret", "takes")
 
     def __init__(
         self,
@@ -34,7 +35,9 @@ class HandlerFace:
         on_way: bool = False,
         alone: bool = False,
         cached: bool = False,
+        says: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
+        self.says = says or {}
         self.needs, self.takes = needs, takes
         self.local, self.on_way, self.alone, self.cached = local, on_way, alone, cached
         self.secret, self.module = secret, module
@@ -50,9 +53,14 @@ def _face(
     alone: bool = False,
     cached: bool = False,
     secret: str | None = None,
+    says: Mapping[str, tuple[str, ...]] | None = None,
 ) -> HandlerFace:
     words = frozenset(needs.split()), frozenset(takes.split())
-    return HandlerFace(*words, local, secret, module, on_way, alone, cached)
+    return HandlerFace(*words, local, secret, module, on_way, alone, cached, says)
+
+
+_ALIVE = {"alive": ("yes",)}
+_ANSWER = {"answer": ("accepted", "refused")}
 
 
 HANDLERS: Mapping[str, HandlerFace] = {
@@ -61,10 +69,10 @@ HANDLERS: Mapping[str, HandlerFace] = {
     "ipmi": _face("ipmi", "address", "sensor", secret="ipmi"),
     "kernel-log": _face("kernel_log", "pattern", "seconds", local=True),
     "lldp": _face("lldp", "", "socket", local=True),
-    "netlink": _face("netlink", "device", "address peer mtu speed", local=True),
+    "netlink": _face("netlink", "device", "address peer mtu speed", local=True, says=_ALIVE),
     "redfish": _face("redfish", "address", secret="redfish"),
-    "snmp": _face("snmp", "address", "port oid table", secret="snmp", alone=True, cached=True),
+    "snmp": _face("snmp", "address", "port oid table", secret="snmp", alone=True, cached=True, says=_ALIVE),
     "sockets": _face("sockets", "port", local=True),
     "sysfs": _face("sysfs", "files", "scale", local=True),
-    "tcp": _face("tcp", "address port", on_way=True),
+    "tcp": _face("tcp", "address port", on_way=True, says={**_ALIVE, **_ANSWER}),
 }

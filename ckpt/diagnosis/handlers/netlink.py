@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from ckpt.diagnosis.errors import NoAnswer
 
-__all__ = ["ask"]
+__all__ = ["ask", "way_out"]
 
 _GETLINK, _GETADDR, _GETROUTE, _GETNEIGH = 18, 22, 26, 30
 _ERROR, _DONE = 2, 3
@@ -91,6 +91,15 @@ def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: floa
     if "speed" in arguments and "speed" in values:
         values["speed_is"] = "right" if values["speed"] == float(arguments["speed"]) else "wrong"
     return values
+
+
+def way_out(peer: str) -> str:
+    """The name of the device over which the kernel would send to this address. Raises OSError: it knows none."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.settimeout(1.0)
+        kernel.bind((0, 0))
+        out = _asked_route(kernel, peer)[1].get(_RTA_OIF)
+    return "" if out is None else socket.if_indextoname(struct.unpack("=I", out)[0])
 
 
 def _speed(device: str) -> dict[str, float | str]:
@@ -167,23 +176,27 @@ def _addresses(kernel: socket.socket, index: int) -> set[bytes]:
 
 def _route(kernel: socket.socket, peer: str, index: int) -> tuple[str, bytes | None]:
     """What is known of the route, and the address of the router, if it leads over one."""
-    packed = _packed(peer)
-    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
-    header = struct.pack("=BBBBBBBBI", family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
-    destination = struct.pack("=HH", 4 + len(packed), _RTA_DST) + packed
     try:
-        [body] = _talk(kernel, _GETROUTE, 0, header + destination)
+        kind, found = _asked_route(kernel, peer)
     except OSError as error:
         if error.errno in _NO_ROUTE:
             return _NO_ROUTE[error.errno], None
         raise
-    kind = struct.unpack_from("=BBBBBBBBI", body)[7]
     if kind not in (_RTN_UNICAST, _RTN_LOCAL):
         return "prohibited", None
-    found = dict(_attributes(body[12:]))
     out = found.get(_RTA_OIF)
     is_right = out is not None and struct.unpack("=I", out)[0] == index
     return "present" if is_right else "other", found.get(_RTA_GATEWAY)
+
+
+def _asked_route(kernel: socket.socket, peer: str) -> tuple[int, dict[int, bytes]]:
+    """The kind of the route to a peer, and its attributes. Raises OSError."""
+    packed = _packed(peer)
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    header = struct.pack("=BBBBBBBBI", family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
+    destination = struct.pack("=HH", 4 + len(packed), _RTA_DST) + packed
+    [body] = _talk(kernel, _GETROUTE, 0, header + destination)
+    return struct.unpack_from("=BBBBBBBBI", body)[7], dict(_attributes(body[12:]))
 
 
 def _packed(address: str) -> bytes:

@@ -22,7 +22,6 @@ from ckpt.diagnosis.asking import Question, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.errors import DiagnosisError, NoAnswer
 from ckpt.diagnosis.lldp.compare import Compared, Table, compare, rows_of
-from ckpt.diagnosis.manager import is_this_machine
 from ckpt.diagnosis.topology import Topology
 
 __all__ = ["for_job", "survey"]
@@ -77,7 +76,7 @@ def _questions(topology: Topology) -> tuple[list[tuple[Question, str, bool]], li
         if not switch.snmp and switch.shell is None:
             silent.append((name, "the topology gives it neither snmp nor shell"))
     for name, host in topology.host.items():
-        if is_this_machine(name):
+        if library.is_this_machine(name):
             asked.append((Question(name, (), sys.executable, "lldp", _local(host.names)), name, False))
         elif host.shell is not None:
             words = host.shell, host.python or sys.executable

@@ -84,6 +84,63 @@ def check_small(verdict: ModuleType, largest: int = 4) -> int:
     return count
 
 
+MAY_BE = ({"clear"}, {"faulty", "clear"})
+
+
+def check_settled(verdict: ModuleType, largest: int = 3) -> int:
+    """All graphs, states, and sets of candidates of which answers are still to come: where the answer is settled, nothing
+    that may come takes back what is named, and what is named then is hidden by that, or was suspected."""
+    count = 0
+    for size in range(1, largest + 1):
+        names = "abcde"[:size]
+        hiding: list[Edges] = [{a: frozenset() for a in names}, {a: frozenset(names) - {a} for a in names}]
+        hiding.append({a: frozenset(names[at + 1 :]) for at, a in enumerate(names)})
+        kinds = "fcuns" if size < 3 else "fcu"
+        for causes, hides, states in product(graphs(size), hiding, product(kinds, repeat=size)):
+            past = frozenset(a for a, state in zip(names, states, strict=True) if state == "n")
+            symptoms = frozenset(a for a, state in zip(names, states, strict=True) if state == "s")
+            for chosen in product((None, *MAY_BE), repeat=size):
+                proving = frozenset(a for at, a in enumerate(names) if count >> at & 1) - past - symptoms
+                graph = Graph({}, tuple(names), causes, hides, proving, past, symptoms)
+                known = {a: STATES[state] for a, state in zip(names, states, strict=True)}
+                waiting = {a: each for a, each in zip(names, chosen, strict=True) if each is not None}
+                count += check_waiting(verdict, graph, known, waiting)
+    return count
+
+
+def check_waiting(
+    verdict: ModuleType, graph: Graph, known: dict[str, str], waiting: dict[str, set[str]]
+) -> bool:
+    """`known`: the states so far."""
+
+    def said(states: dict[str, str]) -> Any:
+        return verdict.conclude(graph, {a: verdict.Finding(state, reason="x") for a, state in states.items()})
+
+    findings = {a: verdict.Finding(state, reason="x") for a, state in known.items()}
+    if not verdict.settled(graph, findings, waiting):
+        if not waiting:  # nobody is waited for: it is settled as soon as anything is named
+            assert not said(known).faults
+        return False
+    before = said(known)
+    named = {each.id for each in before.faults}
+    assert named, "nothing is named"
+    allowed = {each.id for each in before.suspects} | {a for fault in named for a in graph.hides[fault]}
+    for states in product(*(may_become(known[a], waiting.get(a), a in named) for a in graph.order)):
+        after = {each.id for each in said(dict(zip(graph.order, states, strict=True))).faults}
+        assert named <= after, "what was named is taken back"
+        assert after - named <= allowed, "something is named of which nobody had thought"
+    return True
+
+
+def may_become(state: str, may_be: set[str] | None, is_named: bool) -> set[str]:
+    """All states that a candidate may be in when everybody has answered, or will not."""
+    if may_be is None or (is_named and may_be == {"clear"}):
+        return {state}  # the second: a sign of life of what is named does not come
+    if state == "unknown":
+        return {state, *may_be}
+    return {state} if may_be == {state} else {state, "unknown"}
+
+
 def check_random(verdict: ModuleType, rounds: int, seed: int) -> int:
     """Graphs of up to 14 faults with one to three true ones, whose effects come or do not, and any handlers dead.
 

@@ -52,10 +52,28 @@ MUTANTS = {
     "ends that agree long ago agree": ("    if stale_s:", "    if False:"),
     "a suspect is nothing found": ("bool(self.faults or self.suspects)", "bool(self.faults)"),
 }
+OF_WAITING = {
+    "nothing named is settled": (
+        "    if not named:\n        return False",
+        "    if False:\n        return False",
+    ),
+    "a faulty one waits for nothing": ('if state == "faulty" or name not in hidden', "if name not in hidden"),
+    "who is hidden by nothing is not waited for": (" or name not in hidden or any(", " or any("),
+    "a cause is not waited for": ("or any(name in graph.causes[fault] for fault in named)", ""),
+    "whatever is clear stays so": ('if set(may_be) <= {"clear"} and (state', "if (state"),
+    "whatever may be clear only is not waited for": (
+        '(state == "clear" or (name in named and graph.hides[name]))',
+        "True",
+    ),
+}
 
 
 def test_all_small_graphs(figures: Count) -> None:
     figures("verdicts on small graphs, as the plain model's", checks.check_small(verdict))
+
+
+def test_what_is_settled_is_never_taken_back(figures: Count) -> None:
+    figures("settled answers on small graphs, with all that may still come", checks.check_settled(verdict))
 
 
 def test_random_faults_and_dead_handlers(figures: Count) -> None:
@@ -75,13 +93,24 @@ def test_the_states_of_one_element() -> None:
 
 @pytest.mark.parametrize("rule", MUTANTS)
 def test_every_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = MUTANTS[rule]
+    mutant = mutated(*MUTANTS[rule], monkeypatch)
+    with pytest.raises(AssertionError):
+        checks.check_judge(mutant)
+        checks.check_small(mutant, 3)
+        checks.check_random(mutant, 500, 1)
+
+
+@pytest.mark.parametrize("rule", OF_WAITING)
+def test_every_rule_of_waiting_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = mutated(*OF_WAITING[rule], monkeypatch)
+    with pytest.raises(AssertionError):
+        checks.check_settled(mutant)
+
+
+def mutated(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     text = Path(verdict.__file__).read_text(encoding="utf-8")
     assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
     mutant = ModuleType("mutant")
     monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look their module up
     exec(compile(text.replace(old, new), "mutant", "exec"), mutant.__dict__)
-    with pytest.raises(AssertionError):
-        checks.check_judge(mutant)
-        checks.check_small(mutant, 3)
-        checks.check_random(mutant, 500, 1)
+    return mutant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.system.diagnosis.cluster import Cluster, shell
@@ -17,6 +18,15 @@ class JobCluster(Cluster):
     """As Cluster; what runs on a host has its own process ids and host name."""
 
     processes, first, kill_host, send = Hosts.processes, Hosts.first, Hosts.kill, Hosts.send  # type: ignore[assignment]
+
+    def __init__(self, hosts: dict[str, str], trunks: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(hosts, trunks)
+        self._held: list[int] = []  # by `kill_host`
+
+    def remove(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
+        super().remove()
 
     def serve(self, host: str) -> None:
         """No server: the job is there."""

@@ -379,10 +379,10 @@ def test_redfish(tmp_path: Path) -> None:
 def test_the_process_that_asks_ends_by_itself_when_nobody_waits_for_it(tmp_path: Path) -> None:
     """As on another machine, where the shell that started it is gone: the kernel ends it, whatever hangs in it."""
     os.mkfifo(tmp_path / "fifo")  # nobody writes to it: to open it takes for ever
-    query = {"id": 0, "arguments": {"files": str(tmp_path / "fifo")}, "secret": None}
+    query = {"id": 0, "handler": "sysfs", "arguments": {"files": str(tmp_path / "fifo")}, "secret": None}
     done = subprocess.run(
         [sys.executable, "-m", "ckpt.diagnosis.handlers"],
-        input=json.dumps({"handler": "sysfs", "within_s": 0.2, "queries": [query]}) + "\n",
+        input=json.dumps({"within_s": 0.2, "queries": [query]}) + "\n",
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,1 @@
+"""What this machine knows by itself of others, without a topology."""
