@@ -76,7 +76,7 @@ ORDER = (
         "ckpt.image.pickling",
         "ckpt.image",
     ),
-    *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
+    *("ckpt.capture", "ckpt.replay", "ckpt.rank.channel", "ckpt.rank", "ckpt.doctor", "face"),
     "ckpt.reduction",
     *("ckpt.diagnosis.handlers", "ckpt.diagnosis", "ckpt.diagnosis.lldp", "ckpt.diagnosis.baseline"),
     *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft.operations", "ckpt.abft"),
