@@ -274,7 +274,7 @@ def log_event(name: str, /, **fields: Any) -> None:
     back to a checkpoint, and is written again when the program comes there again. Outside a job nothing is written. Raises
     :class:`ckpt.errors.EventError`.
     """
-    from ckpt.rank.program_events import packet
+    from ckpt.rank.channel.program_events import packet
 
     _runtime().log(packet(name, fields))
 

@@ -76,7 +76,7 @@ ORDER = (
         "ckpt.image.pickling",
         "ckpt.image",
     ),
-    *("ckpt.capture", "ckpt.replay", "ckpt.rank", "ckpt.doctor", "face"),
+    *("ckpt.capture", "ckpt.replay", "ckpt.rank.channel", "ckpt.rank", "ckpt.doctor", "face"),
     "ckpt.reduction",
     *(
         "ckpt.diagnosis.handlers",

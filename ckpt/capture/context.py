@@ -1,8 +1,8 @@
 """Protocols (``typing.Protocol``): what a rank offers to the modules that take its images.
 
 :class:`RankContext` is implemented by :class:`ckpt.rank.runtime.Runtime`, :class:`Control` by
-:class:`ckpt.rank.control.ControlChannel` and :class:`ReplayedProgram` by :class:`ckpt.replay.program.Replay`. Modules
-of `ckpt/capture` and `ckpt/replay` name the protocols only, so that imports run one way.
+:class:`ckpt.rank.channel.control.ControlChannel` and :class:`ReplayedProgram` by :class:`ckpt.replay.program.Replay`.
+Modules of `ckpt/capture` and `ckpt/replay` name the protocols only, so that imports run one way.
 """
 
 from __future__ import annotations

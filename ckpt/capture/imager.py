@@ -66,8 +66,7 @@ class Imager:
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
         self.places = Places(runtime, self._frames_to_skip())
-        # Ranks whose programs wait for the round for which this rank is asked.
-        self._waiting: Sequence[int] = ()
+        self._waiting: Sequence[int] = ()  # ranks whose programs wait for the round of this question
         self._awaited_epoch = 0  # the epoch of the round for which this rank's program waits; 0: none
         self.awaited_round_failed = False
         """The round that the program waits for will not commit."""
@@ -132,13 +131,12 @@ class Imager:
             self.places.queue(self._at_check)
 
     def abort(self, epoch: int) -> None:
-        """No line of ``epoch`` will ever commit: frames of that epoch may be processed without an image. The undo log is
-        told once: a label without an image tells it the same."""
+        """No line of ``epoch`` will ever commit: frames of that epoch may be processed without an image."""
         self.awaited_round_failed = self.awaited_round_failed or epoch == self._awaited_epoch
         if self.asked == epoch:
             self.asked = 0
         if self.epoch < epoch == self.wanted:
-            self._take_label_only()
+            self._take_label_only()  # which tells the undo log, too
         else:
             self._runtime.files.aborted(epoch)
 
@@ -259,10 +257,8 @@ class Imager:
         )
 
     def _give_up_if_stalled(self, *, waits: bool) -> bool:
-        """Give up if the program may need, where it cannot be captured, what cannot come before its image is taken.
-
-        Neither that nor the image would ever come. ``True``: the image, or the answer, has been given up.
-        """
+        """Give up if the program may need, where it cannot be captured, what cannot come before its image is taken. Neither
+        that nor the image would ever come. ``True``: the image, or the answer, has been given up."""
         stall = self._stall(waits=waits)
         if stall is not None:
             self.give_up(*stall)

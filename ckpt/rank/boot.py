@@ -26,8 +26,9 @@ from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
 from ckpt.image.files import standard_output
 from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
-from ckpt.rank import forks, mpi4py_alias, reports
-from ckpt.rank.control import ControlChannel
+from ckpt.rank import forks, mpi4py_alias
+from ckpt.rank.channel import reports
+from ckpt.rank.channel.control import ControlChannel
 from ckpt.rank.ending import (
     Ending,
     exit_code_of,
@@ -98,8 +99,7 @@ def run_rank(
 def _move_to_lowest(fd: int) -> int:
     """Move the descriptor to the lowest free number; return that number.
 
-    The number is the same in every incarnation, so it cannot collide with a descriptor of the program in an image.
-    """
+    The number is the same in every incarnation, so it cannot collide with a descriptor of the program in an image."""
     low = os.dup(fd)
     os.close(max(low, fd))
     return min(low, fd)
@@ -297,10 +297,10 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     """A function that runs the program from its start. Opens and binds the port."""
     from ckpt.image import prepare_program
     from ckpt.mpi import make_world
-    from ckpt.rank.network import open_port
+    from ckpt.rank.network import is_on_one_host, open_port
 
     engine, world = make_world(progress_of(runtime))
-    engine.one_host = runtime.is_on_one_host
+    engine.one_host = is_on_one_host(runtime)
     port = open_port(runtime.spec, job.key, runtime.lock, report=runtime.report)
     runtime.bind(port, engine, world)
     return prepare_program(runtime.spec["argv"])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
     from ckpt.transport.wires.faultinject import FaultPlan
 
-__all__ = ["allow_connections", "open_fast_paths", "open_port"]
+__all__ = ["allow_connections", "is_on_one_host", "open_fast_paths", "open_port"]
 
 PAUSE_NS = 10_000
 """A rank with a core of its own looks for so long before it lets another process run."""
@@ -146,6 +146,13 @@ def _config(spec: Mapping[str, Any], *, checksum_payload: bool) -> EndpointConfi
         reserved=spec.get("reserved", 0),
         checksum_payload=checksum_payload,
     )
+
+
+def is_on_one_host(runtime: Runtime) -> bool:
+    """Are all ranks on this host, each of them one process that is not replayed, with rings between them?"""
+    is_plain = runtime.layer is None and runtime.explicit is None
+    has_rings = runtime.options.get("wire", "ring") == "ring"
+    return is_plain and has_rings and runtime.spec.get("local_size") == runtime.size
 
 
 def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[], bool]:

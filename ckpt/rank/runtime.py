@@ -7,41 +7,22 @@ Who makes progress
     lock of its own, which an image can have like any other lock that the program waits for. So the main thread alone takes
     images, whatever the threads do.
 
-Packets from the controller, and what the rank does
-    ========== =================================================================================================
-    packet     effect
-    ========== =================================================================================================
-    table      addresses and incarnations of the peers: given to the port
-    ask        could an image of that epoch be taken? The rank answers ``ready`` as soon as it could
-    checkpoint an image of that epoch is wanted (:mod:`ckpt.capture.imager` takes it as soon as the program can be captured)
-    cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.replay.program`)
-    abort      the epoch cannot commit any more: nobody waits for its image, frames of that epoch are accepted
-    committed  calls that wait for a commit are made (:mod:`ckpt.rank.commits`)
-    release    all ranks have finished: a rank that waits in :meth:`Runtime.finish` may leave
-    alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
-    failed     these ranks are dead and are not started again: operations with them end, there are no more images
-    layer      for the layer under the engine, if there is one (:mod:`ckpt.mpi.base.layer`)
-    stop       leave at once, with the given exit code
-    status     answer with counters and with where the program is
-    ========== =================================================================================================
+A rank whose agent is gone stops itself (fencing).
 
-A rank whose agent is gone stops itself (fencing). A rank whose *controller* is gone goes on; the agent tells the rank
-(``alone``).
-
-This module is long because every packet, and every call that concerns the whole job, meets here.
-
-Not here: how an image is taken (:mod:`ckpt.capture.imager`), how a rank is started or resumed (:mod:`ckpt.rank.boot`),
-matching and collectives (:mod:`ckpt.mpi`).
+Not here: what packets mean (:mod:`ckpt.rank.packets`), waits of other threads (:mod:`ckpt.rank.beside`), how an image is
+taken (:mod:`ckpt.capture.imager`), how a rank is started or resumed (:mod:`ckpt.rank.boot`), matching and collectives
+(:mod:`ckpt.mpi`).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 import time
-from _thread import allocate_lock, get_ident
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from _thread import get_ident
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -50,13 +31,15 @@ from ckpt.capture.hooks import Hooks
 from ckpt.capture.imager import Imager
 from ckpt.capture.threads import HarmlessThreads
 from ckpt.compat.threads import captured_in_threads
-from ckpt.errors import CkptError, ControlLost, NotEnabled, RegistrationError
-from ckpt.rank import reports
+from ckpt.errors import CkptError, ControlLost, NotEnabled
+from ckpt.rank import asking
+from ckpt.rank.beside import NO_PORT, wait_beside
+from ckpt.rank.channel import reports
+from ckpt.rank.channel.control import ControlChannel, Packet
+from ckpt.rank.channel.held_output import HeldOutput
 from ckpt.rank.commits import Commits
-from ckpt.rank.control import ControlChannel, Packet
 from ckpt.rank.files import NoFiles
-from ckpt.rank.held_output import HeldOutput
-from ckpt.transport.protocol.events import Event, ImageDue, Zombie
+from ckpt.rank.packets import EXIT_FENCED, obey, on_event
 
 if TYPE_CHECKING:
     from ckpt.mpi.base.layer import Layer
@@ -64,17 +47,12 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.replay.program import Replay
     from ckpt.transport.driver.port import Port
-    from ckpt.transport.driver.waiters import Bell
 
 __all__ = ["Runtime", "current", "install"]
 
 Buffer = bytes | bytearray | memoryview
 
-_EXIT_FENCED = 70
 _LAYER_TICK_NS = 50_000_000
-_BESIDE_S = 0.5
-"""A thread that waits beside looks at its condition this often, though nobody has woken it: so it goes on after a restart,
-where nobody knows of it. A wait that ends while an image is prepared has the image looked for again, so not more often."""
 
 
 class Runtime:
@@ -121,8 +99,8 @@ class Runtime:
         self.commits = Commits(self)
         self.outputs = HeldOutput(self.lock, control)
         self._main_ident = threading.main_thread().ident
-        self._is_main_hungry = False
-        self._look_beside: Callable[[], bool] | None = None
+        self.is_main_hungry = False
+        self.look_beside: Callable[[], bool] | None = None
         """Replaces the engine's look when a thread waits beside for the first time: it is for the main thread."""
         self.send: Callable[..., int] = _no_port
 
@@ -146,12 +124,6 @@ class Runtime:
     def program_rank(self) -> int:
         """See :attr:`ckpt.capture.context.RankContext.program_rank`."""
         return self.rank if self.layer is None else self.layer.rank
-
-    @property
-    def is_on_one_host(self) -> bool:
-        """Are all ranks on this host, each of them one process that is not replayed, with rings between them?"""
-        is_plain = self.layer is None and self.explicit is None and self.options.get("wire", "ring") == "ring"
-        return is_plain and self.spec.get("local_size") == self.size
 
     @property
     def in_hook(self) -> bool:
@@ -189,7 +161,7 @@ class Runtime:
         an image has of a layer."""
         self.port, self.engine, self.world = port, engine, world
         port.on_messages = engine.on_messages
-        port.on_event = self._on_event
+        port.on_event = functools.partial(on_event, self)
         port.on_control = self._on_control
         port.on_idle_tick = self._tick
         port.on_helped = engine.tell = self.tell_waiting
@@ -213,7 +185,7 @@ class Runtime:
         else:
             from ckpt.rank.network import open_fast_paths
 
-            self._look_beside = open_fast_paths(self, port, engine)
+            self.look_beside = open_fast_paths(self, port, engine)
         self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         port.interrupts.install()
         port.start_helper()
@@ -264,11 +236,11 @@ class Runtime:
         inside an ``on_checkpoint`` hook, and before the rank has its port.
         """
         if get_ident() != self._main_ident:
-            self._wait_beside(hungry, awaited)  # nothing else: an image has this frame
+            wait_beside(self, hungry, awaited)  # nothing else: an image has this frame
             return
         port = self.port
         if port is None:
-            raise CkptError(_NO_PORT_TEXT)
+            raise CkptError(NO_PORT)
         if self.in_hook:
             raise CkptError(
                 "an on_checkpoint hook or a function of when_committed must not wait for messages: the ranks may be in "
@@ -285,11 +257,11 @@ class Runtime:
             imager.rehearse()
         if hungry:
             port.endpoint.hungry(True, time.monotonic_ns())
-            self._is_main_hungry = True
+            self.is_main_hungry = True
             try:
                 port.wait(imager.wait_limit_ns())
             finally:
-                self._is_main_hungry = False
+                self.is_main_hungry = False
                 port.endpoint.hungry(port.waiters.are_hungry, time.monotonic_ns())
         else:
             port.wait(imager.wait_limit_ns() if longest_ns is None else longest_ns)
@@ -298,42 +270,6 @@ class Runtime:
             port.lead_beside()
         if self.engine is not None and self.engine.handlers.posted:
             self.engine.handlers.run()
-
-    @captured_in_threads
-    def _wait_beside(self, hungry: bool, awaited: Any) -> None:
-        """A thread waits that is not the main one. An image has this frame, so its variables are the program's: after a
-        restart the thread waits on, until the time is over."""
-        woken = allocate_lock()
-        woken.acquire()
-        if self._enter_beside(woken, hungry, awaited):
-            return
-        try:
-            self.lock.release()
-            woken.acquire(True, _BESIDE_S)
-        finally:
-            self.lock.acquire()
-            self._leave_beside(woken)
-
-    def _enter_beside(self, woken: Bell, hungry: bool, awaited: Any) -> bool:
-        """``True``: there has been progress already."""
-        port, engine = self.port, self.engine
-        if port is None or engine is None:
-            raise CkptError(_NO_PORT_TEXT)
-        if self._look_beside is not None:
-            engine.look, self._look_beside = self._look_beside, None
-        if port.enter_beside():
-            self.tell_waiting()
-            return True
-        port.waiters.enter(woken, awaited, is_hungry=hungry)
-        if hungry:
-            port.endpoint.hungry(True, time.monotonic_ns())
-        return False
-
-    def _leave_beside(self, woken: Bell) -> None:
-        port = self.port
-        assert port is not None
-        port.waiters.leave(woken)
-        port.endpoint.hungry(self._is_main_hungry or port.waiters.are_hungry, time.monotonic_ns())
 
     def frames_to_skip(self) -> Sequence[CodeType]:
         """See :meth:`ckpt.capture.context.RankContext.frames_to_skip`."""
@@ -346,14 +282,6 @@ class Runtime:
 
     # ------------------------------------------------------------------ what arrives
 
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, ImageDue):
-            self.imager.want(event.epoch)
-        elif isinstance(event, Zombie):
-            self.leave(_EXIT_FENCED, f"rank {self.rank}: a newer incarnation of this rank exists; stopping")
-        elif (report := reports.about_peer(event, time.monotonic_ns())) is not None:
-            self.control.send(report)
-
     def report(self, name: str, **fields: object) -> None:
         """An entry for the job's event log, from a wire."""
         self.control.send(reports.event(name, **fields))
@@ -362,67 +290,9 @@ class Runtime:
         try:
             packets = self.control.receive()
         except ControlLost as lost:
-            self.leave(_EXIT_FENCED, f"rank {self.rank}: {lost}; stopping")
+            self.leave(EXIT_FENCED, f"rank {self.rank}: {lost}; stopping")
         for packet in packets:
-            self._handle_packet(packet)
-
-    def _handle_packet(self, packet: Packet) -> None:
-        assert self.port is not None
-        match packet["m"]:
-            case "table":
-                self.alone = False
-                for peer, (incarnation, address) in packet["peers"].items():
-                    self.port.set_peer(int(peer), address, incarnation)
-            case "ask":
-                self.imager.ask(packet["epoch"], packet.get("waiting", ()))
-            case "checkpoint":
-                self.imager.want(packet["epoch"], mode=packet.get("mode"))
-            case "cut":
-                if self.explicit is not None:
-                    self.explicit.on_cut(packet)
-            case "abort":
-                self.imager.abort(packet["epoch"])
-            case "committed":
-                self.commits.committed(packet["epoch"])
-                self.files.committed(packet["epoch"])
-                if self.port.far_counts is not None:
-                    self.control.send(reports.links(packet["epoch"], self.port.far_counts()))
-            case "release":
-                self.released, self.is_final = True, packet.get("final", True)
-            case "alone":
-                if self.layer is not None:
-                    self.leave(_EXIT_FENCED, f"rank {self.rank}: {_ALONE_TEXT}; stopping")
-                self.alone = True
-                self.imager.abandon()
-            case "failed":
-                self._drop_ranks(packet["ranks"], packet.get("cause", ""), packet.get("diagnoses", ()))
-            case "layer":
-                if self.layer is not None:
-                    self.layer.on_packet(packet)
-            case "stop":
-                self.leave(packet["exit_code"], packet.get("reason"))
-            case "status":
-                self.control.send(self.status())
-            case other:
-                self.control.send(reports.event("unknown-packet", packet=other))
-
-    def _drop_ranks(
-        self, ranks: list[int], cause: str, diagnoses: Iterable[tuple[int, dict[str, Any]]]
-    ) -> None:
-        """These ranks are dead, and the job goes on without them: there will be no more images, unless other processes
-        compute them, too."""
-        assert self.port is not None and self.engine is not None
-        if self.layer is None:
-            self.incomplete = True
-            self.imager.abandon()
-        lost = [rank for rank in ranks if rank != self.rank]
-        for rank in lost:
-            self.port.drop_peer(rank)
-        if self.layer is not None:
-            self.layer.on_lost(lost, cause)
-        else:
-            self.engine.failed_ranks.diagnoses.update(diagnoses)
-            self.engine.failed_ranks.add(lost)
+            obey(self, packet)
 
     # ------------------------------------------------------------------ what a program can ask
 
@@ -440,54 +310,11 @@ class Runtime:
     @captured_in_threads
     def checkpoint(self, wait: bool = True) -> int | None:
         """Ask the controller for a checkpoint of the whole job; see :func:`ckpt.checkpoint`."""
-        if self.port is not None and self.port.interrupts.running:
-            wait = False  # called in a signal handler: there is no image before the handler has returned
-        request = {"m": "request", "what": "checkpoint", "wait": wait and self.explicit is None}
-        with (self.engine or self).lock:  # the engine's refuses handlers
-            if wait and self.layer is None:
-                self.imager.expect()
-            if self.layer is not None:
-                if self.layer.takes_images:
-                    self.control.send({**request, "wait": False})
-                return None
-            if self.alone or self.incomplete:
-                return None
-            if not self.control.send(request) or not wait:
-                return None
-            if self.explicit is not None:
-                self.explicit.ask()
-                return None
-            is_main = get_ident() == self._main_ident
-            self.imager.places.is_awaited = is_main
-            try:
-                return self._await_image(is_main)
-            finally:
-                self.imager.places.is_awaited = False
-
-    @captured_in_threads
-    def _await_image(self, is_main: bool) -> int | None:
-        """Wait for the next image. Returns its epoch; ``None``: there is none."""
-        before = self.imager.epoch
-        while not (
-            self.imager.epoch != before or self.imager.awaited_round_failed or self.alone or self.incomplete
-        ):
-            self.block(False)
-            if is_main and self.imager.give_up_here():
-                return None
-        return None if self.imager.awaited_round_failed or self.imager.epoch == before else self.imager.epoch
+        return asking.checkpoint(self, wait, is_main=get_ident() == self._main_ident)
 
     def register(self, name: str, obj: object) -> object:
         """Register ``obj`` under ``name``: identifiers, separated by dots. Returns the object. Raises RegistrationError."""
-        if not name.isidentifier() and not all(part.isidentifier() for part in name.split(".")):
-            raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
-        if self.explicit is not None:
-            self.explicit.register(name, obj)
-        with (self.engine or self).lock:
-            present = self.registered.get(name, self)
-            if present is not self and present is not obj:
-                raise RegistrationError(f"{name!r} is registered already, for another object")
-            self.registered[name] = obj
-        return obj
+        return asking.register(self, name, obj)
 
     def log(self, packet: Packet) -> None:
         """See :meth:`ckpt.rank.world.World.log`."""
@@ -555,16 +382,8 @@ class Runtime:
         os._exit(exit_code)
 
 
-_ALONE_TEXT = "the controller is gone, and nobody compares what the replicas compute"
-
-_NO_PORT_TEXT = (
-    "a library communicates while it is imported. A restart imports it anew, each rank at its own time, and can then give "
-    "it duplicates of communicators only; let the library communicate when it is first used"
-)
-
-
 def _no_port(dst: int, data: Buffer, payload: Buffer | None = None) -> int:
-    raise CkptError(_NO_PORT_TEXT)
+    raise CkptError(NO_PORT)
 
 
 _current: list[Runtime] = []

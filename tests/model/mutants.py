@@ -19,10 +19,11 @@ COORDINATOR, SUPERVISOR, VECTORS = (
     "ckpt.controller.supervision.supervisor",
     "ckpt.controller.supervision.vectors",
 )
-HISTORY, IMAGING, TAKING, RUNTIME = (
+HISTORY, IMAGING, TAKING, PACKETS, RUNTIME = (
     "ckpt.controller.supervision.history",
     "ckpt.capture.imager",
     "ckpt.capture.taker",
+    "ckpt.rank.packets",
     "ckpt.rank.runtime",
 )
 
@@ -463,9 +464,9 @@ _add(
             "            port.advance(job.epoch)\n",
         ),
         (
-            RUNTIME,
-            '            case "committed":\n',
-            '            case "committed":\n                self.port.thaw()\n',
+            PACKETS,
+            '        case "committed":\n',
+            '        case "committed":\n            runtime.port.thaw()\n',
         ),
     ),
 )

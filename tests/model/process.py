@@ -345,7 +345,7 @@ class Process:
 
     def obey(self, packet: Mapping[str, Any]) -> None:
         """A packet of the controller has come."""
-        self.runtime._handle_packet(dict(packet))
+        self.world.obey(self.runtime, dict(packet))
 
     def image_is_wanted(self) -> bool:
         imager = self.runtime.imager

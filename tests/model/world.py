@@ -40,6 +40,7 @@ MODULES = (
     "ckpt.controller.supervision.supervisor",
     "ckpt.capture.taker",
     "ckpt.capture.imager",
+    "ckpt.rank.packets",
     "ckpt.rank.runtime",
 )
 """In the order in which they use each other."""
@@ -85,6 +86,7 @@ class World:
         self.coordinator: Any = self.modules["ckpt.controller.supervision.coordinator"].Coordinator
         self.supervisor: Any = self.modules["ckpt.controller.supervision.supervisor"].Supervisor
         self.runtime: Any = self.modules["ckpt.rank.runtime"].Runtime
+        self.obey: Any = self.modules["ckpt.rank.packets"].obey
         taking: Any = self.modules["ckpt.capture.taker"]
         taking.write = lambda runtime, job: runtime.write_image(job)
         taking._fork = _no_fork

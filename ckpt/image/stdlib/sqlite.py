@@ -63,8 +63,8 @@ def are_in_transaction(values: Iterable[Any]) -> bool:
 
 
 def is_in_transaction(value: Any) -> bool:
-    """Is this object a connection in a transaction? A cursor stands for its connection, and so does a method that is about to
-    be called (``__exit__``)."""
+    """Is this object a connection in a transaction? A cursor stands for its connection, and so does a method that is about
+    to be called (``__exit__``)."""
     if type(value) is BuiltinFunctionType:
         value = value.__self__
     if issubclass(type(value), sqlite3.Cursor):

@@ -28,7 +28,7 @@ SLOTS = "h2:2,h3:2,h4:2,h5:2"
 
 MOMENTS = {
     "between captured and voted": Point(
-        "", "child", "ckpt.rank.control:ControlChannel.send", "before", packet="voted"
+        "", "child", "ckpt.rank.channel.control:ControlChannel.send", "before", packet="voted"
     ),
     "between vote and commit": Point(
         "", "controller", "ckpt.controller.service.commit:commit_line", "before"

@@ -87,7 +87,7 @@ POINTS: tuple[Point, ...] = (
     *_before("birth", "rank", "ckpt.rank.boot:run_rank", "start"),
     *_around("streams-opened", "rank", "ckpt.rank.boot:_open_streams", "start"),
     *_around("port-opened", "rank", "ckpt.rank.network:open_port", "start"),
-    *_around("hello", "rank", "ckpt.rank.control:ControlChannel.send", "start", packet="hello"),
+    *_around("hello", "rank", "ckpt.rank.channel.control:ControlChannel.send", "start", packet="hello"),
     *_around("peer-connected", "rank", "ckpt.transport.driver.port:Port.set_peer", "start"),
     *_around("helper-started", "rank", "ckpt.transport.driver.port:Port.start_helper", "start"),
     *_before("program-starts", "rank", "ckpt.rank.ending:Ending.run", "start"),
@@ -100,8 +100,8 @@ POINTS: tuple[Point, ...] = (
     *_around("forked", "rank", "ckpt.capture.taker:_fork"),
     *_around("epoch-advanced", "rank", "ckpt.transport.protocol.endpoint:Endpoint.advance"),
     *_around("thawed", "rank", "ckpt.transport.driver.port:Port.thaw"),
-    *_around("captured-said", "rank", "ckpt.rank.control:ControlChannel.send", packet="captured"),
-    *_around("finished-said", "rank", "ckpt.rank.control:ControlChannel.send", packet="finished"),
+    *_around("captured-said", "rank", "ckpt.rank.channel.control:ControlChannel.send", packet="captured"),
+    *_around("finished-said", "rank", "ckpt.rank.channel.control:ControlChannel.send", packet="finished"),
     # The image child writes.
     *_before("birth", "child", "ckpt.capture.writing:write_in_child"),
     *_around("written", "child", "ckpt.capture.writing:write"),
@@ -115,7 +115,7 @@ POINTS: tuple[Point, ...] = (
     *_around("first-file-renamed", "child", "ckpt.store.disk.fsio:PendingFile.publish"),
     *_around("second-file-renamed", "child", "ckpt.store.disk.fsio:PendingFile.publish", nth=2),
     *_around("directory-synced", "child", "ckpt.store.disk.fsio:sync_directory"),
-    *_around("vote-said", "child", "ckpt.rank.control:ControlChannel.send", packet="voted"),
+    *_around("vote-said", "child", "ckpt.rank.channel.control:ControlChannel.send", packet="voted"),
     # The agent.
     *_around("serving", "agent", "ckpt.controller.launch.agent:Agent._serve", "start"),
     *_around("attached", "agent", "ckpt.controller.launch.agent:Agent._attach", "start"),

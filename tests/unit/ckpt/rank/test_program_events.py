@@ -11,7 +11,7 @@ import pytest
 
 import ckpt
 from ckpt.errors import EventError
-from ckpt.rank.program_events import OWN_NAMES, packet
+from ckpt.rank.channel.program_events import OWN_NAMES, packet
 
 EVENTS = Path(__file__).parents[4] / "docs" / "events.md"
 

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Sequence
 
 from ckpt.image.files.output import Output
-from ckpt.rank import reports
-from ckpt.rank.control import ControlChannel
+from ckpt.rank.channel import reports
+from ckpt.rank.channel.control import ControlChannel
 
 __all__ = ["HeldOutput"]
 
