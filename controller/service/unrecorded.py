@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
-from ckpt.undo.chain import intervals, log_directories
 from ckpt.undo.selection.patterns import Patterns
 from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
 
@@ -168,6 +167,8 @@ class UnrecordedChanges:
             return []
 
     def _logs(self) -> list[str]:
+        from ckpt.undo.chain import intervals, log_directories  # few jobs need them
+
         found = []
         for interval in intervals(self._job.path):
             if interval.epoch >= self._line:
