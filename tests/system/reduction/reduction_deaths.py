@@ -1,7 +1,8 @@
 """Real reductions of which a rank is killed at a random moment, as for table 2 of the paper.
 
 A job: four ranks, three reductions to learn how long one takes (t), then one in which a rank is killed at a moment drawn
-from [0, t], counted from its call. Every job ends; it is whole (the right result, with every contribution), or all that live
+from [0, t], counted from its call, by another process: a thread of its own would wait for the interpreter's lock until the
+copy is out. Every job ends; it is whole (the right result, with every contribution), or all that live
 have the same loss; anything else is an AssertionError.
 
     python -m tests.system.reduction.reduction_deaths [--jobs 200] [--mb 8] [--copies 2] [--victim 1]
@@ -18,13 +19,20 @@ from typing import Any
 from tests.system.support import Job, write_app
 
 APP = """
-    import os, random, sys, threading, time
+    import os, random, struct, subprocess, sys, time
     import numpy as np
     import ckpt
     from ckpt import MPI
 
     comm = ckpt.enable()
     import ckpt.reduction as R
+
+    KILLER = (
+        "import os, struct, sys, time;"
+        "began, = struct.unpack('d', sys.stdin.buffer.read(8));"
+        "time.sleep(max(0, began + float(sys.argv[1]) - time.monotonic()));"
+        "os.kill(os.getppid(), 9)"
+    )
 
     rank, size = comm.rank, comm.size
     victim, nbytes, copies = map(int, sys.argv[1:4])
@@ -37,21 +45,16 @@ APP = """
         spans.append(time.perf_counter() - began)
     span = sorted(spans[1:])[2]
     moment = chance.random() * span
-    called = threading.Event()
-
-    def die():
-        called.wait()
-        time.sleep(moment)
-        os.kill(os.getpid(), 9)
-
+    killer = None
     if rank == victim:
-        threading.Thread(target=die, daemon=True).start()
+        killer = subprocess.Popen([sys.executable, "-S", "-c", KILLER, str(moment)], stdin=subprocess.PIPE, bufsize=0)
     try:
         comm.barrier()
     except MPI.Exception:
         pass
-    called.set()
     began = time.perf_counter()
+    if killer:
+        killer.stdin.write(struct.pack("d", time.monotonic()))
     f = R.allreduce(x, copies=copies)
     try:
         result = f.result(100)
