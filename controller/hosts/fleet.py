@@ -12,8 +12,8 @@
 
 Rules
 - A lost host's renewals are not answered any more: so its agent kills its ranks, however long it lives.
-- `Fenced` comes when each joined host on which ranks were started has reported them as reaped, and each such host that is lost
-  is fenced. A spare is told, and not waited for: one that is slow, or lost, holds nobody up.
+- `Fenced` comes when each joined host on which ranks were started has reported them as reaped, and each such host that is
+  lost is fenced. A spare is told, and not waited for: one that is slow, or lost, holds nobody up.
 - What the engine says (its command has ended) is a hint to stop waiting for the host, never a proof that its ranks are gone.
   But another agent that it starts there can find one: another boot of the machine, or no process left of the agent before.
 - A host that is fenced takes no further part, unless it comes back: its agent has found its lease over, has ended all its

@@ -520,7 +520,10 @@ def test_a_host_that_does_not_see_the_job_directory_is_named(
         interface="eth0",
     )
     assert job.process.wait(60) == 1
-    assert "host h3: the engine's command ended with exit code 1: ckpt: host h3 does not see the job directory" in job.stderr
+    assert (
+        "host h3: the engine's command ended with exit code 1: ckpt: host h3 does not see the job directory"
+        in job.stderr
+    )
     assert "Name one with --job" in job.stderr
 
 
