@@ -84,8 +84,8 @@ def agent(arguments: argparse.Namespace) -> int:
     except JobMissing:
         raise LaunchFailed(
             f"host {os.uname().nodename} does not see the job directory {arguments.job}: it has to be the same directory on "
-            "all hosts, at the same path, on a file system that they share. Name one with --job: checkpoints are written there, "
-            "so that those of a host that is lost can be read on others"
+            "all hosts, at the same path, on a file system that they share. Name one with --job: checkpoints are written "
+            "there, so that those of a host that is lost can be read on others"
         ) from None
     if job.job_id != arguments.job_id:
         raise LaunchFailed(

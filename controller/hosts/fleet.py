@@ -12,7 +12,8 @@
 
 Rules
 - A lost host's renewals are not answered any more: so its agent kills its ranks, however long it lives.
-- `Fenced` comes when each joined host has reported its ranks as reaped, and each lost host is fenced.
+- `Fenced` comes when each joined host on which ranks were started has reported them as reaped, and each such host that is
+  lost is fenced. A spare is told, and not waited for: one that is slow, or lost, holds nobody up.
 - What the engine says (its command has ended) is a hint to stop waiting for the host, never a proof that its ranks are gone.
   But another agent that it starts there can find one: another boot of the machine, or no process left of the agent before.
 - A host that is fenced takes no further part, unless it comes back: its agent has found its lease over, has ended all its
@@ -120,6 +121,7 @@ class Host:
     silence: int = 0
     recorded_ns: int | None = None
     is_left_out: bool = False
+    had_ranks: bool = False  # ranks were started there, whose end nothing has proven since
     ranks: dict[int, int] = field(default_factory=dict)
     """Those that were started there last and have not ended, as far as it has reported, and their incarnations."""
 
@@ -193,6 +195,7 @@ class Fleet:
         self.has_to_restart = False
         for index, host in self.hosts.items():
             host.ranks = dict(ranks.get(index, {}))
+            host.had_ranks = bool(host.ranks)
 
     def died(self, index: int, rank: int, incarnation: int) -> None:
         """The host has reported that a rank has ended."""
@@ -261,8 +264,9 @@ class Fleet:
         if final:
             self.has_to_restart = False
         self.fencing = incarnation
-        self.waiting = {index for index, host in self.hosts.items() if host.state == "joined"}
-        told: list[Effect] = [TellFence(index, incarnation) for index in sorted(self.waiting)]
+        joined = [index for index, host in self.hosts.items() if host.state == "joined"]
+        self.waiting = {index for index in joined if self.hosts[index].had_ranks}
+        told: list[Effect] = [TellFence(index, incarnation) for index in joined]
         return told + self._check_fenced()
 
     def fenced(self, index: int, incarnation: int) -> list[Effect]:
@@ -346,11 +350,12 @@ class Fleet:
         dead: list[Effect] = []
         if self.tolerant and host.ranks:
             dead.append(Dead(index, host.reason, tuple(sorted(host.ranks.items()))))
-        host.ranks = {}
+        host.ranks, host.had_ranks = {}, False
         return [note, *dead, *self._check_fenced()]
 
     def _check_fenced(self) -> list[Effect]:
-        if self.fencing is None or self.waiting or any(host.state == "lost" for host in self.hosts.values()):
+        may_run = any(host.state == "lost" and host.had_ranks for host in self.hosts.values())
+        if self.fencing is None or self.waiting or may_run:
             return []
         limit_ns = self._return_limit_ns()
         if limit_ns is not None and self.now_ns < limit_ns:

@@ -242,6 +242,23 @@ def test_a_spare_that_is_lost_costs_no_restart(
 
 
 @pytest.mark.nightly
+def test_a_spare_whose_agent_is_slow_holds_no_restart_and_no_checkpoint_up(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2", lease=300)
+    job.wait_event("committed", 2)
+    hosts.send("h4", signal.SIGSTOP)
+    os.kill(next(pid for pid in hosts.processes("h3") if is_rank(pid)), signal.SIGKILL)
+    job.wait_event("restarted")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    hosts.send("h4", signal.SIGCONT)
+    assert job.finish() == 0, job.report()
+    assert not job.events("host-lost")
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+@pytest.mark.nightly
 def test_the_job_listens_at_the_given_ports_only(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
 ) -> None:
@@ -503,7 +520,10 @@ def test_a_host_that_does_not_see_the_job_directory_is_named(
         interface="eth0",
     )
     assert job.process.wait(60) == 1
-    assert "host h3: the engine's command ended with exit code 1: ckpt: host h3 does not see the job directory" in job.stderr
+    assert (
+        "host h3: the engine's command ended with exit code 1: ckpt: host h3 does not see the job directory"
+        in job.stderr
+    )
     assert "Name one with --job" in job.stderr
 
 

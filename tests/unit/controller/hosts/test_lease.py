@@ -151,6 +151,7 @@ def fenced(effects: list[fleet_module.Effect]) -> bool:
 def test_all_is_fenced_when_the_joined_have_reaped_and_the_leases_of_the_lost_are_over() -> None:
     for order in itertools.permutations(("reaped 1", "reaped 2", "lease 3")):
         fleet = fleet_of("a", "b", "c")
+        fleet.start({1: {0: 4}, 2: {1: 4}, 3: {2: 4}})
         fleet.engine_ended(3, "killed", S)
         for index in (1, 2):
             fleet.renewed(index, 1, 9 * S)
@@ -178,6 +179,28 @@ def test_a_spare_that_is_lost_costs_nothing() -> None:
     fleet = fleet_of("a", "b")
     fleet.start({1: {0: 0}})
     assert [type(effect) for effect in fleet.engine_ended(2, "killed", S)] == [Note]
+
+
+def test_a_spare_that_is_slow_or_lost_holds_no_restart_up() -> None:
+    for is_lost in (False, True):
+        fleet = fleet_of("a", "b")
+        fleet.start({1: {0: 0}})
+        if is_lost:
+            fleet.engine_ended(2, "killed", S)
+        told = [effect for effect in fleet.fence(0) if isinstance(effect, fleet_module.TellFence)]
+        assert len(told) == (1 if is_lost else 2), "who is there is told in any case"
+        assert fenced(fleet.fenced(1, 0))
+        fleet.start({1: {0: 1}})
+
+
+def test_a_host_whose_ranks_have_all_died_is_waited_for() -> None:
+    """Children of theirs may live."""
+    fleet = fleet_of("a", "b")
+    fleet.start({1: {0: 0}, 2: {1: 0}})
+    fleet.died(2, 1, 0)
+    fleet.fence(0)
+    assert not fenced(fleet.fenced(1, 0))
+    assert fenced(fleet.fenced(2, 0))
 
 
 def test_a_host_that_comes_back_is_a_spare_once_it_is_fenced() -> None:
@@ -320,6 +343,7 @@ def test_a_new_lease_whose_renewals_are_numbered_from_the_start() -> None:
 
 def test_a_report_of_an_earlier_incarnation_proves_nothing() -> None:
     fleet = fleet_of("a")
+    fleet.start({1: {0: 2}})
     fleet.fence(2)
     assert not fenced(fleet.fenced(1, 1))
     assert fenced(fleet.fenced(1, 2))
@@ -327,6 +351,7 @@ def test_a_report_of_an_earlier_incarnation_proves_nothing() -> None:
 
 def test_the_end_of_the_engines_command_is_no_proof() -> None:
     fleet = fleet_of("a")
+    fleet.start({1: {0: 0}})
     fleet.engine_ended(1, "killed", S)
     assert fleet.renewed(1, 1, 2 * S) == [], "not answered any more"
     assert not fenced(fleet.fence(0))
@@ -362,6 +387,7 @@ def test_no_other_agent_is_started_on_a_host_that_was_left_out() -> None:
 
 def test_a_host_that_says_that_all_has_ended_needs_no_lease() -> None:
     fleet = fleet_of("a", "b")
+    fleet.start({1: {0: 0}, 2: {1: 0}})
     fleet.fence(0)
     fleet.fenced(1, 0)
     effects = fleet.ended(2, "told to end", S)

@@ -14,7 +14,7 @@ must hold, whatever the order:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -240,7 +240,7 @@ class Job:
     def key(self) -> str:
         supervisor = self.supervisor
         state = (supervisor.phase, supervisor.incarnation, supervisor.restarts, sorted(supervisor.failed))
-        hosts = [(host.state, sorted(host.ranks), host.came_ns) for host in self.fleet.hosts.values()]
+        hosts = [(h.state, sorted(h.ranks), h.had_ranks, h.came_ns) for h in self.fleet.hosts.values()]
         gone, finished = sorted(supervisor.gone), sorted(supervisor.finished)
         fencing = self.fleet.fencing, sorted(self.fleet.waiting)
         return repr((state, hosts, gone, finished, fencing, sorted(self.running), self.reports, self.told))
@@ -328,6 +328,19 @@ class AnyAgentIsAProof(Fleet):
         return effects + self.reborn(index, "reset", now_ns)
 
 
+class AllAreSpares(Fleet):
+    """Taken out: hosts on which ranks were started are waited for."""
+
+    def start(self, ranks: Mapping[int, Mapping[int, int]]) -> None:
+        super().start(ranks)
+        for host in self.hosts.values():
+            host.had_ranks = False
+
+
 @pytest.mark.parametrize("mutant", [DeadWhenLost, OnlyReported, JoinedWhenReborn, AnyAgentIsAProof])
 def test_a_rule_taken_out_is_found(mutant: type[Fleet]) -> None:
     assert explore(mutant, depth=3)[1]
+
+
+def test_that_lost_hosts_with_ranks_are_waited_for_taken_out_is_found() -> None:
+    assert explore(AllAreSpares, depth=2, tolerant=False)[1]
