@@ -805,7 +805,9 @@ REFUSALS = {
     "FOR_ITER is running <lambda>": (
         "import itertools\nfor a in itertools.takewhile(lambda n: (n := [work(n)]), [1, 2]): emit(a)"
     ),
-    "an iterator is being unpacked": "a, b = (work(n) for n in range(2))",
+    "an iterator is being unpacked": (
+        "class Two:\n    def __iter__(self):\n        return iter([work(1), work(2)])\na, b = Two()"
+    ),
     "a destructor is running": "class D:\n    def __del__(self):\n        work(1)\nd = D()\ndel d",
     "a weak reference callback is running": (
         "import weakref\nclass D: pass\nd = D()\nr = weakref.ref(d, lambda ref: work(1))\ndel d"
