@@ -54,7 +54,7 @@ _CHECKS_IN_CALL = 1024
 """The same where the program is inside a library call, which it may leave after some hundreds of checks. Only C code runs
 at each of them."""
 _STOP_NS = 10_000_000
-"""So long may a thread that is to stop sleep in C, or the program's memory be read from disk, which takes no processor's time."""
+"""So long may a thread that is to stop sleep in C, which takes no time of a processor."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
 
@@ -113,8 +113,8 @@ class Places:
     def spend(self, since_ns: int, since_cpu_ns: int | None = None) -> None:
         """Take from the allowance: the program has been stopped since ``since_ns`` (on ``time.monotonic_ns``).
 
-        ``since_cpu_ns``: on ``time.process_time_ns``, then. What is beyond the processor's time, and a thread's time to stop,
-        others have had: on a machine with thirty processes for each core, one look at threads cost the looks of ten seconds.
+        ``since_cpu_ns``: on ``time.process_time_ns``, then. What is beyond the processor's time and `_STOP_NS`, others have
+        had: on a machine with thirty processes for each core, one look at threads cost the looks of ten seconds.
         """
         took_ns = time.monotonic_ns() - since_ns
         if since_cpu_ns is not None:

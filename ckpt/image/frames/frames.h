@@ -13,6 +13,7 @@
  *   frames_containers.c  those of them that fill a container, and sorted with a key
  *   frames_iterators.c  map and zip, which are asked again for an item
  *   frames_sorting.c   sorted and list.sort: keys and comparisons that are over are not made again
+ *   frames_heaps.c     the functions of heapq where they compare in Python
  *   frames_asking.c    iterators of itertools that ask a function about an item
  *   frames_callbacks.c  functions in C that call a function of the program for each item
  *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.prod and its like

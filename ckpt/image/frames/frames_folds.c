@@ -18,6 +18,7 @@
 #if FRAMES_SUPPORTED
 
 #include <math.h>
+#include <stddef.h>
 #include <structmember.h>
 
 PyTypeObject FoldType;
@@ -186,16 +187,23 @@ static PyObject *run_reduce(Fold *self)
 
 /* ------------------------------------------------------------------ the object */
 
-static PyObject **fields(Fold *self, int i)
-{
-    PyObject **all[] = {&self->function, &self->otherwise, &self->result, &self->value, &self->item, &self->first, &self->second};
-    return all[i];
-}
 enum { FIELDS = 7 };
+static const size_t offsets[FIELDS] = {
+    offsetof(Fold, function), offsetof(Fold, otherwise), offsetof(Fold, result), offsetof(Fold, value),
+    offsetof(Fold, item), offsetof(Fold, first), offsetof(Fold, second),
+};
+
+static PyObject **fields(Fold *self, int i) { return (PyObject **)((char *)self + offsets[i]); }
+
+static Fold *spare; /* of the last call, for the next one: one of heapq's takes as long as some comparisons */
 
 Fold *fold_make(int kind)
 {
-    Fold *self = PyObject_New(Fold, &FoldType);
+    Fold *self = spare != NULL ? spare : PyObject_New(Fold, &FoldType);
+    if (self == spare && self != NULL) {
+        spare = NULL;
+        PyObject_Init((PyObject *)self, &FoldType);
+    }
     if (self != NULL)
         memset((char *)self + sizeof(PyObject), 0, sizeof(Fold) - sizeof(PyObject));
     if (self != NULL)
@@ -206,11 +214,15 @@ Fold *fold_make(int kind)
 static void fold_dealloc(PyObject *object)
 {
     Fold *self = (Fold *)object;
-    sorting_end(self);
+    if (self->sorting != NULL)
+        sorting_end(self);
     for (int i = 0; i < FIELDS; i++)
         Py_CLEAR(*fields(self, i));
     Py_CLEAR(self->iterator);
-    PyObject_Free(self);
+    if (spare == NULL)
+        spare = self;
+    else
+        PyObject_Free(self);
 }
 
 /* Run the loop over an iterator, to which it takes the reference. */

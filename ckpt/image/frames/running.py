@@ -12,8 +12,8 @@ Not here: how a stack is captured (`stack`), how frames are made in C (`_frames`
 from __future__ import annotations
 
 import functools
-import heapq
 import gc
+import heapq
 import itertools
 import math
 import re

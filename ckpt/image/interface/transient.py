@@ -146,8 +146,8 @@ def refuse_running(thread: threading.Thread) -> None:
 
 
 def look_at_libraries() -> None:
-    """Read the transient functions and types of all loaded libraries, and the calls that images answer; again when the number
-    of modules has changed. Whoever stops threads does this before: one that serves a pool stands in such a call."""
+    """Read the transient functions and types of all loaded libraries, and the calls that images answer; again when the
+    number of modules has changed. Whoever stops threads does this before: one that serves a pool stands in such a call."""
     global _module_count
     if len(sys.modules) == _module_count:
         return

@@ -1,5 +1,6 @@
-"""`sum`, `min`, `max`, `functools.reduce`, `sorted` with a key, functions of `heapq` that compare in Python, and `dict`, `frozenset`, `bytes` and `bytearray` of an
-iterator, go on after a restart with what they have so far. They do what the interpreter's own functions do."""
+"""`sum`, `min`, `max`, `functools.reduce`, `sorted` with a key, functions of `heapq` that compare in Python, and `dict`,
+`frozenset`, `bytes` and `bytearray` of an iterator, go on after a restart with what they have so far. They do what the
+interpreter's own functions do."""
 
 from __future__ import annotations
 
@@ -314,7 +315,8 @@ def calls():
         yield lambda items: on_heap(function, numbers, [rng.randrange(largest)][n % 5 < 2:])
     for n in [2499, 2500, 2501, 2502, 4093, 4094, 4095, 4096, 4097, 6000, 8190, 8191, 8192]:
         yield lambda items: hash(str(on_heap(heapq.heapify, [rng.randrange(n) + 100 for _ in range(n)], ())))
-    for args in [(), (1,), ([],), ([], 1), ([1, 2],), ((1, 2), 3), ([Cell(1, [[]]), "a"],), ([3, 1], Cell(1, [[]])), ([3], 1, 2)]:
+    cell = Cell(1, [[]])
+    for args in [(), (1,), ([],), ([], 1), ([1, 2],), ((1, 2), 3), ([cell, "a"],), ([3, 1], cell), ([3], 1, 2)]:
         for function in (heapq.heappop, heapq.heapify, heapq.heappush, heapq.heapreplace, heapq.heappushpop):
             yield lambda items: function(*args)
     rng = random.Random(8)

@@ -800,12 +800,14 @@ def test_library_called_from_c_is_refused(sweep):
 
 REFUSALS = {
     "insort_right() is running H.__lt__": (
-        "import bisect\nclass H(int):\n    def __lt__(self, other):\n        return work(1)\nbisect.insort([H(2), H(1)], H(1))"
+        "import bisect\nclass H(int):\n    def __lt__(self, other):\n        return work(1)\nbisect.insort([H(2)], H(1))"
     ),
     "FOR_ITER is running <lambda>": (
         "import itertools\nfor a in itertools.takewhile(lambda n: (n := [work(n)]), [1, 2]): emit(a)"
     ),
-    "an iterator is being unpacked": "a, b = (work(n) for n in range(2))",
+    "an iterator is being unpacked": (
+        "class Two:\n    def __iter__(self):\n        return iter([work(1), work(2)])\na, b = Two()"
+    ),
     "a destructor is running": "class D:\n    def __del__(self):\n        work(1)\nd = D()\ndel d",
     "a weak reference callback is running": (
         "import weakref\nclass D: pass\nd = D()\nr = weakref.ref(d, lambda ref: work(1))\ndel d"
