@@ -2,8 +2,8 @@
 
     facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port"}, …],
                "missing": [host, …], "topology": PATH | null, "counters": PATH | null, "wanted": bool, "slow": bool,
-               "within_s": seconds | not there}
-    record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "unknown", "clear",
+               "until_s": the clock (monotonic) when all of it is to end | not there}
+    record    {"text", "hosts", "between", "witnesses", "faults", "suspects", "consequences", "noted", "unknown", "clear",
                "reason", "seconds"}
 
 `said`: which host has (not) reached which other one just now, by a connection to its agent's port. `lost`: the errors that
@@ -37,6 +37,7 @@ _MOST_PAIRS = 4
 _OF_A_HOST = ("host", "sending", "receiving")
 _LISTED = 40
 _MOST_CHOICES = 3
+_LEAST_S = 3.0  # for devices, in any case
 _PATIENCE_S = 0.5  # a job waits: what else may be wrong with a host that is named already, a person may ask
 
 
@@ -100,10 +101,17 @@ def _ask(
                 continue
             requests.append(request)
         if requests:
-            query_all(requests, float(facts.get("within_s") or WITHIN_S), witnessed, _PATIENCE_S)
+            query_all(requests, _within_s(facts), witnessed, _PATIENCE_S)
         return requests, reason
     except DiagnosisError as error:
         return [], str(error)
+
+
+def _within_s(facts: Mapping[str, Any]) -> float:
+    """What the answers of the hosts, and the start of this process, have left."""
+    until_s = facts.get("until_s")
+    left_s = WITHIN_S if until_s is None else float(until_s) - time.monotonic()
+    return min(max(left_s, _LEAST_S), WITHIN_S)
 
 
 # ---- witnesses -------------------------------------------------------------------------------------------
@@ -218,7 +226,7 @@ def _merged(requests: Sequence[Request]) -> dict[str, Any]:
     parts = [request.fields() for request in requests]
     merged: dict[str, Any] = {}
     taken: set[str] = set()
-    for name in ("faults", "suspects", "consequences", "unknown"):
+    for name in ("faults", "suspects", "consequences", "noted", "unknown"):
         rows = {row["id"]: row for part in parts for row in part[name] if row["id"] not in taken}
         taken |= rows.keys()
         merged[name] = list(rows.values())[:_LISTED]
@@ -242,6 +250,7 @@ def _text(
     parts += [f"suspected: {row['text']}" for row in fields["suspects"] if not parts]
     silent = [(one, other) for one, other, heard in facts["said"] if not heard]
     if facts.get("slow"):
+        parts += [f"noted: {row['text']}" for row in fields["noted"] if not fields["faults"]][:_MOST_CHOICES]
         return "; ".join([*parts, _slow_text(silent, witnessed, between)])
     reached = sum(1 for _, _, heard in facts["said"] if heard)
     if witnessed is not None:

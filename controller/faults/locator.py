@@ -43,8 +43,8 @@ __all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
 
 _LIMIT_NS = 9_000_000_000
 """A diagnosis ends in five seconds; its process needs some time to start on a busy machine."""
-_WHOLE_S, _LEAST_S = 5.0, 3.0
-"""From the first loss to the answer, and what is left for devices in any case."""
+_WHOLE_S = 5.0
+"""From the first loss to the answer."""
 _DRAIN_NS = 90_000_000_000
 _LOST_SHOWN = 20
 _TEXT_LIMIT = 4000
@@ -197,17 +197,17 @@ class FaultLocator:
                     if self._child is None:
                         self._start_child()
                     files = {"topology": self.topology.path, "counters": self.baseline.path}
-                    self._facts = {**facts, **files, "wanted": True, "within_s": self._left_s(facts, now_ns)}
+                    self._facts = {**facts, **files, "wanted": True, "until_s": self._until_s(facts, now_ns)}
                     self._tell_child(now_ns)
                 case Drop():
                     self._end_child()
                 case LeaveOut():
                     self._leave_out(action)
 
-    def _left_s(self, facts: Mapping[str, Any], now_ns: int) -> float:
-        """Of the whole time that it may take from the first loss on, what the hosts' answers have left."""
-        gone_s = 0.0 if facts.get("slow") else (now_ns - self.losses.began_ns) / 1e9
-        return max(_LEAST_S, _WHOLE_S - gone_s)
+    def _until_s(self, facts: Mapping[str, Any], now_ns: int) -> float:
+        """When the answer is to be there: of slow connections, so long from now on."""
+        began_ns = now_ns if facts.get("slow") else self.losses.began_ns
+        return began_ns / 1e9 + _WHOLE_S
 
     def _leave_out(self, action: LeaveOut) -> None:
         if len(action.hosts) == 1:
@@ -287,7 +287,7 @@ class FaultLocator:
 
     def _conclude(self, record: Mapping[str, Any], now_ns: int) -> None:
         empty = dict.fromkeys(
-            ("hosts", "between", "faults", "suspects", "consequences", "unknown", "clear"), ()
+            ("hosts", "between", "faults", "suspects", "consequences", "noted", "unknown", "clear"), ()
         )
         record = {**empty, "witnesses": {}, "reason": None, **record}
         lost = self._facts.get("lost", [])[:_LOST_SHOWN]

@@ -17,6 +17,7 @@ from ckpt.controller.cli.main import main
 from ckpt.diagnosis import Request
 from ckpt.diagnosis.baseline.survey import survey
 from ckpt.diagnosis.credentials import Credentials
+from ckpt.diagnosis.jobs import locate
 from ckpt.diagnosis.library import load as load_models
 from ckpt.diagnosis.library import topology as load_topology
 from ckpt.diagnosis.topology import Topology
@@ -104,6 +105,31 @@ def test_a_link_that_delivers_damaged_packets(cluster: Cluster, tmp_path: Path) 
         "link@n2:vx0-sw1:port2",
         *("interface@n2:vx0", "mtu@n2:vx0", "route@n2"),  # eth0 has the address, and the route
     }
+
+
+def test_a_cable_that_flaps_is_noted_where_its_connections_are_slow(cluster: Cluster, tmp_path: Path) -> None:
+    path = cluster.topology(tmp_path / "topology.toml")
+    before = survey(load_topology(str(path)), load_models(), SECRETS)["counters"]
+    (tmp_path / "counters.json").write_text(json.dumps(before))
+    for _ in range(3):
+        cluster.pull("c2")
+        cluster.plug("c2")
+    said = [["n1", "n2", False], ["n2", "n1", False]]
+    facts = {
+        "said": said,
+        "lost": [{"here": "n1", "there": "n2", "error": "silent"}],
+        "missing": [],
+        "slow": True,
+    }
+    files = {"topology": str(path), "counters": str(tmp_path / "counters.json"), "wanted": True}
+    noted = "interface eth0 of host n2 has lost and found its link again and again"
+
+    def is_noted() -> bool:  # within five seconds, which a busy machine may not do
+        found = locate({**facts, **files})
+        assert found["faults"] == found["hosts"] == []
+        return f"noted: {noted}; connections are slow, between n1 and n2" == found["text"]
+
+    devices.until(is_noted, noted)
 
 
 def test_by_hand(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,9 +72,9 @@ def test_the_switch_is_dead(
         rounds.append(list(dict.fromkeys(questions)))
         return ask(rounds[-1], *more)
 
-    def seen(found: Sequence[manager.Request]) -> None:
+    def seen(found: Sequence[manager.Request], *more: Any) -> None:
         requests.extend(found)
-        manager.query_all(found)
+        manager.query_all(found, *more)
 
     monkeypatch.setattr(manager, "ask", counted)
     monkeypatch.setattr(jobs, "query_all", seen)
