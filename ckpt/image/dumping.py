@@ -252,6 +252,7 @@ def _run_dump(
             noted.give_to(pickler)
             pickler.defer(restore_descriptors, Descriptors(files))
             pickler.threads = others
+            pickler.has_restart_hooks = bool(getattr(prepared.extras.get("ckpt.hooks"), "after", ()))
             _tell_of_stack(pickler, stack)
             return pickler
 

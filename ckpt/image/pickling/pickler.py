@@ -186,6 +186,7 @@ class ImagePickler(pickle.Pickler):
     ``rehearsal``: makes another pickler like this, which writes into :class:`DiscardingSink`, for trials.
     ``is_raw``: class of an installed package with a ``__reduce__`` → are its instances, and those of subclasses, saved raw
     (:mod:`ckpt.image.reducers.raw_instances`), without calling that ``__reduce__``?
+    ``has_restart_hooks``: the program has ``ckpt.on_restart`` functions, which may put back what no image has.
     ``running``: ids of the objects of which a method is on the captured stack.
     ``cached_calls``: calls through caches (``functools.lru_cache``) on the captured stack; a restart makes them again.
     ``stepping_tasks``: tasks of asyncio, in C, whose step is on the captured stack; a restart begins the step again.
@@ -207,6 +208,7 @@ class ImagePickler(pickle.Pickler):
         self.references = references
         self.definitions = Definitions(references)
         self.is_disposable = is_disposable
+        self.has_restart_hooks = False
         self.main_thread_id = threading.main_thread().ident
         self.threads: Mapping[int, tuple[threading.Thread, Any]] = {}
         self.running_generators: list[Any] | None = None

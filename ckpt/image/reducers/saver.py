@@ -38,6 +38,9 @@ class Saver(Protocol):
     is_disposable: bool
     """This process is a forked child, whose objects may be used up to find their state."""
 
+    has_restart_hooks: bool
+    """The program has ``ckpt.on_restart`` functions: they may put back what no image has."""
+
     main_thread_id: int | None
     """``threading.main_thread().ident``."""
 

@@ -2,11 +2,11 @@
 
 A connection to a file is opened again, with its attached databases, ``isolation_level``, ``row_factory``, ``text_factory``,
 ``detect_types`` and the pragmas below; one of a class derived from ``sqlite3.Connection`` with its attributes, too. A
-database in memory is restored with its content. Not kept, because SQLite does not show them: functions, aggregates and
-collations that the program has defined, trace and authorizer callbacks. Define them again in an ``on_restart`` hook.
+database in memory is restored with its content. Not kept, because SQLite does not show what they call: functions, aggregates
+and collations that the program has defined, trace and authorizer callbacks. Define them again in an ``on_restart`` hook.
 
 Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
-tables, a cursor in the middle of its results.
+tables, with functions or collations of the program that has no ``on_restart`` hook; a cursor in the middle of its results.
 
 A ``sqlite3.Row`` has the names of its columns from the cursor that it is made with: it is made again with one that has
 described columns of these names.
@@ -93,6 +93,7 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
         raise PicklingError(
             f"the connection to {main or 'a database in memory'} has temporary tables: not saved"
         )
+    _refuse_definitions(pickler, connection, main)
     attached = [(name, path) for _, name, path in databases if name not in ("main", "temp")]
     if any(not path for _, path in attached):
         raise PicklingError("a connection with an attached database in memory cannot be saved")
@@ -101,7 +102,8 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
             with contextlib.suppress(OSError):
                 status = os.stat(file)
                 pickler.owned.add((status.st_dev, status.st_ino))
-    content = None if main else connection.serialize()
+    is_empty = main or not _ask(connection, "PRAGMA page_count")[0][0]  # nothing that SQLite could serialize
+    content = None if is_empty else connection.serialize()
     settings = {name: _ask(connection, f"PRAGMA {name}")[0][0] for name in _PRAGMAS}
     level = connection.isolation_level
     state = (
@@ -120,6 +122,36 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
         None,
         fill_connection,
     )
+
+
+def _refuse_definitions(pickler: Any, connection: sqlite3.Connection, path: str) -> None:
+    """Raise PicklingError if the program has defined functions or collations, and has nothing to define them again with.
+    SQLite lists their names; what is not in the list of another connection is the program's. (A function that has been
+    removed stays in the list. An SQLite that was built without these pragmas lists nothing.)"""
+    if pickler.has_restart_hooks:
+        return
+    with contextlib.closing(sqlite3.connect(":memory:")) as usual:
+        names = {
+            name
+            for statement in (
+                "SELECT name FROM pragma_function_list",
+                "SELECT name FROM pragma_collation_list",
+            )
+            for (name,) in {*_ask_if_possible(connection, statement)} - {*_ask_if_possible(usual, statement)}
+        }
+    if names:
+        raise PicklingError(
+            f"the connection to {path or 'a database in memory'} has functions, aggregates or collations of the program "
+            f"({', '.join(sorted(names)[:5])}), which SQLite does not give back: define them again in a function that you "
+            "register with ckpt.on_restart"
+        )
+
+
+def _ask_if_possible(connection: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]]:
+    try:
+        return _ask(connection, statement)
+    except sqlite3.OperationalError:
+        return []
 
 
 def _ask(connection: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,38 @@ def test_rows_come_back_with_the_names_of_their_columns(cls: Any) -> None:
     assert tuple(made) == (1, None, "x") and made["A"] == 1 and made['b "quoted" [int]'] is None
     assert sqlite3.Row.keys(made) == ["a", 'b "quoted" [int]', "a"]
     assert getattr(made, "note", "mine") == "mine"
+
+
+def test_an_empty_database_in_memory_is_made_again() -> None:
+    """The image failed: unable to serialize 'main'."""
+    library: Any = libraries.find("sqlite3")
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
+    make, arguments, *_ = reducer(library, sqlite3.Connection)(pickler, sqlite3.connect(":memory:"))
+    assert make(*arguments).execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("define", "name"),
+    [
+        (lambda c: c.create_function("roll", 1, abs), "roll"),
+        (lambda c: c.create_aggregate("spread", 1, object), "spread"),
+        (lambda c: c.create_collation("backwards", lambda a, b: 0), "backwards"),
+    ],
+)
+def test_what_a_program_has_defined_in_a_connection_is_not_lost_without_a_word(
+    define: Any, name: str
+) -> None:
+    """The restarted program failed: no such function."""
+    library: Any = libraries.find("sqlite3")
+    reduce = reducer(library, sqlite3.Connection)
+    connection = sqlite3.connect(":memory:")
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
+    reduce(pickler, connection)
+    define(connection)
+    with pytest.raises(pickle.PicklingError, match=rf"\({name}\).*ckpt.on_restart"):
+        reduce(pickler, connection)
+    pickler.has_restart_hooks = True
+    reduce(pickler, connection)
 
 
 def reducer(library: Any, cls: type) -> Any:
