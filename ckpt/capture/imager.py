@@ -66,9 +66,7 @@ class Imager:
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
         self.places = Places(runtime, self._frames_to_skip())
-        self._waiting: Sequence[
-            int
-        ] = ()  # ranks whose programs wait for the round for which this rank is asked
+        self._waiting: Sequence[int] = ()  # ranks whose programs wait for the round of this question
         self._awaited_epoch = 0  # the epoch of the round for which this rank's program waits; 0: none
         self.awaited_round_failed = False
         """The round that the program waits for will not commit."""
