@@ -40,8 +40,9 @@ PURE = {
     "ckpt.controller.adoption": "roster verdict",
     "ckpt.controller.sharing": "proof",
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
-    "ckpt.controller.supervision": "boundaries coordinator events failure_policy lines messages packet_events plan remedies "
-    "rounds supervisor uncommitted vectors",
+    "ckpt.controller.supervision": "coordinator events failure_policy lines messages packet_events plan remedies "
+    "rounds stopping supervisor uncommitted",
+    "ckpt.controller.supervision.cuts": "boundaries vectors",
     "ckpt.diagnosis": "errors errors_map graph growth models report topology verdict witnesses",
     "ckpt.diagnosis.handlers": "entity face",
     "ckpt.diagnosis.lldp": "compare",

@@ -90,6 +90,7 @@ ORDER = (
     "ckpt.redundancy.files",
     "ckpt.redundancy",
     *(
+        "ckpt.controller.supervision.cuts",
         "ckpt.controller.supervision",
         "ckpt.controller.launch",
         "ckpt.controller.replicas",

@@ -6,5 +6,5 @@
     mailbox, output   messages and text that a new run of the script produces a second time
 
 Not here: images of whole processes (:mod:`ckpt.image`), the agreement on a boundary
-(``ckpt.controller.supervision.boundaries``).
+(``ckpt.controller.supervision.cuts.boundaries``).
 """

@@ -16,7 +16,7 @@ Places
 
 States of a run: fresh (the count of boundaries begins at 0); or resumed: replaying → restored.
 
-Not here: the agreement's other side (:mod:`ckpt.controller.supervision.boundaries`), the pickles
+Not here: the agreement's other side (:mod:`ckpt.controller.supervision.cuts.boundaries`), the pickles
 (:mod:`ckpt.replay.pickling`), the content of registered objects (:mod:`ckpt.replay.state`).
 """
 

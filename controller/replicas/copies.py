@@ -56,7 +56,7 @@ class Copies(Inquiries):
 
     @property
     def _may_copy(self) -> bool:
-        return self.phase == "running" and not self.outcomes and self.stop is None
+        return self.phase == "running" and not self.outcomes and self.stopping.request is None
 
     def _look_at_copies(self, now_ns: int) -> list[Action]:
         """Begin a copy, go on with one, or give it up: see `clones`."""

@@ -29,7 +29,8 @@ from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.supervision.events import Action, ControlWritten, End, Log, Reply, Say
 from ckpt.controller.supervision.failure_policy import Decision, restart_if_left
-from ckpt.controller.supervision.supervisor import STOP_TOKEN, Supervisor
+from ckpt.controller.supervision.stopping import STOP_TOKEN
+from ckpt.controller.supervision.supervisor import Supervisor
 
 RERUNS_MAX: Final = 2
 LAST_NS: Final = 2_000_000_000
@@ -102,7 +103,7 @@ class ReplicaLines(Supervisor):
 
     def _carry_out(self, decision: Decision, now_ns: int) -> list[Action]:
         """Whoever starts again goes back behind lines that are not verified, and says so."""
-        if decision.verdict == "end" or self.stop is not None:
+        if decision.verdict == "end" or self.stopping.request is not None:
             return super()._carry_out(decision, now_ns)
         opened = [epoch for epoch in self.lines.epochs if epoch not in self.compared]
         if opened and len(opened) == len(self.lines.epochs):
@@ -125,7 +126,7 @@ class ReplicaLines(Supervisor):
 
     def _after_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
         """Whoever stops the job waits a moment for the comparison of the last line."""
-        if self.stop is not None and self.outcome is None:
+        if self.stopping.request is not None and self.outcome is None:
             for answer in actions:
                 if isinstance(answer, Reply) and answer.token == STOP_TOKEN and self._is_open(answer):
                     actions = [action for action in actions if action is not answer]

@@ -353,7 +353,7 @@ class ReplicaSupervisor(Copies):
         return actions + self._check_outcomes(now_ns)
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
-        if self.phase == "stopping" and self.passed_on_ns is not None:
+        if self.phase == "stopping" and self.stopping.passed_on_ns is not None:
             return super()._finished(event, now_ns)
         rank, replica = self.numbers.parts(event.rank)
         if self.phase not in ("starting", "running") or replica not in self.planes:
@@ -413,7 +413,7 @@ class ReplicaSupervisor(Copies):
     def _all_failed(self, outcome: Outcome, now_ns: int) -> list[Action]:
         _, rank, code = outcome
         reason = f"rank {rank} failed with exit code {code}"
-        self.ending = None
+        self.stopping.ending = None
         return [Say(reason), *self._stop_now(End(code, reason), now_ns)]
 
     def _all_finished(self, now_ns: int) -> list[Action]:

@@ -66,7 +66,8 @@ from ckpt.controller.supervision.failure_policy import OnFailure, signal_name
 from ckpt.controller.supervision.history import History
 from ckpt.controller.supervision.lines import Lines
 from ckpt.controller.supervision.rounds import RoundOptions
-from ckpt.controller.supervision.supervisor import GRACE_NS, Supervisor
+from ckpt.controller.supervision.stopping import GRACE_NS
+from ckpt.controller.supervision.supervisor import Supervisor
 from ckpt.store import JobDirectory, LockHandle, list_epochs
 from ckpt.transport.records import dataclass, field
 

@@ -39,7 +39,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckpt.controller.supervision import messages, vectors
+from ckpt.controller.supervision import messages
+from ckpt.controller.supervision.cuts import vectors
 from ckpt.controller.supervision.events import (
     Action,
     Boundary,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckpt.controller.supervision.boundaries import Agreement
+from ckpt.controller.supervision.cuts.boundaries import Agreement
 from ckpt.controller.supervision.events import Refused, Token, Voted
 from ckpt.transport.records import dataclass, field
 

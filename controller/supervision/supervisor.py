@@ -16,17 +16,14 @@ Rules
   restart would not help. The job ends with that code, and the other ranks are told.
 - If a rank that resumes from an image fails before it has sent `hello`, it could not read that image: the line is excluded,
   and the next older line is tried (`lines`). If the interpreter does not fit the image, the line is not at fault.
-- Ranks that are told to stop get a `stop` packet, SIGTERM after `TERM_AFTER_NS`, and SIGKILL after `KILL_AFTER_NS`. This is
-  done after a last checkpoint, which no further work shall follow, and after a failure of the program. After a failure these
-  times begin when the process of the failed rank has ended: it ends as an interpreter does, and still flushes the program's
-  files.
+- Ranks that are told to stop get a `stop` packet, and are ended if they do not leave (`stopping`). This is done after a last
+  checkpoint, which no further work shall follow, and after a failure of the program. After a failure the failed rank comes
+  first: it ends as an interpreter does, and still flushes the program's files.
 - Ranks that are released end as an interpreter does too, without a time limit. If such a rank does not exit with code 0, it
   has not written all its output. If a signal has killed it, this is an accident like any other death; else its exit code
   becomes the job's.
 - A signal that stops the job (or `ckpt stop`) stops the program: the ranks get the signal, their handlers run, and all
-  ranks have `grace_ns` to end. A rank that has finished is released when all have finished. A second signal,
-  `AGAIN_AFTER_NS` later or more (some senders send each signal twice), kills the ranks at once. The job's exit code is the
-  signal's in any case.
+  ranks have a time to end (`stopping`). The job's exit code is the signal's in any case.
 - Where the program handles failures itself (`on_failure` "continue"), the death of a rank neither ends nor restarts the job:
   the other ranks are told at once and go on, without checkpoints from then on. The job is finished when all remaining ranks
   have finished, and interrupted when no rank remains. An exception or an exit code other than 0 still ends the job. A rank
@@ -42,7 +39,8 @@ The supervisor owns the `Coordinator` (checkpoint rounds) and tells it when rank
 
 Not here: processes and sockets (`launch`, `service`), where ranks run (`plan`).
 
-This module is long because the life of a job is one state machine; what failures lead to is in failure_policy.py.
+This module is long because the life of a job is one state machine: every event may move it in every phase. Its parts with a
+life of their own are failure_policy.py, lines.py and stopping.py.
 """
 
 from __future__ import annotations
@@ -85,26 +83,19 @@ from ckpt.controller.supervision.events import (
     Send,
     SetBranch,
     StopRequested,
-    Terminate,
     Tick,
-    Token,
 )
 from ckpt.controller.supervision.failure_policy import (
     Decision,
     OnFailure,
     judge,
     restart_if_left,
-    signal_name,
 )
 from ckpt.controller.supervision.lines import Lines
+from ckpt.controller.supervision.stopping import GRACE_NS, STOP_TOKEN, Stopping
 from ckpt.transport.records import replace
 
 _MS = 1_000_000
-TERM_AFTER_NS = 400 * _MS
-KILL_AFTER_NS = 900 * _MS
-GRACE_NS = 5_000 * _MS
-AGAIN_AFTER_NS = 500 * _MS
-STOP_TOKEN: Token = "stop"
 
 EndKind = Literal["finished", "stopped", "interrupted"]
 Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
@@ -114,7 +105,7 @@ class Supervisor:
     """The state machine of one job under one controller.
 
     `lines`, `start_over`, `needs_branch`: see `lines.Lines`; `incarnation`: the number of the first launch, above all used
-    numbers; `grace_ns`: the time that ranks have to end after a signal.
+    numbers; `grace_ns`: see `stopping.Stopping`.
     """
 
     def __init__(
@@ -130,7 +121,6 @@ class Supervisor:
         grace_ns: int = GRACE_NS,
     ) -> None:
         self.coordinator = coordinator
-        self.grace_ns = grace_ns
         self.on_failure = on_failure
         self.size = coordinator.size
         self.phase: Phase = "new"
@@ -147,12 +137,7 @@ class Supervisor:
         self.outcome: End | None = None  # how the job will end; None: after fencing, launch again
         self.relaunch_reason = "started"
         self.since_ns = 0  # time of the launch or the death, from which `restarted` measures
-        self.stop: StopRequested | None = None  # a stop request that waits for its last checkpoint
-        self.passed_on_ns: int | None = None  # when the ranks got the signal that ends the job
-        self.stop_tokens: list[Token] = []
-        self.stop_result: dict[str, object] = {}
-        self.ending: int | None = None  # the rank that has failed and whose process has not ended yet
-        self.steps: list[tuple[int, Action]] = []  # actions that are due later, with their times
+        self.stopping = Stopping(grace_ns)
 
     # ---- interface ---------------------------------------------------------------------------------------
 
@@ -165,7 +150,7 @@ class Supervisor:
 
     def deadline_ns(self) -> int | None:
         """When the next `Tick` is due; None: not before another event."""
-        times = [when for when, _ in self.steps[:1]]
+        times = [when for when, _ in self.stopping.steps[:1]]
         rounds = self.coordinator.deadline_ns()
         if rounds is not None:
             times.append(rounds)
@@ -314,7 +299,7 @@ class Supervisor:
         return actions + self.coordinator.incomplete(f"rank {failed[0]} has ended")
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
-        if self.phase == "stopping" and self.passed_on_ns is not None:
+        if self.phase == "stopping" and self.stopping.passed_on_ns is not None:
             self.finished[event.rank] = event.exit_code
             log = Log("rank-finished", {"rank": event.rank, "exit_code": event.exit_code})
             return [log, *self._release_the_stopped()]
@@ -353,7 +338,7 @@ class Supervisor:
         # The traceback itself is on the rank's standard error, which the user sees.
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         say.append(Say(f"{reason}: {last_line}" if last_line else reason))
-        self.ending = None if event.rank in self.gone else event.rank
+        self.stopping.ending = None if event.rank in self.gone else event.rank
         kind: EndKind = "interrupted" if self._is_loading(event.rank) else "finished"
         return say + self._stop_now(End(event.exit_code, reason, kind), now_ns)
 
@@ -375,9 +360,7 @@ class Supervisor:
             how = {"host": event.host}
         fields = {"rank": event.rank, "incarnation": event.incarnation, **how}
         if self.phase == "stopping":
-            if event.rank == self.ending:
-                self.ending = None
-                self.steps = self._force_to_end(now_ns)
+            self.stopping.left(event.rank, self.incarnation, now_ns)
             return [Log("rank-left", fields), *self._release_the_stopped(), *self._check_gone()]
         if self.phase == "fencing":
             return []  # fencing has killed it
@@ -455,9 +438,9 @@ class Supervisor:
             # `service` prints the reason of an interruption as its last message.
             say: list[Action] = [Say(decision.reason)] if kind == "finished" else []
             return say + self._stop_now(outcome, now_ns)
-        if self.stop is not None:
+        if (request := self.stopping.request) is not None:
             reason = f"{decision.reason} while the job was being stopped"
-            return self._fence(End(self.stop.exit_code, reason, "stopped"), reason)
+            return self._fence(End(request.exit_code, reason, "stopped"), reason)
         self.restarts += 1
         self.since_ns = now_ns
         notice = Say(f"{decision.reason}; restarting from {self.lines.origin()}")
@@ -470,7 +453,7 @@ class Supervisor:
         self.phase = "fencing"
         self.outcome = outcome
         self.relaunch_reason = reason
-        self.steps = []
+        self.stopping.steps = []
         # Both burn the open round. Requests for a checkpoint are kept only if there is a next incarnation.
         tell = self.coordinator.interrupted if outcome is None else self.coordinator.closed
         return [*tell(reason), Fence(self.incarnation)]
@@ -488,56 +471,34 @@ class Supervisor:
     def _end(self) -> list[Action]:
         assert self.outcome is not None
         self.phase = "ended"
-        result = {"exit_code": self.outcome.exit_code, "reason": self.outcome.reason, **self.stop_result}
-        replies: list[Action] = [Reply(token, True, result) for token in self.stop_tokens]
-        return [*replies, self.outcome]
+        return [*self.stopping.ended(self.outcome), self.outcome]
 
     def _stop_now(self, outcome: End, now_ns: int) -> list[Action]:
-        """Tell the ranks to leave; those that do not are killed later (`steps`)."""
+        """Tell the ranks to leave; those that do not are killed later."""
         self.phase = "stopping"
         self.outcome = outcome
-        self.steps = [] if self.ending is not None else self._force_to_end(now_ns)
+        self.stopping.force(self.incarnation, now_ns)
         closing = self.coordinator.closed(outcome.reason)
         return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
 
-    def _force_to_end(self, now_ns: int) -> list[tuple[int, Action]]:
-        """The actions against ranks that do not leave, with their times."""
-        return [
-            (now_ns + TERM_AFTER_NS, Terminate()),
-            (now_ns + KILL_AFTER_NS, Fence(self.incarnation)),
-        ]
-
     def _pass_on(self, outcome: End, number: int, now_ns: int) -> list[Action]:
-        """Send the signal `number` to the ranks, and give the program `grace_ns` to end by itself."""
+        """Send the signal `number` to the ranks, and give the program time to end by itself."""
         self.phase = "stopping"
         self.outcome = outcome
-        self.passed_on_ns = now_ns
-        self.steps = [(now_ns + self.grace_ns, Fence(self.incarnation))]
         closing = self.coordinator.closed(outcome.reason)
         left = tuple(rank for rank in range(self.size) if rank not in self.finished and rank not in self.gone)
-        actions = [*closing, Terminate(number, left), *self._release_the_stopped(), *self._check_gone()]
-        patience = (
-            f"{signal_name(number)} is passed on to the ranks, which have {self.grace_ns / 1e9:g} s to end; "
-        )
-        return [*actions, Say(f"{patience}once more, and they are killed")]
+        signal = self.stopping.pass_on(number, left, self.incarnation, now_ns)
+        actions = [*closing, signal, *self._release_the_stopped(), *self._check_gone()]
+        return [*actions, self.stopping.say_passed_on(number)]
 
     def _release_the_stopped(self) -> list[Action]:
-        """Release the finished ranks when every rank has finished or has ended."""
-        if self.passed_on_ns is None or len(self.finished.keys() | self.gone) < self.size:
-            return []
-        if len(self.gone) == self.size:
-            return []
-        return [Send(messages.release(final=False))]
+        return self.stopping.release(self.finished, self.gone, self.size)
 
     def _at_once(self, now_ns: int) -> list[Action]:
         """A second signal has come during the ranks' time to end: kill them, unless it came too early to be meant."""
-        if (
-            self.phase != "stopping"
-            or self.passed_on_ns is None
-            or now_ns < self.passed_on_ns + AGAIN_AFTER_NS
-        ):
+        if self.phase != "stopping" or not self.stopping.is_again(now_ns):
             return []
-        self.phase, self.steps = "fencing", []
+        self.phase, self.stopping.steps = "fencing", []
         return [Log("ended-at-once", {"incarnation": self.incarnation}), Fence(self.incarnation)]
 
     def _stop_for(self, request: StopRequested, reason: str, now_ns: int) -> list[Action]:
@@ -550,19 +511,19 @@ class Supervisor:
         if len(self.gone) < self.size:
             return []
         self.phase = "fencing"  # all ranks have ended; image children may still live
-        self.steps = []
+        self.stopping.steps = []
         return [Fence(self.incarnation)]
 
     def _stop_requested(self, event: StopRequested, now_ns: int) -> list[Action]:
-        if event.token is not None:
-            self.stop_tokens.append(event.token)
-        if self.phase in ("releasing", "stopping") and not self.steps:
+        stopping = self.stopping
+        stopping.asked(event)
+        if self.phase in ("releasing", "stopping") and not stopping.steps:
             return self._do_not_wait(event, now_ns)
         if self.outcome is not None:
             return self._at_once(now_ns) if event.token is None else []  # the job is ending already
         log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
-        first = self.stop is None
-        self.stop = event
+        first = stopping.request is None
+        stopping.request = event
         if event.checkpoint and first:
             return [log, *self.coordinator.handle(CheckpointRequested(STOP_TOKEN), now_ns=now_ns)]
         if self.phase == "fencing":
@@ -575,42 +536,29 @@ class Supervisor:
         log = Log("stop-requested", {"reason": event.reason, "checkpoint": event.checkpoint})
         if self.phase == "releasing":
             return [log, *self._stop_for(event, event.reason, now_ns)]
-        if event.signal is None or self.ending is None:
-            self.steps = self._force_to_end(now_ns)
+        if event.signal is None or (ending := self.stopping.ending) is None:
+            self.stopping.force(self.incarnation, now_ns, waits=False)
             return [log]
-        self.passed_on_ns = now_ns
-        self.steps = [(now_ns + self.grace_ns, Fence(self.incarnation))]
-        return [log, Terminate(event.signal, (self.ending,))]
+        return [log, self.stopping.pass_on(event.signal, (ending,), self.incarnation, now_ns)]
 
     def _after_last_checkpoint(self, actions: list[Action], now_ns: int) -> list[Action]:
         """Take the answer to the supervisor's own request (the last checkpoint before a stop) out of `actions`, and stop."""
-        kept: list[Action] = []
-        answer: Reply | None = None
-        for action in actions:
-            if isinstance(action, Reply) and action.token == STOP_TOKEN:
-                answer = action
-            else:
-                kept.append(action)
-        if answer is None or self.stop is None or self.outcome is not None:
+        kept, answer = self.stopping.take_answer(actions)
+        request = self.stopping.request
+        if answer is None or request is None or self.outcome is not None:
             return kept
         if answer.ok:
-            self.stop_result = dict(answer.fields)
-            reason = f"{self.stop.reason}; checkpoint {answer.fields['epoch']} is committed"
+            self.stopping.committed(answer)
+            reason = f"{request.reason}; checkpoint {answer.fields['epoch']} is committed"
             return kept + self._stop_now(End(EXIT_CHECKPOINTED, reason, "stopped"), now_ns)
         why = answer.fields.get("reason")
-        if self.stop.only_if_committed:
-            kept += [Reply(token, False, answer.fields) for token in self.stop_tokens]
-            self.stop, self.stop_tokens = None, []
-            return kept
-        reason = f"{self.stop.reason}; the last checkpoint failed: {why}"
-        return kept + self._stop_for(self.stop, reason, now_ns)
+        if request.only_if_committed:
+            return kept + self.stopping.give_up(answer)
+        reason = f"{request.reason}; the last checkpoint failed: {why}"
+        return kept + self._stop_for(request, reason, now_ns)
 
     def _tick(self, now_ns: int) -> list[Action]:
-        actions: list[Action] = []
-        while self.steps and self.steps[0][0] <= now_ns:
-            step = self.steps.pop(0)[1]
-            if isinstance(step, Fence):
-                self.phase = "fencing"
-                self.steps = []
-            actions.append(step)
+        actions = self.stopping.due(now_ns)
+        if any(isinstance(step, Fence) for step in actions):
+            self.phase = "fencing"
         return actions + self.coordinator.handle(Tick(), now_ns=now_ns)

@@ -17,7 +17,7 @@ ENDPOINT, LINK, LEDGER = (
 COORDINATOR, SUPERVISOR, VECTORS = (
     "ckpt.controller.supervision.coordinator",
     "ckpt.controller.supervision.supervisor",
-    "ckpt.controller.supervision.vectors",
+    "ckpt.controller.supervision.cuts.vectors",
 )
 HISTORY, IMAGING, TAKING, PACKETS, RUNTIME = (
     "ckpt.controller.supervision.history",

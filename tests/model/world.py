@@ -34,9 +34,10 @@ MODULES = (
     "ckpt.transport.protocol.ledger",
     "ckpt.transport.protocol.link",
     "ckpt.transport.protocol.endpoint",
-    "ckpt.controller.supervision.vectors",
+    "ckpt.controller.supervision.cuts.vectors",
     "ckpt.controller.supervision.history",
     "ckpt.controller.supervision.coordinator",
+    "ckpt.controller.supervision.stopping",
     "ckpt.controller.supervision.supervisor",
     "ckpt.capture.taker",
     "ckpt.capture.imager",
@@ -81,7 +82,7 @@ class World:
             self.modules[name] = self._load(name, [edit for edit in edits if edit.module == name])
         assert all(edit.module in MODULES for edit in edits)
         self.endpoint: Any = self.modules["ckpt.transport.protocol.endpoint"].Endpoint
-        self.vectors = self.modules["ckpt.controller.supervision.vectors"]
+        self.vectors = self.modules["ckpt.controller.supervision.cuts.vectors"]
         self.history = self.modules["ckpt.controller.supervision.history"]
         self.coordinator: Any = self.modules["ckpt.controller.supervision.coordinator"].Coordinator
         self.supervisor: Any = self.modules["ckpt.controller.supervision.supervisor"].Supervisor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from ckpt.controller.supervision.boundaries import Agreement
+from ckpt.controller.supervision.cuts.boundaries import Agreement
 
 
 def test_the_boundary_is_the_next_one_of_the_foremost_rank() -> None:

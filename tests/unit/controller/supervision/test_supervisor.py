@@ -46,13 +46,8 @@ from ckpt.controller.supervision.events import (
 )
 from ckpt.controller.supervision.lines import DEATHS
 from ckpt.controller.supervision.rounds import RoundOptions
-from ckpt.controller.supervision.supervisor import (
-    AGAIN_AFTER_NS,
-    GRACE_NS,
-    KILL_AFTER_NS,
-    TERM_AFTER_NS,
-    Supervisor,
-)
+from ckpt.controller.supervision.stopping import AGAIN_AFTER_NS, GRACE_NS, KILL_AFTER_NS, TERM_AFTER_NS
+from ckpt.controller.supervision.supervisor import Supervisor
 
 MS = 1_000_000
 
@@ -288,7 +283,7 @@ def test_when_the_last_checkpoint_fails_the_job_stops_unless_it_was_the_point() 
     job = running()
     job.handle(StopRequested(143, "x", checkpoint=True, only_if_committed=True, token=5), now_ns=0)
     actions = job.handle(Failed(0, 0, 1, "disk full"), now_ns=1)
-    assert job.phase == "running" and job.stop is None
+    assert job.phase == "running" and job.stopping.request is None
     assert [(reply.token, reply.ok) for reply in actions if isinstance(reply, Reply)] == [(5, False)]
 
 

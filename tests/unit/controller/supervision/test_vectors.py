@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from ckpt.controller.supervision.vectors import Vector, check
+from ckpt.controller.supervision.cuts.vectors import Vector, check
 
 
 def test_nothing_was_ever_sent() -> None:
