@@ -266,12 +266,13 @@ class Member:
         return [*early, *(Send(source, over_report(query)) for source, query in self.deferred), Forget()]
 
     def _keep(self, owner: int, contract: Contract, held: Held) -> Effects:
-        """A copy of an original."""
+        """A copy of an original. The master alone notes where it is: who becomes master later asks all that live."""
         if self.complete:
             return []
         self.items.setdefault(1 << owner, held)
         self.contract = self.contract or contract
-        return [self._tell(Copied(owner, held.weight, held.where)), *self._copies()]
+        told = [self._tell(Copied(owner, held.weight, held.where))] if self.lead is not None else []
+        return [*told, *self._copies()]
 
     def _for_master(self, source: int, message: Message) -> Effects:
         effects: Effects = []
