@@ -11,8 +11,7 @@ Rules:
   another one; what is computed is a new value, so the inputs of a task are whole for as long as the task is there.
 - `Query` is answered when all deaths that the master knew are known here: so nothing of the dead is under way any more, and
   what a dead rank sent that comes later is dropped.
-- Copies of an original go to the ranks that `recovery.copy_places` names, to the master with the call; after a death they
-  are made anew.
+- Copies of an original go to the ranks of `recovery.copy_places`, to the master with the call; after a death once more.
 - An item is read *where* it lies, in the host's memory, also when its holder is dead; if it is gone the holder is asked.
 - The answer to whom to ask is always the same: the lowest rank that is not known to be dead is the master.
 
