@@ -48,7 +48,9 @@ class Body:
     """
 
     def combine(self, other: Self) -> Self:
-        """A new body of the same class, made of this one and `other`, which stay as they are; `other` is of higher ranks."""
+        """A new body of the same class, made of this one and `other`, which stay as they are.
+
+        With order="tree" all ranks in `other` are higher ones; with "ready" the operation has to commute."""
         raise NotImplementedError(f"{type(self).__qualname__} has no combine()")
 
     def size(self) -> object:

@@ -11,8 +11,7 @@ Rules:
   another one; what is computed is a new value, so the inputs of a task are whole for as long as the task is there.
 - `Query` is answered when all deaths that the master knew are known here: so nothing of the dead is under way any more, and
   what a dead rank sent that comes later is dropped.
-- Copies of an original go to the ranks that `recovery.copy_places` names, to the master with the call; after a death they
-  are made anew.
+- Copies of an original go to the ranks of `recovery.copy_places`, to the master with the call; after a death once more.
 - An item is read *where* it lies, in the host's memory, also when its holder is dead; if it is gone the holder is asked.
 - The answer to whom to ask is always the same: the lowest rank that is not known to be dead is the master.
 
@@ -266,12 +265,13 @@ class Member:
         return [*early, *(Send(source, over_report(query)) for source, query in self.deferred), Forget()]
 
     def _keep(self, owner: int, contract: Contract, held: Held) -> Effects:
-        """A copy of an original."""
+        """A copy of an original. The master alone notes where it is: who becomes master later asks all that live."""
         if self.complete:
             return []
         self.items.setdefault(1 << owner, held)
         self.contract = self.contract or contract
-        return [self._tell(Copied(owner, held.weight, held.where)), *self._copies()]
+        told = [self._tell(Copied(owner, held.weight, held.where))] if self.lead is not None else []
+        return [*told, *self._copies()]
 
     def _for_master(self, source: int, message: Message) -> Effects:
         effects: Effects = []

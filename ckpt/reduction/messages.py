@@ -90,7 +90,7 @@ class Call(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The sender has a copy of `owner`'s original."""
+    """The master's own rank has a copy of `owner`'s original."""
 
     owner: int
     weight: float

@@ -45,8 +45,7 @@ from ckpt.reduction.messages import (
 )
 from ckpt.reduction.messages import Gone as Missed
 from ckpt.reduction.partial import Pace, event_of, pending_text
-from ckpt.reduction.posted import Due, Posted, Raise, Run
-from ckpt.reduction.timers import Timers
+from ckpt.reduction.posted import Due, Posted, Raise, Run, Timers
 from ckpt.reduction.values import nbytes_of
 
 T = TypeVar("T")

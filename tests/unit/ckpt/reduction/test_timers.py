@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt.reduction import timers
-from ckpt.reduction.timers import Timers
+from ckpt.reduction import posted
+from ckpt.reduction.posted import Timers
 
 S = 1_000_000_000
 
@@ -40,7 +40,7 @@ def test_what_is_added_while_the_thread_looks_wakes_it(
         woken.append(of.add(("b", 0), "warn", 61 * S))
         return sorted(values)[0]
 
-    monkeypatch.setattr(timers, "min", smallest, raising=False)
+    monkeypatch.setattr(posted, "min", smallest, raising=False)
     of.sleep_s()
     assert woken == [True]
 
