@@ -177,7 +177,7 @@ def test_deaths_in_sequence_with_spares(figures: Callable[[str, int], None]) -> 
 @pytest.mark.nightly
 def test_many_deaths_in_sequence() -> None:
     first = seed_of_the_commit() + 100
-    for seed in range(first, first + 200):
+    for seed in range(first, first + 100):
         one_after_the_other(seed)
 
 
