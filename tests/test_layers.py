@@ -28,7 +28,7 @@ MOST_FILES = 15  # of a room, beside its __init__.py
 PURE = {
     "ckpt": "errors",
     "ckpt.abft": "errors",
-    "ckpt.abft.decisions": "broadcast columns copies encoding grid plan steps",
+    "ckpt.abft.decisions": "broadcast columns copies course encoding grid plan shares steps",
     "ckpt.abft.numbers": "arrays checked dense local methods verify",
     "ckpt.abft.solver": "report",
     "ckpt.capture": "check_budget choice search stalls",

@@ -2,7 +2,8 @@
 
     grid, columns      who holds what
     steps, broadcast   the operations of a step; the ways of a panel
-    encoding, plan     checksums and replaced columns; what all decide after a death
+    encoding, course   checksums and replaced columns; what all ranks know alike
+    plan, shares       what all decide after a death; what is computed back and encoded in the background
     copies             where panels are kept when the factors are wanted
 
 Pure. Not here: numbers (:mod:`ckpt.abft.numbers`), messages (:mod:`ckpt.abft.solver.link`).

@@ -8,9 +8,9 @@ of the group.
 
 A matrix whose order is no multiple of Q·nb is made larger by an identity in the corner (`Shape.order`).
 
-`Column` is a process column with its place in the grid: Q columns of data have the virtual numbers 0 … Q-1, the column of
-checksums has the number Q. Ranks are those of the grid's communicator. A column changes its number when it replaces another;
-nothing of its data moves. `Roles` is what every rank is for, and changes as a whole (plan.py).
+`Column` is a process column with its place in the grid: Q columns of data have the virtual numbers 0 … Q-1, the columns of
+checksums the numbers from Q on. Ranks are those of the grid's communicator. A column changes its number when it replaces
+another; nothing of its data moves. `Roles` is what every rank is for, and changes as a whole (plan.py).
 
 Pure: no communication, no clock.
 """
@@ -24,13 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ckpt.abft.decisions.encoding import Row, unit
+
 __all__ = ["Column", "Place", "Roles", "Shape", "assign"]
 
 Array = npt.NDArray[Any]
 
 
 class Place(NamedTuple):
-    """The place of a rank in the grid: process row `p`, virtual column `v` (Q: checksums)."""
+    """The place of a rank in the grid: process row `p`, virtual column `v` (from Q on: checksums)."""
 
     p: int
     v: int
@@ -96,32 +98,40 @@ class Column(NamedTuple):
     """A process column: its ranks from process row 0 to P-1, and since which step it has its number.
 
     `since`: the number of the first panel that it applies as a column of data; for panels before it is a column of
-    checksums. 0: a column of data from the start. Of no meaning in the column of checksums itself.
+    checksums. 0: a column of data from the start. Of no meaning in a column of checksums itself. `rows`: what it holds of
+    every group (encoding.py); empty: true columns. `degree`: of its weights. `ready`: as a column of checksums it is
+    complete once it has applied the panels below this step.
     """
 
     ranks: tuple[int, ...]
     since: int = 0
+    rows: tuple[Row, ...] = ()
+    degree: int = 0
+    ready: int = 0
 
 
 @dataclass(frozen=True)
 class Roles:
-    """What every living rank is for. `data`: columns 0 … Q-1. `check`: the checksums, or None. `idle`: all other ranks."""
+    """What every living rank is for. `data`: columns 0 … Q-1. `checks`: columns of checksums. `idle`: all other ranks."""
 
     data: tuple[Column, ...]
-    check: Column | None
+    checks: tuple[Column, ...] = ()
     idle: tuple[int, ...] = ()
 
     def columns(self) -> Iterator[tuple[int, Column]]:
         """Every column with its virtual number."""
-        yield from enumerate(self.data)
-        if self.check is not None:
-            yield len(self.data), self.check
+        yield from enumerate((*self.data, *self.checks))
 
     def numbers(self) -> tuple[int, ...]:
         return tuple(v for v, _ in self.columns())
 
     def column(self, v: int) -> Column:
-        return dict(self.columns())[v]
+        return (*self.data, *self.checks)[v]
+
+    def rows(self, group: int) -> tuple[Row, ...]:
+        """What the columns of data hold of a group."""
+        Q = len(self.data)
+        return tuple(column.rows[group] if column.rows else unit(v, Q) for v, column in enumerate(self.data))
 
     def rank(self, p: int, v: int) -> int:
         return self.column(v).ranks[p]
@@ -142,16 +152,16 @@ class Roles:
 
 
 def assign(
-    living: tuple[int, ...], P: int, Q: int, protected: bool, before: Roles | None = None
+    living: tuple[int, ...], P: int, Q: int, redundant: int, before: Roles | None = None
 ) -> Roles | None:
     """Roles for a solve in which no panel has been applied yet; None: fewer than P·Q ranks live.
 
     Whoever lives keeps its place in `before`. Empty places are filled by idle ranks, then by those of the checksums: without
-    enough idle ranks there is no column of checksums.
+    enough idle ranks there are fewer than `redundant` columns of checksums. Their rows are not said here.
     """
     if len(living) < P * Q:
         return None
-    wanted = Q + 1 if protected and len(living) >= P * (Q + 1) else Q
+    wanted = Q + min(redundant, (len(living) - P * Q) // P)
     kept: dict[Place, int] = {}
     if before is not None:
         for rank in living:
@@ -161,10 +171,9 @@ def assign(
     rest = [rank for rank in living if rank not in kept.values()]
     if before is not None:
         rest.sort(key=lambda rank: (rank not in before.idle, rank))
-    for p in range(P):  # rank p·(Q+1)+v is in row p: neighbours in a row are neighbours in the job
+    for p in range(P):  # neighbours in a row are neighbours in the job
         for v in range(wanted):
             if Place(p, v) not in kept:
                 kept[Place(p, v)] = rest.pop(0)
     columns = [Column(tuple(kept[Place(p, v)] for p in range(P))) for v in range(wanted)]
-    check = columns[Q] if wanted > Q else None
-    return Roles(tuple(columns[:Q]), check, tuple(sorted(rest)))
+    return Roles(tuple(columns[:Q]), tuple(columns[Q:]), tuple(sorted(rest)))

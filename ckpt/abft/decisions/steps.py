@@ -17,9 +17,9 @@ behind is repaired by; neither costs a message.
 
 Operations between two processes come in pairs with the same (kind, k) and are matched in the order of the lists.
 
-Flow control: the column of checksums owns no panel, and would fall behind without bound. It tells the owner of the first
-panel of every group when it is through with the group before the last (`token`). So a panel is needed by others for at most
-`WINDOW`·Q steps.
+Flow control: columns of checksums own no panel, and would fall behind without bound. Each of them tells the owner of the
+first panel of every group when it is through with the group before the last (`token`). So a panel is needed by others for at
+most `WINDOW`·Q steps.
 
 Pure.
 """
@@ -30,6 +30,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ckpt.abft.decisions.broadcast import ways
+from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Shape
 
 __all__ = ["Op", "Share", "WINDOW", "operations", "share_operations", "token_is_due", "trailing_group"]
@@ -50,14 +51,15 @@ class Op(NamedTuple):
 class Share(NamedTuple):
     """A share of background work: column `column` gets the blocks of `group` from all (other) columns of data.
 
-    kind "subtract": it recovers its own block; "encode": it becomes the column of checksums for this group, encoding
-    number `encoding`.
+    kind "subtract": it computes its own block back; "encode": it becomes a column of checksums for this group. `much`: how
+    much the block of each column of data counts in what it then has, its own one too. `row`: what that is (encoding.py).
     """
 
     kind: str
     group: int
     column: int
-    encoding: int
+    much: Row
+    row: Row
 
 
 def trailing_group(shape: Shape, k: int, v: int, open_groups: Collection[int]) -> int:
@@ -67,15 +69,15 @@ def trailing_group(shape: Shape, k: int, v: int, open_groups: Collection[int]) -
     came. While such a group is under way they change as all checksums do.
     """
     group = k // shape.Q
-    if v == shape.Q or v > k % shape.Q or group in open_groups:
+    if v > k % shape.Q or group in open_groups:
         return group
     return group + 1
 
 
-def token_is_due(shape: Shape, k: int, base: int, protected: bool) -> bool:
-    """Must the owner of panel k hear from the column of checksums first? `base`: the step of the last meeting."""
+def token_is_due(shape: Shape, k: int, base: int) -> bool:
+    """Must the owner of panel k hear from the columns of checksums first? `base`: the step of the last meeting."""
     done = k // shape.Q - 1  # the group whose end is told of
-    return protected and k % shape.Q == 0 and done >= 1 and done * shape.Q - 1 >= base
+    return k % shape.Q == 0 and done >= 1 and done * shape.Q - 1 >= base
 
 
 def share_operations(shape: Shape, k: int, p: int, v: int, shares: Sequence[Share]) -> list[Op]:
@@ -115,7 +117,7 @@ def operations(
         found += [Op("give rows", k, (shape.root(k), v)), Op("get update", k, (shape.root(k), v))]
     found.append(Op("apply", k))
     first = k + 1 + shape.Q  # the panel before which this is to be heard
-    if v == shape.Q and first < shape.blocks and token_is_due(shape, first, base, True):
+    if v >= shape.Q and first < shape.blocks and token_is_due(shape, first, base):
         found.append(Op("give token", k, (p, shape.owner(first))))
     return found
 
@@ -125,8 +127,8 @@ def _panel(shape: Shape, columns: Sequence[int], base: int, k: int, p: int, v: i
     way = ways(columns, owner)[v]
     found = []
     if v == owner:
-        if token_is_due(shape, k, base, shape.Q in columns):
-            found.append(Op("get token", k - 1 - shape.Q, (p, shape.Q)))
+        if token_is_due(shape, k, base):
+            found += [Op("get token", k - 1 - shape.Q, (p, check)) for check in columns if check >= shape.Q]
         others = [row for row in range(shape.P) if row != root]
         if p == root:
             found += [Op("get part", k, (row, v)) for row in others]

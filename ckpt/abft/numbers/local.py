@@ -12,12 +12,12 @@ Nothing here communicates. Arrays that travel are contiguous; `bytes_of` is thei
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.decisions.encoding import signs
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import Singular
@@ -217,25 +217,24 @@ class Local:
     # -- shares of recovery and encoding -------------------------------------------------------------
 
     def combine(self, share: Share, given: dict[int, Array]) -> None:
-        """Recover the block of this column, or encode; `given`: the group's blocks of the other columns of data."""
+        """Compute the block of this column back, or encode; `given`: the group's blocks of the other columns of data."""
         if self.sums is not None:
             self.sums.verify()
         block = self.block(share.group)
-        weights = signs(share.encoding, share.group, self.shape.Q)
         if share.kind == "subtract":
             self._backups.append((share.group, block.copy()))
-            for q, other in given.items():
-                block -= weights[q] * other
-            block *= weights[share.column]
+            block *= share.much[share.column]
         else:
             block[...] = 0
-            for q, other in given.items():
-                block += weights[q] * other
+        for q, other in given.items():
+            if share.much[q]:
+                block += share.much[q] * other
         if self.sums is not None:
             self.sums.take_anew()
 
-    def undo_shares(self) -> None:
-        """Undo what was subtracted since the last panel was applied."""
+    def undo_shares(self, settled: Collection[int] = ()) -> None:
+        """Undo what was subtracted since the last panel was applied, but in these groups, where it counts."""
         for group, block in reversed(self._backups):
-            self._set(slice(None), self.shape.group_slice(group), block)
+            if group not in settled:
+                self._set(slice(None), self.shape.group_slice(group), block)
         self._backups.clear()

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ckpt.abft.decisions.course import final_rows
 from ckpt.abft.decisions.encoding import solution
-from ckpt.abft.decisions.plan import transformations
 from ckpt.abft.numbers.dense import solve_upper
 from ckpt.abft.solver.member import Member, tag
 
@@ -49,7 +49,7 @@ def substitute(member: Member) -> Array:
             y[:, q] = link.receive(column.ranks[0], size, dtype, tag("unknown", shape.blocks))
     for request in requests:
         link.finish(request)
-    return solution(y.reshape(shape.order, count), transformations(course), shape.Q, shape.nb)[: shape.n]
+    return solution(y.reshape(shape.order, count), final_rows(course), shape.Q, shape.nb)[: shape.n]
 
 
 def _unknowns(member: Member) -> Array:

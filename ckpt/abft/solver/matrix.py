@@ -9,14 +9,14 @@ for the same rows and columns, at every rank, at any time.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ckpt import MPI
-from ckpt.abft.decisions.encoding import signs
+from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Place, Shape
 from ckpt.abft.errors import GridError, InputError
 from ckpt.abft.numbers.local import Local
@@ -34,10 +34,9 @@ class Grid:
     """A grid of P × Q processes, with `redundant` columns of checksums, of the ranks of a communicator.
 
     `P`, `Q`: process rows, and columns of data. `redundant`: 1; or 0 for what no checksums protect; or more, so that as many
-    columns may be lost at once in `matmul` and `Encoded` (factorisations have one). `comm`: the
-    ranks; default: all of the job. Its further ranks are spares, which form new checksums after a failure: P-1 ranks are
-    left of a column that has lost one, so each spare bears one more failure. `hook`, for tests: called with
-    (name, "before" or "after") around every call of the communication.
+    columns may be lost at once. `comm`: the ranks; default: all of the job. Its further ranks are spares, which form new
+    checksums after a failure: P-1 ranks are left of a column that has lost one, so each spare bears one more failure.
+    `hook`, for tests: called with (name, "before" or "after") around every call of the communication.
 
     No communication. Raises GridError: too few ranks, or numbers that make no grid.
     """
@@ -146,8 +145,8 @@ class Matrix:
         largest = float(np.abs(self.numbers(slice(0, end), slice(0, end))).max())
         return largest if largest > 0 else 1.0
 
-    def fill(self, local: Local, place: Place, encoding: int) -> None:
-        """Fill a process's part: blocks of data, or checksums of all columns."""
+    def fill(self, local: Local, place: Place, weights: Sequence[Row]) -> None:
+        """Fill a process's part: blocks of data, or checksums of all columns with these weights of every group."""
         shape, corner = self.shape, self.corner()
         for place_in_column, i in enumerate(shape.block_rows(place.p)):
             rows = slice(place_in_column * shape.nb, (place_in_column + 1) * shape.nb)
@@ -156,7 +155,7 @@ class Matrix:
                 if place.v < shape.Q:
                     target[...] = self.block(i, group * shape.Q + place.v, corner)
                     continue
-                for q, weight in enumerate(signs(encoding, group, shape.Q)):
+                for q, weight in enumerate(weights[group]):
                     target += weight * self.block(i, group * shape.Q + q, corner)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt.abft.decisions.copies import holders
+from ckpt.abft.decisions.course import Course, Decision, State, Transfer
 from ckpt.abft.decisions.grid import Place, Shape
-from ckpt.abft.decisions.plan import Course, Decision, State, Transfer
 from ckpt.abft.decisions.steps import WINDOW, Op, operations, share_operations, trailing_group
 from ckpt.abft.numbers.local import Local, Panel, Update
 from ckpt.abft.solver.link import Link
@@ -113,8 +113,8 @@ class Member:
         self.corrupt = False
         if decision.what == "start":
             self._start(course)
-        if self.local is not None and self.step >= course.counted:
-            self.local.undo_shares()
+        if self.local is not None and self.place is not None:
+            self.local.undo_shares([group for v, group in course.settled if v == self.place.v])
         self.panels = {k: panel for k, panel in self.panels.items() if k < course.base}
         self.kept = {k: panel for k, panel in self.kept.items() if k < course.base}
         place = course.roles.place(self.link.rank)
@@ -136,7 +136,7 @@ class Member:
             return
         self.place, self.step, self.update, self.panels = place, -1, None, {}
         self.local = self._empty(place)
-        self.matrix.fill(self.local, place, course.encoding)
+        self.matrix.fill(self.local, place, course.roles.column(place.v).rows)
         rows = self.shape.row_numbers(place.p)
         inside = rows < self.shape.n
         self.local.right_hand_sides[inside] = self.right[rows[inside]]
@@ -151,7 +151,9 @@ class Member:
 
     def _keep(self, k: int, panel: Panel) -> None:
         """Keep a copy, if this column is one that does."""
-        if self.method.keep and self.place is not None and self.place.v in holders(self.shape.Q, k):
+        if not self.method.keep or self.place is None or self.course is None:
+            return
+        if self.place.v in holders(self.shape.Q, k, self.course.redundant):
             self.kept[k] = panel
 
     def _keep_all(self) -> None:

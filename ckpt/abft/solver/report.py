@@ -57,7 +57,7 @@ class Report:
 
     `living`: the ranks of the grid that have the solution. `residual`: max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n) in the
     maximum norm, as Linpack has it; nan: not looked at. `protected`: whether there were complete checksums at the end.
-    `replaced`: columns of data that checksums stand for at the end, so many times. `corrected`: wrong numbers that were
+    `replaced`: how many columns of data are checksums at the end. `corrected`: wrong numbers that were
     put right. `seconds`: of this rank, in the whole solve. `remarks`: what the user should know.
     """
 

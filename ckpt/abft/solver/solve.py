@@ -1,4 +1,4 @@
-"""`solve`: A·x = b by LU factorisation with partial pivoting on a P × Q grid and its column of checksums.
+"""`solve`: A·x = b by LU factorisation with partial pivoting on a P × Q grid and its columns of checksums.
 
 A rank of the grid goes through
 
@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpt.abft.decisions.plan import Decision, State, decide, first_course, transformations
-from ckpt.abft.errors import GridError, Inaccurate, InputError, RankFailed
+from ckpt.abft.decisions.course import Decision, State, replaced
+from ckpt.abft.decisions.plan import decide, first_course
+from ckpt.abft.errors import Inaccurate, InputError, RankFailed
 from ckpt.abft.numbers.local import Array
 from ckpt.abft.numbers.verify import Corrupt
 from ckpt.abft.solver.backward import residual, residual_share, substitute
@@ -59,10 +60,6 @@ def solve(
     """
     if not isinstance(A, Matrix):
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
-    if A.grid.redundant > 1:
-        raise GridError(
-            f"a factorisation has one column of checksums, and the grid has redundant={A.grid.redundant}: take 1 or 0"
-        )
     if on_loss not in _ON_LOSS:
         raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
     if not isinstance(verify, (int, np.integer)) or verify < 0:
@@ -74,10 +71,6 @@ def factorised(A: Matrix, task: Task, check: bool, verify: int) -> Solution:
     """The factors of A, as `task` makes them of what the steps leave behind. Lost columns are computed back at once."""
     if not isinstance(A, Matrix):
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
-    if A.grid.redundant > 1:
-        raise GridError(
-            f"a factorisation has one column of checksums, and the grid has redundant={A.grid.redundant}: take 1 or 0"
-        )
     if not isinstance(verify, (int, np.integer)) or verify < 0:
         raise InputError(f"verify must be a number of steps, not {verify!r}")
     return _Solve(A, np.zeros((A.n, 0)), "recover", True, check, int(verify), task).run()
@@ -179,9 +172,7 @@ class _Solve:
         if first:
             grid = self.matrix.grid
             keep = member.method.keep
-            course = first_course(
-                member.shape, tuple(sorted(states)), bool(grid.redundant), self.on_loss, keep
-            )
+            course = first_course(member.shape, tuple(sorted(states)), grid.redundant, self.on_loss, keep)
             return Decision("start", course)
         assert member.course is not None
         return decide(member.course, states, self.restore)
@@ -221,16 +212,21 @@ class _Solve:
             losses=tuple(self.losses),
             living=tuple(sorted(self.states)),
             residual=value,
-            protected=course.roles.check is not None and course.ready <= course.shape.blocks,
-            replaced=len([one for one in transformations(course) if one.groups]),
+            protected=any(check.ready <= course.shape.blocks for check in course.roles.checks),
+            replaced=replaced(course),
             corrected=sum(state.corrected for state in self.states.values()),
             seconds=time.perf_counter() - self.began,
-            remarks=_remarks(shares, matrix),
+            remarks=_remarks(shares, matrix, course.condition),
         )
         return Solution.of(x, report)
 
 
-def _remarks(shares: list[tuple[float, ...]], matrix: Matrix) -> tuple[str, ...]:
+def _remarks(shares: list[tuple[float, ...]], matrix: Matrix, condition: float) -> tuple[str, ...]:
+    weights = (f"condition number of the weights: {condition:.3g}",) if condition > 1 else ()
+    return (*_of_entries(shares, matrix), *weights)
+
+
+def _of_entries(shares: list[tuple[float, ...]], matrix: Matrix) -> tuple[str, ...]:
     if not all(shares):
         return ()
     largest, smallest = max(share[2] for share in shares), min(share[3] for share in shares)

@@ -33,7 +33,7 @@ def solve_with_deaths(
 ) -> list[list[str]]:
     """What the ranks say of each round: "right …" or "lost …". Asserts that nobody is wrong, and nobody hangs."""
     options = {"P": 2, "Q": 2, "n": 64, "nb": 8, "spares": spares, "rounds": rounds, **more}
-    one = int(options["P"]) * (int(options["Q"]) + 1) + spares  # type: ignore[call-overload]
+    one = int(options["P"]) * (int(options["Q"]) + int(options.get("redundant", 1))) + spares  # type: ignore[call-overload]
     ranks = one + sum(map(len, rounds))
     job = start(PROGRAMS / "deaths.py", json.dumps(options), ranks=ranks, on_failure="continue", name=name)
     assert job.finish(200) == 0, job.report()

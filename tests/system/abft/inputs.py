@@ -56,6 +56,8 @@ for kind in ("float32", "complex64", "complex128"):
     solved(kind, given(good.astype(kind)), right.astype(kind))
 solved("one column", given(good), of=abft.Grid(3, 1))
 solved("one row", given(good), of=abft.Grid(1, 3))
+solved("no right-hand side", given(good), np.zeros((40, 0)))
+solved("two columns of checksums", given(good), of=abft.Grid(1, 3, redundant=2))
 solved("without checksums", given(good), of=abft.Grid(2, 3, redundant=0))
 solved("nearly singular", given(1 / (np.arange(40)[:, None] + np.arange(40) + 1.0)))
 solved("graded", given(graded(40)))
@@ -82,7 +84,6 @@ solved("complex b", given(good), right * 1j)
 solved("different matrices", lambda of: of.matrix(40, fill=good * (1 + (world.rank == 2)), nb=8))
 solved("different blocks", lambda of: of.matrix(40, fill=good, nb=8 + (world.rank == 5)))
 solved("on_loss", given(good), on_loss="weep")
-solved("two columns of checksums", given(good), of=abft.Grid(1, 3, redundant=2))
 solved("no matrix", lambda of: good)
 for name, arguments in {
     "too few ranks": (3, 3, 1),

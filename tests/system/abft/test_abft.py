@@ -30,9 +30,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 SOLVED = {
     **{f"order {n}": rf"\({n},\) float64 {n > 0}" for n in (0, 1, 2, 3, 7, 39, 40)},
     "several right-hand sides": r"\(40, 3\) float64 True",
+    "no right-hand side": r"\(40, 0\) float64 True",
     **{kind: rf"\(40,\) {kind} True" for kind in ("float32", "complex64", "complex128")},
     **dict.fromkeys(
-        ("one column", "one row", "without checksums", "nearly singular"), r"\(40,\) float64 True"
+        ("one column", "one row", "without checksums", "two columns of checksums", "nearly singular"),
+        r"\(40,\) float64 True",
     ),
     "graded": r"\(40,\) float64 True the entries of A are between 1e-12 and 1e\+12: sums of checksums lose",
     **dict.fromkeys(("integers converted", "recover"), r"\(40,\) float64 True"),
@@ -61,7 +63,6 @@ REFUSED = {
     "no matrix": r"InputError: A must be made by grid.matrix\(\)",
     "too few ranks": r"GridError: a grid of 3 × 3 .* needs 12 ranks, and there are 6: start with `ckpt run -n 12",
     "no rows": r"GridError: P must be a positive number",
-    "two columns of checksums": r"GridError: a factorisation has one column of checksums, and the grid has redundant=2",
     "too many columns of checksums": r"GridError: redundant must be 0 to Q=2 columns",
 }
 
@@ -121,6 +122,69 @@ def test_every_call_of_a_larger_grid(start: Callable[..., Job], part: int, Q: in
     rounds = [[death] for death in points[part::60] if death[1] % 3 == part % 3]
     found = solve_with_deaths(start, rounds, Q=Q, n=256, nb=16, on_loss=on_loss)
     assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+
+
+TWO = {"P": 1, "Q": 3, "redundant": 2, "n": 60, "nb": 5}
+"""A grid that bears two lost columns at once. Ranks 0 to 2 hold data, 3 and 4 checksums."""
+MOST_CALLS_OF_TWO = 140
+
+
+def test_two_columns_of_data_are_lost_at_once(
+    start: Callable[..., Job], figures: Callable[[str, int], None]
+) -> None:
+    """Two of three columns of data, at calls of their own: both are replaced."""
+    choose = random.Random(seed_of_the_commit())
+    rounds = [
+        [(place, choose.randint(1, MOST_CALLS_OF_TWO)) for place in choose.sample(range(3), 2)]
+        for _ in range(4)
+    ]
+    found = solve_with_deaths(start, [*rounds, []], **TWO)
+    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+    calls = [int(call) for outcome in found[-1] for call in re.findall(r"calls=(\d+)", outcome)]
+    assert max(calls) <= MOST_CALLS_OF_TWO, "the nightly test leaves calls out"
+    figures("abft: pairs of calls at which two ranks died", len(rounds))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("operation", ["solve", "lu", "cholesky", "qr"])
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("pair", [(0, 1), (0, 2), (1, 2), (0, 3), (2, 4), (3, 4)])
+def test_two_ranks_die_at_the_same_call(
+    start: Callable[..., Job],
+    pair: tuple[int, int],
+    operation: str,
+    part: int,
+    figures: Callable[[str, int], None],
+) -> None:
+    """Every second call, in all parts together; each rank at the one, or the second one some calls later."""
+    rounds = [
+        [(pair[0], call), (pair[1], call + call // 2 % 12)]
+        for call in range(1 + 2 * part, MOST_CALLS_OF_TWO + 1, 8)
+    ]
+    found = solve_with_deaths(start, rounds, operation=operation, **TWO)
+    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+    figures("abft: pairs of calls at which two ranks died", len(rounds))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("operation", ["solve", "lu"])
+def test_more_deaths_at_once_and_in_sequence_with_two_columns_of_checksums(
+    start: Callable[..., Job], seed: int, operation: str
+) -> None:
+    """2 × 2 processes, two columns of checksums and spares; as many deaths as may be borne, or one more than that."""
+    choose = random.Random(seed_of_the_commit() + seed)
+    for spares in (0, 2):
+        rounds = [
+            [
+                (place, choose.randint(1, 160))
+                for place in choose.sample(range(8 + spares), choose.randint(2, 4))
+            ]
+            for _ in range(5)
+        ]
+        solve_with_deaths(
+            start, rounds, spares=spares, redundant=2, operation=operation, name=f"job-{spares}"
+        )
 
 
 def several(seed: int, count: int, spares: int, deaths: int) -> list[list[Death]]:

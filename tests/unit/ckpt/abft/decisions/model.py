@@ -1,6 +1,6 @@
 """A solve without numbers: the shipped `operations` and `decide`, carried out on symbols, with every death there can be.
 
-A process is its step, its panels, and for every block what it is: ("A", v), or ("E", encoding, blocks) for checksums.
+A process is its step, its panels, and for every block what it is: the row of weights of the true blocks in it.
 A panel is (k, what it was made of). Every message says of which step and width it is, and is compared with what is
 awaited.
 
@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ckpt.abft.decisions import copies, plan, steps
+from ckpt.abft.decisions import copies, course, plan, steps
+from ckpt.abft.decisions.course import Decision, State, Transfer
+from ckpt.abft.decisions.encoding import row_of, unit
 from ckpt.abft.decisions.grid import Place, Shape
-from ckpt.abft.decisions.plan import Course, Decision, State, Transfer
 from ckpt.abft.decisions.steps import Op, Share
 
 LOCAL = ("factorise", "solve", "apply", "combine")
@@ -32,6 +33,11 @@ class Wrong(AssertionError):
 def expect(truth: bool, *what: object) -> None:
     if not truth:
         raise Wrong(" ".join(map(str, what)))
+
+
+def close(one: Any, other: Any) -> bool:
+    """Two rows, but for rounding."""
+    return all(abs(a - b) <= 1e-9 * max(1, abs(a)) for a, b in zip(one, other, strict=True))
 
 
 class Process:
@@ -47,14 +53,15 @@ class Process:
         self.updated: dict[
             int, int
         ] = {}  # by group: the panels below this number have changed it, each in its turn
-        self.backups: list[tuple[int, Any]] = []
+        self.backups: list[tuple[int, Any, set[int]]] = []
+        self.upper: set[int] = set()  # groups of which the block is zero below the diagonal
         self.right = False
         self.given: dict[Any, Any] = {}
 
     def copy(self) -> Process:
         other = copy.copy(self)
         other.panels, other.blocks, other.kept = dict(self.panels), dict(self.blocks), dict(self.kept)
-        other.updated = dict(self.updated)
+        other.updated, other.upper = dict(self.updated), set(self.upper)
         other.backups, other.given = list(self.backups), dict(self.given)
         return other
 
@@ -81,10 +88,10 @@ class Run:
         course = self.course
         if decision.what == "start":
             self._start(process)
-        if process.step >= course.counted:
-            for group, block in reversed(process.backups):
-                process.blocks[group] = block
-            process.backups.clear()
+        for group, block, upper in reversed(process.backups):
+            if process.place is not None and (process.place.v, group) not in course.settled:
+                process.blocks[group], process.upper = block, (process.upper - {group}) | upper
+        process.backups.clear()
         process.panels = {k: panel for k, panel in process.panels.items() if k < course.base}
         process.kept = {k: panel for k, panel in process.kept.items() if k < course.base}
         process.place = course.roles.place(process.rank)
@@ -115,11 +122,11 @@ class Run:
         if place is None:
             return
         Q = self.shape.Q
-        data = tuple(("A", q) for q in range(Q))
-        block = data[place.v] if place.v < Q else ("E", self.course.encoding, data)
-        process.blocks = dict.fromkeys(range(self.shape.groups), block)
+        rows = self.course.roles.column(place.v).rows or (unit(place.v, Q),) * self.shape.groups
+        process.blocks = dict(enumerate(rows))
         process.step, process.right, process.applied, process.panels = 0, True, (), {}
         process.update, process.backups, process.updated = None, [], dict.fromkeys(process.blocks, 0)
+        process.upper = set()
 
     # -- running
 
@@ -184,7 +191,7 @@ class Run:
         if (
             self.course.keep
             and process.place is not None
-            and process.place.v in copies.holders(self.shape.Q, k)
+            and process.place.v in copies.holders(self.shape.Q, k, self.course.redundant)
         ):
             process.kept[k] = process.panels[k]
 
@@ -237,6 +244,7 @@ class Run:
         k = op.k
         if op.kind == "factorise":
             expect(process.updated[k // self.shape.Q] == k, "a block that missed an update", process.place, k)
+            expect(k // self.shape.Q not in process.upper, "factorised twice", process.place, k)
             process.panels[k] = (k, process.blocks[k // self.shape.Q], process.applied)
             self._keep(process, k)
         elif op.kind == "solve":
@@ -257,32 +265,34 @@ class Run:
         process.step = k + 1
         process.backups.clear()
         assert process.place is not None
+        column = self.course.roles.column(process.place.v)
+        if process.place.v == self.shape.owner(k) and k >= column.since:
+            process.upper.add(k // self.shape.Q)
         if process.place.p != self.shape.root(k):
             process.update = None
         for old in [old for old in process.panels if old < process.step - steps.WINDOW * self.shape.Q]:
             del process.panels[old]
 
     def _combine(self, process: Process, share: Share, op: Op) -> None:
-        found = {}
+        found = []
         for q in range(self.shape.Q):
-            if q != share.column:
-                content, applied = process.given[op.k, op.detail, q]
-                expect(applied == process.applied, "blocks of different steps are combined", share)
-                found[q] = content
+            if q == share.column:
+                found.append(process.blocks[share.group])
+                continue
+            content, applied = process.given[op.k, op.detail, q]
+            expect(applied == process.applied, "blocks of different steps are combined", share)
+            found.append(content)
+        expect(close(row_of(share.much, found), share.row), "not what it should be", share, found)
         needed = min(op.k, (share.group + 1) * self.shape.Q)
         if share.kind == "encode":
             process.updated[share.group] = needed
-            process.blocks[share.group] = ("E", share.encoding, tuple(found[q] for q in sorted(found)))
+            process.blocks[share.group] = share.row
             return
         expect(process.updated[share.group] == needed, "checksums that missed an update", share, op.k)
-        process.backups.append((share.group, process.blocks[share.group]))
-        kind, encoding, parts = process.blocks[share.group]
-        expect(kind == "E" and encoding == share.encoding, "no such checksums", share, process.blocks)
-        for q, content in found.items():
-            expect(
-                parts[q] == content, "subtracted from checksums of something else", share, q, content, parts
-            )
-        process.blocks[share.group] = parts[share.column]
+        process.backups.append((share.group, process.blocks[share.group], process.upper & {share.group}))
+        if share.group * self.shape.Q + share.column < process.step:
+            process.upper.add(share.group)
+        process.blocks[share.group] = share.row
 
     # -- transfers
 
@@ -309,32 +319,33 @@ class Run:
             self._apply(process, item.k)
         else:
             process.step, process.right, process.applied = item.k, True, content
-            process.blocks = dict.fromkeys(range(self.shape.groups), "0")
-            process.updated = dict.fromkeys(process.blocks, 0)
+            process.blocks = dict.fromkeys(range(self.shape.groups), (0.0,) * self.shape.Q)
+            process.updated, process.upper = dict.fromkeys(process.blocks, 0), set()
 
     # -- what must be true at the end
 
     def check(self) -> None:
-        shape, course = self.shape, self.course
+        shape = self.shape
+        final = course.final_rows(self.course)
         for group in range(shape.groups):
-            wanted: list[Any] = [("A", q) for q in range(shape.Q)]
-            for replacement in plan.transformations(course):
-                if group in replacement.groups:
-                    wanted[replacement.column] = ("E", replacement.encoding, tuple(wanted))
-            for v, column in course.roles.columns():
+            wanted = final.get(group, tuple(unit(q, shape.Q) for q in range(shape.Q)))
+            for v, column in self.course.roles.columns():
                 for rank in column.ranks:
                     process = self.processes[rank]
                     expect(process.step == shape.blocks, "not at the end", rank, process.step)
                     found = process.blocks[group]
-                    right = wanted[v] if v < shape.Q else ("E", course.encoding, tuple(wanted))
+                    right = wanted[v] if v < shape.Q else column.rows[group]
                     expect(found == right, f"group {group} of column {v} is", found, "not", right)
+                    expect(
+                        v >= shape.Q or group in process.upper, f"group {group} of column {v} is not upper"
+                    )
                     for panel in process.applied:
                         if v < shape.Q and panel[0] == group * shape.Q + v:
                             expect(
                                 found == panel[1], f"panel {panel[0]} was made of", panel[1], "not of", found
                             )
         applied = {
-            self.processes[rank].applied for _, column in course.roles.columns() for rank in column.ranks
+            self.processes[rank].applied for _, column in self.course.roles.columns() for rank in column.ranks
         }
         expect(len(applied) == 1, "columns have applied different panels")
         self._check_copies(next(iter(applied)))
@@ -342,15 +353,15 @@ class Run:
     def _check_copies(self, applied: tuple[Any, ...]) -> None:
         for v, column in self.course.roles.columns() if self.course.keep else ():
             for k in range(self.shape.blocks):
-                if v in copies.holders(self.shape.Q, k):
+                if v in copies.holders(self.shape.Q, k, self.course.redundant):
                     for rank in column.ranks:
                         found = self.processes[rank].kept.get(k)
                         expect(found == applied[k], f"the copy of panel {k} at rank {rank} is", found)
 
 
-def begin(shape: Shape, ranks: int, on_loss: str = "hot", keep: bool = False) -> Run:
-    course = plan.first_course(shape, tuple(range(ranks)), True, on_loss, keep)
-    return Run(shape, {rank: Process(rank) for rank in range(ranks)}, Decision("start", course))
+def begin(shape: Shape, ranks: int, on_loss: str = "hot", keep: bool = False, redundant: int = 1) -> Run:
+    first = plan.first_course(shape, tuple(range(ranks)), redundant, on_loss, keep)
+    return Run(shape, {rank: Process(rank) for rank in range(ranks)}, Decision("start", first))
 
 
 def cuts(run: Run) -> Iterator[dict[int, int]]:
@@ -386,7 +397,3 @@ def after_death(
     states = {rank: process.state()._replace(corrupt=rank in corrupt) for rank, process in processes.items()}
     decision = plan.decide(run.course, states)
     return Run(run.shape, processes, decision)
-
-
-def follow_up(course: Course) -> str:
-    return f"base {course.base}, replaced {course.replacements}, shares {dict(course.shares)}"

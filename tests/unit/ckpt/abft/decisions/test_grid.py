@@ -33,22 +33,25 @@ def test_import_ckpt_does_not_import_it() -> None:
 
 
 def test_a_rank_has_a_place_or_is_idle() -> None:
-    roles = Roles((Column((0, 3)), Column((1, 4))), Column((2, 5)), (6,))
+    roles = Roles((Column((0, 3)), Column((1, 4))), (Column((2, 5)),), (6,))
     assert [roles.place(rank) for rank in (0, 4, 5, 6)] == [Place(0, 0), Place(1, 1), Place(1, 2), None]
     assert roles.ranks() == (0, 1, 2, 3, 4, 5, 6) and roles.numbers() == (0, 1, 2)
     assert roles.rank(1, 2) == 5
 
 
 def test_neighbours_in_a_row_are_neighbours_in_the_job() -> None:
-    roles = assign(tuple(range(7)), 2, 2, protected=True)
-    assert roles == Roles((Column((0, 3)), Column((1, 4))), Column((2, 5)), (6,))
-    assert assign(tuple(range(4)), 2, 2, protected=False) == Roles((Column((0, 2)), Column((1, 3))), None, ())
+    roles = assign(tuple(range(7)), 2, 2, redundant=1)
+    assert roles == Roles((Column((0, 3)), Column((1, 4))), (Column((2, 5)),), (6,))
+    assert assign(tuple(range(4)), 2, 2, redundant=0) == Roles((Column((0, 2)), Column((1, 3))))
+    assert assign(tuple(range(8)), 2, 2, redundant=2) == Roles(
+        (Column((0, 4)), Column((1, 5))), (Column((2, 6)), Column((3, 7)))
+    )
 
 
 def test_places_of_the_dead_are_given_to_idle_ranks_then_to_those_of_the_checksums() -> None:
-    before = assign(tuple(range(7)), 2, 2, protected=True)
-    assert assign((0, 2, 3, 4, 5, 6), 2, 2, True, before) == Roles(
-        (Column((0, 3)), Column((6, 4))), Column((2, 5)), ()
+    before = assign(tuple(range(7)), 2, 2, 1)
+    assert assign((0, 2, 3, 4, 5, 6), 2, 2, 1, before) == Roles(
+        (Column((0, 3)), Column((6, 4))), (Column((2, 5)),)
     )
-    assert assign((0, 3, 4, 5, 6), 2, 2, True, before) == Roles((Column((0, 3)), Column((6, 4))), None, (5,))
-    assert assign((0, 3, 4), 2, 2, True, before) is None
+    assert assign((0, 3, 4, 5, 6), 2, 2, 1, before) == Roles((Column((0, 3)), Column((6, 4))), (), (5,))
+    assert assign((0, 3, 4), 2, 2, 1, before) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ckpt.abft.decisions.encoding import signs
+from ckpt.abft.decisions.encoding import subtraction, unit, weights
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Share, trailing_group
 from ckpt.abft.numbers.local import Local, moves
@@ -46,8 +46,8 @@ def filled(shape: Shape, matrix: np.ndarray, right: np.ndarray) -> dict[tuple[in
         for q in range(shape.Q + 1):
             local = parts[p, q] = Local(shape, p, matrix.dtype, right.shape[1])
             for group in range(shape.groups):
-                weights = signs(0, group, shape.Q)
-                total = sum(weights[v] * rows[:, group, v] for v in range(shape.Q))
+                much = weights(0, group, shape.Q)
+                total = sum(much[v] * rows[:, group, v] for v in range(shape.Q))
                 local.block(group)[...] = rows[:, group, q] if q < shape.Q else total
             local.right_hand_sides[...] = right[shape.row_numbers(p)]
     return parts
@@ -75,8 +75,8 @@ def test_checksums_hold_after_every_step_and_u_solves_the_system(P: int, Q: int)
         step(shape, parts, k)
         for p in range(P):
             for group in range(shape.groups):
-                weights = signs(0, group, Q)
-                total = sum(weights[q] * parts[p, q].block(group) for q in range(Q))
+                much = weights(0, group, Q)
+                total = sum(much[q] * parts[p, q].block(group) for q in range(Q))
                 assert np.allclose(parts[p, Q].block(group), total)
             for q in range(Q):
                 assert np.array_equal(parts[p, q].right_hand_sides, parts[p, Q].right_hand_sides)
@@ -96,7 +96,12 @@ def test_what_was_subtracted_can_be_undone() -> None:
     checks = parts[0, 3]
     before = checks.numbers.copy()
     given = {q: parts[0, q].block(0) for q in (0, 2)}
-    checks.combine(Share("subtract", 0, 1, 0), given)
+    held = (unit(0, 3), weights(0, 0, 3), unit(2, 3))
+    share = Share("subtract", 0, 1, subtraction(held, unit(1, 3)), unit(1, 3))
+    checks.combine(share, given)
     assert np.allclose(checks.block(0), matrix[:, 2:4])
     checks.undo_shares()
     assert np.array_equal(checks.numbers, before)
+    checks.combine(share, given)
+    checks.undo_shares(settled={0})
+    assert np.allclose(checks.block(0), matrix[:, 2:4]), "what counts is not undone"
