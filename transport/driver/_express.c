@@ -16,7 +16,9 @@
    that is not ordinary into `unread`, from where the wire's `receive` returns it next.  Longer frames for other hosts
    (FAR_LONGEST) are left to it, too: the port does not look after these, it sleeps.  The state is in the objects of transport/protocol, which images, clones and the explorations use; nothing is kept here.
 
-   The caller holds the port's lock.  `look` gives up the interpreter's lock when it yields the core or sleeps, and no image is taken in it. */
+   The caller holds the port's lock.  `look` gives up the interpreter's lock when it yields the core or sleeps, and no image is taken in it.
+
+   This file is long because one call passes through all of it: the rings, the way to other hosts, and what tells them apart. */
 
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"

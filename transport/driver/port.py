@@ -118,6 +118,8 @@ class Port:
     """Called in the same step, with its source, if the message was read into that place."""
     boards: Boards | None = None
     """Where the members of a group on this host show each other what they contribute to collectives; None: nowhere."""
+    _accept: Callable[[bytes, int], tuple[int, list[bytes]] | None] | None = None
+    _others: tuple[set[int], Inbox] | None = None
     on_publish: Callable[[], None] | None = None
     """Called before memory of this process may belong to another epoch: what is on boards becomes messages."""
 
@@ -155,8 +157,6 @@ class Port:
         self.on_helped: Callable[[], None] | None = None
         """Called under the lock when the helper thread has made progress: wakes those of `waiters` that may go on."""
         self._express: Express | None = None
-        self._others: tuple[set[int], Inbox] | None = None
-        self._accept: Callable[[bytes, int], tuple[int, list[bytes]] | None] | None = None
         self._pause_ns = 0
         self._glanced = False
         """The last thing the application did was to look in vain (`glance`): a wait need not spin again."""
