@@ -243,15 +243,13 @@ class References:
         return pid if tag != "lib" or self.changed.is_whole(obj) else None
 
     def imported(self) -> list[str]:
-        """Names of the by-reference modules that the program has imported, in order, also if nothing in the image refers to
-        them: after `import package.part` the program's variable is `package`, and `package.part` must exist too. Modules by
-        which images are written are not the program's: a restart imports them when it needs them.
-        """
+        """Names of the by-reference modules that the program has imported, in order, referred to or not: after `import
+        package.part` its variable is `package`. Modules by which images are written are not the program's."""
         found = []
         for name, module in list(sys.modules.items()):
-            if name in self.by_value or name in self._own_names or type(module) is not types.ModuleType:
+            if name in self.by_value or name in self._own_names or name.startswith(_OF_IMAGES):
                 continue
-            if name.startswith(_OF_IMAGES):
+            if type(module) is not types.ModuleType:
                 continue
             if getattr(module.__dict__.get("__spec__"), "name", None) == name:
                 found.append(name)
