@@ -54,6 +54,8 @@ class Taker:
         self.pauses_ns: list[int] = []
         self.is_cold = False
         """The process has forked, and no rehearsal has followed: see :meth:`ckpt.capture.imager.Imager.rehearse`."""
+        self.is_writing_here = False
+        """This process writes an image itself. What the image names must stay: its open files."""
         self.lesson = Lesson()
         """What an image has failed at: the address of a type, told by who has written it."""
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
@@ -272,11 +274,13 @@ class Taker:
 
     def _write_here(self, job: Writing) -> None:
         """The synchronous mode: the port stays frozen; its lock is released, so that the helper thread can answer peers."""
+        self.is_writing_here = True
         self._runtime.lock.release()
         try:
             write(self._runtime, job)
         finally:
             self._runtime.lock.acquire()
+            self.is_writing_here = False
             self._learn()
 
     def _learn(self) -> None:

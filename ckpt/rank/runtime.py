@@ -196,7 +196,8 @@ class Runtime:
             try:
                 if self.layer is not None:
                     self.layer.tick()
-                self.files.tick()
+                if not self.imager.taker.is_writing_here:  # the image names the log that this closes
+                    self.files.tick()
             finally:
                 self.lock.release()
         self.outputs.tick()
