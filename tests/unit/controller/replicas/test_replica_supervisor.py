@@ -9,6 +9,7 @@ import pytest
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.copies import SILENT_NS
+from ckpt.controller.replicas.ends import Ends
 from ckpt.controller.replicas.events import (
     CopyFailed,
     LinePrinted,
@@ -271,6 +272,15 @@ def test_a_replica_whose_rank_fails_with_another_exit_code_is_named() -> None:
         job.answer_all()
     (named,) = job.logged("replica-differs")
     assert (named["rank"], named["replica"]) == (0, 2)
+
+
+def test_what_a_replica_failed_with_before_it_was_replaced_is_forgotten() -> None:
+    ends = Ends()
+    ends.failed(2, 0, 7)
+    ends.forget(2)
+    ends.failed(2, 0, 1)
+    ends.failed(1, 0, 1)
+    assert ends.ballots({1: ("failed", 0, 1), 2: ("failed", 0, 1)}) == {("failed", 0, 1): [1, 2]}
 
 
 def test_errors_in_different_ranks_only_are_waited_for_and_then_nobody_is_called_right() -> None:
