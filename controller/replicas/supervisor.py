@@ -11,8 +11,8 @@ with it: the others of the plane would wait for it, or have its wrong data. The 
              ──its program ended with an error, or left──────▶ ended: its outcome still counts
              ──all its processes have finished───────────────▶ finished
 
-The outcome of a plane is: finished; or the rank that failed first, with its exit code. The job has the outcome that more
-than half of the planes have that it began with. Then
+The outcome of a plane is: finished; or the ranks that failed, with their exit codes (`ends`). The job has the outcome that
+more than half of the planes have that it began with; those that have failed in other ranks get ENDS_NS for it. Then
 
     finished     the others have LAST_PLANE_NS to finish too, for the comparison; a stopped process is not waited for longer
     an error     the job ends with that exit code
@@ -37,6 +37,7 @@ from typing import Any, Final
 
 from ckpt.controller.errors import EXIT_INCOMPATIBLE
 from ckpt.controller.replicas.copies import SILENT_NS, Copies
+from ckpt.controller.replicas.ends import FINISHED, Ends, came_to
 from ckpt.controller.replicas.events import (
     CopyFailed,
     DropVoices,
@@ -71,6 +72,7 @@ from ckpt.controller.supervision.failure_policy import restart_if_left, signal_n
 from ckpt.redundancy.ahead import Floors
 
 LAST_PLANE_NS: Final = 5_000_000_000
+ENDS_NS: Final = 10_000_000_000
 LOOK_NS: Final = 1_000_000_000
 KILL: Final = 9
 TERM: Final = 15
@@ -83,6 +85,9 @@ class ReplicaSupervisor(Copies):
         super()._begin()
         self.memories = Memories(self.numbers, self.lineage, self.needed)
         self.floors = Floors(self.numbers.ranks, self.planes, 0)
+        self.ends = Ends()
+        self.ends_ns: int | None = None
+        self.is_late = False
         self.patience_ns: int | None = None
         self.is_read = False
         self.heard_ns: dict[int, int] = {}
@@ -102,6 +107,7 @@ class ReplicaSupervisor(Copies):
         all_times = (
             super().deadline_ns(),
             self.patience_ns,
+            self.ends_ns,
             self.look_ns,
             self.last_until_ns,
             copies,
@@ -152,11 +158,14 @@ class ReplicaSupervisor(Copies):
                 actions = [*actions, *self._look_at_inquiry(now_ns)]
                 if self.patience_ns is not None and now_ns >= self.patience_ns:
                     actions = [*actions, *self._out_of_patience(now_ns)]
+                if self.ends_ns is not None and now_ns >= self.ends_ns:
+                    self.ends_ns, self.is_late = None, True
+                    actions = [*actions, *self._check_outcomes(now_ns)]
                 if self.look_ns is not None and now_ns >= self.look_ns:
                     actions = [*actions, *self._look_for_silence(now_ns)]
                 return actions
             case AgentLost():
-                self.patience_ns = None
+                self.patience_ns = self.ends_ns = None
         return super()._dispatch(event, now_ns)
 
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
@@ -241,6 +250,8 @@ class ReplicaSupervisor(Copies):
         actions = [*distrusted, *self._leave_behind(planes, cause, why, now_ns)]
         for plane in planes:
             self.outcomes.pop(plane, None)
+            self.ends.forget(plane)
+        self.is_late = False
         for vote in self.votes:
             vote.drop(list(planes))
         actions += self.clones.lost(planes, why, now_ns=now_ns)
@@ -293,7 +304,9 @@ class ReplicaSupervisor(Copies):
         process = {"replica": replica, "process": event.rank, "incarnation": self.incarnation, **how}
         fields = {"rank": rank, **process}
         if replica not in self.planes or (event.rank in self.finished and event.code == 0):
-            return [Log("rank-left", {"rank": event.rank, **process}), *self._check_inquiry(now_ns)]
+            left = Log("rank-left", {"rank": event.rank, **process})
+            failed = self._failed_too(rank, replica, event.code, now_ns) if event.code else []
+            return [left, *failed, *self._check_inquiry(now_ns)]
         who = f"replica {replica} of rank {rank}"
         if event.signal is not None:
             why = f"{who} was killed by {signal_name(event.signal)}"
@@ -324,7 +337,7 @@ class ReplicaSupervisor(Copies):
             why = event.traceback.rstrip().rpartition("\n")[2] or f"exit code {event.exit_code}"
             return self.clones.give_up(why, now_ns, hopeless=event.exit_code == EXIT_INCOMPATIBLE)
         if self.phase not in ("starting", "running") or replica not in self.planes:
-            return []
+            return self._failed_too(rank, replica, event.exit_code, now_ns)
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         fields = {
             "rank": event.rank,
@@ -341,6 +354,7 @@ class ReplicaSupervisor(Copies):
         """A program has failed: its plane cannot go on, but others may come to the same end."""
         led = min(self.planes)
         self.outcomes[replica] = outcome
+        self.ends.failed(replica, outcome[1], outcome[2])
         # Perhaps it was wrong, and has failed because of that: its choices count as those of one that was wrong. The other
         # processes of its plane stay, and tell what they have sent.
         actions = self._leave_behind([replica], "wrong", why, now_ns, kill=False)
@@ -351,6 +365,13 @@ class ReplicaSupervisor(Copies):
             where = {"what": "the end", "reason": why}
             actions += self._inquire([replica], outcome[1], where, now_ns, is_certain=False)
         return actions + self._check_outcomes(now_ns)
+
+    def _failed_too(self, rank: int, replica: int, code: int, now_ns: int) -> list[Action]:
+        """A rank has failed in a plane in which another one had failed before."""
+        if self.phase not in ("starting", "running") or self.outcomes.get(replica, FINISHED) == FINISHED:
+            return []
+        self.ends.failed(replica, rank, code)
+        return self._check_outcomes(now_ns)
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
         if self.phase == "stopping" and self.stopping.passed_on_ns is not None:
@@ -376,20 +397,23 @@ class ReplicaSupervisor(Copies):
     def _check_outcomes(self, now_ns: int) -> list[Action]:
         if self.phase != "running" or self.inquiry is not None:
             return []
-        ballots: dict[Outcome, list[int]] = {}
-        for plane, outcome in self.outcomes.items():
-            ballots.setdefault(outcome, []).append(plane)
+        ballots = self.ends.ballots(self.outcomes)
         open_ = self.planes - self.outcomes.keys()
-        outcome = max(ballots, key=lambda each: len(ballots[each]), default=("none",))
-        if not ballots or not self._suffice(ballots[outcome]):
-            if open_ or not ballots:
+        if not ballots:
+            return []
+        outcome = max(ballots, key=lambda each: (self._suffice(ballots[each]), len(ballots[each])))
+        if not self._suffice(ballots[outcome]):
+            if open_ or (self.ends.may_agree(self.outcomes) and self._wait_for_ends(now_ns)):
                 return []
-            ends = "; ".join(_came_to(plane, each) for plane, each in sorted(self.outcomes.items()))
+            ends = "; ".join(came_to(plane, each) for plane, each in sorted(self.outcomes.items()))
             ranks = [each[1] for _, each in sorted(self.outcomes.items()) if len(each) > 1]
             return self._inquire([], ranks[0], {"what": "the end", "reason": ends}, now_ns)
-        others = [plane for plane in self.outcomes if self.outcomes[plane] != outcome]
-        if others:
-            return self._wrong_end(others, outcome, now_ns)
+        others = [plane for plane in self.outcomes if plane not in ballots[outcome]]
+        wrong = [plane for plane in others if self.ends.is_contrary(plane, self.outcomes[plane], outcome)]
+        if wrong:
+            return self._wrong_end(wrong, outcome, now_ns)
+        if others and self._wait_for_ends(now_ns):
+            return []
         if outcome[0] == "failed":
             return self._all_failed(outcome, now_ns)
         if open_:
@@ -397,6 +421,12 @@ class ReplicaSupervisor(Copies):
                 self.patience_ns = now_ns + LAST_PLANE_NS
             return []
         return self._all_finished(now_ns)
+
+    def _wait_for_ends(self, now_ns: int) -> bool:
+        """May planes that have failed in different ranks still come to the same end? For ENDS_NS."""
+        if not self.is_late and self.ends_ns is None:
+            self.ends_ns = now_ns + ENDS_NS
+        return not self.is_late
 
     def _suffice(self, planes: Collection[int]) -> bool:
         """Are these, which have come to the same end, enough to say that it is the right one?"""
@@ -406,7 +436,7 @@ class ReplicaSupervisor(Copies):
 
     def _wrong_end(self, planes: list[int], right: Outcome, now_ns: int) -> list[Action]:
         mine = self.outcomes[planes[0]]
-        ends = "; ".join(_came_to(plane, self.outcomes[plane]) for plane in planes)
+        ends = "; ".join(came_to(plane, self.outcomes[plane]) for plane in planes)
         where = {"what": "the end", "reason": ends}
         return self._inquire(planes, mine[1] if len(mine) > 1 else None, where, now_ns)
 
@@ -471,9 +501,3 @@ class ReplicaSupervisor(Copies):
         why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not answered for {SILENT_NS / 1e9:g} s"
         log = Log("replica-lost", {"rank": None, "replica": min(lost), "reason": why})
         return [*floors, log, *self._lose(lost, why, "lost", now_ns)]
-
-
-def _came_to(plane: int, outcome: Outcome) -> str:
-    if outcome[0] == "finished":
-        return f"replica {plane} of all ranks finished"
-    return f"replica {plane} of rank {outcome[1]} failed with exit code {outcome[2]}"

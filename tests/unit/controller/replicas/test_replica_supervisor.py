@@ -9,6 +9,7 @@ import pytest
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.copies import SILENT_NS
+from ckpt.controller.replicas.ends import Ends
 from ckpt.controller.replicas.events import (
     CopyFailed,
     LinePrinted,
@@ -21,6 +22,7 @@ from ckpt.controller.replicas.events import (
 )
 from ckpt.controller.replicas.lines import RERUNS_MAX
 from ckpt.controller.replicas.supervisor import (
+    ENDS_NS,
     LAST_PLANE_NS,
     LOOK_NS,
     ReplicaSupervisor,
@@ -240,6 +242,58 @@ def test_of_two_replicas_that_end_differently_nobody_is_named() -> None:
     job.answer_all()
     (named,) = job.logged("replica-differs")
     assert (named["rank"], named["replica"]) == (0, None)
+    assert isinstance(job.actions[-1], Fence)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_an_error_that_all_ranks_come_to_names_nobody_whichever_rank_came_first(replicas: int) -> None:
+    job = Job(ranks=3, replicas=replicas)
+    for plane in range(replicas):  # in each plane another rank comes first
+        job.feed(ProgramError(plane * replicas + plane, job.run, 1, "ValueError: no"))
+        job.answer_all()
+    assert job.end() is None
+    for plane in range(replicas):
+        job.feed(ProgramError(2 * replicas + plane, job.run, 1, "ValueError: no"))
+        job.answer_all()
+    assert not job.logged("replica-differs")
+    assert not any(isinstance(each, Fence) for each in job.actions)
+    assert job.supervisor.phase == "stopping"  # the job ends with that error
+
+
+def test_a_replica_whose_rank_fails_with_another_exit_code_is_named() -> None:
+    job = Job()
+    for process, code in ((0, 1), (1, 1), (2, 7)):
+        job.feed(ProgramError(process, job.run, code))
+        job.answer_all()
+    assert not job.logged("replica-differs")  # two of three have ended alike: the third changes nothing
+    job = Job()
+    for process, code in ((2, 7), (0, 1), (1, 1)):
+        job.feed(ProgramError(process, job.run, code))
+        job.answer_all()
+    (named,) = job.logged("replica-differs")
+    assert (named["rank"], named["replica"]) == (0, 2)
+
+
+def test_what_a_replica_failed_with_before_it_was_replaced_is_forgotten() -> None:
+    ends = Ends()
+    ends.failed(2, 0, 7)
+    ends.forget(2)
+    ends.failed(2, 0, 1)
+    ends.failed(1, 0, 1)
+    assert ends.ballots({1: ("failed", 0, 1), 2: ("failed", 0, 1)}) == {("failed", 0, 1): [1, 2]}
+
+
+def test_errors_in_different_ranks_only_are_waited_for_and_then_nobody_is_called_right() -> None:
+    job = Job(replicas=2)
+    job.feed(ProgramError(0, job.run, 1))
+    job.feed(ProgramError(3, job.run, 1))
+    job.answer_all()
+    assert not job.logged("replica-differs")
+    job.now_ns += ENDS_NS
+    job.feed(Tick())
+    job.answer_all()
+    (named,) = job.logged("replica-differs")
+    assert named["replica"] is None
     assert isinstance(job.actions[-1], Fence)
 
 
