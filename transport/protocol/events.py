@@ -65,10 +65,11 @@ class PeerSilent(Event):
 
 @dataclass(frozen=True, slots=True)
 class LinkStalled(Event):
-    """The retransmission timer of the link to `rank` passed `timeouts` times in a row without an acknowledgement.
+    """The retransmission timer of the link to `rank` passed `timeouts` times in a row without an acknowledgement; or as many
+    messages in a row came from `rank` that it had been told to have arrived.
 
     The peer may be slow, or the connection may never deliver anything any more: a wire that has connections should open
-    a new one (`Wire.renew`). Reported at every sixth timeout in a row (`link.STALLED_TIMEOUTS`).
+    a new one (`Wire.renew`). Reported at every sixth time in a row (`link.STALLED_TIMEOUTS`).
     """
 
     rank: int

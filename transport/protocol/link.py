@@ -43,7 +43,7 @@ NEVER = 1 << 62
 """The deadline of a timer that does not run."""
 
 STALLED_TIMEOUTS = 6
-"""After so many timeouts in a row (some seconds) without an ack, LinkStalled is reported."""
+"""After so many timeouts in a row (some seconds) without an ack, or duplicates in a row, LinkStalled is reported."""
 LATE_TIMEOUTS = 2
 """From so many timeouts or probes in a row on, each without an answer is reported (LinkLate)."""
 UNPROVEN_TIMEOUTS = 3
@@ -125,6 +125,8 @@ class Link:
         "_probe_at",
         "_probe_due",
         "_probe_wait_ns",
+        "_repeated",
+        "_repeated_at",
         "_rto_at",
         "_silence_reported",
         "_waiting_since_ns",
@@ -163,6 +165,8 @@ class Link:
         self.heard_ns = 0
         self.timeouts = 0
         self._silence_reported = False
+        self._repeated = 0
+        self._repeated_at = -1
         self._waiting_since_ns = 0
         self._asked_credit_order = -1
         self._ack_due = NO_ACK
@@ -311,11 +315,21 @@ class Link:
         """Acknowledge a duplicate again with the current value, and a gap with hints about what has come beyond it."""
         if verdict == DUPLICATE:
             self.counts["duplicates"] += 1
+            self._check_acks()
         elif verdict == REFUSED:
             self.counts["refused"] += 1
         elif verdict != NEW:
             self.counts["early"] += 1
         self._request_ack(HINTS_ACK, now=True)
+
+    def _check_acks(self) -> None:
+        """The peer has sent again what is acknowledged. If it does nothing else, no ACK gets through: this link has no timer
+        that would notice, because an ACK is not acknowledged."""
+        if self._repeated_at != self.ledger.rx:
+            self._repeated, self._repeated_at = 0, self.ledger.rx
+        self._repeated += 1
+        if self._repeated % STALLED_TIMEOUTS == 0:
+            self._common.events.append(LinkStalled(self.peer, self._repeated))
 
     def on_hints(
         self, ranges: list[tuple[int, int]], pieces: list[tuple[int, int, int]], now_ns: int

@@ -309,6 +309,22 @@ def test_a_link_that_nothing_gets_through_has_its_connection_begun_anew_again_an
     assert pair.received[1] == [b"x", b"y"]
 
 
+def test_a_rank_whose_acknowledgements_are_lost_begins_its_connection_anew() -> None:
+    """It has sent all it had to send, so none of its timers runs: both ranks waited for ever for a damaged connection."""
+    pair = Pair()
+    pair.network.boxes["0"] = deque(maxlen=0)  # what rank 1 sends never arrives
+    pair.ports[0].send(1, b"x")
+    for _ in range(400):
+        for port in pair.ports:
+            port.progress()
+        pair.clock.advance_ms(100)
+    assert pair.received[1] == [b"x"]
+    assert len(pair.wires[1].renewed) >= 2 and set(pair.wires[1].renewed) == {0}
+    pair.network.boxes["0"] = deque()
+    pair.settle(8000)
+    assert pair.ports[0].endpoint.idle()
+
+
 @pytest.mark.parametrize("has_come", [False, True])
 def test_a_thread_that_looks_at_the_wire_does_not_make_the_sleeping_one_deaf(has_come: bool) -> None:
     """The look had told the ring's writer that nobody sleeps: messages waited for the helper's next tick, 5 ms."""
