@@ -109,7 +109,15 @@ def test_a_link_that_delivers_damaged_packets(cluster: Cluster, tmp_path: Path) 
 
 def test_a_cable_that_flaps_is_noted_where_its_connections_are_slow(cluster: Cluster, tmp_path: Path) -> None:
     path = cluster.topology(tmp_path / "topology.toml")
-    before = survey(load_topology(str(path)), load_models(), SECRETS)["counters"]
+    before: dict[str, object] = {}
+
+    def is_counted() -> (
+        bool
+    ):  # a host that does not answer in time has no counters, with which nothing can be compared
+        before.update(survey(load_topology(str(path)), load_models(), SECRETS)["counters"])
+        return "eth0" in json.dumps(before)
+
+    devices.until(is_counted, "a survey of all hosts")
     (tmp_path / "counters.json").write_text(json.dumps(before))
     for _ in range(3):
         cluster.pull("c2")
@@ -127,7 +135,11 @@ def test_a_cable_that_flaps_is_noted_where_its_connections_are_slow(cluster: Clu
     def is_noted() -> bool:  # within five seconds, which a busy machine may not do
         found = locate({**facts, **files})
         assert found["faults"] == found["hosts"] == []
-        return f"noted: {noted}; connections are slow, between n1 and n2" == found["text"]
+        # The kernel's log is that of this machine: it may have more to say.
+        text = found["text"]
+        return text.startswith(f"noted: {noted}; ") and text.endswith(
+            "; connections are slow, between n1 and n2"
+        )
 
     devices.until(is_noted, noted)
 
