@@ -26,7 +26,7 @@ TROUBLED = """
     import math, os, socket, sqlite3, subprocess, threading, time, weakref, zlib
 
     unpacker = zlib.decompressobj()
-    database = sqlite3.connect(":memory:")
+    database = sqlite3.connect(":memory:"); database.create_function("twice", 1, abs)
     raw = os.open(__file__, os.O_RDONLY)
     worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
     worker.start()
