@@ -14,7 +14,8 @@
 
    What is ordinary: express_send.c, express_receive.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
    that is not ordinary into `unread`, from where the wire's `receive` returns it next.  Longer frames for other hosts
-   (FAR_LONGEST) are left to it, too: the port does not look after these, it sleeps.  The state is in the objects of transport/protocol, which images, clones and the explorations use; nothing is kept here.
+   (FAR_LONGEST) are left to it, too: the port does not look after these, it sleeps.  The state is in the objects of
+   transport/protocol, which images, clones and the explorations use; nothing is kept here.
 
    The caller holds the port's lock.  `look` gives up the interpreter's lock when it yields the core or sleeps, and no image is taken in it.
 

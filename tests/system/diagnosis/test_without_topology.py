@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,9 @@ pytestmark = pytest.mark.system
 PEER, CABLE = "10.87.0.2", "cable.dark-at-interface@localhost:eth0-switch-of-localhost:unknown"
 
 
-@pytest.fixture(autouse=True)
-def no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    if any(devices.program(name) is None for name in ("ip", "nsenter")):
-        pytest.skip("ip and nsenter are needed")
-    found = Cluster({"n1": "sw1", "n2": "sw1"})
-    try:
-        found.lay()
-        yield found
-    finally:
-        found.remove()
+def hosts() -> dict[str, str]:
+    return {"n1": "sw1", "n2": "sw1"}
 
 
 def run(cluster: Cluster, *words: str) -> dict[str, Any]:
