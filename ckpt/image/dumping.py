@@ -42,6 +42,7 @@ from ckpt.image.pickling.pickler import (
 )
 from ckpt.image.process import moment, resources, unsupported
 from ckpt.image.process.settings import warnings_ignored
+from ckpt.image.stdlib.registered import VirtualSubclasses
 from ckpt.image.threads.contexts import outside_of
 from ckpt.transport.records import NamedTuple
 
@@ -71,6 +72,7 @@ def preload() -> None:
     libraries.loaded()
     package_baseline.note_standard()
     process_references.note_names()
+    VirtualSubclasses.refresh(is_search_needed=False)
 
 
 def refresh_modules() -> None:
@@ -78,6 +80,7 @@ def refresh_modules() -> None:
     shorter. Takes 1 ms for 100 modules.
     """
     process_references.refresh()
+    VirtualSubclasses.refresh()
 
 
 def note_standard_again() -> None:

@@ -293,6 +293,7 @@ class Service:
             for action in self.supervisor.handle(event, now_ns=time.monotonic_ns()):
                 self._perform(action)
             if isinstance(event, ControlWritten):  # ranks that wait for the commit go on
+                self._remove_old_lines()
                 self.files.remove_left()
 
     def _log(self, name: str, fields: dict[str, Any]) -> None:
@@ -389,15 +390,18 @@ class Service:
 
     def _commit(self, line: WriteControl) -> ControlWritten | ControlFailed:
         written = commit_line(self.job, self.lock, line, previous=self.supervisor.last_line)
-        if isinstance(written, ControlWritten) and self.options.keep is not None:
-            also = self.supervisor.needed_lines
-            left, problem = remove_old_lines(self.job, self.lock, self.options.keep, also)
-            self.supervisor.keep_lines(left)
-            if problem is not None:
-                self.reporter.say(f"old checkpoints could not be removed: {problem}")
         if isinstance(written, ControlWritten):
             self.files.committed()
         return written
+
+    def _remove_old_lines(self) -> None:
+        if self.options.keep is None:
+            return
+        also = self.supervisor.needed_lines
+        left, problem = remove_old_lines(self.job, self.lock, self.options.keep, also)
+        self.supervisor.keep_lines(left)
+        if problem is not None:
+            self.reporter.say(f"old checkpoints could not be removed: {problem}")
 
     # ---- sources of events -------------------------------------------------------------------------------
 

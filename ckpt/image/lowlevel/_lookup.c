@@ -16,12 +16,7 @@
    value, of the object that its value refers to weakly, or of an object in its value (a tuple or list); or the address of the
    dict itself (the memo of copy.deepcopy).
 
-   ModuleStates().changed(sys.modules) lists the modules that are new or have changed since its last call.
-   same(noted, owner) compares a copy of a dictionary with the dictionary, by identity. owners(attributes, name, only_functions)
-   lists the classes, functions and objects of a module with dictionaries to copy. untrack_constants(objects) spares collections
-   of garbage the tuples of strings and numbers, half of all objects of modules.
-
-   patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others.
+   What searches the imported modules is in lookup_modules.c.
 
    layout(s) and restore(s, ...) read and rebuild the table of a set. The place of a member in the table depends on all insertions
    and removals in the life of the set, and iteration and pop() follow the table.  A set finds its members only if their hashes
@@ -32,13 +27,10 @@
 
    The tables are those of CPython's public header cpython/setobject.h; the constants below are of its setobject.c. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <math.h>
-#include <stddef.h>
-#include <string.h>
+#include "lookup.h"
 
-#include "private_api.h"
+#include <math.h>
+#include <string.h>
 
 static PyObject *set_dummy; /* what a set has in the place of a removed member */
 
@@ -65,12 +57,6 @@ typedef struct {
     size_t mask, used;
     PyObject *ids, *more, *check, *special, *table;
 } Finder;
-
-static size_t spread(void *address)
-{
-    size_t x = (size_t)address >> 4;
-    return x ^ (x >> 15);
-}
 
 static Slot *slot_of(Slot *slots, size_t mask, void *address)
 {
@@ -330,211 +316,6 @@ static PyTypeObject FinderType = {
     .tp_dealloc = (destructor)finder_dealloc,
 };
 
-/* ---------------------------------------------------------------- modules */
-
-typedef struct {
-    PyObject *name, *module; /* addresses only */
-    uint64_t state;
-} Known;
-
-typedef struct {
-    PyObject_HEAD
-    Known *known;
-    size_t mask, used;
-} ModuleStates;
-
-static Known *known_of(Known *known, size_t mask, PyObject *name)
-{
-    size_t i = spread(name) & mask;
-    while (known[i].name && known[i].name != name) i = (i + 1) & mask;
-    return &known[i];
-}
-
-static int states_grow(ModuleStates *self)
-{
-    size_t mask = self->known ? self->mask * 2 + 1 : 1023;
-    Known *known = PyMem_Calloc(mask + 1, sizeof(Known));
-    if (!known) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (size_t i = 0; self->known && i <= self->mask; i++)
-        if (self->known[i].name) *known_of(known, mask, self->known[i].name) = self->known[i];
-    PyMem_Free(self->known);
-    self->known = known;
-    self->mask = mask;
-    return 0;
-}
-
-PyDoc_STRVAR(changed_doc, "changed(modules, /) -> list of names\n\n"
-                          "The modules that are new, have been replaced, or have got or lost attributes since the last call.  Up to Python 3.12 also\n"
-                          "those with an attribute that has been bound anew.");
-
-static PyObject *changed(ModuleStates *self, PyObject *modules)
-{
-    if (!PyDict_Check(modules)) return PyErr_Format(PyExc_TypeError, "a dict of modules is needed");
-    PyObject *names = PyList_New(0);
-    Py_ssize_t position = 0;
-    PyObject *name, *module;
-    while (names && PyDict_Next(modules, &position, &name, &module)) {
-        if (!PyModule_Check(module)) continue;
-        PyObject *attributes = PyModule_GetDict(module);
-        uint64_t state = attributes ? dict_state(attributes) : 0;
-        if ((!self->known || self->used * 2 >= self->mask) && states_grow(self)) Py_CLEAR(names);
-        if (!names) break;
-        Known *known = known_of(self->known, self->mask, name);
-        if (known->module == module && known->state == state) continue;
-        if (!known->name) self->used++;
-        *known = (Known){name, module, state};
-        if (PyList_Append(names, name)) Py_CLEAR(names);
-    }
-    return names;
-}
-
-static void states_dealloc(ModuleStates *self)
-{
-    PyMem_Free(self->known);
-    Py_TYPE(self)->tp_free(self);
-}
-
-static PyMethodDef states_methods[] = {
-    {"changed", (PyCFunction)changed, METH_O, changed_doc},
-    {NULL},
-};
-
-static PyTypeObject ModuleStatesType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.ModuleStates",
-    .tp_basicsize = sizeof(ModuleStates),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "ModuleStates()\n\nRemembers the modules that changed() has seen, and the state of each.",
-    .tp_new = PyType_GenericNew,
-    .tp_methods = states_methods,
-    .tp_dealloc = (destructor)states_dealloc,
-};
-
-static PyObject *module_name; /* "__module__" */
-
-/* the name of the module that a function, class or instance was written in; borrowed, or NULL without an error */
-static PyObject *written_in(PyObject *value)
-{
-    if (PyFunction_Check(value)) return ((PyFunctionObject *)value)->func_module;
-    PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : Py_TYPE(value);
-    PyObject *namespace = class_namespace(type);
-    return namespace ? PyDict_GetItemWithError(namespace, module_name) : NULL;
-}
-
-PyDoc_STRVAR(patches_doc, "patches(modules, by_value, /) -> list of (module name, name, value)\n\n"
-                          "Functions, classes and instances of modules that the dict by_value names, found as attributes of other modules.");
-
-static PyObject *patches(PyObject *self, PyObject *args)
-{
-    PyObject *modules, *by_value, *found = PyList_New(0);
-    if (!found || !PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &modules, &PyDict_Type, &by_value)) goto failed;
-    Py_ssize_t position = 0;
-    PyObject *name, *module;
-    while (PyDict_Next(modules, &position, &name, &module)) {
-        if (!PyModule_Check(module) || PyDict_GetItemWithError(by_value, name)) continue;
-        PyObject *attributes = PyModule_GetDict(module), *key, *value;
-        Py_ssize_t at = 0;
-        while (attributes && PyDict_Next(attributes, &at, &key, &value)) {
-            PyObject *home = written_in(value);
-            if (!home || !PyUnicode_CheckExact(home) || !PyDict_GetItemWithError(by_value, home)) {
-                if (PyErr_Occurred()) goto failed;
-                continue;
-            }
-            PyObject *entry = PyTuple_Pack(3, name, key, value);
-            if (!entry || PyList_Append(found, entry)) {
-                Py_XDECREF(entry);
-                goto failed;
-            }
-            Py_DECREF(entry);
-        }
-    }
-    return found;
-failed:
-    Py_XDECREF(found);
-    return NULL;
-}
-
-PyDoc_STRVAR(same_doc, "same(noted, owner, /) -> bool\n\n"
-                       "Does owner, a dict or a class, have the keys and values of the dict noted, in the same order? By identity.");
-
-static PyObject *same(PyObject *self, PyObject *args)
-{
-    PyObject *noted, *owner;
-    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &noted, &owner)) return NULL;
-    PyObject *present = PyType_Check(owner) ? class_namespace((PyTypeObject *)owner) : owner;
-    if (!present || !PyDict_Check(present))
-        return PyErr_Format(PyExc_TypeError, "a dict or a class is needed");
-    Py_ssize_t then = 0, now = 0;
-    PyObject *key, *value, *key_now, *value_now;
-    if (PyDict_GET_SIZE(noted) != PyDict_GET_SIZE(present)) Py_RETURN_FALSE;
-    while (PyDict_Next(noted, &then, &key, &value))
-        if (!PyDict_Next(present, &now, &key_now, &value_now) || key != key_now || value != value_now) Py_RETURN_FALSE;
-    Py_RETURN_TRUE;
-}
-
-static int is_named(PyObject *found, PyObject *name) { return found && PyUnicode_Check(found) && PyUnicode_Compare(found, name) == 0; }
-
-static int is_function_with_attributes(PyObject *value, PyObject *name)
-{
-    if (!Py_IS_TYPE(value, &PyFunction_Type) || !is_named(PyFunction_GetModule(value), name)) return 0;
-    PyObject *attributes = ((PyFunctionObject *)value)->func_dict;
-    return attributes && PyDict_GET_SIZE(attributes);
-}
-
-static int may_have_attributes(PyObject *value, PyObject *name)
-{
-    if (PyType_Check(value)) {
-        PyObject *namespace = class_namespace((PyTypeObject *)value);
-        return namespace && is_named(PyDict_GetItemWithError(namespace, module_name), name);
-    }
-    if (Py_IS_TYPE(value, &PyFunction_Type)) return is_function_with_attributes(value, name);
-    return !PyModule_Check(value) && Py_TYPE(value)->tp_dictoffset != 0;
-}
-
-PyDoc_STRVAR(owners_doc, "owners(attributes, name, only_functions, /) -> list of (variable, value, copy)\n\n"
-                         "Of the variables of the module of that name, those whose values have attributes that programs may change: classes\n"
-                         "of the module that are written in Python, functions of the module that have attributes now, and, unless\n"
-                         "only_functions, instances that may have a dictionary. copy: of the namespace of a class, else None. attributes: a copy of\n"
-                         "the module's, which nobody changes meanwhile.");
-
-static PyObject *owners(PyObject *self, PyObject *args)
-{
-    PyObject *attributes, *name, *key, *value, *found;
-    Py_ssize_t position = 0;
-    int only_functions;
-    if (!PyArg_ParseTuple(args, "O!Up", &PyDict_Type, &attributes, &name, &only_functions)) return NULL;
-    found = PyList_New(0);
-    while (found && PyDict_Next(attributes, &position, &key, &value)) {
-        if (!PyUnicode_Check(key)) continue;
-        if (PyUnicode_GET_LENGTH(key) > 1 && PyUnicode_READ_CHAR(key, 0) == '_' && PyUnicode_READ_CHAR(key, 1) == '_') continue;
-        if (!(only_functions ? is_function_with_attributes : may_have_attributes)(value, name)) continue;
-        PyObject *copy = PyType_Check(value) ? PyDict_Copy(class_namespace((PyTypeObject *)value)) : Py_NewRef(Py_None);
-        PyObject *row = copy ? PyTuple_Pack(3, key, value, copy) : NULL;
-        Py_XDECREF(copy);
-        if (!row || PyList_Append(found, row)) Py_CLEAR(found);
-        Py_XDECREF(row);
-    }
-    return found;
-}
-
-PyDoc_STRVAR(untrack_constants_doc, "untrack_constants(objects, /)\n\n"
-                                    "Untrack each tuple of the list that can be part of no cycle, as a collection of garbage does.");
-
-static PyObject *untrack_constants(PyObject *self, PyObject *objects)
-{
-    if (!PyList_Check(objects)) return PyErr_Format(PyExc_TypeError, "a list is needed");
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
-        PyObject *tuple = PyList_GET_ITEM(objects, i);
-        if (!PyTuple_CheckExact(tuple)) continue;
-        Py_ssize_t j = 0, size = PyTuple_GET_SIZE(tuple);
-        while (j < size && PyTuple_GET_ITEM(tuple, j) && !PyObject_IS_GC(PyTuple_GET_ITEM(tuple, j))) j++;
-        if (j == size) PyObject_GC_UnTrack(tuple);
-    }
-    Py_RETURN_NONE;
-}
-
 /* ---------------------------------------------------------------- layout and restore */
 
 static int need_set(PyObject *obj)
@@ -696,10 +477,6 @@ static PyMethodDef methods[] = {
     {"forget_hashes", forget_hashes, METH_O, forget_hashes_doc},
     {"layout", layout, METH_O, layout_doc},
     {"restore", restore, METH_VARARGS, restore_doc},
-    {"same", same, METH_VARARGS, same_doc},
-    {"owners", owners, METH_VARARGS, owners_doc},
-    {"untrack_constants", untrack_constants, METH_O, untrack_constants_doc},
-    {"patches", patches, METH_VARARGS, patches_doc},
     {"new_frozenset", new_frozenset, METH_NOARGS, new_frozenset_doc},
     {NULL},
 };
@@ -717,12 +494,10 @@ PyMODINIT_FUNC PyInit__lookup(void)
     set_dummy = find_set_dummy();
     if (PyErr_Occurred()) return NULL;
     const char *misfit = !set_dummy ? "the table of a set" : !dict_state_fits() ? "the version of a dict" : "";
-    if (PyType_Ready(&FinderType) || PyType_Ready(&ModuleStatesType)) return NULL;
-    if (!module_name && !(module_name = PyUnicode_InternFromString("__module__"))) return NULL;
+    if (PyType_Ready(&FinderType)) return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module && (PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType) ||
-                   PyModule_AddObjectRef(module, "ModuleStates", (PyObject *)&ModuleStatesType) ||
-                   PyModule_AddStringConstant(module, "MISFIT", misfit)))
+                   PyModule_AddStringConstant(module, "MISFIT", misfit) || add_module_searches(module)))
         Py_CLEAR(module);
     return module;
 }

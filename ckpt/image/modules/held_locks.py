@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.compat import stdlib
 from ckpt.compat.threads import rlock_owner
 from ckpt.image.interface.registry import libraries
+from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of
 from ckpt.image.modules.package_baseline import PackageBaseline, members
 from ckpt.image.threads.restart import hold_later
@@ -94,24 +95,18 @@ def find_held_locks(
 def _in_modules(
     references: References, notes: PackageBaseline, lock_types: frozenset[type]
 ) -> Iterator[tuple[Path, Any]]:
-    for name, module in list(sys.modules.items()):
-        if name in references.by_value or name.partition(".")[0] in _EXCLUDED_PACKAGES:
+    for name, variable, attribute, lock in _lookup.instances(
+        sys.modules, tuple(lock_types), _EXCLUDED_PACKAGES
+    ):
+        if name in references.by_value:
             continue
-        if not issubclass(type(module), types.ModuleType):
+        if attribute is None:
+            if references.name_of(lock) is not None:
+                yield (name, variable), lock
             continue
-        for key, value in list(module.__dict__.items()):
-            cls = type(value)
-            if cls in lock_types:
-                if references.name_of(value) is not None:
-                    yield (name, key), value
-            elif cls is type and (namespace := namespace_of(value)).get("__module__") == name:
-                if lock_types.isdisjoint(map(type, list(namespace.values()))):
-                    continue  # most classes: looked at without a step of the interpreter for each attribute
-                note = notes.objects.get(id(value))
-                for attribute, lock in list(namespace.items()):
-                    is_unchanged = note is None or (note.attributes or {}).get(attribute) is lock
-                    if type(lock) in lock_types and is_unchanged:
-                        yield (name, key, attribute), lock
+        note = notes.objects.get(id(sys.modules[name].__dict__[variable]))
+        if note is None or (note.attributes or {}).get(attribute) is lock:
+            yield (name, variable, attribute), lock
 
 
 def _in_notes(

@@ -185,7 +185,8 @@ def find_changes(notes: PackageBaseline, references: References) -> Changed:
 
 
 def _find_changes(notes: PackageBaseline, references: References, found: Changed) -> None:
-    compiled, compiled_changes = _compiled() - _kept_packages, Changed()
+    compiled = _compiled({package_of(name) for name in notes.modules}) - _kept_packages
+    compiled_changes = Changed()
     for name, (module, noted) in list(notes.modules.items()):
         if sys.modules.get(name) is not module:
             continue
@@ -229,6 +230,8 @@ def _is_comparable(note: Note, notes: PackageBaseline, references: References) -
 def _module_differences(
     name: str, module: types.ModuleType, noted: dict[str, Any], found: Changed
 ) -> Iterator[Change]:
+    if _lookup.same(noted, module.__dict__):
+        return
     changed, deleted = _changed(noted, module.__dict__)
     for key, value in changed.items():
         if not is_a(value, types.ModuleType):
@@ -325,14 +328,15 @@ def saved_content(obj: Any) -> Any:
     return list(present.items()) if isinstance(present, dict) else present
 
 
-def _compiled() -> set[str]:
-    """Names of the top-level packages of which a compiled module is loaded."""
+def _compiled(packages: set[str]) -> set[str]:
+    """Those of the top-level packages of which a compiled module is loaded."""
     suffixes = tuple(EXTENSION_SUFFIXES)
     found = set()
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if type(file) is str and file.endswith(suffixes):
-            found.add(package_of(name))
+    for name in list(sys.modules) if packages else ():
+        if package_of(name) in packages:
+            file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
+            if type(file) is str and file.endswith(suffixes):
+                found.add(package_of(name))
     return found
 
 

@@ -246,10 +246,9 @@ class References:
         """Names of the by-reference modules that the program has imported, in order, referred to or not: after `import
         package.part` its variable is `package`. Modules by which images are written are not the program's."""
         found = []
-        for name, module in list(sys.modules.items()):
-            if name in self.by_value or name in self._own_names or name.startswith(_OF_IMAGES):
-                continue
-            if type(module) is not types.ModuleType:
+        for name in _lookup.added(sys.modules, self._own_names):
+            module = sys.modules.get(name)
+            if name in self.by_value or name.startswith(_OF_IMAGES) or type(module) is not types.ModuleType:
                 continue
             if getattr(module.__dict__.get("__spec__"), "name", None) == name:
                 found.append(name)
@@ -272,10 +271,9 @@ class References:
         freezegun patch these for the program.
         """
         standard = {name: module for name, module in touched.items() if is_standard(name)}
-        others = {name: module for name, module in list(sys.modules.items()) if not is_standard(name)}
         return [
             (name, key, value)
-            for name, key, value in _lookup.patches(standard, others)
+            for name, key, value in _lookup.foreign(standard, sys.stdlib_module_names)
             if isinstance(value, (types.FunctionType, type))
             and value.__module__ not in self.by_value
             and package_of(value.__module__) not in OWN_PACKAGES

@@ -42,6 +42,7 @@ __all__ = ["find_changes"]
 
 _NO_STATE = (types.MemberDescriptorType, types.GetSetDescriptorType, weakref.ReferenceType)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
+_LIVE, _NOTED = Note._fields.index("live"), Note._fields.index("noted")
 _MISSING: Any = object()
 
 
@@ -53,7 +54,8 @@ def find_changes(
 ) -> None:
     """Add the differences to ``found``. Runs in the child. ``by_value``: names of modules that are saved by value, and so no
     modules of the standard library. ``patched``: (module, variable) of what is saved as a patch."""
-    for name, notes in list(baseline.notes.items()):
+    for name in _lookup.differing(baseline.notes, _LIVE, _NOTED):
+        notes = baseline.notes[name]
         if sys.modules.get(name) is not notes[0].owner or name in by_value:
             continue
         changed = [note for note in notes if not _lookup.same(note.noted, note.live)]

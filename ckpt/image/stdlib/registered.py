@@ -5,9 +5,10 @@ The two classes here serve modules that are always imported, and are used by eve
 
 from __future__ import annotations
 
+import abc
 import copyreg
 from abc import ABCMeta
-from typing import Any
+from typing import Any, ClassVar
 
 from ckpt.compat.stdlib import virtual_subclasses
 from ckpt.compat.typeobjects import is_heap
@@ -32,10 +33,25 @@ class CopyReg(Library):
 
 
 class VirtualSubclasses(Library):
-    """Classes of the program that are registered with abstract classes of libraries."""
+    """Classes of the program that are registered with abstract classes of libraries.
+
+    ``state_without``: of the registrations of this process (``abc.get_cache_token()``) when a search found none of the
+    program. The search looks at every class, so a forked child would copy many pages of memory.
+    """
+
+    state_without: ClassVar[object] = None
 
     def note_settings(self) -> list[tuple[type, list[type]]]:
+        if abc.get_cache_token() == VirtualSubclasses.state_without:
+            return []
         return _virtual_subclasses()
+
+    @staticmethod
+    def refresh(*, is_search_needed: bool = True) -> None:
+        """Look whether the program has registered a class. ``is_search_needed``: False before the program begins."""
+        state = abc.get_cache_token()
+        if state != VirtualSubclasses.state_without and not (is_search_needed and _virtual_subclasses()):
+            VirtualSubclasses.state_without = state
 
     def apply_settings(self, saved: list[tuple[Any, list[type]]]) -> None:
         for cls, subclasses in saved:

@@ -20,13 +20,13 @@ A file that comes back after a crash between two removals is garbage, which the 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX, close_quietly, sync_directory
 from ckpt.store.errors import Damaged, Incompatible, StorageFailed
 from ckpt.store.job.branch import Branch
 from ckpt.store.job.directory import JobDirectory, epoch_of_image, image_directory
-from ckpt.store.job.lines import list_lines, load_manifest
+from ckpt.store.job.lines import Line, list_lines, load_manifest
 from ckpt.store.job.lock import LockHandle
 from ckpt.store.records.control import control_name
 from ckpt.store.records.manifest import Manifest
@@ -87,7 +87,7 @@ def prune(
     report = PruneReport()
     lines = list_lines(job)
     branch = job.record().branch if lock is None else lock.record.branch
-    needs, oldest_kept = _lines_to_keep(job, keep_last, branch, also, report)
+    needs, oldest_kept = _lines_to_keep(job, lines, keep_last, branch, also, report)
     newest = max((line.epoch for line in lines if line.control is not None), default=0)
     removed = [line.epoch for line in lines if line.epoch < oldest_kept and line.epoch not in also]
     for epoch in removed:
@@ -108,11 +108,16 @@ def prune(
 
 
 def _lines_to_keep(
-    job: JobDirectory, keep_last: int, branch: Branch | None, also: Collection[int], report: PruneReport
+    job: JobDirectory,
+    lines: Sequence[Line],
+    keep_last: int,
+    branch: Branch | None,
+    also: Collection[int],
+    report: PruneReport,
 ) -> tuple[_Needs, int]:
     """Return the files that must stay, and the epoch of the oldest of the newest lines to keep (0: remove no line)."""
     needs, oldest = _Needs(), 0
-    for line in reversed(list_lines(job)):
+    for line in reversed(lines):
         if oldest and line.epoch not in also:
             continue
         if line.control is None:
