@@ -23,7 +23,6 @@ import _thread
 import importlib
 import sys
 import threading
-import types
 from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from ckpt.compat import stdlib
 from ckpt.compat.threads import rlock_owner
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of
+from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a
 from ckpt.image.modules.package_baseline import PackageBaseline, members
 from ckpt.image.threads.restart import hold_later
 from ckpt.transport.records import NamedTuple

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import types
 
+import pytest
+
 from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
 from ckpt.image.lowlevel import _lookup
 
@@ -90,3 +92,58 @@ def test_tuples_that_can_be_part_of_no_cycle_are_untracked() -> None:
     assert all(map(gc.is_tracked, tuples))
     _lookup.untrack_constants([*tuples, "no tuple", {}])
     assert list(map(gc.is_tracked, tuples)) == [False, True, True]
+
+
+def test_objects_of_a_type_are_found_in_modules_and_in_classes_written_there() -> None:
+    module, other, excluded = (types.ModuleType(name) for name in ("m", "other", "none.of_these"))
+    exec("class Of:\n    inner = frozenset()\nouter = frozenset()", module.__dict__)
+    other.__dict__["Imported"] = module.__dict__["Of"]
+    excluded.__dict__["outer"] = module.__dict__["outer"]
+    modules = {each.__name__: each for each in (module, other, excluded)}
+    empty = frozenset()
+    assert _lookup.instances(modules, (frozenset,), ("none",)) == [
+        ("m", "Of", "inner", empty),
+        ("m", "outer", None, empty),
+    ]
+    assert _lookup.instances(modules, (frozenset,), ("non",))[-1] == ("none.of_these", "outer", None, empty)
+
+
+def test_what_is_written_outside_of_some_packages_is_found_in_modules() -> None:
+    module, patch = types.ModuleType("m"), types.ModuleType("package.part")
+    exec("def patch(): pass\nclass Of: pass", patch.__dict__)
+    module.__dict__.update(
+        patched=patch.__dict__["patch"], made=patch.__dict__["Of"](), own=len, text="package"
+    )
+    found = _lookup.foreign({"m": module}, frozenset({"builtins", "m"}))
+    assert [row[:2] for row in found] == [("m", "patched"), ("m", "made")]
+    assert found[0][2] is patch.__dict__["patch"]
+    assert _lookup.foreign({"m": module}, frozenset({"package"})) == []
+
+
+def test_modules_of_which_a_note_differs_or_a_function_has_attributes_are_named() -> None:
+    modules = {name: types.ModuleType(name) for name in ("same", "changed", "attributes", "in_class")}
+    for name, module in modules.items():
+        exec("class Of: pass\ndef function(): pass\nx = 1", module.__dict__)
+        assert module.__dict__["function"].__module__ == name
+    notes = {
+        name: [
+            (module.__dict__, dict(module.__dict__)),
+            (module.__dict__["Of"], dict(vars(module.__dict__["Of"]))),
+        ]
+        for name, module in modules.items()
+    }
+    assert _lookup.differing(notes, 0, 1) == []
+    modules["changed"].__dict__["x"] = 2
+    modules["attributes"].__dict__["function"].seen = True
+    modules["in_class"].__dict__["Of"].x = 1
+    assert _lookup.differing(notes, 0, 1) == ["changed", "attributes", "in_class"]
+
+
+def test_notes_of_another_shape_are_refused() -> None:
+    for notes in ({"m": [({},)]}, {"m": [[]]}, {"m": ()}, {1: []}, {"m": [({}, 1)]}):
+        with pytest.raises(TypeError):
+            _lookup.differing(notes, 0, 1)  # type: ignore[arg-type]
+
+
+def test_names_of_modules_that_a_dict_does_not_have() -> None:
+    assert _lookup.added({"a": 1, "b": 2, "c": 3}, {"b": None}) == ["a", "c"]
