@@ -50,10 +50,13 @@ class Ends:
 
     def may_agree(self, planes: dict[int, Outcome]) -> bool:
         """Can any two of these planes, none of which agree, still do so?"""
-        return sum(outcome != FINISHED for outcome in planes.values()) > 1 and any(
+        if sum(outcome != FINISHED for outcome in planes.values()) < 2:
+            return False
+        ballots = self.ballots(planes)
+        return any(
             not self.is_contrary(plane, outcome, end)
             for plane, outcome in planes.items()
-            for end, agree in self.ballots(planes).items()
+            for end, agree in ballots.items()
             if plane not in agree
         )
 

@@ -16,7 +16,7 @@
    value, of the object that its value refers to weakly, or of an object in its value (a tuple or list); or the address of the
    dict itself (the memo of copy.deepcopy).
 
-   What searches the imported modules is in lookup_modules.c.
+   What searches the imported modules is in lookup_modules.c, what compares them with notes in lookup_notes.c.
 
    layout(s) and restore(s, ...) read and rebuild the table of a set. The place of a member in the table depends on all insertions
    and removals in the life of the set, and iteration and pop() follow the table.  A set finds its members only if their hashes
@@ -497,7 +497,8 @@ PyMODINIT_FUNC PyInit__lookup(void)
     if (PyType_Ready(&FinderType)) return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module && (PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType) ||
-                   PyModule_AddStringConstant(module, "MISFIT", misfit) || add_module_searches(module)))
+                   PyModule_AddStringConstant(module, "MISFIT", misfit) || add_module_searches(module) ||
+                   add_comparisons(module)))
         Py_CLEAR(module);
     return module;
 }

@@ -4,18 +4,15 @@
    copies it, and looking at every imported module from Python costs more in page faults than the whole rest of a small image.
 
    ModuleStates().changed(sys.modules) lists the modules that are new or have changed since its last call.
-   same(noted, owner) compares a copy of a dictionary with the dictionary, by identity. owners(attributes, name, only_functions)
-   lists the classes, functions and objects of a module with dictionaries to copy. untrack_constants(objects) spares collections
-   of garbage the tuples of strings and numbers, half of all objects of modules.
-
-   differing(notes, live, noted) names the modules of which such a copy, one of many, is not what it was.
+   owners(attributes, name, only_functions) lists the classes, functions and objects of a module with dictionaries to copy.
+   untrack_constants(objects) spares collections of garbage the tuples of strings and numbers, half of all objects of modules.
 
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others; foreign(modules,
    packages) those of modules outside of the packages.
    instances(sys.modules, types, excluded) finds the objects of exactly these types in modules and in the classes written there.
    added(sys.modules, known) lists the names of modules that a dict does not have.
 
-   Not here: what the pickler asks about one object, and the tables of sets (_lookup.c). */
+   Not here: what the pickler asks about one object, and the tables of sets (_lookup.c); comparisons with notes (lookup_notes.c). */
 
 #include "lookup.h"
 
@@ -129,12 +126,14 @@ static PyObject *patches(PyObject *self, PyObject *args)
     PyObject *name, *module;
     while (PyDict_Next(modules, &position, &name, &module)) {
         if (!PyModule_Check(module) || PyDict_GetItemWithError(by_value, name)) continue;
-        PyObject *attributes = PyModule_GetDict(module), *key, *value;
+        PyObject *attributes = PyModule_GetDict(module), *key, *value, *elsewhere = NULL;
         Py_ssize_t at = 0;
         while (attributes && PyDict_Next(attributes, &at, &key, &value)) {
             PyObject *home = written_in(value);
+            if (home && home == elsewhere) continue; /* most of a module's values are written in few modules */
             if (!home || !PyUnicode_CheckExact(home) || !PyDict_GetItemWithError(by_value, home)) {
                 if (PyErr_Occurred()) goto failed;
+                elsewhere = home;
                 continue;
             }
             if (put_row(found, name, key, value)) goto failed;
@@ -147,8 +146,8 @@ failed:
 }
 
 PyDoc_STRVAR(foreign_doc, "foreign(modules, packages, /) -> list of (module name, name, value)\n\n"
-                          "Functions, classes and instances found as attributes of modules, and written in a module of no package that the\n"
-                          "frozenset packages names.");
+                          "Functions, classes and instances found as attributes of those modules that are in a package of the frozenset packages,\n"
+                          "and written in a module that is in none.");
 
 /* 1: the module of this name is in one of the packages; -1: error */
 static int is_within(PyObject *home, PyObject *packages)
@@ -168,50 +167,19 @@ static PyObject *foreign(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &modules, &PyFrozenSet_Type, &packages)) return NULL;
     found = PyList_New(0);
     while (found && PyDict_Next(modules, &position, &name, &module)) {
-        PyObject *attributes = PyModule_Check(module) ? PyModule_GetDict(module) : NULL, *key, *value;
+        int is_searched = PyModule_Check(module) && PyUnicode_Check(name) ? is_within(name, packages) : 0;
+        PyObject *attributes = is_searched == 1 ? PyModule_GetDict(module) : NULL, *key, *value, *within = NULL;
         Py_ssize_t at = 0;
+        if (is_searched < 0) Py_CLEAR(found);
         while (found && attributes && PyDict_Next(attributes, &at, &key, &value)) {
             PyObject *home = written_in(value);
+            if (home && home == within) continue;
             int answer = home && PyUnicode_CheckExact(home) ? is_within(home, packages) : PyErr_Occurred() ? -1 : 1;
             if (answer < 0 || (!answer && put_row(found, name, key, value))) Py_CLEAR(found);
+            if (answer == 1) within = home;
         }
     }
     return found;
-}
-
-PyDoc_STRVAR(same_doc, "same(noted, owner, /) -> bool\n\n"
-                       "Does owner, a dict or a class, have the keys and values of the dict noted, in the same order? By identity.");
-
-static int is_same(PyObject *noted, PyObject *owner)
-{
-    PyObject *present = PyType_Check(owner) ? class_namespace((PyTypeObject *)owner) : owner;
-    if (!present || !PyDict_Check(present) || !PyDict_Check(noted)) {
-        PyErr_Format(PyExc_TypeError, "a dict or a class is needed");
-        return -1;
-    }
-    Py_ssize_t then = 0, now = 0;
-    PyObject *key, *value, *key_now, *value_now;
-    if (PyDict_GET_SIZE(noted) != PyDict_GET_SIZE(present)) return 0;
-    while (PyDict_Next(noted, &then, &key, &value))
-        if (!PyDict_Next(present, &now, &key_now, &value_now) || key != key_now || value != value_now) return 0;
-    return 1;
-}
-
-static PyObject *same(PyObject *self, PyObject *args)
-{
-    PyObject *noted, *owner;
-    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &noted, &owner)) return NULL;
-    int answer = is_same(noted, owner);
-    return answer < 0 ? NULL : PyBool_FromLong(answer);
-}
-
-static int is_named(PyObject *found, PyObject *name) { return found && PyUnicode_Check(found) && PyUnicode_Compare(found, name) == 0; }
-
-static int is_function_with_attributes(PyObject *value, PyObject *name)
-{
-    if (!Py_IS_TYPE(value, &PyFunction_Type) || !is_named(PyFunction_GetModule(value), name)) return 0;
-    PyObject *attributes = ((PyFunctionObject *)value)->func_dict;
-    return attributes && PyDict_GET_SIZE(attributes);
 }
 
 static int may_have_attributes(PyObject *value, PyObject *name)
@@ -250,48 +218,6 @@ static PyObject *owners(PyObject *self, PyObject *args)
     return found;
 }
 
-PyDoc_STRVAR(differing_doc, "differing(notes, live, noted, /) -> list of names\n\n"
-                            "The modules of which something may have changed. notes: name of a module -> list of tuples, of which the item live is a dict\n"
-                            "or a class, and the item noted a copy of this dict; the first tuple is of the module. Named are modules of which a dict\n"
-                            "has changed, and those with a function that has attributes now.");
-
-static int differs(PyObject *name, PyObject *notes, Py_ssize_t live, Py_ssize_t noted)
-{
-    PyObject *key, *value;
-    Py_ssize_t position = 0, least = 1 + (live > noted ? live : noted);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(notes); i++) {
-        PyObject *note = PyList_GET_ITEM(notes, i);
-        if (!PyTuple_Check(note) || PyTuple_GET_SIZE(note) < least) {
-            PyErr_Format(PyExc_TypeError, "tuples of at least %zd items are needed", least);
-            return -1;
-        }
-        int answer = is_same(PyTuple_GET_ITEM(note, noted), PyTuple_GET_ITEM(note, live));
-        if (answer <= 0) return answer ? -1 : 1;
-    }
-    if (!PyList_GET_SIZE(notes)) return 0;
-    PyObject *attributes = PyTuple_GET_ITEM(PyList_GET_ITEM(notes, 0), noted);
-    while (PyDict_Next(attributes, &position, &key, &value))
-        if (is_function_with_attributes(value, name)) return 1;
-    return 0;
-}
-
-static PyObject *differing(PyObject *self, PyObject *args)
-{
-    PyObject *notes, *name, *of_module, *found;
-    Py_ssize_t live, noted, position = 0;
-    if (!PyArg_ParseTuple(args, "O!nn", &PyDict_Type, &notes, &live, &noted)) return NULL;
-    found = PyList_New(0);
-    while (found && PyDict_Next(notes, &position, &name, &of_module)) {
-        int answer = -1;
-        if (PyUnicode_Check(name) && PyList_Check(of_module) && live >= 0 && noted >= 0)
-            answer = differs(name, of_module, live, noted);
-        else
-            PyErr_SetString(PyExc_TypeError, "lists by name are needed");
-        if (answer < 0 || (answer && PyList_Append(found, name))) Py_CLEAR(found);
-    }
-    return found;
-}
-
 PyDoc_STRVAR(untrack_constants_doc, "untrack_constants(objects, /)\n\n"
                                     "Untrack each tuple of the list that can be part of no cycle, as a collection of garbage does.");
 
@@ -312,13 +238,6 @@ PyDoc_STRVAR(instances_doc, "instances(modules, types, excluded, /) -> list of (
                             "Objects whose type is one of the tuple types, and that are variables of modules (attribute: None), or attributes of classes\n"
                             "written in Python whose metaclass is type and that are variables of the module they were made in. excluded: a tuple of\n"
                             "names of packages that are not searched.");
-
-static int is_one_of(PyObject *value, PyObject *types)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types); i++)
-        if (PyTuple_GET_ITEM(types, i) == (PyObject *)Py_TYPE(value)) return 1;
-    return 0;
-}
 
 static int put_instance(PyObject *found, PyObject *module, PyObject *variable, PyObject *attribute, PyObject *value)
 {
@@ -393,11 +312,9 @@ static PyObject *added(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"added", added, METH_VARARGS, added_doc},
-    {"same", same, METH_VARARGS, same_doc},
     {"owners", owners, METH_VARARGS, owners_doc},
     {"patches", patches, METH_VARARGS, patches_doc},
     {"foreign", foreign, METH_VARARGS, foreign_doc},
-    {"differing", differing, METH_VARARGS, differing_doc},
     {"instances", instances, METH_VARARGS, instances_doc},
     {"untrack_constants", untrack_constants, METH_O, untrack_constants_doc},
     {NULL},

@@ -31,7 +31,7 @@ from ckpt.compat.threads import rlock_owner
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a
-from ckpt.image.modules.package_baseline import PackageBaseline, members
+from ckpt.image.modules.package_baseline import Note, PackageBaseline, members
 from ckpt.image.threads.restart import hold_later
 from ckpt.transport.records import NamedTuple
 
@@ -42,6 +42,7 @@ __all__ = ["LockFinder", "HeldLock", "acquire_again", "find_held_locks", "is_fre
 
 _RLOCK = type(threading.RLock())
 _OWN_THREADS = 2  # the main thread and the port's helper
+_ATTRIBUTES = Note._fields.index("attributes")
 _EXCLUDED_PACKAGES = ("ckpt", "zmq", "threading")
 
 
@@ -112,19 +113,12 @@ def _in_notes(
     references: References, notes: PackageBaseline, lock_types: frozenset[type], owners: set[int] | None
 ) -> Iterator[tuple[Path, Any]]:
     """Locks in the notes. ``owners``: ids of the objects whose non-reentrant locks count; ``None``: those of all objects."""
-    for note in list(notes.objects.values()):
-        values = [*(note.attributes or {}).values(), *_values(note.content)]
-        if lock_types.isdisjoint(map(type, values)):
-            continue
+    for note in _lookup.holding(notes.objects, _ATTRIBUTES, tuple(lock_types)):
         if references.name_of(note.obj) or id(note.obj) in references.changed.ids:
             for step, lock in members(note):
                 counts = type(lock) is not _thread.LockType or owners is None or id(note.obj) in owners
                 if type(lock) in lock_types and counts and _is_at((*note.path, step), lock):
                     yield (*note.path, step), lock
-
-
-def _values(content: Any) -> Iterable[Any]:
-    return content.values() if type(content) is dict else content if type(content) is list else ()
 
 
 def _in_receivers(

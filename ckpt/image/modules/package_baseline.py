@@ -126,14 +126,23 @@ class Note(NamedTuple):
     content: Any
 
 
+class ModuleNote(NamedTuple):
+    """The note of one module: its dictionary (``live``), and a shallow copy of it (``noted``)."""
+
+    module: types.ModuleType
+    live: dict[str, Any]
+    noted: dict[str, Any]
+
+
 class PackageBaseline:
-    """All notes of a process. ``modules``: name → module and its variables; ``objects``: address → note; ``standard``: the
-    notes of the standard library."""
+    """All notes of a process. ``modules``: name → its note; ``objects``: address → note; ``of_packages``: the same by
+    top-level package; ``standard``: the notes of the standard library."""
 
     def __init__(self) -> None:
         self.standard = StandardBaseline()
-        self.modules: dict[str, tuple[types.ModuleType, dict[str, Any]]] = {}
+        self.modules: dict[str, ModuleNote] = {}
         self.objects: dict[int, Note] = {}
+        self.of_packages: dict[str, dict[int, Note]] = {}
         self._entered: dict[int, int] = {}  # address -> how many levels below it have been noted
         self._pending: dict[int, list[types.ModuleType]] = {}  # by thread
         self._depths: dict[int, int] = {}
@@ -182,7 +191,7 @@ class PackageBaseline:
         attributes = module.__dict__
         name = attributes["__name__"]
         self._packages.add(package_of(name))
-        self.modules[name] = (module, dict(attributes))
+        self.modules[name] = ModuleNote(module, attributes, dict(attributes))
         for key, value in list(attributes.items()):
             cls = type(value)
             if cls in _SKIPPED or issubclass(cls, types.ModuleType) or key.startswith("__"):
@@ -196,14 +205,14 @@ class PackageBaseline:
 
     def functions_with_attributes(self, name: str) -> list[tuple[str, Any]]:
         """Variable and function, of those that a noted module had when it was noted, that have attributes now."""
-        return [(key, function) for key, function, _ in _lookup.owners(self.modules[name][1], name, True)]
+        return [(key, function) for key, function, _ in _lookup.owners(self.modules[name].noted, name, True)]
 
     def _note_class(self, path: Path, cls: type) -> None:
         """``path``: module, variable, and the names of the classes in which this one is defined."""
         if namespace_of(cls).get("__module__") != path[0] or not is_heap(cls) or id(cls) in self.objects:
             return
         attributes = dict(namespace_of(cls))
-        self.objects[id(cls)] = Note(path, cls, attributes, None)
+        self._put(Note(path, cls, attributes, None))
         for name, value in attributes.items():
             if type(value) in _SKIPPED or name.startswith("__"):
                 continue
@@ -227,17 +236,21 @@ class PackageBaseline:
             note = self._new_note(path, obj)
             if note is None:
                 return
-            self.objects[id(obj)] = note
+            self._put(note)
         if levels == 0 or is_a(obj, type) or self._entered.get(id(obj), 0) >= levels:
             return
         self._entered[id(obj)] = levels
         for step, value in members(note):
             if is_a(value, type):
-                if is_heap(value) and self._is_of_noted_package(value) and not is_named(value):
-                    class_note = Note((*note.path, step), value, dict(namespace_of(value)), None)
-                    self.objects.setdefault(id(value), class_note)
+                is_of_package = is_heap(value) and self._is_of_noted_package(value)
+                if is_of_package and not is_named(value) and id(value) not in self.objects:
+                    self._put(Note((*note.path, step), value, dict(namespace_of(value)), None))
             else:
                 self._note_object((*note.path, step), value, levels - 1)
+
+    def _put(self, note: Note) -> None:
+        self.objects[id(note.obj)] = note
+        self.of_packages.setdefault(package_of(note.path[0]), {})[id(note.obj)] = note
 
     def _new_note(self, path: Path, obj: Any) -> Note | None:
         cls = type(obj)
@@ -358,7 +371,8 @@ def holds_since_import(module: str, variable: str, obj: object) -> bool:
     """Does the variable of a module hold the object now, and will it in a new process, after the module's import? Where the
     module is not noted: does it hold it now?"""
     present = getattr(sys.modules.get(module), "__dict__", {})
-    noted = _notes.modules.get(module, (None, present))[1]
+    note = _notes.modules.get(module)
+    noted = present if note is None else note.noted
     return present.get(variable) is obj and noted.get(variable) is obj
 
 

@@ -63,7 +63,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     namespace_of,
     package_of,
 )
-from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, Note, PackageBaseline
+from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, ModuleNote, Note, PackageBaseline
 from ckpt.transport.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _MOST_NAMED = 8  # number of variables that a report names for one package
 _LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
 _MISSING: Any = object()
+_LIVE, _NOTED, _OBJECT = (
+    ModuleNote._fields.index("live"),
+    ModuleNote._fields.index("noted"),
+    Note._fields.index("obj"),
+)
 
 LOST = frozenset({"unsaved", "not-plain"})
 """Kinds of left-out state of which each image, and a restart, are to say that it is lost."""
@@ -185,25 +190,29 @@ def find_changes(notes: PackageBaseline, references: References) -> Changed:
 
 
 def _find_changes(notes: PackageBaseline, references: References, found: Changed) -> None:
-    compiled = _compiled({package_of(name) for name in notes.modules}) - _kept_packages
+    differing = _lookup.differing(notes.modules, _LIVE, _NOTED)
     compiled_changes = Changed()
-    for name, (module, noted) in list(notes.modules.items()):
+    compiled = _compiled({*notes.of_packages, *map(package_of, differing)}) - _kept_packages
+    for name in differing:
+        module = notes.modules[name].module
         if sys.modules.get(name) is not module:
             continue
         target = compiled_changes if package_of(name) in compiled else found
         changes = target.changes.setdefault(package_of(name), [])
-        changes += _module_differences(name, module, noted, target)
+        changes += _module_differences(notes.modules[name], target)
         for key, function in notes.functions_with_attributes(name):
             if id(function) not in notes.objects and module.__dict__.get(key) is function:
                 changes += _differences(Note((name, key), function, {}, None), target)
-    for note in list(notes.objects.values()):
-        if not _is_comparable(note, notes, references):
-            continue
-        package = package_of(note.path[0])
+    for package, of_package in notes.of_packages.items():
         target = compiled_changes if package in compiled else found
-        if not (is_named(note.obj) if is_a(note.obj, type) else references.name_of(note.obj)):
-            target.ids[id(note.obj)] = ("lib", *note.path)
-        target.changes.setdefault(package, []).extend(_differences(note, target))
+        # The persistent ids of objects of compiled packages are not used, so only what has changed is looked at.
+        others = _lookup.may_differ(of_package, _OBJECT) if package in compiled else of_package.values()
+        for note in list(others):
+            if not _is_comparable(note, notes, references):
+                continue
+            if not (is_named(note.obj) if is_a(note.obj, type) else references.name_of(note.obj)):
+                target.ids[id(note.obj)] = ("lib", *note.path)
+            target.changes.setdefault(package, []).extend(_differences(note, target))
     found.is_whole = lambda obj: (
         is_a(obj, type) or notes.is_whole(obj, lambda value: bool(references.name_of(value)))
     )
@@ -227,12 +236,9 @@ def _is_comparable(note: Note, notes: PackageBaseline, references: References) -
         return False
 
 
-def _module_differences(
-    name: str, module: types.ModuleType, noted: dict[str, Any], found: Changed
-) -> Iterator[Change]:
-    if _lookup.same(noted, module.__dict__):
-        return
-    changed, deleted = _changed(noted, module.__dict__)
+def _module_differences(note: ModuleNote, found: Changed) -> Iterator[Change]:
+    name = note.live["__name__"]
+    changed, deleted = _changed(note.noted, note.live)
     for key, value in changed.items():
         if not is_a(value, types.ModuleType):
             found.rebound.add((name, key))
@@ -333,7 +339,7 @@ def _compiled(packages: set[str]) -> set[str]:
     suffixes = tuple(EXTENSION_SUFFIXES)
     found = set()
     for name in list(sys.modules) if packages else ():
-        if package_of(name) in packages:
+        if package_of(name) in packages and package_of(name) not in found:
             file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
             if type(file) is str and file.endswith(suffixes):
                 found.add(package_of(name))

@@ -38,7 +38,6 @@ from ckpt.image.modules.origins import (
     OWN_PACKAGES,
     SECOND_NAMES,
     is_by_value,
-    is_standard,
     look_at_links_again,
 )
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
@@ -266,14 +265,13 @@ class References:
         own = self._added_values() + self._found_mpi() + _lookup.patches(touched, self.by_value)
         return own + self._patches_by_packages(touched)
 
-    def _patches_by_packages(self, touched: Mapping[str, types.ModuleType]) -> list[tuple[str, str, object]]:
+    def _patches_by_packages(self, touched: dict[str, types.ModuleType]) -> list[tuple[str, str, object]]:
         """Functions and classes of installed packages that are bound in modules of the standard library: packages such as
         freezegun patch these for the program.
         """
-        standard = {name: module for name, module in touched.items() if is_standard(name)}
         return [
             (name, key, value)
-            for name, key, value in _lookup.foreign(standard, sys.stdlib_module_names)
+            for name, key, value in _lookup.foreign(touched, sys.stdlib_module_names)
             if isinstance(value, (types.FunctionType, type))
             and value.__module__ not in self.by_value
             and package_of(value.__module__) not in OWN_PACKAGES

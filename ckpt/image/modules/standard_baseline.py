@@ -56,6 +56,8 @@ class StandardBaseline:
     def note_all(self) -> None:
         """Note the modules that have been imported and have no note yet."""
         for name in self.seen.changed(sys.modules):
+            if name in self.notes or not is_standard(name):
+                continue  # most: without a look at the module, whose page of memory a child would copy
             module = sys.modules[name]
             if (
                 type(module) is types.ModuleType

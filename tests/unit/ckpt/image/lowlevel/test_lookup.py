@@ -114,7 +114,7 @@ def test_what_is_written_outside_of_some_packages_is_found_in_modules() -> None:
     module.__dict__.update(
         patched=patch.__dict__["patch"], made=patch.__dict__["Of"](), own=len, text="package"
     )
-    found = _lookup.foreign({"m": module}, frozenset({"builtins", "m"}))
+    found = _lookup.foreign({"m": module, "x": module}, frozenset({"builtins", "m"}))
     assert [row[:2] for row in found] == [("m", "patched"), ("m", "made")]
     assert found[0][2] is patch.__dict__["patch"]
     assert _lookup.foreign({"m": module}, frozenset({"package"})) == []
@@ -147,3 +147,78 @@ def test_notes_of_another_shape_are_refused() -> None:
 
 def test_names_of_modules_that_a_dict_does_not_have() -> None:
     assert _lookup.added({"a": 1, "b": 2, "c": 3}, {"b": None}) == ["a", "c"]
+
+
+class _Some:
+    pass
+
+
+def _note(obj: object) -> tuple[object, object, object]:
+    content = type(obj)(obj) if type(obj) in (dict, list, set) else None  # type: ignore[call-arg]
+    attributes = dict(vars(obj)) if hasattr(obj, "__dict__") else None
+    return obj, attributes, content
+
+
+def _function() -> None:
+    pass
+
+
+def test_a_note_of_an_object_that_has_not_changed_is_not_found() -> None:
+    some = _Some()
+    some.__dict__["x"] = 1
+    objects = [some, _Some, _function, {"a": 1}, [1, 2], {1, "b", 3}, set(), object()]
+    assert _lookup.may_differ({id(obj): _note(obj) for obj in objects}, 0) == []
+
+
+def test_each_change_of_an_object_is_found() -> None:
+    class Of:
+        x = 1
+
+    def function() -> None:
+        pass
+
+    some, removed = _Some(), {1, 2, 3}
+    objects = [some, Of, function, {"a": 1}, {"b": 1}, [1, 2], [1], {1, "b", 3}, removed, set(range(100))]
+    notes = {number: _note(obj) for number, obj in enumerate(objects)}
+    some.__dict__["x"] = 1
+    Of.x = 2
+    function.__dict__["x"] = 1
+    objects[3]["a"] = 2  # type: ignore[index]
+    objects[4].pop("b")  # type: ignore[attr-defined]
+    objects[5][0] = 3  # type: ignore[index]
+    objects[6].append(2)  # type: ignore[attr-defined]
+    objects[7].symmetric_difference_update({1, 2})  # type: ignore[attr-defined]
+    removed.remove(2)
+    found = _lookup.may_differ(notes, 0)
+    assert [note[0] for note in found] == objects  # the last one is too large to be compared
+
+
+def test_an_object_with_slots_is_found_since_they_are_in_no_dictionary() -> None:
+    class Slots:
+        __slots__ = ("x",)
+
+    class Both(Slots):
+        pass
+
+    notes = {number: (cls(), {}, None) for number, cls in enumerate((Slots, Both, _Some))}
+    assert _lookup.may_differ(notes, 0) == [notes[0], notes[1]]
+
+
+def test_a_note_whose_object_is_of_another_kind_is_found() -> None:
+    notes = {1: (3, {"x": 1}, None), 2: (3, None, [1]), 3: ([1], None, {1}), 4: (iter(()), None, "count(0)")}
+    assert _lookup.may_differ(notes, 0) == list(notes.values())
+    with pytest.raises(TypeError):
+        _lookup.may_differ({1: (3, None)}, 0)
+
+
+def test_notes_that_hold_an_object_of_a_type_are_found() -> None:
+    empty = frozenset[int]()
+    notes = {
+        1: ({"x": empty}, None),
+        2: (None, [empty]),
+        3: (None, {"x": empty}),
+        4: ({"x": 1}, {1}),
+        5: (None, None),
+    }
+    assert _lookup.holding(notes, 0, (frozenset,)) == [notes[1], notes[2], notes[3]]
+    assert _lookup.holding(notes, 0, ()) == []
