@@ -1,8 +1,8 @@
 """Objects as they are in memory, inspected without running any of their code; sets and persistent ids; the deep C stack.
 
     inspect_raw      attributes, keys and items, read past the methods of a class
-    _lookup          in C: the pickler's question about every object; the tables of sets; searches of the imported modules, and
-                     comparisons of them with notes
+    _lookup          in C: the pickler's question about every object; the tables of sets; searches of the imported modules;
+                     comparisons with notes
     c_stack, _deep   the stack of C: is it large enough; a call on a larger one
 
 Not here: frames (:mod:`ckpt.image.frames`), private names in Python (:mod:`ckpt.compat`).
