@@ -96,8 +96,7 @@ PyDoc_STRVAR(may_differ_doc, "may_differ(notes, obj, /) -> list of notes\n\n"
 static PyObject *dictionary_of(PyObject *obj)
 {
     if (PyFunction_Check(obj)) return ((PyFunctionObject *)obj)->func_dict;
-    PyObject **place = _PyObject_GetDictPtr(obj);
-    return place ? *place : NULL;
+    return instance_dictionary(obj);
 }
 
 /* Has an instance attributes that are in no dictionary? */

@@ -31,6 +31,14 @@ static inline uint64_t dict_state(PyObject *dict)
  * for types that interpreters share; PyType_GetDict() exists since 3.12. */
 static inline PyObject *class_namespace(PyTypeObject *type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE ? type->tp_dict : NULL; }
 
+/* The dictionary of an instance (borrowed), or NULL. No public function gives it without a new reference, which is written into
+ * it. An instance that has none yet, but values in its own memory (since 3.11), gets one. */
+static inline PyObject *instance_dictionary(PyObject *obj)
+{
+    PyObject **place = _PyObject_GetDictPtr(obj);
+    return place ? *place : NULL;
+}
+
 /* The attribute that a class in the method resolution order of a type has under a name (borrowed), or NULL without an exception.
  * Since 2.2; no public function does that without calls into the program. */
 static inline PyObject *type_lookup(PyTypeObject *type, PyObject *name) { return _PyType_Lookup(type, name); }

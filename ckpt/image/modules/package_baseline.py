@@ -54,6 +54,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     package_of,
 )
 from ckpt.image.modules.origins import is_standard
+from ckpt.image.modules.standard_baseline import Note as OwnerNote
 from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
 from ckpt.transport.records import NamedTuple
 
@@ -80,19 +81,10 @@ _CONTAINERS = (dict, list, set, deque)
 _BUILTIN_CONTAINERS = frozenset({*_CONTAINERS, OrderedDict, defaultdict})
 _NAMESPACES = frozenset(
     {
-        ("argparse", "Namespace"),
-        ("configparser", "ConfigParser"),
-        ("configparser", "RawConfigParser"),
-        ("collections", "Counter"),
-        ("collections", "ChainMap"),
-        ("collections", "UserDict"),
-        ("threading", "Condition"),
-        ("threading", "Event"),
-        ("threading", "Semaphore"),
-        ("threading", "BoundedSemaphore"),
-        ("queue", "Queue"),
-        ("queue", "LifoQueue"),
-        ("queue", "PriorityQueue"),
+        *(("argparse", "Namespace"), ("configparser", "ConfigParser"), ("configparser", "RawConfigParser")),
+        *(("collections", name) for name in ("Counter", "ChainMap", "UserDict")),
+        *(("threading", name) for name in ("Condition", "Event", "Semaphore", "BoundedSemaphore")),
+        *(("queue", name) for name in ("Queue", "LifoQueue", "PriorityQueue")),
     }
 )
 _CONSTANTS = frozenset(
@@ -126,21 +118,13 @@ class Note(NamedTuple):
     content: Any
 
 
-class ModuleNote(NamedTuple):
-    """The note of one module: its dictionary (``live``), and a shallow copy of it (``noted``)."""
-
-    module: types.ModuleType
-    live: dict[str, Any]
-    noted: dict[str, Any]
-
-
 class PackageBaseline:
     """All notes of a process. ``modules``: name → its note; ``objects``: address → note; ``of_packages``: the same by
     top-level package; ``standard``: the notes of the standard library."""
 
     def __init__(self) -> None:
         self.standard = StandardBaseline()
-        self.modules: dict[str, ModuleNote] = {}
+        self.modules: dict[str, OwnerNote] = {}
         self.objects: dict[int, Note] = {}
         self.of_packages: dict[str, dict[int, Note]] = {}
         self._entered: dict[int, int] = {}  # address -> how many levels below it have been noted
@@ -191,7 +175,7 @@ class PackageBaseline:
         attributes = module.__dict__
         name = attributes["__name__"]
         self._packages.add(package_of(name))
-        self.modules[name] = ModuleNote(module, attributes, dict(attributes))
+        self.modules[name] = OwnerNote((name,), "module", module, attributes, dict(attributes))
         for key, value in list(attributes.items()):
             cls = type(value)
             if cls in _SKIPPED or issubclass(cls, types.ModuleType) or key.startswith("__"):

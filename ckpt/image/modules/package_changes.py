@@ -63,7 +63,8 @@ from ckpt.image.lowlevel.inspect_raw import (
     namespace_of,
     package_of,
 )
-from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, ModuleNote, Note, PackageBaseline
+from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, Note, PackageBaseline
+from ckpt.image.modules.standard_baseline import Note as OwnerNote
 from ckpt.transport.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ _MOST_NAMED = 8  # number of variables that a report names for one package
 _LEAST_ADDRESS, _ALIGNMENT = 1 << 32, 8
 _MISSING: Any = object()
 _LIVE, _NOTED, _OBJECT = (
-    ModuleNote._fields.index("live"),
-    ModuleNote._fields.index("noted"),
+    OwnerNote._fields.index("live"),
+    OwnerNote._fields.index("noted"),
     Note._fields.index("obj"),
 )
 
@@ -194,7 +195,7 @@ def _find_changes(notes: PackageBaseline, references: References, found: Changed
     compiled_changes = Changed()
     compiled = _compiled({*notes.of_packages, *map(package_of, differing)}) - _kept_packages
     for name in differing:
-        module = notes.modules[name].module
+        module = notes.modules[name].owner
         if sys.modules.get(name) is not module:
             continue
         target = compiled_changes if package_of(name) in compiled else found
@@ -236,8 +237,8 @@ def _is_comparable(note: Note, notes: PackageBaseline, references: References) -
         return False
 
 
-def _module_differences(note: ModuleNote, found: Changed) -> Iterator[Change]:
-    name = note.live["__name__"]
+def _module_differences(note: OwnerNote, found: Changed) -> Iterator[Change]:
+    (name,) = note.path
     changed, deleted = _changed(note.noted, note.live)
     for key, value in changed.items():
         if not is_a(value, types.ModuleType):
