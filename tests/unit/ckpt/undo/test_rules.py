@@ -51,6 +51,26 @@ def test_a_file_is_copied_once(where: str) -> None:
         assert log == LOG and len(kept) == 1
 
 
+def written_bytes() -> int:
+    """By this process, whatever function it calls."""
+    return int(Path("/proc/self/io").read_text().split("wchar: ")[1].split()[0])
+
+
+def test_of_a_file_of_a_gigabyte_that_is_replaced_no_byte_is_copied(work: Watched) -> None:
+    """Neither to keep it nor to put it back. Most of it is a hole, so that a disk need not have the space."""
+    with open("large", "wb") as file:
+        file.write(b"x" * (8 << 20))
+        file.truncate(1 << 30)
+    inode = os.stat("large").st_ino
+    work.start()
+    before = written_bytes()
+    Path("large.tmp").write_text("now")
+    os.replace("large.tmp", "large")
+    assert not work.back_to(0)
+    assert written_bytes() - before < 1 << 16
+    assert os.stat("large").st_ino == inode and os.stat("large").st_size == 1 << 30
+
+
 def test_what_is_new_is_kept_in_the_directory_for_it(work: Watched) -> None:
     work.start()
     Path("new").write_text("result")
