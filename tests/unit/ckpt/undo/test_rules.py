@@ -11,6 +11,7 @@ import pytest
 from ckpt.undo.logs import LOG
 from ckpt.undo.records import Content
 from ckpt.undo.restart import restoring
+from ckpt.undo.restart.intervals import kept_of
 from tests.unit.ckpt.undo import test_sequences
 from tests.unit.ckpt.undo.test_sequences import line_of, two_ranks
 from tests.unit.ckpt.undo.test_watching import KEY, Watched, watched
@@ -69,6 +70,34 @@ def test_of_a_file_of_a_gigabyte_that_is_replaced_no_byte_is_copied(work: Watche
     assert not work.back_to(0)
     assert written_bytes() - before < 1 << 16
     assert os.stat("large").st_ino == inode and os.stat("large").st_size == 1 << 30
+
+
+def test_what_is_kept_is_listed_for_people(work: Watched) -> None:
+    for name in ("copied", "linked", "longer", "mode"):
+        Path(name).write_text(name)
+    os.mkdir("moved")
+    os.symlink("mode", "link")
+    work.start()
+    with open("copied", "r+") as file:
+        file.write("x")
+    os.remove("linked")
+    with open("longer", "a") as file:
+        file.write("x")
+    os.chmod("mode", 0o600)
+    os.rename("moved", "away")
+    os.remove("link")
+    rows = list(kept_of(work.log(0)))
+    assert [(os.path.basename(each["path"]), each["kept"], each["bytes"]) for each in rows] == [
+        ("copied", "copy", 6),
+        ("linked", "hard link", 6),
+        ("longer", "length", 6),
+        ("mode", "mode, owner and times", 0),
+        ("moved", "directory", 0),
+        ("away", "there was none", 0),
+        ("moved", "name of a directory", 0),
+        ("link", "symbolic link", 0),
+    ]
+    assert [Path(each["where"]).read_text() for each in rows if each["where"]] == ["copied", "linked"]
 
 
 def test_what_is_new_is_kept_in_the_directory_for_it(work: Watched) -> None:
