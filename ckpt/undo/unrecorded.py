@@ -40,7 +40,7 @@ _READ_BYTES = 1 << 16
 _MOST_DIRECTORIES = 1000
 _CLOCK_NS = 50_000_000  # file systems stamp files with the time of the last tick of the kernel's clock
 _COARSE_CLOCK = 5  # CLOCK_REALTIME_COARSE (linux/time.h): that of the last tick
-_TICK_S = 0.001
+_TICK_S, _TICKS = 0.001, 100
 
 
 class Change(NamedTuple):
@@ -157,7 +157,7 @@ def changes_since_now(*, has_changed: bool = False) -> int:
     process has just changed files itself, and they shall have earlier ones; so the next tick of the kernel's clock is
     waited for, some milliseconds."""
     now_ns = time.time_ns()
-    while has_changed and time.time_ns() < now_ns + _CLOCK_NS:
+    for _ in range(_TICKS if has_changed else 0):  # more are needed if somebody sets the clock back just now
         tick_ns = time.clock_gettime_ns(_COARSE_CLOCK)
         if tick_ns > now_ns:
             return tick_ns
