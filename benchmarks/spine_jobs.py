@@ -79,10 +79,14 @@ class Skipped:
 Row = Figure | Skipped
 
 
+PARENT = [ROOT / ".ckpt"]
+"""Where benchmarks work: on the repository's disk, or where `--on` says."""
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory on the repository's disk, removed afterwards."""
-    parent = ROOT / ".ckpt"
+    """A directory in which a benchmark works, removed afterwards."""
+    parent = PARENT[0]
     parent.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
     try:
@@ -235,7 +239,12 @@ def run_suite(measure: Callable[[int, bool], list[Row]], description: str | None
     parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds (default {rounds})")
     parser.add_argument("--quick", action="store_true", help="smaller and shorter: to see that it works")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
+    parser.add_argument(
+        "--on", metavar="DIR", type=Path, help="work below DIR (default: .ckpt of the repository)"
+    )
     options = parser.parse_args()
+    if options.on is not None:
+        PARENT[0] = options.on.resolve()
     rows = measure(options.rounds, options.quick)
     for row in rows:
         print(row.line())

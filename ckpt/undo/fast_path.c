@@ -9,6 +9,7 @@
    Rules
    - A renaming of what is no directory replaces no directory: if there is nothing to record of the second name, it is not
      looked at.
+   - unlink(2) removes no directory: it fails then. So what is removed is not looked at.
    - While the recorder handles an operation of another thread, all operations are left to it.
 
    Not here: what needs a copy or a hard link. */
@@ -201,9 +202,9 @@ static int writing_is_settled(FastPath *self, const struct place *place, PyObjec
 }
 
 /* -1: nothing is there; -2: not known; else the type of the file. */
-static int look(int fd, const char *path, struct statx *found)
+static int look(const char *path, struct statx *found)
 {
-    if (!statx(fd >= 0 ? fd : AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, found))
+    if (!statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, found))
         return found->stx_mode & S_IFMT;
     return errno == ENOENT ? -1 : -2;
 }
@@ -230,7 +231,7 @@ static int open_is_settled(FastPath *self, PyObject *args)
     if (place->standing == NEW && flags & O_CREAT && flags & O_EXCL)
         return 1; /* new, or nothing happens */
     struct statx found;
-    int type = look(-1, path, &found);
+    int type = look(path, &found);
     if (!(type == S_IFREG || (type == -1 && flags & O_CREAT)))
         return 0;
     if (type == -1 && place->standing == NEW)
@@ -246,20 +247,24 @@ static int open_is_settled(FastPath *self, PyObject *args)
     return settled;
 }
 
-/* A name of anything but a directory, which is there, is bound to something else. */
-static int old_name_is_settled(FastPath *self, struct place *place, const char *path, int fd)
+/* Is there nothing to record of this name? */
+static int name_is_known(FastPath *self, const struct place *place, const char *path)
 {
-    struct statx found;
     char text[PATH_BYTES];
-    int type = look(fd, path, &found);
-    if (type < 0 || type == S_IFDIR)
-        return 0;
     if (place->standing != PLAIN)
         return 1;
     PyObject *name = canonical_name(place, base_of(path), text);
-    int settled = name != NULL && PyDict_Contains(self->known[NAMES], name) == 1;
+    int is_known = name != NULL && PyDict_Contains(self->known[NAMES], name) == 1;
     Py_XDECREF(name);
-    return settled;
+    return is_known;
+}
+
+/* A name of anything but a directory, which is there, is bound to something else. */
+static int old_name_is_settled(FastPath *self, const struct place *place, const char *path)
+{
+    struct statx found;
+    int type = look(path, &found);
+    return type >= 0 && type != S_IFDIR && name_is_known(self, place, path);
 }
 
 /* A name, which may be free, is bound to something that is no directory. */
@@ -271,7 +276,7 @@ static int new_name_is_settled(FastPath *self, struct place *place, const char *
     char text[PATH_BYTES];
     PyObject *name = canonical_name(place, base_of(path), text);
     int settled = name != NULL && (PyDict_Contains(self->known[NAMES], name) == 1 ||
-                                   (look(-1, path, &found) == -1 && free_name_is_settled(self, name, text)));
+                                   (look(path, &found) == -1 && free_name_is_settled(self, name, text)));
     Py_XDECREF(name);
     return settled;
 }
@@ -294,7 +299,7 @@ static int rename_is_settled(FastPath *self, PyObject *args)
     struct place *to = target == NULL ? NULL : place_of(&self->places, target, -1);
     /* Where one of both is left alone, the other may matter. */
     return from != NULL && to != NULL && (from->standing == LEFT_ALONE) == (to->standing == LEFT_ALONE) &&
-           old_name_is_settled(self, from, source, -1) && new_name_is_settled(self, to, target);
+           old_name_is_settled(self, from, source) && new_name_is_settled(self, to, target);
 }
 
 static int remove_is_settled(FastPath *self, PyObject *args)
@@ -304,7 +309,7 @@ static int remove_is_settled(FastPath *self, PyObject *args)
     int fd = descriptor_of(PyTuple_GET_ITEM(args, 1));
     const char *path = plain_path(PyTuple_GET_ITEM(args, 0));
     struct place *place = path == NULL || fd < -1 ? NULL : place_of(&self->places, path, fd);
-    return place != NULL && old_name_is_settled(self, place, path, fd);
+    return place != NULL && name_is_known(self, place, path);
 }
 
 int fast_path_settles(PyObject *fast_path, const char *event, PyObject *args)

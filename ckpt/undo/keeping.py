@@ -80,7 +80,7 @@ class Keeper:
     of so many ``ranks`` keeps; a change that would need more is recorded as uncovered. ``covers``: is there to be a record
     of this path? ``on_log``: called with the descriptor of the log when it is opened. ``host``: of this rank, where ranks
     are on several; then the clock of the log's file system is compared with this host's. ``end``: where the log ends; the
-    fast path writes lines, too. ``is_made``: there is a directory.
+    fast path writes lines, too. ``is_made``: there is a directory. ``has_ended``: what there is now is of the next interval.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Keeper:
         self._is_lost = False  # the log cannot be written any more
         self._off_ns = 0  # the clock of the log's file system
         self.is_made = False
+        self.has_ended = False
         self._begun = 0
 
     def place(self, directory: str) -> None:
@@ -135,11 +136,12 @@ class Keeper:
     @property
     def has_last_records(self) -> bool:
         """Is something to be written when the interval ends?"""
-        return self.end.fd >= 0 and bool(self._recorder.paths())
+        return self.end.fd >= 0 and not self.has_ended and bool(self._recorder.paths())
 
     def write_last_records(self) -> list[Uncovered]:
-        """The interval ends; its log is still open. Returns what cannot be undone."""
-        if not self.has_last_records:
+        """The interval ends; its log is still open. Called again, it does nothing. Returns what cannot be undone."""
+        has_last_records, self.has_ended = self.has_last_records, True
+        if not has_last_records:
             return []
         try:
             seen = {path: look(path) for path in self._recorder.paths()}

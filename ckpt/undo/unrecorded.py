@@ -22,12 +22,13 @@ import json
 import os
 import stat
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo import _status
 
-__all__ = ["Change", "DirectoryWatch", "events_of", "fold", "unrecorded"]
+__all__ = ["Change", "DirectoryWatch", "changes_since_now", "events_of", "fold", "unrecorded"]
 
 _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
 _OVERFLOW, _IGNORED, _DIRECTORY = 0x4000, 0x8000, 0x40000000
@@ -38,6 +39,8 @@ _HEAD = struct.Struct("iIII")
 _READ_BYTES = 1 << 16
 _MOST_DIRECTORIES = 1000
 _CLOCK_NS = 50_000_000  # file systems stamp files with the time of the last tick of the kernel's clock
+_COARSE_CLOCK = 5  # CLOCK_REALTIME_COARSE (linux/time.h): that of the last tick
+_TICK_S, _TICKS = 0.001, 100
 
 
 class Change(NamedTuple):
@@ -149,9 +152,23 @@ def _is_for_all(directory: str) -> bool:
 # ---------------------------------------------------------------------- comparison
 
 
+def changes_since_now(*, has_changed: bool = False) -> int:
+    """A time for :func:`unrecorded`: what is changed from now on is stamped with no earlier one. ``has_changed``: this
+    process has just changed files itself, and they shall have earlier ones; so the next tick of the kernel's clock is
+    waited for, some milliseconds."""
+    now_ns = time.time_ns()
+    for _ in range(_TICKS if has_changed else 0):  # more are needed if somebody sets the clock back just now
+        tick_ns = time.clock_gettime_ns(_COARSE_CLOCK)
+        if tick_ns > now_ns:
+            return tick_ns
+        time.sleep(_TICK_S)
+    return now_ns - _CLOCK_NS
+
+
 def unrecorded(changes: Mapping[str, Change], logs: Iterable[str], since_ns: int) -> list[tuple[str, str]]:
-    """Of these changes since the time ``since_ns`` those that no log has: (path, "made", "changed" or "removed"). ``logs``:
-    the paths of undo logs; they are not verified, because nothing is done by them."""
+    """Of these changes those that no log has: (path, "made", "changed" or "removed"). ``since_ns``: a file whose time of
+    change is before has only been opened. ``logs``: the paths of undo logs; they are not verified, because nothing is done
+    by them."""
     left, logs = dict(changes), list(logs)
     above: set[str] = set()  # what is below goes with it, or has had another name
     for log in logs:
@@ -178,7 +195,7 @@ def _effect(path: str, change: Change, since_ns: int) -> str:
         found = os.lstat(path)
     except OSError:
         return "" if change.first & _MADE_HERE else "removed"
-    if change.every & _ALL == _CLOSE_WRITE and found.st_ctime_ns < since_ns - _CLOCK_NS:
+    if change.every & _ALL == _CLOSE_WRITE and found.st_ctime_ns < since_ns:
         return ""
     return "made" if change.first & _CREATE else "changed"
 

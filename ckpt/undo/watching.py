@@ -247,6 +247,7 @@ class FileWatch:
         changed = given_up.changed()  # by harmless threads
         self._tell(given_up.discard())
         self._keeper, self._recorder, self._epoch, self._databases = before
+        self._keeper.has_ended = False
         for path in changed:
             self._cannot(path, "changed by a thread while a checkpoint was tried in vain")
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())
@@ -311,6 +312,7 @@ class FileWatch:
                 self._cut(self._epoch, [])
             finally:
                 self._keeper, self._recorder, self._databases, self._interval_before, self._ready = before
+                self._keeper.has_ended = False
                 self._fast_path.begin(self._keeper.end, *self._recorder.tables())
                 self._cutting = 0
 

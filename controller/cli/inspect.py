@@ -27,6 +27,7 @@ _SMALLEST_SHOWN = 64
 _SMALLEST_OPERANDS_SHOWN = 1024
 _PACKAGES_SHOWN = 12
 _NOT_COVERED_SHOWN = 5
+_KEPT_SHOWN = 10
 
 
 def inspect(arguments: argparse.Namespace) -> int:
@@ -102,10 +103,19 @@ def _render_files(files: Mapping[str, Any]) -> list[str]:
             f"{each['links']} links, {each['copies']} copies ({size_text(each['bytes'])}), "
             f"{len(each['uncovered'])} not covered"
         )
+        lines += [f"           {row['path']}: {_kept(row)}" for row in each["kept"][:_KEPT_SHOWN]]
+        if len(each["kept"]) > _KEPT_SHOWN:
+            lines.append(f"           {len(each['kept']) - _KEPT_SHOWN} more (--json)")
         lines += [
             f"           not covered: {path or 'files'}: {reason}" for path, reason in each["uncovered"]
         ]
     return lines
+
+
+def _kept(row: Mapping[str, Any]) -> str:
+    size = f", {size_text(row['bytes'])}" if row["bytes"] else ""
+    where = f" in {row['where']}" if row["where"] else ""
+    return f"{row['kept']}{size}{where}"
 
 
 def _render_not_covered(ranks: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -129,7 +129,7 @@ class JobFiles:
                 launch, highest, moved and restart.restoring.Moved(launch.incarnation, *moved)
             )
             if self._unrecorded is not None:
-                self._unrecorded.begin(launch.epoch or 0)
+                self._unrecorded.begin(launch.epoch or 0, has_changed=True)
             return {**found, **self._for_ranks()}
         except UndoError as failure:
             refusal = _refusal(self._job, failure)

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
 from ckpt.store import JobDirectory, StoreError
 from ckpt.undo.selection.patterns import Patterns
-from ckpt.undo.unrecorded import Change, DirectoryWatch, unrecorded
+from ckpt.undo.unrecorded import Change, DirectoryWatch, changes_since_now, unrecorded
 
 __all__ = ["UnrecordedChanges"]
 
@@ -50,7 +49,7 @@ class UnrecordedChanges:
         self._say = say
         self._log = log
         self._line = 0
-        self._since_ns = time.time_ns()
+        self._since_ns = changes_since_now()
         self._covers = covers
         self._kept = Patterns(())  # what the program wants to stay
         self._started: list[str] = []  # where ranks have started processes
@@ -82,12 +81,13 @@ class UnrecordedChanges:
             if started not in self._started:
                 self._started.append(started)
 
-    def begin(self, line: int) -> None:
-        """Processes are about to start, from this line; all that has happened until now is dealt with."""
+    def begin(self, line: int, *, has_changed: bool = False) -> None:
+        """Processes are about to start, from this line; all that has happened until now is dealt with. ``has_changed``:
+        files have just been put back. A rank opens some of them again, and may be killed before it records that."""
+        self._since_ns = changes_since_now(has_changed=has_changed)
         if self._watch is not None:
             self._watch.take()
         self._line = line
-        self._since_ns = time.time_ns()
 
     def committed(self, line: int) -> None:
         """The line has been committed, and logs of old ones are still there."""
@@ -134,7 +134,7 @@ class UnrecordedChanges:
         """Compare what has changed since the last time with what the ranks have recorded since the line."""
         if self._watch is None:
             return
-        now_ns = time.time_ns()
+        since_ns = changes_since_now()
         changes, is_lost = self._watch.take()
         if is_lost:
             reason = "there were too many changes of files to notice all that no rank has made"
@@ -142,7 +142,7 @@ class UnrecordedChanges:
             self._say(reason)
         ours = {path: change for path, change in changes.items() if not self._is_left_alone(path)}
         found = self._compare(ours) if ours else []
-        self._since_ns = now_ns
+        self._since_ns = since_ns
         for path, what in found[:_LOGGED]:
             self._not_undone(path, f"{what} {self._by()}")
         if len(found) > _LOGGED:

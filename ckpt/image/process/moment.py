@@ -25,7 +25,7 @@ import struct
 from collections.abc import Iterator
 
 from ckpt.image.errors import Unpicklable
-from ckpt.image.files.descriptors import known
+from ckpt.image.files.descriptors import baseline, known
 from ckpt.image.files.file_notes import FileNote, kind_of
 from ckpt.image.frames import _frames
 from ckpt.image.process.signals import Timing
@@ -55,12 +55,13 @@ def note() -> bytes:
 
 def check(noted: bytes) -> None:
     """Compare the descriptors of the forked child with the record. Raises :class:`Unpicklable` for a regular file or a
-    directory that is open but not in the record: another thread has opened it before the fork, and its offset is unknown."""
+    directory that is open but not in the record: another thread has opened it before the fork, and its offset is unknown.
+    Not for what ckpt itself has opened: the undo log, when such a thread has changed a file."""
     files = read(noted).files
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = os.fstat(fd).st_mode
-            if fd not in files and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            if fd not in files and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and fd not in baseline():
                 path = os.readlink(f"/proc/self/fd/{fd}")
                 raise Unpicklable(f"descriptor {fd} ({path})", "opened while the image was being taken")
         except OSError:

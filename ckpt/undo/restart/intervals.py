@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ckpt.undo.chain import Interval, log_directories
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import LOG, host_of, line_key, name_of, read_log
-from ckpt.undo.records import Record, below_another
+from ckpt.undo.records import Attributes, Content, Name, Record, Status, below_another
+from ckpt.undo.records import Moved as MovedDirectory
 from ckpt.undo.restart.plan import Log
 from ckpt.undo.restart.state import Moved
 
-__all__ = ["logs_of"]
+__all__ = ["kept_of", "logs_of"]
 
 
 def logs_of(
@@ -43,3 +45,30 @@ def logs_of(
         Log(directory, list(records(directory)), host_of(directory, line_key(key)))
         for directory in directories
     ]
+
+
+def kept_of(log: Log) -> Iterator[dict[str, Any]]:
+    """What a rank has kept, for people: the ``path``, what is ``kept`` of it, of how many ``bytes``, ``where``."""
+    for record in log.records:
+        kept, nbytes, number = "", 0, 0
+        match record:
+            case Name(_, None):
+                kept = "there was none"
+            case Name(_, binding, number) if binding is not None:
+                kept = "hard link" if number else _kind_of(binding)
+                nbytes = binding.nbytes if binding.is_file else 0
+            case Content(_, status, number):
+                kept = ("shared blocks" if record.clone else "copy") if number else "length"
+                nbytes = status.nbytes
+            case Attributes():
+                kept = "mode, owner and times"
+            case MovedDirectory():
+                kept = "name of a directory"
+        if kept:
+            yield {"path": record.path, "kept": kept, "bytes": nbytes, "where": log.kept(number)}
+
+
+def _kind_of(status: Status) -> str:
+    if status.is_directory:
+        return "directory"
+    return "symbolic link" if status.is_symlink else "name"

@@ -38,7 +38,7 @@ from ckpt.undo.restart.checking import (
     whole_logs,
 )
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
-from ckpt.undo.restart.intervals import logs_of
+from ckpt.undo.restart.intervals import kept_of, logs_of
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
@@ -338,8 +338,8 @@ def _done(job: str) -> list[str]:
 
 def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
     """What a restart from this line would undo: for each interval ``epoch``, ``incarnation``, the numbers of ``records``,
-    ``links`` and ``copies``, the ``bytes`` of the copies, ``uncovered`` changes, and of which ``hosts``, where ranks are on
-    several. Raises LogDamaged, NotUndone.
+    ``links`` and ``copies``, the ``bytes`` of the copies, what is ``kept`` of each path (:func:`.intervals.kept_of`),
+    ``uncovered`` changes, and of which ``hosts``, where ranks are on several. Raises LogDamaged, NotUndone.
     """
     with _named(job):
         moved = load(job, key, from_start=True).moved
@@ -363,6 +363,7 @@ def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, 
         "links": sum(isinstance(record, Name) and record.kept > 0 for record in records),
         "copies": len(copies),
         "bytes": sum(os.lstat(copy).st_blocks * 512 for copy in copies),
+        "kept": [each for log in logs for each in kept_of(log)],
         "uncovered": [[each.path, each.reason] for each in records if isinstance(each, Uncovered)],
     }
 

@@ -144,6 +144,13 @@ def test_inspect_says_what_is_kept_of_files(failed: Path) -> None:
     done = run_ckpt("inspect", f"{failed}@{last}")
     assert f"changed since epoch {last}, incarnation 0: " in done.stdout
     assert " 2 links, 0 copies (0 B), 0 not covered" in done.stdout, done.stdout
+    [interval] = json.loads(run_ckpt("inspect", "--json", f"{failed}@{last}").stdout)["files"]["intervals"]
+    rows = {each["path"]: each for each in interval["kept"]}
+    for name in ("state", "other/state"):
+        kept = rows[str(failed.parent / name)]
+        assert (kept["kept"], kept["bytes"]) == ("hard link", 1) and Path(kept["where"]).read_text() == "3"
+        assert f"{kept['path']}: hard link, 1 B in {kept['where']}" in done.stdout, done.stdout
+        assert rows[str(failed.parent / f"{name}.tmp")]["kept"] == "there was none"
 
 
 def test_a_damaged_log_ends_the_restart_with_its_name(failed: Path) -> None:

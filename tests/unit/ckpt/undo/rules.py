@@ -428,6 +428,38 @@ MUTANTS = [
         RESTORING + "test_a_log_that_has_lost_its_end_changes_nothing",
     ),
     Mutant(
+        "the end of an interval is known once",
+        "keeping",
+        "self.end.fd >= 0 and not self.has_ended and bool",
+        "self.end.fd >= 0 and bool",
+        "test_uncut.py::test_the_end_of_an_interval_is_known_once",
+    ),
+    Mutant(
+        "an interval that goes on ends later",
+        "watching",
+        """= before
+        self._keeper.has_ended = False
+""",
+        "= before\n",
+        "test_uncut.py::test_an_interval_that_goes_on_has_an_end_of_its_own",
+    ),
+    Mutant(
+        "an interval goes on after a rehearsal",
+        "watching",
+        """= before
+                self._keeper.has_ended = False
+""",
+        "= before\n",
+        "test_uncut.py::test_an_interval_that_goes_on_has_an_end_of_its_own",
+    ),
+    Mutant(
+        "what a restart has changed is before the time from which changes count",
+        "unrecorded",
+        "_TICKS if has_changed else 0",
+        "0",
+        "test_unrecorded.py::test_a_file_that_was_put_back_just_before_has_not_changed",
+    ),
+    Mutant(
         "what an interval is needed for no more is removed",
         "restart.restoring",
         "old = [interval for interval in chain if interval.epoch < oldest]",

@@ -11,6 +11,7 @@ import pytest
 from ckpt.undo.logs import LOG
 from ckpt.undo.records import Content
 from ckpt.undo.restart import restoring
+from ckpt.undo.restart.intervals import kept_of
 from tests.unit.ckpt.undo import test_sequences
 from tests.unit.ckpt.undo.test_sequences import line_of, two_ranks
 from tests.unit.ckpt.undo.test_watching import KEY, Watched, watched
@@ -49,6 +50,54 @@ def test_a_file_is_copied_once(where: str) -> None:
             rank.patch(path, "")
         log, *kept = sorted(os.listdir(rank.directories[-1]), reverse=True)
         assert log == LOG and len(kept) == 1
+
+
+def written_bytes() -> int:
+    """By this process, whatever function it calls."""
+    return int(Path("/proc/self/io").read_text().split("wchar: ")[1].split()[0])
+
+
+def test_of_a_file_of_a_gigabyte_that_is_replaced_no_byte_is_copied(work: Watched) -> None:
+    """Neither to keep it nor to put it back. Most of it is a hole, so that a disk need not have the space."""
+    with open("large", "wb") as file:
+        file.write(b"x" * (8 << 20))
+        file.truncate(1 << 30)
+    inode = os.stat("large").st_ino
+    work.start()
+    before = written_bytes()
+    Path("large.tmp").write_text("now")
+    os.replace("large.tmp", "large")
+    assert not work.back_to(0)
+    assert written_bytes() - before < 1 << 16
+    assert os.stat("large").st_ino == inode and os.stat("large").st_size == 1 << 30
+
+
+def test_what_is_kept_is_listed_for_people(work: Watched) -> None:
+    for name in ("copied", "linked", "longer", "mode"):
+        Path(name).write_text(name)
+    os.mkdir("moved")
+    os.symlink("mode", "link")
+    work.start()
+    with open("copied", "r+") as file:
+        file.write("x")
+    os.remove("linked")
+    with open("longer", "a") as file:
+        file.write("x")
+    os.chmod("mode", 0o600)
+    os.rename("moved", "away")
+    os.remove("link")
+    rows = list(kept_of(work.log(0)))
+    assert [(os.path.basename(each["path"]), each["kept"], each["bytes"]) for each in rows] == [
+        ("copied", "copy", 6),
+        ("linked", "hard link", 6),
+        ("longer", "length", 6),
+        ("mode", "mode, owner and times", 0),
+        ("moved", "directory", 0),
+        ("away", "there was none", 0),
+        ("moved", "name of a directory", 0),
+        ("link", "symbolic link", 0),
+    ]
+    assert [Path(each["where"]).read_text() for each in rows if each["where"]] == ["copied", "linked"]
 
 
 def test_what_is_new_is_kept_in_the_directory_for_it(work: Watched) -> None:

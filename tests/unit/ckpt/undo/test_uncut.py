@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.undo import keeping
-from ckpt.undo.records import Uncovered
+from ckpt.undo.records import Outcome, Uncovered
 from tests.unit.ckpt.undo.test_sequences import tree_of
 from tests.unit.ckpt.undo.test_watching import Watched, watched
 
@@ -128,4 +128,45 @@ def test_only_the_cut_in_vain_is_taken_back(work: Watched) -> None:
     assert not work.watch.has_former
     Path("x").write_text("2")
     assert not work.back_to(1)
+    assert tree_of(str(work.root)) == tree
+
+
+def test_the_end_of_an_interval_is_known_once(work: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the checkpoint it could not be seen whether the last renaming had happened. The log was closed when the program had
+    gone on and renamed the directory again, and then said that it had not."""
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    os.mkdir("a")
+    Path("a/x").write_text("0")
+    work.start()
+    tree = tree_of(str(work.root))
+    os.rename("a", "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(keeping, "look", refuse)
+        work.cut()
+    os.rename("b", "c")
+    records = work.log(0).records
+    work.watch.close_former()
+    assert work.log(0).records == records
+    assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+@pytest.mark.parametrize("how", ["in vain", "rehearsed"])
+def test_an_interval_that_goes_on_has_an_end_of_its_own(work: Watched, how: str) -> None:
+    os.mkdir("a")
+    Path("a/x").write_text("0")
+    work.start()
+    tree = tree_of(str(work.root))
+    os.mkdir("log is open")
+    if how == "in vain":
+        work.cut_in_vain()
+    else:
+        work.watch.rehearse()
+    os.rename("a", "b")
+    work.cut()
+    assert isinstance(work.log(0).records[-1], Outcome)
+    assert not work.back_to(0)
     assert tree_of(str(work.root)) == tree

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ckpt.undo.unrecorded import Change, DirectoryWatch, fold, unrecorded
+from ckpt.undo.unrecorded import Change, DirectoryWatch, changes_since_now, fold, unrecorded
 from tests.unit.ckpt.undo.test_sequences import BUILDING, OPERATIONS
 from tests.unit.ckpt.undo.test_watching import SEQUENCES, Program, Watched, watched
 
@@ -79,7 +78,7 @@ class Seen:
     def __init__(self, work: Watched) -> None:
         self.work = work
         self.watch = DirectoryWatch()
-        self.since_ns = time.time_ns()
+        self.since_ns = changes_since_now()
         work.on_directory = self.watch.add
         self.watch.add(str(work.root))
 
@@ -136,6 +135,20 @@ def test_a_file_that_was_only_opened_has_not_changed(work: Watched) -> None:
     seen.since_ns += 10**9  # as if the file were a second old
     by_another_process(lambda: open("x", "r+").close())
     assert seen.unrecorded() == []
+
+
+def test_a_file_that_was_put_back_just_before_has_not_changed(work: Watched) -> None:
+    """Found with a rank that was killed while it opened its files again: they were told to be changed by another program."""
+    seen = Seen(work)
+    for turn in range(20):
+        Path("x").write_text(f"{turn}")
+        seen.since_ns = changes_since_now(has_changed=True)
+        seen.watch.take()
+        by_another_process(lambda: open("x", "r+").close())
+        assert os.stat("x").st_ctime_ns < seen.since_ns
+        by_another_process(lambda: Path("y").write_text("changed"))
+        assert os.stat("y").st_ctime_ns >= seen.since_ns
+    assert seen.unrecorded() == [("y", "changed")]
 
 
 def test_what_another_process_does_in_a_directory_of_this_interval_goes_with_it(work: Watched) -> None:

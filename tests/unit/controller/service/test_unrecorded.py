@@ -58,6 +58,19 @@ def test_a_change_belongs_to_the_line_before(controller: Callable[[], Controller
     ]
 
 
+def test_a_rank_that_is_killed_while_it_opens_its_files_again_has_changed_none(
+    controller: Callable[[], Controller],
+) -> None:
+    """They had been put back just before: a later restart told them to be changed by another program, again and again."""
+    made = controller()
+    for turn in range(5):
+        (made.work / "x").write_text(f"put back {turn}")
+        made.unrecorded.begin(1, has_changed=True)
+        (made.work / "x").open("r+").close()
+        made.unrecorded.before_putting_back(1)
+    assert not made.logged("files-not-undone") and not made.logged("files-not-put-back")
+
+
 def test_the_number_of_copied_bytes_is_no_log_of_a_rank(controller: Callable[[], Controller]) -> None:
     """Once a rank had copied a file, the controller could not compare: it took the number beside the ranks' logs for one."""
     made = controller()

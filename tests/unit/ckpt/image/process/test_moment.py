@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.image.errors import Unpicklable
+from ckpt.image.files import descriptors
 from ckpt.image.frames import _frames
 from ckpt.image.process import moment
 
@@ -118,6 +119,22 @@ def test_a_file_that_another_thread_opens_meanwhile_is_missed_by_no_image(tmp_pa
     moment.check(before)
     os.close(out)
     os.close(into)
+
+
+def test_a_log_of_ours_that_another_thread_opens_meanwhile_is_no_file_of_the_program(tmp_path: Path) -> None:
+    """A harmless thread has changed a file between the record and the fork: no image could be taken of a program with such
+    a thread that writes all the time."""
+    before = moment.note()
+    with open(tmp_path / "log", "wb") as log:
+        with pytest.raises(Unpicklable, match="opened while the image was being taken"):
+            moment.check(before)
+        descriptors.note_ours(log.fileno())
+        moment.check(before)
+        number = log.fileno()
+    with open(tmp_path / "other", "wb") as other:  # under the same number
+        assert other.fileno() == number
+        with pytest.raises(Unpicklable, match="opened while the image was being taken"):
+            moment.check(before)
 
 
 def test_a_file_of_ours_under_a_high_number_is_in_the_record_like_others(tmp_path: Path) -> None:
