@@ -108,8 +108,18 @@ class Member:
 
     def follow(self, decision: Decision) -> None:
         """Take the place that the course gives this rank, and carry out the transfers. May be interrupted."""
-        course = self.course = decision.course
+        self.course = decision.course
         self._sends.clear()
+        if decision.what != "finish":  # then what is held is kept as it is, in case the solution is lost
+            self._take_place(decision)
+        for transfer in decision.transfers:
+            if self.link.rank == transfer.source:
+                self._give(transfer)
+            elif self.link.rank == transfer.target:
+                self._take(transfer)
+
+    def _take_place(self, decision: Decision) -> None:
+        course = decision.course
         self.corrupt = False
         if decision.what == "start":
             self._start(course)
@@ -124,11 +134,6 @@ class Member:
             self.local, self.step, self.update, self.panels, self.kept = None, -1, None, {}, {}
         self.place = place
         self._keep_all()
-        for transfer in decision.transfers:
-            if self.link.rank == transfer.source:
-                self._give(transfer)
-            elif self.link.rank == transfer.target:
-                self._take(transfer)
 
     def _start(self, course: Course) -> None:
         place = course.roles.place(self.link.rank)

@@ -145,6 +145,19 @@ def test_two_columns_of_data_are_lost_at_once(
     figures("abft: pairs of calls at which two ranks died", len(rounds))
 
 
+@pytest.mark.parametrize(("operation", "send"), [("solve", 3), ("matmul", 1)])
+def test_who_alone_has_the_result_dies_before_it_is_given(
+    start: Callable[..., Job], operation: str, send: int
+) -> None:
+    """Rank 0 dies when it has given its part to rank 1 only, which then has the result; and rank 1 when it gives that. With
+    two columns of checksums nothing is lost: what all hold was forgotten by then."""
+    rounds: list[list[Death]] = [[(0, "start_send 8"), (1, f"send {send}")]]
+    options = {"P": 1, "Q": 2, "redundant": 2, "n": 8, "nb": 2}
+    (outcomes,) = solve_with_deaths(start, rounds, operation=operation, **options)
+    assert len(outcomes) == 2 and all(outcome.startswith("right") for outcome in outcomes), outcomes
+    assert all(outcome.count("replaced") == 2 for outcome in outcomes), outcomes
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("operation", ["solve", "lu", "cholesky", "qr"])
 @pytest.mark.parametrize("part", range(4))

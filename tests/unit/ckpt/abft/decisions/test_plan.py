@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,30 +14,9 @@ from ckpt.abft.decisions import copies, course, plan, shares, steps
 from ckpt.abft.decisions.grid import Column, Roles, Shape
 from ckpt.abft.errors import TooManyLost
 from tests.seeds import seed_of_the_commit
-from tests.unit.ckpt.abft.decisions import model
+from tests.unit.ckpt.abft.decisions.exploration import explore, explore_second, one_after_the_other
 
 pytestmark = pytest.mark.turns(2)
-
-
-def explore(
-    P: int, Q: int, blocks: int, spares: int, factors: bool = False, redundant: int = 1
-) -> tuple[int, int]:
-    """As many deaths at once as columns of checksums, of all ranks in every state; (states, deaths that differ)."""
-    ranks = P * (Q + redundant) + spares
-    run = model.begin(Shape(P, Q, blocks, 1), ranks, "recover" if factors else "hot", factors, redundant)
-    run.run()
-    run.check()
-    states, seen = 0, set()
-    for cut in model.cuts(run):
-        states += 1
-        for dead in combinations(range(ranks), redundant):
-            key = dead, *(run.history[rank][done].state() for rank, done in cut.items() if rank not in dead)
-            if key not in seen:
-                seen.add(key)
-                following = model.after_death(run, cut, dead)
-                following.run()
-                following.check()
-    return states, len(seen)
 
 
 @pytest.mark.parametrize(
@@ -107,64 +84,36 @@ def test_after_any_two_deaths_at_once_with_two_columns_of_checksums(
     figures("abft: pairs of deaths that differ", deaths)
 
 
-def a_cut(run: model.Run, choose: random.Random) -> dict[int, int]:
-    """A random state of the run, often with columns far apart."""
-    cut = dict.fromkeys(run.history, 0)
-    eager = {rank: choose.random() ** 3 + 0.01 for rank in cut}
-    most = sum(map(len, run.needs.values()))
-    for _ in range(choose.randint(0, most if choose.random() < 0.6 else min(most, 12))):
-        can = []
-        for rank, done in cut.items():
-            need = run.needs[rank][done] if done < len(run.needs[rank]) else (rank, done + 1)
-            if need is None or cut[need[0]] >= need[1]:
-                can.append(rank)
-        if not can:
-            break
-        cut[choose.choices(can, [eager[rank] for rank in can])[0]] += 1
-    return cut
-
-
-def one_after_the_other(seed: int) -> int:
-    """A random grid, and deaths until too many are lost; the number of those that were borne."""
-    choose = random.Random(seed)
-    P, Q = choose.choice([(1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 5), (2, 5)])
-    shape, redundant = Shape(P, Q, Q * choose.randint(1, 4), 1), min(Q, choose.choice([1, 1, 2, 3]))
-    ranks, on_loss = P * (Q + redundant) + choose.randint(0, 5), choose.choice(["hot", "hot", "recover"])
-    run = model.begin(shape, ranks, on_loss, on_loss == "recover", redundant)
-    run.run()
-    run.check()
-    for borne in range(6):
-        cut = a_cut(run, choose)
-        most = min(len(run.history) - 1, redundant + 1)
-        dead = tuple(
-            choose.sample(sorted(run.history), 1 if choose.random() < 0.8 else choose.randint(1, most))
-        )
-        try:
-            if choose.random() < 0.8:
-                run = model.after_death(run, cut, dead)
-            else:
-                run = model.after_death(run, cut, (), dead)
-        except TooManyLost:
-            assert lost_columns(run, dead) > complete(run, cut, dead), (
-                f"seed {seed}: enough checksums are complete"
-            )
-            return borne
-        run.run()
-        run.check()
-    return 6
-
-
-def lost_columns(run: model.Run, dead: tuple[int, ...]) -> int:
-    return sum(bool(set(dead).intersection(column.ranks)) for column in run.course.roles.data)
-
-
-def complete(run: model.Run, cut: dict[int, int], dead: tuple[int, ...]) -> int:
-    """How many columns of checksums can replace one of data."""
-    return sum(
-        max(run.history[rank][cut[rank]].step for rank in check.ranks) >= check.ready
-        for check in run.course.roles.checks
-        if not set(dead).intersection(check.ranks)
-    )
+@pytest.mark.parametrize(
+    ("grid", "factors", "corrupt"),
+    [
+        ((1, 2, 2, 0, 2), False, False),
+        ((1, 2, 2, 0, 2), True, False),
+        ((1, 2, 2, 0, 2), False, True),
+        ((1, 2, 2, 1, 1), False, False),
+        *(
+            pytest.param(grid, factors, corrupt, marks=pytest.mark.nightly)
+            for grid, factors, corrupt in [
+                ((1, 2, 4, 0, 2), False, False),
+                ((1, 2, 4, 0, 2), True, False),
+                ((1, 2, 4, 0, 2), False, True),
+                ((1, 2, 4, 1, 2), False, False),
+                ((1, 2, 4, 1, 1), False, False),
+                ((2, 1, 2, 1, 1), False, False),
+            ]
+        ),
+    ],
+)
+def test_after_a_second_death_while_the_first_is_handled(
+    grid: tuple[int, int, int, int, int],
+    factors: bool,
+    corrupt: bool,
+    figures: Callable[[str, int], None],
+) -> None:
+    """`grid`: P, Q, blocks, spares, columns of checksums. `corrupt`: the second rank finds wrong numbers instead."""
+    once, twice = explore_second(*grid, factors=factors, corrupt=corrupt)
+    figures("abft: first deaths that differ", once)
+    figures("abft: second deaths that differ", twice)
 
 
 def test_deaths_in_sequence_with_spares(figures: Callable[[str, int], None]) -> None:
@@ -218,6 +167,25 @@ def copies_outlive_as_many_columns_as_may_be_lost() -> None:
                 found = copies.holders(Q, k, redundant)
                 assert found[0] == k % Q and len(set(found)) == redundant + 1
                 assert all(v <= Q for v in found)
+
+
+def the_solution_is_lost_after_two_deaths() -> None:
+    """Rank 1 alone has the solution when rank 0 dies; a spare dies while it is given, and then rank 1 itself."""
+    first = plan.first_course(Shape(1, 2, 2, 1), tuple(range(5)), 2)
+    states = {rank: course.State(rank, step=2, update=1, high=2) for rank in (1, 2, 3)}
+    states |= {1: states[1]._replace(solved=True), 4: course.State(4)}
+    then = plan.decide(first, states)
+    del states[4]
+    again = plan.decide(then.course, states)
+    assert then.what == again.what == "finish"
+    del states[1]
+    last = plan.decide(again.course, states)
+    assert last.what == "go on" and last.course.lost == (0, 4, 1) and last.course.former is None
+    assert [column.ranks for column in last.course.roles.data] in ([(2,), (3,)], [(3,), (2,)])
+
+
+def test_the_solution_is_lost_after_two_deaths() -> None:
+    the_solution_is_lost_after_two_deaths()
 
 
 def test_shares_count_one_by_one() -> None:
@@ -319,6 +287,21 @@ MUTANTS = {
     ),
     "one copy is enough": (copies, "min(Q, redundant + 1)", "min(Q, 1)"),
     "panels are kept for one step": (steps, "WINDOW = 4", "WINDOW = 0"),
+    "what is held is forgotten when somebody has the solution": (
+        plan,
+        "if course.former is not None:",
+        "if False:",
+    ),
+    "who had died when somebody had the solution is believed to live": (
+        plan,
+        "dead = tuple(rank for rank in roles.ranks() if rank not in states)",
+        "dead = died",
+    ),
+    "only the last course without a solution is gone back to": (
+        plan,
+        "former = course if course.former is None else course.former",
+        "former = course",
+    ),
 }
 
 
@@ -342,11 +325,14 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises((AssertionError, KeyError, TooManyLost, ValueError, StopIteration, TypeError)):
         shares_count_one_by_one()
         copies_outlive_as_many_columns_as_may_be_lost()
+        the_solution_is_lost_after_two_deaths()
         the_foremost_column_is_lost_before_the_others_have_its_panels()
         for small in ((2, 1, 3, 0), (1, 2, 4, 1), (1, 3, 6, 0)):
             explore(*small)
         for small in ((2, 1, 3, 0), (1, 2, 4, 1)):
             explore(*small, factors=True)
         explore(1, 2, 4, 0, redundant=2)
+        explore_second(1, 2, 2, 0, 2)
+        explore_second(1, 2, 2, 1, 1)
         for seed in range(200):
             one_after_the_other(seed)
