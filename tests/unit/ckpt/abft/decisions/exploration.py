@@ -133,8 +133,8 @@ def explore_second(
     P: int, Q: int, blocks: int, spares: int, redundant: int, factors: bool = False, corrupt: bool = False
 ) -> tuple[int, int]:
     """One death in every state, and one more in every state of what follows it: of the handling, of what is computed back
-    and encoded, of the solution that is given; (first deaths, second deaths that differ). `corrupt`: the second rank does not
-    die, but finds wrong numbers."""
+    and encoded, of the solution that is given; (first deaths, second deaths that differ). `corrupt`: the second rank does
+    not die, but finds wrong numbers."""
     ranks, on_loss = P * (Q + redundant) + spares, "recover" if factors else "hot"
     run = begin(Shape(P, Q, blocks, 1), ranks, on_loss, factors, redundant, solution=True)
     run.run()
