@@ -71,6 +71,8 @@ class Course:
     hold: what the panel was made of."""
     keep: bool = False
     """Copies of panels are kept (copies.py)."""
+    ahead: int = 0
+    """The look-ahead (steps.py)."""
     meetings: int = 0
     lost: tuple[int, ...] = ()
     """All ranks that have died so far, in the order in which it was agreed."""

@@ -47,7 +47,12 @@ __all__ = ["decide", "first_course"]
 
 
 def first_course(
-    shape: Shape, living: tuple[int, ...], redundant: int, on_loss: str = "hot", keep: bool = False
+    shape: Shape,
+    living: tuple[int, ...],
+    redundant: int,
+    on_loss: str = "hot",
+    keep: bool = False,
+    ahead: int = 0,
 ) -> Course:
     """The course of a solve that begins with these ranks. Raises TooManyLost: not enough of them."""
     roles = assign(living, shape.P, shape.Q, redundant)
@@ -55,7 +60,7 @@ def first_course(
         raise TooManyLost(
             f"{len(living)} ranks are left of the {shape.P} × {shape.Q} that the grid needs at the least"
         )
-    return Course(shape, encoded(shape, roles, 0), redundant, on_loss, keep=keep, meetings=1)
+    return Course(shape, encoded(shape, roles, 0), redundant, on_loss, keep=keep, ahead=ahead, meetings=1)
 
 
 def decide(course: Course, states: Mapping[int, State], restore: bool = True) -> Decision:
@@ -131,6 +136,7 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
         *(shape, encoded(shape, roles, course.encoding), course.redundant, course.on_loss),
         encoding=course.encoding,
         keep=course.keep,
+        ahead=course.ahead,
         meetings=course.meetings,
         lost=course.lost,
     )

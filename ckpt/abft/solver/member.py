@@ -74,6 +74,7 @@ class Member:
         self.solution: Array | None = None
         self._sends: dict[int, list[Any]] = {}
         self._given: dict[str, dict[int, Array]] = {}
+        self._ahead: Array | None = None
         self._made: dict[int, Panel] = {}
 
     def state(self, **more: Any) -> State:
@@ -226,7 +227,7 @@ class Member:
         while self.step < self.shape.blocks:
             self._given, self._made = {}, {}
             for op in operations(
-                self.shape, columns, course.base, self.step, place.p, place.v, course.shares
+                *(self.shape, columns, course.base, self.step, place.p, place.v, course.shares, course.ahead)
             ):
                 self._carry_out(op)
         self._given, last = {}, course.shares.get(self.shape.blocks, ())
@@ -259,9 +260,22 @@ class Member:
 
     # each operation of steps.py: op, its step, the rank at the other end
 
-    def _op_give_part(self, op: Op, k: int, rank: int) -> None:
+    def _op_ahead(self, op: Op, k: int, rank: int) -> None:
+        assert self.update is not None and self.update.k == self.step == k - 1
         self.look(self.shape.group_slice(k // self.shape.Q))
-        self.link.send(rank, self._here()[0].part(k), tag("part", k))
+        panel, start = self.panels[k - 1], self._start_of(k - 1)
+        self._ahead = self._here()[0].ahead(k - 1, panel, start, self.update)
+
+    def _part(self, k: int) -> Array:
+        """What this process has of panel k before that is factorised."""
+        if self.step < k:
+            assert self._ahead is not None
+            return self._ahead
+        self.look(self.shape.group_slice(k // self.shape.Q))
+        return self._here()[0].part(k)
+
+    def _op_give_part(self, op: Op, k: int, rank: int) -> None:
+        self.link.send(rank, self._part(k), tag("part", k))
 
     def _op_get_part(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
@@ -271,8 +285,7 @@ class Member:
 
     def _op_factorise(self, op: Op, k: int, rank: int) -> None:
         local, place = self._here()
-        self.look(self.shape.group_slice(k // self.shape.Q))
-        parts = {**self._given.get("part", {}), place.p: local.part(k)}
+        parts = {**self._given.get("part", {}), place.p: self._part(k)}
         self._made = dict(enumerate(local.factorise(k, parts)))
         self.panels[k] = self._made[place.p]
         self._keep(k, self.panels[k])

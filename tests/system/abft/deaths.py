@@ -27,6 +27,7 @@ from ckpt import MPI, abft
 
 options = json.loads(sys.argv[1])
 P, Q, n, nb = (options[name] for name in ("P", "Q", "n", "nb"))
+ahead = options.get("look_ahead", 0)
 wanted = P * (Q + options.get("redundant", 1)) + options["spares"]
 world = MPI.COMM_WORLD
 random = np.random.default_rng(options.get("seed", 1))
@@ -51,7 +52,7 @@ def iterated(grid):
 
 
 def lu(grid):
-    factors = abft.lu(grid.matrix(n, nb=nb, fill=matrix))
+    factors = abft.lu(grid.matrix(n, nb=nb, fill=matrix), look_ahead=ahead)
     found = np.empty_like(matrix).view(Found)
     found[factors.p] = factors.L @ factors.U
     found.report = factors.report
@@ -91,7 +92,10 @@ positive = matrix @ matrix.conj().T / n + np.eye(n, dtype=matrix.dtype)
 
 OPERATIONS = {
     "solve": lambda grid: abft.solve(
-        grid.matrix(n, nb=nb, fill=matrix), right, on_loss=options.get("on_loss", "hot")
+        *(grid.matrix(n, nb=nb, fill=matrix), right),
+        on_loss=options.get("on_loss", "hot"),
+        verify=options.get("verify", 0),
+        look_ahead=ahead,
     ),
     "matmul": lambda grid: abft.matmul(
         grid.matrix(n, nb=nb, fill=matrix), grid.matrix(n, nb=nb, fill=matrix.T.copy())

@@ -11,7 +11,8 @@ from ckpt.abft.decisions import plan
 from ckpt.abft.decisions.course import Course, Decision
 from ckpt.abft.decisions.grid import Roles, Shape
 from ckpt.abft.errors import TooManyLost
-from tests.unit.ckpt.abft.decisions.model import Process, Run
+from tests.unit.ckpt.abft.decisions.model import Run
+from tests.unit.ckpt.abft.decisions.process import Process
 
 
 def begin(
@@ -21,8 +22,9 @@ def begin(
     keep: bool = False,
     redundant: int = 1,
     solution: bool = False,
+    ahead: int = 0,
 ) -> Run:
-    first = plan.first_course(shape, tuple(range(ranks)), redundant, on_loss, keep)
+    first = plan.first_course(shape, tuple(range(ranks)), redundant, on_loss, keep, ahead)
     return Run(shape, {rank: Process(rank) for rank in range(ranks)}, Decision("start", first), solution)
 
 
@@ -62,11 +64,13 @@ def after_death(
 
 
 def explore(
-    P: int, Q: int, blocks: int, spares: int, factors: bool = False, redundant: int = 1
+    P: int, Q: int, blocks: int, spares: int, factors: bool = False, redundant: int = 1, ahead: int = 0
 ) -> tuple[int, int]:
     """As many deaths at once as columns of checksums, of all ranks in every state; (states, deaths that differ)."""
     ranks = P * (Q + redundant) + spares
-    run = begin(Shape(P, Q, blocks, 1), ranks, "recover" if factors else "hot", factors, redundant)
+    run = begin(
+        Shape(P, Q, blocks, 1), ranks, "recover" if factors else "hot", factors, redundant, ahead=ahead
+    )
     run.run()
     run.check()
     states, seen = 0, set()
@@ -130,13 +134,20 @@ def after_deaths(run: Run, count: int, seen: Seen, corrupt: bool = False) -> Ite
 
 
 def explore_second(
-    P: int, Q: int, blocks: int, spares: int, redundant: int, factors: bool = False, corrupt: bool = False
+    P: int,
+    Q: int,
+    blocks: int,
+    spares: int,
+    redundant: int,
+    factors: bool = False,
+    corrupt: bool = False,
+    ahead: int = 0,
 ) -> tuple[int, int]:
     """One death in every state, and one more in every state of what follows it: of the handling, of what is computed back
     and encoded, of the solution that is given; (first deaths, second deaths that differ). `corrupt`: the second rank does
     not die, but finds wrong numbers."""
     ranks, on_loss = P * (Q + redundant) + spares, "recover" if factors else "hot"
-    run = begin(Shape(P, Q, blocks, 1), ranks, on_loss, factors, redundant, solution=True)
+    run = begin(Shape(P, Q, blocks, 1), ranks, on_loss, factors, redundant, solution=True, ahead=ahead)
     run.run()
     run.check()
     seen, once, twice = Seen(), 0, 0
@@ -169,7 +180,7 @@ def one_after_the_other(seed: int) -> int:
     P, Q = choose.choice([(1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 5), (2, 5)])
     shape, redundant = Shape(P, Q, Q * choose.randint(1, 4), 1), min(Q, choose.choice([1, 1, 2, 3]))
     ranks, on_loss = P * (Q + redundant) + choose.randint(0, 5), choose.choice(["hot", "hot", "recover"])
-    run = begin(shape, ranks, on_loss, on_loss == "recover", redundant)
+    run = begin(shape, ranks, on_loss, on_loss == "recover", redundant, ahead=choose.randint(0, 1))
     run.run()
     run.check()
     for borne in range(6):

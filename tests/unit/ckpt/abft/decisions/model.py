@@ -15,73 +15,18 @@ back substitution itself changes nothing that is held, and is left out).
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from ckpt.abft.decisions import copies, course, steps
-from ckpt.abft.decisions.course import Decision, State, Transfer
+from ckpt.abft.decisions.course import Decision, Transfer
 from ckpt.abft.decisions.encoding import row_of, unit
-from ckpt.abft.decisions.grid import Place, Shape
+from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Op, Share
+from tests.unit.ckpt.abft.decisions.process import Process, close, expect
 
-LOCAL = ("factorise", "solve", "apply", "combine", "done")
-
-
-class Wrong(AssertionError):
-    """The model has found what must not be."""
-
-
-def expect(truth: bool, *what: object) -> None:
-    if not truth:
-        raise Wrong(" ".join(map(str, what)))
-
-
-def close(one: Any, other: Any) -> bool:
-    """Two rows, but for rounding."""
-    return all(abs(a - b) <= 1e-9 * max(1, abs(a)) for a, b in zip(one, other, strict=True))
-
-
-class Process:
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self.place: Place | None = None
-        self.step = -1
-        self.update: tuple[int, int] | None = None  # step, width
-        self.panels: dict[int, Any] = {}
-        self.kept: dict[int, Any] = {}
-        self.applied: tuple[Any, ...] = ()
-        self.blocks: dict[int, Any] = {}
-        self.updated: dict[
-            int, int
-        ] = {}  # by group: the panels below this number have changed it, each in its turn
-        self.backups: list[tuple[int, Any, set[int]]] = []
-        self.upper: set[int] = set()  # groups of which the block is zero below the diagonal
-        self.right = self.solved = False
-        self.given: dict[Any, Any] = {}
-
-    def copy(self) -> Process:
-        other = copy.copy(self)
-        other.panels, other.blocks, other.kept = dict(self.panels), dict(self.blocks), dict(self.kept)
-        other.updated, other.upper = dict(self.updated), set(self.upper)
-        other.backups, other.given = list(self.backups), dict(self.given)
-        return other
-
-    def state(self) -> State:
-        low, high = (min(self.panels), max(self.panels) + 1) if self.panels else (0, 0)
-        update = -1 if self.update is None else self.update[0]
-        kept = tuple(sorted(self.kept))
-        return State(self.rank, self.step, update, low, high, solved=self.solved, kept=kept)
-
-    def content(self) -> Any:
-        """All that it is, to be compared and counted."""
-        found = (sorted(each.items()) for each in (self.panels, self.kept, self.blocks, self.updated))
-        backups = ((group, block, tuple(sorted(upper))) for group, block, upper in self.backups)
-        return (
-            *(self.place, self.step, self.update, self.applied, tuple(sorted(self.upper)), self.right),
-            *(self.solved, *map(tuple, found), *backups),
-        )
+LOCAL = ("ahead", "factorise", "solve", "apply", "combine", "done")
 
 
 class Run:
@@ -129,7 +74,7 @@ class Run:
             columns = course.roles.numbers()
             for k in range(first, self.shape.blocks):
                 program += steps.operations(
-                    self.shape, columns, course.base, k, place.p, place.v, course.shares
+                    *(self.shape, columns, course.base, k, place.p, place.v, course.shares, course.ahead)
                 )
             last = course.shares.get(self.shape.blocks, ())
             program += steps.share_operations(self.shape, self.shape.blocks, place.p, place.v, last)
@@ -231,12 +176,15 @@ class Run:
 
     def _content(self, process: Process, what: str, op: Op) -> Any:
         expect(
-            process.step == op.k or what == "token" or op.k == self.shape.blocks,
+            process.step == op.k
+            or what == "token"
+            or op.k == self.shape.blocks
+            or self._is_ahead(process, op),
             "a message of another step",
             op,
         )
         if what == "part":
-            return process.blocks[op.k // self.shape.Q], process.applied
+            return self._part(process, op)
         if what in ("piece", "panel"):
             return process.panels[op.k]
         if what == "rows":
@@ -248,12 +196,29 @@ class Run:
             return process.blocks[self._share(op).group], process.applied
         return None
 
+    def _is_ahead(self, process: Process, op: Op) -> bool:
+        return (
+            self.course.ahead == 1
+            and op.kind
+            in (
+                *("ahead", "factorise", "give part", "get part", "give piece", "get piece"),
+                *("give panel",) * (process.place is not None and process.place.v == self.shape.owner(op.k)),
+            )
+            and process.step == op.k - 1 >= self.course.base
+        )
+
+    def _part(self, process: Process, op: Op) -> Any:
+        """What a panel is made of: the block, and the panels that have changed it."""
+        if self._is_ahead(process, op):
+            return process.ahead
+        return process.blocks[op.k // self.shape.Q], process.applied
+
     def _share(self, op: Op) -> Share:
         return self.course.shares[op.k][op.detail]
 
     def _receive(self, process: Process, what: str, op: Op, content: Any) -> None:
         if what == "part":
-            mine = process.blocks[op.k // self.shape.Q], process.applied
+            mine = self._part(process, op)
             expect(content == mine, "a panel of parts that differ", op, content, mine)
         elif what in ("piece", "panel"):
             process.panels[op.k] = content
@@ -269,10 +234,20 @@ class Run:
 
     def _local(self, process: Process, op: Op) -> None:
         k = op.k
-        if op.kind == "factorise":
-            expect(process.updated[k // self.shape.Q] == k, "a block that missed an update", process.place, k)
+        if op.kind == "ahead":
+            expect(self._is_ahead(process, op), "ahead of another step", process.place, k)
+            expect(
+                process.update == (k - 1, self._width(process, k - 1)), "another update", process.update, k
+            )
+            expect(self._width(process, k - 1) <= k // self.shape.Q, "a block that is not updated", k)
+            process.ahead = process.blocks[k // self.shape.Q], (*process.applied, process.panels[k - 1])
+        elif op.kind == "factorise":
+            made = k - self._is_ahead(process, op)
+            expect(
+                process.updated[k // self.shape.Q] == made, "a block that missed an update", process.place, k
+            )
             expect(k // self.shape.Q not in process.upper, "factorised twice", process.place, k)
-            process.panels[k] = (k, process.blocks[k // self.shape.Q], process.applied)
+            process.panels[k] = (k, *self._part(process, op))
             self._keep(process, k)
         elif op.kind == "solve":
             process.update = k, self._width(process, k)

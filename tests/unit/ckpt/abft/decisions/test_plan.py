@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from tests.unit.ckpt.abft.decisions.exploration import explore, explore_second, 
 pytestmark = pytest.mark.turns(2)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize(
     ("P", "Q", "blocks", "spares"),
     [
@@ -34,13 +36,14 @@ pytestmark = pytest.mark.turns(2)
     ],
 )
 def test_after_any_one_death_the_factorisation_is_the_right_one(
-    P: int, Q: int, blocks: int, spares: int, figures: Callable[[str, int], None]
+    P: int, Q: int, blocks: int, spares: int, ahead: int, figures: Callable[[str, int], None]
 ) -> None:
-    states, deaths = explore(P, Q, blocks, spares)
+    states, deaths = explore(P, Q, blocks, spares, ahead=ahead)
     figures("abft: states in which a rank may die, visited", states)
     figures("abft: deaths that differ", deaths)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize(
     ("P", "Q", "blocks", "spares"),
     [
@@ -52,14 +55,15 @@ def test_after_any_one_death_the_factorisation_is_the_right_one(
     ],
 )
 def test_after_any_one_death_the_factors_are_there(
-    P: int, Q: int, blocks: int, spares: int, figures: Callable[[str, int], None]
+    P: int, Q: int, blocks: int, spares: int, ahead: int, figures: Callable[[str, int], None]
 ) -> None:
     """Every column that should keep a copy of a panel has the one that all have applied."""
-    states, deaths = explore(P, Q, blocks, spares, factors=True)
+    states, deaths = explore(P, Q, blocks, spares, factors=True, ahead=ahead)
     figures("abft: states in which a rank may die, visited", states)
     figures("abft: deaths that differ", deaths)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize(
     ("P", "Q", "blocks", "spares", "redundant", "factors"),
     [
@@ -77,13 +81,15 @@ def test_after_any_two_deaths_at_once_with_two_columns_of_checksums(
     spares: int,
     redundant: int,
     factors: bool,
+    ahead: int,
     figures: Callable[[str, int], None],
 ) -> None:
-    states, deaths = explore(P, Q, blocks, spares, factors, redundant)
+    states, deaths = explore(P, Q, blocks, spares, factors, redundant, ahead)
     figures("abft: states in which two ranks may die, visited", states)
     figures("abft: pairs of deaths that differ", deaths)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize(
     ("grid", "factors", "corrupt"),
     [
@@ -108,10 +114,11 @@ def test_after_a_second_death_while_the_first_is_handled(
     grid: tuple[int, int, int, int, int],
     factors: bool,
     corrupt: bool,
+    ahead: int,
     figures: Callable[[str, int], None],
 ) -> None:
     """`grid`: P, Q, blocks, spares, columns of checksums. `corrupt`: the second rank finds wrong numbers instead."""
-    once, twice = explore_second(*grid, factors=factors, corrupt=corrupt)
+    once, twice = explore_second(*grid, factors=factors, corrupt=corrupt, ahead=ahead)
     figures("abft: first deaths that differ", once)
     figures("abft: second deaths that differ", twice)
 
@@ -182,6 +189,31 @@ def the_solution_is_lost_after_two_deaths() -> None:
     last = plan.decide(again.course, states)
     assert last.what == "go on" and last.course.lost == (0, 4, 1) and last.course.former is None
     assert [column.ranks for column in last.course.roles.data] in ([(2,), (3,)], [(3,), (2,)])
+
+
+def a_panel_made_ahead_is_made_before_the_shares_of_its_step() -> None:
+    """Panel 8 is made in step 7: that somebody has applied it does not say that the shares of step 8 are done; and a block
+    is not turned back in the step of its panel, except in the first step of a course."""
+    true = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    share = steps.Share("subtract", 0, 2, (), true[2])
+    roles = Roles((Column((0,)), Column((1,)), Column((2,), 2, ((1.0, 1.0, 1.0),) * 4)))
+    of = course.Course(
+        Shape(1, 3, 12, 1), roles, 1, base=6, shares={8: (share,)}, open={(2, 0): true[2]}, ahead=1
+    )
+    assert shares.settle(of, {0: 9, 1: 8}, 9).settled == frozenset()
+    assert shares.settle(replace(of, ahead=0), {0: 9, 1: 8}, 9).settled == {(2, 0)}
+
+    roles = Roles((Column((0,)), Column((1,), 0, ((1.0, 1.0),) * 4)), (Column((2,)),))
+    for ahead, expected in ((0, {(2, 3), (2, 2), (3, 1)}), (1, {(2, 3), (2, 2)})):
+        found = shares.spread(course.Course(Shape(1, 2, 8, 1), roles, 1, base=2, ahead=ahead), (2,), True)
+        turned = {
+            (k, s.group) for k, of_step in found.shares.items() for s in of_step if s.kind == "subtract"
+        }
+        assert turned == expected
+
+
+def test_a_panel_made_ahead_is_made_before_the_shares_of_its_step() -> None:
+    a_panel_made_ahead_is_made_before_the_shares_of_its_step()
 
 
 def test_the_solution_is_lost_after_two_deaths() -> None:
@@ -258,8 +290,28 @@ MUTANTS = {
     "what was turned back is still open": (shares, "if place not in done", ""),
     "a panel of recovered blocks proves nothing": (
         shares,
-        "known[shape.owner(k)] = max(known.get(shape.owner(k), 0), k + 1)",
+        "known[shape.owner(k)] = max(known.get(shape.owner(k), 0), made + 1)",
         "pass",
+    ),
+    "a panel proves the shares of the step that it is for": (
+        shares,
+        "made = made_in(k, course.base, course.ahead)",
+        "made = k",
+    ),
+    "blocks of which the panel is made ahead are turned back": (
+        shares,
+        "and made_in(group * Q + v, course.base, course.ahead) >= k",
+        "and group * Q + v >= k",
+    ),
+    "the first panel of a course is made ahead too": (
+        steps,
+        "return k - ahead if k > base else k",
+        "return k - ahead",
+    ),
+    "a panel is made ahead of the row exchange": (
+        steps,
+        'found.append(Op("ahead", following))',
+        'found.insert(0, Op("ahead", following))',
     ),
     "what is turned back is transformed at the end": (course, 'if share.kind == "subtract"', "if False"),
     "each block is computed back as if it were the only one": (shares, "            rows[v] = row\n", ""),
@@ -268,7 +320,11 @@ MUTANTS = {
         'found += [Op("get rows", k, (row, v)) for row in others]',
         "found += []",
     ),
-    "factorised blocks are turned back": (shares, " and group * Q + v >= k}", "}"),
+    "factorised blocks are turned back": (
+        shares,
+        " and made_in(group * Q + v, course.base, course.ahead) >= k",
+        "",
+    ),
     "checksums get no right-hand sides": (
         plan,
         "transfers += _right_hand_sides(course, forming, whole, steps)",
@@ -326,9 +382,12 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         shares_count_one_by_one()
         copies_outlive_as_many_columns_as_may_be_lost()
         the_solution_is_lost_after_two_deaths()
+        a_panel_made_ahead_is_made_before_the_shares_of_its_step()
         the_foremost_column_is_lost_before_the_others_have_its_panels()
         for small in ((2, 1, 3, 0), (1, 2, 4, 1), (1, 3, 6, 0)):
             explore(*small)
+        for small in ((2, 1, 3, 0), (1, 2, 4, 1)):
+            explore(*small, ahead=1)
         for small in ((2, 1, 3, 0), (1, 2, 4, 1)):
             explore(*small, factors=True)
         explore(1, 2, 4, 0, redundant=2)
