@@ -349,9 +349,11 @@ class Member:
         return Update(k, array[:nb], {place.p: array[nb:]})
 
     def _op_apply(self, op: Op, k: int, rank: int) -> None:
+        start = self._start_of(k)
         self._apply(k)
-        if self.verify and self.step % self.verify == 0:
-            self.look()
+        local, place = self._here()
+        if self.verify and self.step % self.verify == 0 and local.sums is not None:
+            local.sums.verify_from(self.shape.rows_before(place.p, self.step), start)
         for old in [old for old in self.panels if old < self.step - WINDOW * self.shape.Q]:
             for request in self._sends.pop(old, ()):
                 self.link.finish(request)
@@ -369,6 +371,7 @@ class Member:
 
     def _op_give_block(self, op: Op, k: int, rank: int) -> None:
         share = self._share(op)
+        self.look(self.shape.group_slice(share.group))
         self.link.send(rank, self._here()[0].block_copy(share.group), tag("block", k))
 
     def _op_get_block(self, op: Op, k: int, rank: int) -> None:
