@@ -200,7 +200,8 @@ def times(options: argparse.Namespace, figures: Figures) -> None:
 
 
 def sequence(options: argparse.Namespace, figures: Figures) -> None:
-    """Residuals after several deaths, each when the checksums are complete again."""
+    """Residuals after several deaths. Each is of a rank that all wait for, since the next panel is its own, a while later:
+    so all are at its step, and the checksums are complete again."""
     Q, block, groups = 10, 8, 10
     blocks = Q * groups
     counts = [count for count in (1, 2, 4, 8, 16) if count <= options.failures]
@@ -209,8 +210,10 @@ def sequence(options: argparse.Namespace, figures: Figures) -> None:
         size = {"P": 1, "Q": Q, "order": blocks * block, "block": block, "seed": seed}
         without = job(size, spares=1)["residual"]
         for count in counts:
-            deaths = [[0, (7 * i + 3) % Q, 1 + (blocks - 2) * i // count] for i in range(count)]
-            ratios[count].append(job({**size, "deaths": deaths}, spares=count)["residual"] / without)
+            moments = [1 + (blocks - 2) * i // count for i in range(count)]
+            deaths = [[0, step % Q, step] for step in moments]
+            found = job({**size, "deaths": deaths, "pause_s": options.pause}, spares=count)
+            ratios[count].append(found["residual"] / without)
     print(f"\nresiduals after deaths, 1 x {Q} processes, order {blocks * block}, {options.rounds} matrices")
     for count, each in ratios.items():
         print(f"  {count:2} deaths: {statistics.median(each):.2f} x, largest {max(each):.2f} x", flush=True)
@@ -234,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--every", type=float, default=1.0, help="seconds between checkpoints, of the rollback"
     )
+    parser.add_argument("--pause", type=float, default=1.5, help="seconds before a death, of sequence")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--json", metavar="FILE", help="write all figures to FILE")

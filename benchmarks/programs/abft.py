@@ -1,9 +1,10 @@
 """One solve on a grid, of which ranks die: abft.py '{"P": …, "order": …, "deaths": [[p, v, step], …], "marks": DIR, …}'.
 
 The rank at process row p of the virtual column v (from Q on: checksums) kills itself when it has applied the panels below
-`step`, once: it leaves a file in `marks` with the CPU time that it has used. "ask": it asks to be killed instead, by
-saying "kill PID": after a rollback its files are what they were, and it would not know that it has died. Every rank that is left prints what its
-solve has cost, as JSON. "peer": the same system is solved by scipy, or numpy, in one process instead.
+`step`, once, `pause_s` later: it leaves a file in `marks` with the CPU time that it has used. "ask": it asks to be killed
+instead, by saying "kill PID": after a rollback its files are what they were, and it would not know that it has died. Every
+rank that is left prints what its solve has cost, as JSON. "peer": the same system is solved by scipy, or numpy, in one
+process instead.
 """
 
 import json
@@ -56,6 +57,7 @@ def watched(member: Member, k: int) -> None:
             continue
         mark = Path(given["marks"]) / str(number)
         if not mark.exists():
+            time.sleep(given.get("pause_s", 0.0))  # until the others have come as far
             mark.write_text(str(time.process_time() - cpu))
             os.kill(os.getpid(), signal.SIGKILL)
 
