@@ -52,6 +52,8 @@ SUITES = (
     Suite("overhead", ("--quick",)),
     Suite("overhead_refused", ("--quick",)),
     Suite("spine_overhead", ("--quick",)),
+    Suite("abft", ("--quick",)),
+    Suite("abft_products", ("--quick",)),
 )
 
 # What the benchmarks without figures of their own print: a limit of `common.gate`, a goal of `store_image`.

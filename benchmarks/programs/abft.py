@@ -1,6 +1,10 @@
-"""One solve: abft.py '{"order": …, "block": …, "redundant": …, "on_loss": …, "verify": …, "victim": …, "call": …}'.
+"""One solve on a grid, of which ranks die: abft.py '{"P": …, "order": …, "deaths": [[p, v, step], …], "marks": DIR, …}'.
 
-Rank `victim` kills itself at that call. Every rank that is left prints what its solve has cost, as JSON.
+The rank at process row p of the virtual column v (from Q on: checksums) kills itself when it has applied the panels below
+`step`, once, `pause_s` later: it leaves a file in `marks` with the CPU time that it has used. "ask": it asks to be killed
+instead, by saying "kill PID": after a rollback its files are what they were, and it would not know that it has died. Every
+rank that is left prints what its solve has cost, as JSON. "peer": the same system is solved by scipy, or numpy, in one
+process instead.
 """
 
 import json
@@ -8,41 +12,68 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 
 from ckpt import MPI, abft
+from ckpt.abft.solver.member import Member
 
 given = json.loads(sys.argv[1])
-n, rank, count = given["order"], MPI.COMM_WORLD.rank, 0
-
-
-def hook(name: str, when: str) -> None:
-    global count
-    count += 1
-    if rank == given["victim"] and count == given["call"]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-random = np.random.default_rng(1)
+P, Q, n = given["P"], given["Q"], given["order"]
+random = np.random.default_rng(given["seed"])
 matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, n)
-grid = abft.Grid(2, 2, redundant=given["redundant"], hook=hook)
+began = cpu = 0.0
+
+
+def told(residual: float, **more: float) -> None:
+    found = {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "residual": residual}
+    print(json.dumps({**found, **more}), flush=True)
+
+
+def peer() -> None:
+    """Partial pivoting in one process and one thread."""
+    try:
+        from scipy.linalg import solve
+    except ImportError:
+        from numpy.linalg import solve
+    global began, cpu
+    began, cpu = time.perf_counter(), time.process_time()
+    x = solve(matrix, right)
+    scale = np.abs(matrix).sum(axis=1).max() * np.abs(x).max() + np.abs(right).max()
+    told(float(np.abs(right - matrix @ x).max() / (np.finfo(float).eps / 2 * scale * n)))
+
+
+def watched(member: Member, k: int) -> None:
+    """A step of a rank that may have to die behind it."""
+    applied(member, k)
+    for number, (p, v, step) in enumerate(given["deaths"]):
+        if member.place != (p, v) or member.step != step:
+            continue
+        if given.get("ask"):
+            print("kill", os.getpid(), flush=True)
+            continue
+        mark = Path(given["marks"]) / str(number)
+        if not mark.exists():
+            time.sleep(given.get("pause_s", 0.0))  # until the others have come as far
+            mark.write_text(str(time.process_time() - cpu))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if given.get("peer"):
+    peer()
+    sys.exit()
+applied = Member._apply
+Member._apply = watched  # type: ignore[method-assign]
+grid = abft.Grid(P, Q, redundant=given["redundant"])
+A = grid.matrix(n, nb=given["block"], fill=matrix)
 MPI.COMM_WORLD.barrier()
 began, cpu = time.perf_counter(), time.process_time()
-x = abft.solve(
-    grid.matrix(n, nb=given["block"], fill=matrix),
-    right,
-    on_loss=given["on_loss"],
-    verify=given["verify"],
+x = abft.solve(A, right, on_loss=given["on_loss"], verify=given["verify"])
+told(
+    x.report.residual,
+    handling_ms=max((loss.handling_ms for loss in x.report.losses), default=0.0),
+    losses=len(x.report.losses),
 )
-told = {
-    "seconds": time.perf_counter() - began,
-    "cpu": time.process_time() - cpu,
-    "residual": x.report.residual,
-    "handling_ms": max((loss.handling_ms for loss in x.report.losses), default=0.0),
-    "step": max((loss.step for loss in x.report.losses), default=0),
-    "calls": count,
-}
-print(json.dumps(told), flush=True)

@@ -71,11 +71,15 @@ class Course:
     hold: what the panel was made of."""
     keep: bool = False
     """Copies of panels are kept (copies.py)."""
+    ahead: int = 0
+    """The look-ahead (steps.py)."""
     meetings: int = 0
     lost: tuple[int, ...] = ()
     """All ranks that have died so far, in the order in which it was agreed."""
     replaced: int = 0
     """How many columns of data held checksums when somebody had the solution."""
+    former: Course | None = None
+    """If only the solution is to be given: the course before that, from which all go on if nobody has it any more."""
     condition: float = 1.0
     """The largest condition number of what was held after a replacement."""
 

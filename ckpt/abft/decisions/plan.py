@@ -19,7 +19,8 @@ of all others. `decide` makes the next course of that, and the transfers that le
 5. More lost than that, or a hopeless condition number: `TooManyLost`, at everybody.
 
 If no panel has been applied by anybody, nothing is lost: places are given anew, and filled again from the program's
-function. If somebody has the whole solution, it is given to those that lack it.
+function. If somebody has the whole solution, it is given to those that lack it. Until they have it, all keep what they
+hold: should nobody have the solution any more, all go on from the course before.
 
 A course that a further death interrupts is corrected by the next meeting. A column of checksums that is not complete is
 given up and formed anew.
@@ -46,7 +47,12 @@ __all__ = ["decide", "first_course"]
 
 
 def first_course(
-    shape: Shape, living: tuple[int, ...], redundant: int, on_loss: str = "hot", keep: bool = False
+    shape: Shape,
+    living: tuple[int, ...],
+    redundant: int,
+    on_loss: str = "hot",
+    keep: bool = False,
+    ahead: int = 0,
 ) -> Course:
     """The course of a solve that begins with these ranks. Raises TooManyLost: not enough of them."""
     roles = assign(living, shape.P, shape.Q, redundant)
@@ -54,7 +60,7 @@ def first_course(
         raise TooManyLost(
             f"{len(living)} ranks are left of the {shape.P} × {shape.Q} that the grid needs at the least"
         )
-    return Course(shape, encoded(shape, roles, 0), redundant, on_loss, keep=keep, meetings=1)
+    return Course(shape, encoded(shape, roles, 0), redundant, on_loss, keep=keep, ahead=ahead, meetings=1)
 
 
 def decide(course: Course, states: Mapping[int, State], restore: bool = True) -> Decision:
@@ -62,12 +68,16 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
 
     `restore`: turn replaced columns back by subtraction before they are encoded again.
     """
-    shape, roles = course.shape, course.roles
-    died = tuple(rank for rank in roles.ranks() if rank not in states)
+    shape = course.shape
+    died = tuple(rank for rank in course.roles.ranks() if rank not in states)
     course = replace(course, meetings=course.meetings + 1, lost=(*course.lost, *died))
     if any(state.solved for state in states.values()):
         return _finish(course, states, died)
-    useless = {*died, *(rank for rank, state in states.items() if state.corrupt)}
+    if course.former is not None:
+        course = replace(course.former, meetings=course.meetings, lost=course.lost)
+    roles = course.roles
+    dead = tuple(rank for rank in roles.ranks() if rank not in states)
+    useless = {*dead, *(rank for rank, state in states.items() if state.corrupt)}
     whole = {v: column for v, column in roles.columns() if not useless.intersection(column.ranks)}
     if max((state.step for state in states.values()), default=-1) <= 0:
         return _again(course, states, died)
@@ -86,7 +96,7 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     transfers = _align(course, whole, steps, states)
     transfers += _panels(course, whole, steps, base, states)
     course = _receded(shares.settle(course, steps, base), base)
-    happened = [("idle lost", -1)] if set(died) & set(roles.idle) else []
+    happened = [("idle lost", -1)] if set(dead) & set(roles.idle) else []
     happened += [("replaced", d) for d in gone]
     happened += [("checksums lost", v) for v, _ in enumerate(roles.checks, shape.Q) if v not in able]
     course = _without(replace(course, base=base), gone, able, useless)
@@ -111,7 +121,8 @@ def _finish(course: Course, states: Mapping[int, State], died: tuple[int, ...]) 
     if not (died or lacking) and all(state.checked == course.meetings - 1 for state in states.values()):
         return Decision("solved", course)
     transfers = tuple(Transfer("solution", having[0], rank, 0) for rank in lacking)
-    course = replace(course, replaced=replaced(course), roles=Roles((), (), living))
+    former = course if course.former is None else course.former
+    course = replace(course, replaced=replaced(course), roles=Roles((), (), living), former=former)
     return Decision("finish", course, transfers, (("idle lost", -1),) if died else ())
 
 
@@ -125,6 +136,7 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
         *(shape, encoded(shape, roles, course.encoding), course.redundant, course.on_loss),
         encoding=course.encoding,
         keep=course.keep,
+        ahead=course.ahead,
         meetings=course.meetings,
         lost=course.lost,
     )

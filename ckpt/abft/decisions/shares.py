@@ -9,7 +9,7 @@ columns hold by then. What a column is to hold again:
     other groups   the true column, before the group is encoded anew (`restore`), or at once (on_loss "recover")
 
 Shares are of steps. A share is done in all process rows if a column that did its own one at that place, or later, has
-applied the panel of its step, or if anybody has applied a panel that this column has factorised since: processes do
+applied the panel of its step, or if anybody has applied a panel that this column has made in a later step: processes do
 everything in order, and every column of data gives its block to every share. All others are undone by who has begun them,
 and planned anew.
 
@@ -24,7 +24,7 @@ from dataclasses import replace
 from ckpt.abft.decisions.course import Course, with_rows
 from ckpt.abft.decisions.encoding import Row, row_of, subtraction, unit, weights
 from ckpt.abft.decisions.grid import Column, Shape
-from ckpt.abft.decisions.steps import Share
+from ckpt.abft.decisions.steps import Share, made_in
 
 __all__ = ["settle", "spread"]
 
@@ -34,7 +34,8 @@ def settle(course: Course, steps: Mapping[int, int], base: int) -> Course:
     shape = course.shape
     known = dict(steps)
     for k in range(base):
-        known[shape.owner(k)] = max(known.get(shape.owner(k), 0), k + 1)
+        made = made_in(k, course.base, course.ahead)
+        known[shape.owner(k)] = max(known.get(shape.owner(k), 0), made + 1)
     places = [
         (k, number, share) for k, shares in course.shares.items() for number, share in enumerate(shares)
     ]
@@ -99,10 +100,14 @@ def _formed(column: Column, rows: Mapping[int, Row], ready: int) -> Column:
 
 
 def _turned_back(course: Course, group: int, k: int) -> dict[int, Row]:
-    """The true rows of the columns that hold others and do not factorise their block of the group before step k."""
+    """The true rows of the columns that hold others and do not make a panel of their block of the group before step k."""
     Q = course.shape.Q
     rows = course.roles.rows(group)
-    return {v: unit(v, Q) for v in range(Q) if rows[v] != unit(v, Q) and group * Q + v >= k}
+    return {
+        v: unit(v, Q)
+        for v in range(Q)
+        if rows[v] != unit(v, Q) and made_in(group * Q + v, course.base, course.ahead) >= k
+    }
 
 
 def _when(shape: Shape, base: int, number: int, total: int, urgent: bool) -> int:

@@ -11,6 +11,11 @@ Step k, at a process in row p of column v:
                 into block row k; the root solves for block row k of U and sends it back with the rows that move out of
                 it. Only then does a process change its matrix ("apply"), and that takes no communication.
 
+With look-ahead the owner of panel k+1 makes it in step k, between the exchange of rows and "apply": it computes what its
+block column will be ("ahead") beside the matrix, which stays as it is, and the others have the panel when they come to
+step k+1, instead of waiting until the owner has changed all of its matrix. Panel `base` of a course, which no step of the
+course comes before, is made in its own step.
+
 So a process is always between two steps: it has applied the panels below its step number, and no other. And since the root
 needs the rows of all before it answers one, processes of one column differ by one step at most. Both are what a death leaves
 behind is repaired by; neither costs a message.
@@ -33,7 +38,16 @@ from ckpt.abft.decisions.broadcast import ways
 from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Shape
 
-__all__ = ["Op", "Share", "WINDOW", "operations", "share_operations", "token_is_due", "trailing_group"]
+__all__ = [
+    "Op",
+    "Share",
+    "WINDOW",
+    "made_in",
+    "operations",
+    "share_operations",
+    "token_is_due",
+    "trailing_group",
+]
 
 WINDOW = 4
 """Panels are kept for so many times Q steps."""
@@ -74,6 +88,11 @@ def trailing_group(shape: Shape, k: int, v: int, open_groups: Collection[int]) -
     return group + 1
 
 
+def made_in(k: int, base: int, ahead: int) -> int:
+    """The step in which the owner makes panel k, in a course that begins at `base`."""
+    return k - ahead if k > base else k
+
+
 def token_is_due(shape: Shape, k: int, base: int) -> bool:
     """Must the owner of panel k hear from the columns of checksums first? `base`: the step of the last meeting."""
     done = k // shape.Q - 1  # the group whose end is told of
@@ -100,13 +119,17 @@ def operations(
     p: int,
     v: int,
     shares: Mapping[int, Sequence[Share]],
+    ahead: int = 0,
 ) -> list[Op]:
     """All operations of step k at process row p of column v, in order. `columns`: the virtual numbers that take part.
+    `ahead`: the look-ahead, 0 or 1.
 
     Panels below `base` are in everybody's hands (the last meeting saw to it).
     """
     found = share_operations(shape, k, p, v, shares.get(k, ()))
-    if k >= base:
+    if k >= base and v != shape.owner(k):
+        found += _panel_from_others(shape, columns, k, p, v)
+    elif k >= base and made_in(k, base, ahead) == k:
         found += _panel(shape, columns, base, k, p, v)
     others = [row for row in range(shape.P) if row != shape.root(k)]
     if p == shape.root(k):
@@ -115,6 +138,14 @@ def operations(
         found += [Op("give update", k, (row, v)) for row in others]
     else:
         found += [Op("give rows", k, (shape.root(k), v)), Op("get update", k, (shape.root(k), v))]
+    following = k + 1
+    if (
+        base < following < shape.blocks
+        and v == shape.owner(following)
+        and made_in(following, base, ahead) == k
+    ):
+        found.append(Op("ahead", following))
+        found += _panel(shape, columns, base, following, p, v)
     found.append(Op("apply", k))
     first = k + 1 + shape.Q  # the panel before which this is to be heard
     if v >= shape.Q and first < shape.blocks and token_is_due(shape, first, base):
@@ -123,21 +154,21 @@ def operations(
 
 
 def _panel(shape: Shape, columns: Sequence[int], base: int, k: int, p: int, v: int) -> list[Op]:
-    owner, root = shape.owner(k), shape.root(k)
-    way = ways(columns, owner)[v]
-    found = []
-    if v == owner:
-        if token_is_due(shape, k, base):
-            found += [Op("get token", k - 1 - shape.Q, (p, check)) for check in columns if check >= shape.Q]
-        others = [row for row in range(shape.P) if row != root]
-        if p == root:
-            found += [Op("get part", k, (row, v)) for row in others]
-            found.append(Op("factorise", k))
-            found += [Op("give piece", k, (row, v)) for row in others]
-        else:
-            found += [Op("give part", k, (root, v)), Op("get piece", k, (root, v))]
+    """The owner's part."""
+    root, found = shape.root(k), []
+    if token_is_due(shape, k, base):
+        found += [Op("get token", k - 1 - shape.Q, (p, check)) for check in columns if check >= shape.Q]
+    others = [row for row in range(shape.P) if row != root]
+    if p == root:
+        found += [Op("get part", k, (row, v)) for row in others]
+        found.append(Op("factorise", k))
+        found += [Op("give piece", k, (row, v)) for row in others]
     else:
-        assert way.father is not None
-        found.append(Op("get panel", k, (p, way.father)))
-    found += [Op("give panel", k, (p, son)) for son in way.sons]
-    return found
+        found += [Op("give part", k, (root, v)), Op("get piece", k, (root, v))]
+    return found + [Op("give panel", k, (p, son)) for son in ways(columns, v)[v].sons]
+
+
+def _panel_from_others(shape: Shape, columns: Sequence[int], k: int, p: int, v: int) -> list[Op]:
+    way = ways(columns, shape.owner(k))[v]
+    assert way.father is not None
+    return [Op("get panel", k, (p, way.father)), *(Op("give panel", k, (p, son)) for son in way.sons)]

@@ -200,6 +200,19 @@ class Local:
             self.finish_block(k, panel, first, below)
         self._backups.clear()
 
+    def ahead(self, k: int, panel: Panel, start: int, update: Update) -> Array:
+        """The rows from block row k+1 on of block column k+1, which is here, as `apply` of step k will make them. The matrix
+        is not changed."""
+        shape = self.shape
+        first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
+        columns = shape.group_slice((k + 1) // shape.Q)
+        here = slice(columns.start - start, columns.stop - start)
+        found = self.numbers[below:, columns].copy()
+        arriving = [shape.local(target) for _, target in moves(shape, k, panel.pivots).out]
+        found[[place - below for p, place in arriving if p == self.p]] = update.out[self.p][:, here]
+        found -= panel.lower[below - first :] @ update.upper[:, here]
+        return found
+
     def finish_block(self, k: int, panel: Panel, first: int, below: int) -> None:
         """Block column k, which is here, becomes upper triangular; its block row is at `first` … `below`, if it is here."""
         block = self.shape.group_slice(k // self.shape.Q)

@@ -4,6 +4,9 @@
 is known from the sums of L and of U alone, so a step costs one pass over the panel, not over the matrix (Huang and
 Abraham 1984). `verify` adds the matrix up and compares.
 
+What is finished, above and left of what the steps still change, need not be added up at each look: its share in the sums is
+kept. It is compared when all is, at the end and before anything is computed of it.
+
 One wrong number shows in one row and one column, and is what its row lacks: it is put right. More than one, or one that
 was moved or used before it was found: `Corrupt`. Then the process column is given up and replaced by the checksums, as if
 a process had died. Block columns are compared before they are factorised, so that no wrong number gets into L, and thereby
@@ -28,6 +31,8 @@ __all__ = ["Corrupt", "Sums"]
 Array = npt.NDArray[Any]
 
 _SAFETY = 50.0
+_CHUNK = 1 << 17
+"""Numbers that are added up at a time, in rows and in columns: they stay in the cache, so memory is read once."""
 
 
 class Corrupt(Exception):
@@ -44,50 +49,101 @@ class Sums:
 
     def take_anew(self) -> None:
         """Believe the numbers as they are."""
-        self.columns = self.numbers.sum(axis=0)
-        self.rows = self.numbers.sum(axis=1)
-        self._largest = float(np.abs(self.numbers).max(initial=0.0))
-        self._terms = 1.0
+        self._believe(*_added_up(self.numbers))
+
+    def _believe(self, rows: Array, columns: Array, largest: float) -> None:
+        self.rows, self.columns, self._largest, self._terms = rows, columns, largest, 1.0
+        self._terms_left = 0.0
+        self._leave_nothing()
+
+    def _leave_nothing(self) -> None:
+        """All numbers may change. `_row`, `_column`: nothing above that row, or left of that column, has changed since that
+        was left; `_of_rows`, `_of_columns`: what it adds to the sum of each row and column."""
+        self._row = self._column = 0
+        self._of_rows, self._of_columns = np.zeros_like(self.rows), np.zeros_like(self.columns)
+
+    def _leave(self, row: int, column: int) -> None:
+        """The numbers above this row, and left of this column, will not change for now."""
+        if row < self._row or column < self._column:
+            self._leave_nothing()
+        above, left = self.numbers[self._row : row], self.numbers[:, self._column : column]
+        self._of_columns += _sums(above, 0)
+        self._of_rows += _sums(left, 1)
+        self._terms_left = max(self._terms_left, self._terms)
+        self._row, self._column = row, column
+
+    def _changes(self, row: int, column: int) -> None:
+        """Numbers from this row and this column on are about to change."""
+        if row < self._row or column < self._column:
+            self._leave_nothing()
 
     # -- what a step changes -------------------------------------------------------------------------
 
     def before(self, rows: Any, columns: slice) -> None:
         """These rows (a slice or places) are about to be set in these columns."""
+        first = rows.start if isinstance(rows, slice) else min(rows, default=self._row)
+        self._changes(first or 0, columns.start or 0)
         old = self.numbers[rows, columns]
-        self.columns[columns] -= old.sum(axis=0)
-        self.rows[rows] -= old.sum(axis=1)
+        self.columns[columns] -= _sums(old, 0)
+        self.rows[rows] -= _sums(old, 1)
 
     def after(self, rows: Any, columns: slice) -> None:
         """These rows have been set in these columns: the counterpart of `before`."""
         new = self.numbers[rows, columns]
-        self.columns[columns] += new.sum(axis=0)
-        self.rows[rows] += new.sum(axis=1)
-        self._largest = max(self._largest, float(np.abs(new).max(initial=0.0)))
+        self.columns[columns] += _sums(new, 0)
+        self.rows[rows] += _sums(new, 1)
+        self._largest = max(self._largest, _largest(new))
 
     def subtracted(self, rows: slice, start: int, lower: Array, upper: Array) -> None:
         """`lower @ upper` was subtracted from these rows, in the columns from `start` on."""
-        self.columns[start:] -= lower.sum(axis=0) @ upper
-        self.rows[rows] -= lower @ upper.sum(axis=1)
+        self._changes(rows.start or 0, start)
+        self.columns[start:] -= _sums(lower, 0) @ upper
+        self.rows[rows] -= lower @ _sums(upper, 1)
         self._terms += lower.shape[1]
-        self._largest = max(self._largest, float(np.abs(upper).max(initial=0.0)))
+        self._largest = max(self._largest, _largest(upper))
 
     # -- comparing -----------------------------------------------------------------------------------
 
     def verify_rows(self, places: Any) -> None:
         """Compare these rows only. Raises Corrupt."""
-        found = self.numbers[places].sum(axis=1) - self.rows[places]
+        found = _sums(self.numbers[places], 1) - self.rows[places]
         if not (np.abs(found) <= self._threshold(len(self.columns))).all():
             self._correct()
             self.take_anew()
 
     def verify(self, columns: slice | None = None) -> None:
         """Compare all columns, or these. Raises Corrupt."""
-        wrong = self._wrong_columns(columns or slice(None)).any()
-        if wrong or (columns is None and self._wrong_rows().any()):
-            self._correct()
-        elif columns is not None:
+        self._terms = max(self._terms, self._terms_left)
+        if columns is not None:
+            if self._wrong_columns(columns).any():
+                self._correct()
+                self.take_anew()
             return
-        self.take_anew()
+        rows, sums, largest = _added_up(self.numbers)
+        if self._are_wrong(rows - self.rows, len(sums)) or self._are_wrong(sums - self.columns, len(rows)):
+            self._correct()
+            self.take_anew()
+        else:
+            self._believe(rows, sums, largest)
+
+    def verify_from(self, row: int, column: int) -> None:
+        """Compare the rows from `row` on and the columns from `column` on: the steps to come change no others. The largest
+        number is not looked for: `after` and `subtracted` have seen how large they become. Raises Corrupt."""
+        self._leave(row, column)
+        rows, columns, _ = _added_up(self.numbers[row:, column:], False)
+        rows += self._of_rows[row:]
+        columns += self._of_columns[column:]
+        wrong = self._are_wrong(rows - self.rows[row:], len(self.columns))
+        if wrong or self._are_wrong(columns - self.columns[column:], len(self.rows)):
+            self._correct()
+            self.take_anew()
+        else:
+            self.rows[row:], self.columns[column:] = rows, columns
+            self._terms = 1.0
+
+    def _are_wrong(self, off: Array, count: int) -> bool:
+        """Is a sum of `count` numbers further off than rounding explains?"""
+        return not bool((np.abs(off) <= self._threshold(count)).all())
 
     def _threshold(self, count: int) -> float:
         """For a sum of `count` numbers: what was subtracted from each, and the rounding of the sum itself, which is largest
@@ -97,7 +153,7 @@ class Sums:
         return _SAFETY * epsilon * max(self._largest, 1e-300) * steps
 
     def _wrong_columns(self, columns: slice) -> Array:
-        found = self.numbers[:, columns].sum(axis=0) - self.columns[columns]
+        found = _sums(self.numbers[:, columns], 0) - self.columns[columns]
         return np.asarray(~(np.abs(found) <= self._threshold(len(self.rows))))
 
     def _wrong_rows(self) -> Array:
@@ -116,3 +172,31 @@ class Sums:
         if self._wrong_columns(slice(None)).any() or self._wrong_rows().any():
             raise Corrupt(f"numbers of this process are wrong, among them one in local row {i}, column {j}")
         self.corrected += 1
+
+
+def _largest(numbers: Array) -> float:
+    if numbers.dtype.kind == "c":
+        return float(np.abs(numbers).max(initial=0.0))
+    return float(max(numbers.max(initial=0), -numbers.min(initial=0)))
+
+
+def _sums(numbers: Array, axis: int) -> Array:
+    """As numpy's sum; BLAS is faster."""
+    ones = np.ones(numbers.shape[axis], numbers.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(ones @ numbers if axis == 0 else numbers @ ones)
+
+
+def _added_up(numbers: Array, of_size: bool = True) -> tuple[Array, Array, float]:
+    """The sums of rows and columns, and, if wanted, the size of the largest number."""
+    height, width = numbers.shape
+    rows, columns = np.empty(height, numbers.dtype), np.zeros(width, numbers.dtype)
+    ones, largest = np.ones(max(height, width), numbers.dtype), 0.0
+    step = max(1, _CHUNK // max(1, width))
+    with np.errstate(all="ignore"):
+        for first in range(0, height, step):
+            chunk = numbers[first : first + step]
+            rows[first : first + step] = chunk @ ones[:width]
+            columns += ones[: len(chunk)] @ chunk
+            largest = max(largest, _largest(chunk)) if of_size else largest
+    return rows, columns, largest

@@ -55,14 +55,14 @@ class QR(NamedTuple):
     report: Report
 
 
-def lu(A: Matrix, *, check: bool = True, verify: int = 0) -> LU:
+def lu(A: Matrix, *, check: bool = True, verify: int = 0, look_ahead: int = 0) -> LU:
     """The LU factorisation with partial pivoting, at every living rank of the grid.
 
     Collective over the ranks of the grid, spares included. L is protected by copies of its panels at a neighbour column.
-    `check`, `verify`: as in `solve`. Raises at all living ranks alike: InputError, GridError, Singular, TooManyLost,
-    Inaccurate, RankFailed.
+    `check`, `verify`, `look_ahead`: as in `solve`. Raises at all living ranks alike: InputError, GridError, Singular,
+    TooManyLost, Inaccurate, RankFailed.
     """
-    found, report = _factors(A, _LU(), check, verify)
+    found, report = _factors(A, _LU(), check, verify, look_ahead)
     return LU(
         found[-1].real.astype(np.int64), np.ascontiguousarray(_lower(found[:-1])), np.triu(found[:-1]), report
     )
@@ -90,8 +90,10 @@ def qr(A: Matrix, *, check: bool = True, verify: int = 0) -> QR:
     return QR(found[: A.n], found[A.n :], report)
 
 
-def _factors(A: Matrix, task: _Factors, check: bool, verify: int) -> tuple[Array, Report]:
-    found = factorised(A, task, check, verify)
+def _factors(
+    A: Matrix, task: _Factors, check: bool, verify: int, look_ahead: int = 0
+) -> tuple[Array, Report]:
+    found = factorised(A, task, check, verify, look_ahead)
     assert found.report is not None
     return np.asarray(found), found.report
 

@@ -75,6 +75,7 @@ class _Product(Protected):
         self.A, self.B, self.check, self.verify = A, B, check, verify
         self.shape = A.shape
         self.layout: Layout | None = None
+        self.former: Layout | None = None  # before somebody had the result: what all still hold
         self.place: Place | None = None
         self.a: Array | None = None
         self.b: Array | None = None
@@ -97,15 +98,19 @@ class _Product(Protected):
         died = () if before is None else tuple(rank for rank in before.ranks if rank not in states)
         if before is not None and self.all_checked(died):
             return True
+        done = any(state.done for state in states.values())
+        if not done and self.former is not None:  # nobody has the result any more
+            before, self.former = self.former, None
         happened: tuple[tuple[str, int], ...]
         self.joining, self.steps = (), {rank: state.step for rank, state in states.items()}
         self.top = max(self.steps.values())
-        if before is None or (self.top <= 0 and not any(state.done for state in states.values())):
+        if before is None or (self.top <= 0 and not done):
             self.layout = first_layout(living, grid.P, grid.Q, grid.redundant, before)
             happened = (("again", -1),) if died else ()
             self.step = -1
             self.steps = {rank: 0 for column in self.layout.columns for rank in column}
-        elif any(state.done for state in states.values()):
+        elif done:
+            self.former = before if self.former is None else self.former
             idle = tuple(rank for rank in before.idle if rank in states)
             columns = [tuple(r for r in column if r in states) for column in before.columns]
             everybody = sorted((*idle, *(rank for column in columns for rank in column)))
@@ -333,7 +338,7 @@ class _Product(Protected):
 
 
 def _over(before: Layout, living: tuple[int, ...], died: tuple[int, ...]) -> Layout:
-    """The layout when somebody has the result: nobody holds anything that is needed any more."""
+    """The layout when somebody has the result, and it is only given to the others."""
     data = tuple(() for _ in before.data)
     return replace(before, data=data, checks=(), idle=living, lost=(*before.lost, *died))
 

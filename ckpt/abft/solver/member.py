@@ -74,6 +74,7 @@ class Member:
         self.solution: Array | None = None
         self._sends: dict[int, list[Any]] = {}
         self._given: dict[str, dict[int, Array]] = {}
+        self._ahead: Array | None = None
         self._made: dict[int, Panel] = {}
 
     def state(self, **more: Any) -> State:
@@ -108,8 +109,18 @@ class Member:
 
     def follow(self, decision: Decision) -> None:
         """Take the place that the course gives this rank, and carry out the transfers. May be interrupted."""
-        course = self.course = decision.course
+        self.course = decision.course
         self._sends.clear()
+        if decision.what != "finish":  # then what is held is kept as it is, in case the solution is lost
+            self._take_place(decision)
+        for transfer in decision.transfers:
+            if self.link.rank == transfer.source:
+                self._give(transfer)
+            elif self.link.rank == transfer.target:
+                self._take(transfer)
+
+    def _take_place(self, decision: Decision) -> None:
+        course = decision.course
         self.corrupt = False
         if decision.what == "start":
             self._start(course)
@@ -124,11 +135,6 @@ class Member:
             self.local, self.step, self.update, self.panels, self.kept = None, -1, None, {}, {}
         self.place = place
         self._keep_all()
-        for transfer in decision.transfers:
-            if self.link.rank == transfer.source:
-                self._give(transfer)
-            elif self.link.rank == transfer.target:
-                self._take(transfer)
 
     def _start(self, course: Course) -> None:
         place = course.roles.place(self.link.rank)
@@ -221,7 +227,7 @@ class Member:
         while self.step < self.shape.blocks:
             self._given, self._made = {}, {}
             for op in operations(
-                self.shape, columns, course.base, self.step, place.p, place.v, course.shares
+                *(self.shape, columns, course.base, self.step, place.p, place.v, course.shares, course.ahead)
             ):
                 self._carry_out(op)
         self._given, last = {}, course.shares.get(self.shape.blocks, ())
@@ -254,9 +260,22 @@ class Member:
 
     # each operation of steps.py: op, its step, the rank at the other end
 
-    def _op_give_part(self, op: Op, k: int, rank: int) -> None:
+    def _op_ahead(self, op: Op, k: int, rank: int) -> None:
+        assert self.update is not None and self.update.k == self.step == k - 1
         self.look(self.shape.group_slice(k // self.shape.Q))
-        self.link.send(rank, self._here()[0].part(k), tag("part", k))
+        panel, start = self.panels[k - 1], self._start_of(k - 1)
+        self._ahead = self._here()[0].ahead(k - 1, panel, start, self.update)
+
+    def _part(self, k: int) -> Array:
+        """What this process has of panel k before that is factorised."""
+        if self.step < k:
+            assert self._ahead is not None
+            return self._ahead
+        self.look(self.shape.group_slice(k // self.shape.Q))
+        return self._here()[0].part(k)
+
+    def _op_give_part(self, op: Op, k: int, rank: int) -> None:
+        self.link.send(rank, self._part(k), tag("part", k))
 
     def _op_get_part(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
@@ -266,8 +285,7 @@ class Member:
 
     def _op_factorise(self, op: Op, k: int, rank: int) -> None:
         local, place = self._here()
-        self.look(self.shape.group_slice(k // self.shape.Q))
-        parts = {**self._given.get("part", {}), place.p: local.part(k)}
+        parts = {**self._given.get("part", {}), place.p: self._part(k)}
         self._made = dict(enumerate(local.factorise(k, parts)))
         self.panels[k] = self._made[place.p]
         self._keep(k, self.panels[k])
@@ -331,9 +349,11 @@ class Member:
         return Update(k, array[:nb], {place.p: array[nb:]})
 
     def _op_apply(self, op: Op, k: int, rank: int) -> None:
+        start = self._start_of(k)
         self._apply(k)
-        if self.verify and self.step % self.verify == 0:
-            self.look()
+        local, place = self._here()
+        if self.verify and self.step % self.verify == 0 and local.sums is not None:
+            local.sums.verify_from(self.shape.rows_before(place.p, self.step), start)
         for old in [old for old in self.panels if old < self.step - WINDOW * self.shape.Q]:
             for request in self._sends.pop(old, ()):
                 self.link.finish(request)
@@ -351,6 +371,7 @@ class Member:
 
     def _op_give_block(self, op: Op, k: int, rank: int) -> None:
         share = self._share(op)
+        self.look(self.shape.group_slice(share.group))
         self.link.send(rank, self._here()[0].block_copy(share.group), tag("block", k))
 
     def _op_get_block(self, op: Op, k: int, rank: int) -> None:

@@ -42,7 +42,14 @@ _ON_LOSS = ("hot", "recover", "stop")
 
 
 def solve(
-    A: Matrix, b: Any, *, on_loss: str = "hot", restore: bool = True, check: bool = True, verify: int = 0
+    A: Matrix,
+    b: Any,
+    *,
+    on_loss: str = "hot",
+    restore: bool = True,
+    check: bool = True,
+    verify: int = 0,
+    look_ahead: int = 0,
 ) -> Solution:
     """The solution x of A·x = b, at every living rank of the grid; `x.report` tells what happened.
 
@@ -53,7 +60,8 @@ def solve(
     what it held is computed back at once. "stop": TooManyLost. `restore`: with spares, turn replaced columns back in the
     background, before the next failure. `check`: compute the residual and raise Inaccurate if it is larger than 16.
     `verify`: look for wrong numbers in memory every so many steps, and before they are used (0: never). One in a process
-    is put right, and the column of a process with more of them is replaced by the checksums.
+    is put right, and the column of a process with more of them is replaced by the checksums. `look_ahead`: 1: a panel is
+    factorised as soon as its block column is ready, before the rest of the matrix of that column is (0: after that).
 
     Raises at all living ranks alike: InputError, GridError, Singular, TooManyLost, Inaccurate, RankFailed. Ranks die only
     under ``ckpt run --on-failure continue``; otherwise a death sets the whole job back to its last checkpoint.
@@ -62,18 +70,23 @@ def solve(
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
     if on_loss not in _ON_LOSS:
         raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
+    _see_numbers(verify, look_ahead)
+    return _Solve(A, b, on_loss, restore, check, int(verify), Task(), int(look_ahead)).run()
+
+
+def _see_numbers(verify: Any, look_ahead: Any) -> None:
     if not isinstance(verify, (int, np.integer)) or verify < 0:
         raise InputError(f"verify must be a number of steps, not {verify!r}")
-    return _Solve(A, b, on_loss, restore, check, int(verify), Task()).run()
+    if not isinstance(look_ahead, (int, np.integer)) or look_ahead not in (0, 1):
+        raise InputError(f"look_ahead must be 0 or 1, not {look_ahead!r}")
 
 
-def factorised(A: Matrix, task: Task, check: bool, verify: int) -> Solution:
+def factorised(A: Matrix, task: Task, check: bool, verify: int, look_ahead: int = 0) -> Solution:
     """The factors of A, as `task` makes them of what the steps leave behind. Lost columns are computed back at once."""
     if not isinstance(A, Matrix):
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
-    if not isinstance(verify, (int, np.integer)) or verify < 0:
-        raise InputError(f"verify must be a number of steps, not {verify!r}")
-    return _Solve(A, np.zeros((A.n, 0)), "recover", True, check, int(verify), task).run()
+    _see_numbers(verify, look_ahead)
+    return _Solve(*(A, np.zeros((A.n, 0)), "recover", True, check, int(verify), task, int(look_ahead))).run()
 
 
 class Task:
@@ -97,9 +110,17 @@ class Task:
 
 class _Solve:
     def __init__(
-        self, matrix: Matrix, b: Any, on_loss: str, restore: bool, check: bool, verify: int, task: Task
+        self,
+        matrix: Matrix,
+        b: Any,
+        on_loss: str,
+        restore: bool,
+        check: bool,
+        verify: int,
+        task: Task,
+        look_ahead: int,
     ) -> None:
-        self.task = task
+        self.task, self.look_ahead = task, look_ahead
         self.began = time.perf_counter()
         self.matrix, self.on_loss, self.restore, self.check = matrix, on_loss, restore, check
         self.problem: str | None = None
@@ -109,6 +130,7 @@ class _Solve:
         except InputError as error:
             right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), told(error)
         given = f"{task.name} b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
+        given += f" {look_ahead}"
         self.signature = f"{matrix.signature()} {given}"
         self.link = Link(matrix.grid.comm, matrix.grid.hook)
         self.member = Member(self.link, matrix, right, verify, task.method)
@@ -171,8 +193,11 @@ class _Solve:
         raise_problems(self.states, self.task.name)
         if first:
             grid = self.matrix.grid
-            keep = member.method.keep
-            course = first_course(member.shape, tuple(sorted(states)), grid.redundant, self.on_loss, keep)
+            course = first_course(
+                *(member.shape, tuple(sorted(states)), grid.redundant, self.on_loss),
+                keep=member.method.keep,
+                ahead=self.look_ahead,
+            )
             return Decision("start", course)
         assert member.course is not None
         return decide(member.course, states, self.restore)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.system.support import Job
 
 PROGRAMS = Path(__file__).parent
-Death = tuple[int, int]  # place, call
+Death = tuple[int, int | str]  # place, call
 
 
 def lines(job: Job, ranks: int) -> dict[str, list[str]]:

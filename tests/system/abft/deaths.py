@@ -5,8 +5,9 @@ deaths.py '{"P": 2, "Q": 2, "n": 64, "nb": 8, "spares": 0, "rounds": [[[place, c
 
 Each round takes its ranks from those that live: P·(Q+1) and so many spares, in order. `place`: the number of a rank
 among these.
-`call`: it dies at this call of the hook (two for each call of the communication). A round in which nobody dies, because a
-solve has fewer calls, counts as one without a failure. Rank r prints "ROUND outcome RESIDUAL calls=…" for each round;
+`call`: it dies at this call of the hook (two for each call of the communication); or "NAME 3": before the third call of
+the communication of this name, a little later, so that what it has sent is on its way. A round in which nobody dies, because
+a solve has fewer calls, counts as one without a failure. Rank r prints "ROUND outcome RESIDUAL calls=…" for each round;
 "wrong" is what must never be. "tell": says every so many calls how far it is, for kills from outside.
 """
 
@@ -14,6 +15,8 @@ import json
 import os
 import signal
 import sys
+import time
+from collections import Counter
 from types import SimpleNamespace
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -24,6 +27,7 @@ from ckpt import MPI, abft
 
 options = json.loads(sys.argv[1])
 P, Q, n, nb = (options[name] for name in ("P", "Q", "n", "nb"))
+ahead = options.get("look_ahead", 0)
 wanted = P * (Q + options.get("redundant", 1)) + options["spares"]
 world = MPI.COMM_WORLD
 random = np.random.default_rng(options.get("seed", 1))
@@ -48,7 +52,7 @@ def iterated(grid):
 
 
 def lu(grid):
-    factors = abft.lu(grid.matrix(n, nb=nb, fill=matrix))
+    factors = abft.lu(grid.matrix(n, nb=nb, fill=matrix), look_ahead=ahead)
     found = np.empty_like(matrix).view(Found)
     found[factors.p] = factors.L @ factors.U
     found.report = factors.report
@@ -88,7 +92,10 @@ positive = matrix @ matrix.conj().T / n + np.eye(n, dtype=matrix.dtype)
 
 OPERATIONS = {
     "solve": lambda grid: abft.solve(
-        grid.matrix(n, nb=nb, fill=matrix), right, on_loss=options.get("on_loss", "hot")
+        *(grid.matrix(n, nb=nb, fill=matrix), right),
+        on_loss=options.get("on_loss", "hot"),
+        verify=options.get("verify", 0),
+        look_ahead=ahead,
     ),
     "matmul": lambda grid: abft.matmul(
         grid.matrix(n, nb=nb, fill=matrix), grid.matrix(n, nb=nb, fill=matrix.T.copy())
@@ -128,11 +135,15 @@ for number, deaths in enumerate(options["rounds"]):
     if world.rank >= wanted:
         continue
     mine = {call for place, call in deaths if place == part.rank}
-    count = 0
+    count, named = 0, Counter()
 
-    def hook(name, when, mine=mine):
+    def hook(name, when, mine=mine, named=named):
         global count
         count += 1
+        named[name] += when == "before"
+        if when == "before" and f"{name} {named[name]}" in mine:
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGKILL)
         if options.get("tell") and count % options["tell"] == 0:
             print("call", count, flush=True)
         if count in mine:

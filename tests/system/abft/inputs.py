@@ -64,6 +64,9 @@ solved("graded", given(graded(40)))
 solved("integers converted", given(np.eye(40, dtype=int), dtype=float))
 solved("not looked at", given(good), check=False)
 solved("recover", given(good), on_loss="recover")
+solved("look-ahead", given(good), look_ahead=1)
+solved("look-ahead and looks for wrong numbers", given(good), look_ahead=1, verify=1)
+solved("look-ahead on one column", given(good), of=abft.Grid(3, 1), look_ahead=1)
 
 solved("integers", given(np.eye(40, dtype=int)))
 solved("nan", given(changed(17, 3, np.nan)))
@@ -84,6 +87,8 @@ solved("complex b", given(good), right * 1j)
 solved("different matrices", lambda of: of.matrix(40, fill=good * (1 + (world.rank == 2)), nb=8))
 solved("different blocks", lambda of: of.matrix(40, fill=good, nb=8 + (world.rank == 5)))
 solved("on_loss", given(good), on_loss="weep")
+solved("look-ahead of two", given(good), look_ahead=2)
+solved("different look-ahead", given(good), look_ahead=int(world.rank == 3))
 solved("no matrix", lambda of: good)
 for name, arguments in {
     "too few ranks": (3, 3, 1),

@@ -22,7 +22,7 @@ def wide(array):
 
 def solve(of, matrix, right):
     return (
-        abft.solve(of(matrix), right),
+        abft.solve(of(matrix), right, look_ahead=len(matrix) % 2),
         np.linalg.solve(wide(matrix), wide(right)),
         np.linalg.cond(wide(matrix)),
     )
@@ -49,7 +49,7 @@ def cg(of, matrix, right):
 
 
 def lu(of, matrix, right):
-    factors = abft.lu(of(matrix), verify=len(right) % 2)
+    factors = abft.lu(of(matrix), verify=len(right) % 2, look_ahead=len(matrix) % 2)
     found = np.empty_like(matrix)
     found[factors.p] = factors.L @ factors.U
     return found, wide(matrix), len(matrix)

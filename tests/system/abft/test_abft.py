@@ -37,7 +37,11 @@ SOLVED = {
         r"\(40,\) float64 True",
     ),
     "graded": r"\(40,\) float64 True the entries of A are between 1e-12 and 1e\+12: sums of checksums lose",
-    **dict.fromkeys(("integers converted", "recover"), r"\(40,\) float64 True"),
+    **dict.fromkeys(
+        ("integers converted", "recover", "look-ahead", "look-ahead and looks for wrong numbers"),
+        r"\(40,\) float64 True",
+    ),
+    "look-ahead on one column": r"\(40,\) float64 True",
     "not looked at": r"\(40,\) float64 False",
 }
 REFUSED = {
@@ -60,6 +64,8 @@ REFUSED = {
     "different matrices": r"InputError: ranks 0 and 2 called solve with different arguments",
     "different blocks": r"InputError: ranks 0 and 5 called solve with different arguments: .*nb=8.*; .*nb=9",
     "on_loss": r"InputError: on_loss must be one of hot, recover, stop",
+    "look-ahead of two": r"InputError: look_ahead must be 0 or 1, not 2",
+    "different look-ahead": r"InputError: ranks 0 and 3 called solve with different arguments",
     "no matrix": r"InputError: A must be made by grid.matrix\(\)",
     "too few ranks": r"GridError: a grid of 3 × 3 .* needs 12 ranks, and there are 6: start with `ckpt run -n 12",
     "no rows": r"GridError: P must be a positive number",
@@ -103,24 +109,43 @@ def test_a_rank_dies_at_a_call(start: Callable[..., Job], figures: Callable[[str
     assert max(calls) <= MOST_CALLS, "the nightly test leaves calls out"
 
 
+def test_a_rank_dies_at_a_call_with_look_ahead(
+    start: Callable[..., Job], figures: Callable[[str, int], None]
+) -> None:
+    """Of a solve, and of a factorisation that keeps L."""
+    choose = random.Random(seed_of_the_commit() + 1)
+    for operation in ("solve", "lu"):
+        rounds = [[death] for death in choose.sample(POINTS, 5)]
+        found = solve_with_deaths(
+            start, [*rounds, []], look_ahead=1, operation=operation, name=f"job-{operation}"
+        )
+        figures("abft: calls at which a rank died", len(rounds))
+        assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+        calls = [int(call) for outcome in found[-1] for call in re.findall(r"calls=(\d+)", outcome)]
+        assert operation == "lu" or max(calls) <= MOST_CALLS, "the nightly test leaves calls out"
+
+
 @pytest.mark.nightly
+@pytest.mark.parametrize("look_ahead", [0, 1])
 @pytest.mark.parametrize("part", range(40))
 def test_a_rank_dies_at_every_call(
-    start: Callable[..., Job], part: int, figures: Callable[[str, int], None]
+    start: Callable[..., Job], part: int, look_ahead: int, figures: Callable[[str, int], None]
 ) -> None:
     rounds = [[death] for death in POINTS[part::40]]
-    found = solve_with_deaths(start, rounds)
+    found = solve_with_deaths(start, rounds, look_ahead=look_ahead)
     assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
     figures("abft: calls at which a rank died", len(rounds))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(60))
-@pytest.mark.parametrize(("Q", "on_loss"), [(3, "hot"), (2, "recover")])
-def test_every_call_of_a_larger_grid(start: Callable[..., Job], part: int, Q: int, on_loss: str) -> None:
+@pytest.mark.parametrize(("Q", "on_loss", "look_ahead"), [(3, "hot", 0), (2, "recover", 0), (3, "hot", 1)])
+def test_every_call_of_a_larger_grid(
+    start: Callable[..., Job], part: int, Q: int, on_loss: str, look_ahead: int
+) -> None:
     points = [(place, call) for place in range(2 * (Q + 1)) for call in range(1, 701)]
     rounds = [[death] for death in points[part::60] if death[1] % 3 == part % 3]
-    found = solve_with_deaths(start, rounds, Q=Q, n=256, nb=16, on_loss=on_loss)
+    found = solve_with_deaths(start, rounds, Q=Q, n=256, nb=16, on_loss=on_loss, look_ahead=look_ahead)
     assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
 
 
@@ -143,6 +168,19 @@ def test_two_columns_of_data_are_lost_at_once(
     calls = [int(call) for outcome in found[-1] for call in re.findall(r"calls=(\d+)", outcome)]
     assert max(calls) <= MOST_CALLS_OF_TWO, "the nightly test leaves calls out"
     figures("abft: pairs of calls at which two ranks died", len(rounds))
+
+
+@pytest.mark.parametrize(("operation", "send"), [("solve", 3), ("matmul", 1)])
+def test_who_alone_has_the_result_dies_before_it_is_given(
+    start: Callable[..., Job], operation: str, send: int
+) -> None:
+    """Rank 0 dies when it has given its part to rank 1 only, which then has the result; and rank 1 when it gives that. With
+    two columns of checksums nothing is lost: what all hold was forgotten by then."""
+    rounds: list[list[Death]] = [[(0, "start_send 8"), (1, f"send {send}")]]
+    options = {"P": 1, "Q": 2, "redundant": 2, "n": 8, "nb": 2}
+    (outcomes,) = solve_with_deaths(start, rounds, operation=operation, **options)
+    assert len(outcomes) == 2 and all(outcome.startswith("right") for outcome in outcomes), outcomes
+    assert all(outcome.count("replaced") == 2 for outcome in outcomes), outcomes
 
 
 @pytest.mark.nightly

@@ -6,77 +6,38 @@ awaited.
 
 All receives name their sender, so what a process has done after i calls does not depend on the order in which processes run
 (a Kahn network). One run gives all snapshots, and every combination of them in which no message is received before it
-was sent is a state in which a death can find the processes: `cuts` enumerates these. A process is interrupted in a
-call, so local operations belong to the call before them.
+was sent is a state in which a death can find the processes (exploration.py). A process is interrupted in a call, so local
+operations belong to the call before them.
+
+With `solution` a run goes on to the solution: whoever has the unknowns of all columns of data has it ("unknown"; the
+back substitution itself changes nothing that is held, and is left out).
 """
 
 from __future__ import annotations
 
-import copy
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from ckpt.abft.decisions import copies, course, plan, steps
-from ckpt.abft.decisions.course import Decision, State, Transfer
+from ckpt.abft.decisions import copies, course, steps
+from ckpt.abft.decisions.course import Decision, Transfer
 from ckpt.abft.decisions.encoding import row_of, unit
-from ckpt.abft.decisions.grid import Place, Shape
+from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Op, Share
+from tests.unit.ckpt.abft.decisions.process import Process, close, expect
 
-LOCAL = ("factorise", "solve", "apply", "combine")
-
-
-class Wrong(AssertionError):
-    """The model has found what must not be."""
-
-
-def expect(truth: bool, *what: object) -> None:
-    if not truth:
-        raise Wrong(" ".join(map(str, what)))
-
-
-def close(one: Any, other: Any) -> bool:
-    """Two rows, but for rounding."""
-    return all(abs(a - b) <= 1e-9 * max(1, abs(a)) for a, b in zip(one, other, strict=True))
-
-
-class Process:
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self.place: Place | None = None
-        self.step = -1
-        self.update: tuple[int, int] | None = None  # step, width
-        self.panels: dict[int, Any] = {}
-        self.kept: dict[int, Any] = {}
-        self.applied: tuple[Any, ...] = ()
-        self.blocks: dict[int, Any] = {}
-        self.updated: dict[
-            int, int
-        ] = {}  # by group: the panels below this number have changed it, each in its turn
-        self.backups: list[tuple[int, Any, set[int]]] = []
-        self.upper: set[int] = set()  # groups of which the block is zero below the diagonal
-        self.right = False
-        self.given: dict[Any, Any] = {}
-
-    def copy(self) -> Process:
-        other = copy.copy(self)
-        other.panels, other.blocks, other.kept = dict(self.panels), dict(self.blocks), dict(self.kept)
-        other.updated, other.upper = dict(self.updated), set(self.upper)
-        other.backups, other.given = list(self.backups), dict(self.given)
-        return other
-
-    def state(self) -> State:
-        low, high = (min(self.panels), max(self.panels) + 1) if self.panels else (0, 0)
-        update = -1 if self.update is None else self.update[0]
-        return State(self.rank, self.step, update, low, high, kept=tuple(sorted(self.kept)))
+LOCAL = ("ahead", "factorise", "solve", "apply", "combine", "done")
 
 
 class Run:
     """From a decision to the end, all processes; `history[rank][i]`: the process after i calls; `needs[rank][i]`: the
     (rank, calls) without which call i cannot end."""
 
-    def __init__(self, shape: Shape, processes: dict[int, Process], decision: Decision) -> None:
+    def __init__(
+        self, shape: Shape, processes: dict[int, Process], decision: Decision, solution: bool = False
+    ) -> None:
         self.shape, self.course, self.processes = shape, decision.course, processes
+        self.decision, self.solution = decision, solution
         self.programs = {rank: deque(self._follow(process, decision)) for rank, process in processes.items()}
         self.messages: dict[Any, deque[Any]] = {}
         self.history = {rank: [process.copy()] for rank, process in processes.items()}
@@ -86,6 +47,8 @@ class Run:
 
     def _follow(self, process: Process, decision: Decision) -> Iterator[Any]:
         course = self.course
+        if decision.what == "finish":
+            return iter([t for t in decision.transfers if process.rank in (t.source, t.target)])
         if decision.what == "start":
             self._start(process)
         for group, block, upper in reversed(process.backups):
@@ -111,11 +74,20 @@ class Run:
             columns = course.roles.numbers()
             for k in range(first, self.shape.blocks):
                 program += steps.operations(
-                    self.shape, columns, course.base, k, place.p, place.v, course.shares
+                    *(self.shape, columns, course.base, k, place.p, place.v, course.shares, course.ahead)
                 )
             last = course.shares.get(self.shape.blocks, ())
             program += steps.share_operations(self.shape, self.shape.blocks, place.p, place.v, last)
-        return iter(program)
+        return iter([*program, *(self._end(process.rank) if self.solution else ())])
+
+    def _end(self, rank: int) -> Iterator[Any]:
+        """The first row of every column of data gives its unknowns to all."""
+        heads, k = [column.ranks[0] for column in self.course.roles.data], self.shape.blocks
+        if rank in heads:
+            others = (other for other in self.course.roles.ranks() if other != rank)
+            yield from (Transfer("unknown", rank, other, k) for other in others)
+        yield from (Transfer("unknown", head, rank, k) for head in heads if head != rank)
+        yield Op("done", k)
 
     def _start(self, process: Process) -> None:
         place = self.course.roles.place(process.rank)
@@ -204,12 +176,15 @@ class Run:
 
     def _content(self, process: Process, what: str, op: Op) -> Any:
         expect(
-            process.step == op.k or what == "token" or op.k == self.shape.blocks,
+            process.step == op.k
+            or what == "token"
+            or op.k == self.shape.blocks
+            or self._is_ahead(process, op),
             "a message of another step",
             op,
         )
         if what == "part":
-            return process.blocks[op.k // self.shape.Q], process.applied
+            return self._part(process, op)
         if what in ("piece", "panel"):
             return process.panels[op.k]
         if what == "rows":
@@ -221,12 +196,29 @@ class Run:
             return process.blocks[self._share(op).group], process.applied
         return None
 
+    def _is_ahead(self, process: Process, op: Op) -> bool:
+        return (
+            self.course.ahead == 1
+            and op.kind
+            in (
+                *("ahead", "factorise", "give part", "get part", "give piece", "get piece"),
+                *("give panel",) * (process.place is not None and process.place.v == self.shape.owner(op.k)),
+            )
+            and process.step == op.k - 1 >= self.course.base
+        )
+
+    def _part(self, process: Process, op: Op) -> Any:
+        """What a panel is made of: the block, and the panels that have changed it."""
+        if self._is_ahead(process, op):
+            return process.ahead
+        return process.blocks[op.k // self.shape.Q], process.applied
+
     def _share(self, op: Op) -> Share:
         return self.course.shares[op.k][op.detail]
 
     def _receive(self, process: Process, what: str, op: Op, content: Any) -> None:
         if what == "part":
-            mine = process.blocks[op.k // self.shape.Q], process.applied
+            mine = self._part(process, op)
             expect(content == mine, "a panel of parts that differ", op, content, mine)
         elif what in ("piece", "panel"):
             process.panels[op.k] = content
@@ -242,15 +234,27 @@ class Run:
 
     def _local(self, process: Process, op: Op) -> None:
         k = op.k
-        if op.kind == "factorise":
-            expect(process.updated[k // self.shape.Q] == k, "a block that missed an update", process.place, k)
+        if op.kind == "ahead":
+            expect(self._is_ahead(process, op), "ahead of another step", process.place, k)
+            expect(
+                process.update == (k - 1, self._width(process, k - 1)), "another update", process.update, k
+            )
+            expect(self._width(process, k - 1) <= k // self.shape.Q, "a block that is not updated", k)
+            process.ahead = process.blocks[k // self.shape.Q], (*process.applied, process.panels[k - 1])
+        elif op.kind == "factorise":
+            made = k - self._is_ahead(process, op)
+            expect(
+                process.updated[k // self.shape.Q] == made, "a block that missed an update", process.place, k
+            )
             expect(k // self.shape.Q not in process.upper, "factorised twice", process.place, k)
-            process.panels[k] = (k, process.blocks[k // self.shape.Q], process.applied)
+            process.panels[k] = (k, *self._part(process, op))
             self._keep(process, k)
         elif op.kind == "solve":
             process.update = k, self._width(process, k)
         elif op.kind == "apply":
             self._apply(process, k)
+        elif op.kind == "done":
+            process.solved = True
         else:
             self._combine(process, self._share(op), op)
 
@@ -304,6 +308,12 @@ class Run:
                 process.update is not None and process.update[0] == item.k, "no update", item, process.update
             )
             return process.update
+        if item.kind == "solution":
+            expect(process.solved, "no solution to give", item)
+            return None
+        if item.kind == "unknown":
+            expect(process.step == item.k, "unknowns before the end", item)
+            return process.applied
         expect(item.kind == "right" and process.step == item.k and process.right, "not its step", item)
         return process.applied
 
@@ -317,6 +327,11 @@ class Run:
             expect(content[1] == self._width(process, item.k), "an update of another width", item)
             process.update = content
             self._apply(process, item.k)
+        elif item.kind == "solution":
+            process.solved = True
+        elif item.kind == "unknown":
+            if process.place is not None and process.place.v < self.shape.Q:
+                expect(content == process.applied, "unknowns of other panels", item)
         else:
             process.step, process.right, process.applied = item.k, True, content
             process.blocks = dict.fromkeys(range(self.shape.groups), (0.0,) * self.shape.Q)
@@ -326,6 +341,10 @@ class Run:
 
     def check(self) -> None:
         shape = self.shape
+        if self.solution:
+            expect(all(process.solved for process in self.processes.values()), "not all have the solution")
+        if self.decision.what == "finish":
+            return
         final = course.final_rows(self.course)
         for group in range(shape.groups):
             wanted = final.get(group, tuple(unit(q, shape.Q) for q in range(shape.Q)))
@@ -357,43 +376,3 @@ class Run:
                     for rank in column.ranks:
                         found = self.processes[rank].kept.get(k)
                         expect(found == applied[k], f"the copy of panel {k} at rank {rank} is", found)
-
-
-def begin(shape: Shape, ranks: int, on_loss: str = "hot", keep: bool = False, redundant: int = 1) -> Run:
-    first = plan.first_course(shape, tuple(range(ranks)), redundant, on_loss, keep)
-    return Run(shape, {rank: Process(rank) for rank in range(ranks)}, Decision("start", first))
-
-
-def cuts(run: Run) -> Iterator[dict[int, int]]:
-    """Every combination of calls done in which what was received has been sent; run has come to its end."""
-    ranks = list(run.history)
-    start = (0,) * len(ranks)
-    seen, stack = {start}, [start]
-    while stack:
-        cut = stack.pop()
-        yield dict(zip(ranks, cut, strict=True))
-        for place, rank in enumerate(ranks):
-            done = cut[place]
-            if done == len(run.needs[rank]):
-                continue
-            need = run.needs[rank][done]
-            if need is not None and cut[ranks.index(need[0])] < need[1]:
-                continue
-            following = (*cut[:place], done + 1, *cut[place + 1 :])
-            if following not in seen:
-                seen.add(following)
-                stack.append(following)
-
-
-def after_death(
-    run: Run, cut: Mapping[int, int], dead: tuple[int, ...], corrupt: tuple[int, ...] = ()
-) -> Run:
-    """The run that begins with the meeting after these deaths, and these ranks found wrong numbers. Raises TooManyLost."""
-    processes = {rank: run.history[rank][done].copy() for rank, done in cut.items() if rank not in dead}
-    for process in processes.values():
-        process.given = {}
-    for rank in corrupt:
-        processes[rank].step, processes[rank].update = -1, None
-    states = {rank: process.state()._replace(corrupt=rank in corrupt) for rank, process in processes.items()}
-    decision = plan.decide(run.course, states)
-    return Run(run.shape, processes, decision)

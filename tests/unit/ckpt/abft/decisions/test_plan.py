@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
-from itertools import combinations
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,32 +15,12 @@ from ckpt.abft.decisions import copies, course, plan, shares, steps
 from ckpt.abft.decisions.grid import Column, Roles, Shape
 from ckpt.abft.errors import TooManyLost
 from tests.seeds import seed_of_the_commit
-from tests.unit.ckpt.abft.decisions import model
+from tests.unit.ckpt.abft.decisions.exploration import explore, explore_second, one_after_the_other
 
 pytestmark = pytest.mark.turns(2)
 
 
-def explore(
-    P: int, Q: int, blocks: int, spares: int, factors: bool = False, redundant: int = 1
-) -> tuple[int, int]:
-    """As many deaths at once as columns of checksums, of all ranks in every state; (states, deaths that differ)."""
-    ranks = P * (Q + redundant) + spares
-    run = model.begin(Shape(P, Q, blocks, 1), ranks, "recover" if factors else "hot", factors, redundant)
-    run.run()
-    run.check()
-    states, seen = 0, set()
-    for cut in model.cuts(run):
-        states += 1
-        for dead in combinations(range(ranks), redundant):
-            key = dead, *(run.history[rank][done].state() for rank, done in cut.items() if rank not in dead)
-            if key not in seen:
-                seen.add(key)
-                following = model.after_death(run, cut, dead)
-                following.run()
-                following.check()
-    return states, len(seen)
-
-
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize(
     ("P", "Q", "blocks", "spares"),
     [
@@ -57,13 +36,14 @@ def explore(
     ],
 )
 def test_after_any_one_death_the_factorisation_is_the_right_one(
-    P: int, Q: int, blocks: int, spares: int, figures: Callable[[str, int], None]
+    P: int, Q: int, blocks: int, spares: int, ahead: int, figures: Callable[[str, int], None]
 ) -> None:
-    states, deaths = explore(P, Q, blocks, spares)
+    states, deaths = explore(P, Q, blocks, spares, ahead=ahead)
     figures("abft: states in which a rank may die, visited", states)
     figures("abft: deaths that differ", deaths)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize(
     ("P", "Q", "blocks", "spares"),
     [
@@ -75,14 +55,15 @@ def test_after_any_one_death_the_factorisation_is_the_right_one(
     ],
 )
 def test_after_any_one_death_the_factors_are_there(
-    P: int, Q: int, blocks: int, spares: int, figures: Callable[[str, int], None]
+    P: int, Q: int, blocks: int, spares: int, ahead: int, figures: Callable[[str, int], None]
 ) -> None:
     """Every column that should keep a copy of a panel has the one that all have applied."""
-    states, deaths = explore(P, Q, blocks, spares, factors=True)
+    states, deaths = explore(P, Q, blocks, spares, factors=True, ahead=ahead)
     figures("abft: states in which a rank may die, visited", states)
     figures("abft: deaths that differ", deaths)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize(
     ("P", "Q", "blocks", "spares", "redundant", "factors"),
     [
@@ -100,71 +81,46 @@ def test_after_any_two_deaths_at_once_with_two_columns_of_checksums(
     spares: int,
     redundant: int,
     factors: bool,
+    ahead: int,
     figures: Callable[[str, int], None],
 ) -> None:
-    states, deaths = explore(P, Q, blocks, spares, factors, redundant)
+    states, deaths = explore(P, Q, blocks, spares, factors, redundant, ahead)
     figures("abft: states in which two ranks may die, visited", states)
     figures("abft: pairs of deaths that differ", deaths)
 
 
-def a_cut(run: model.Run, choose: random.Random) -> dict[int, int]:
-    """A random state of the run, often with columns far apart."""
-    cut = dict.fromkeys(run.history, 0)
-    eager = {rank: choose.random() ** 3 + 0.01 for rank in cut}
-    most = sum(map(len, run.needs.values()))
-    for _ in range(choose.randint(0, most if choose.random() < 0.6 else min(most, 12))):
-        can = []
-        for rank, done in cut.items():
-            need = run.needs[rank][done] if done < len(run.needs[rank]) else (rank, done + 1)
-            if need is None or cut[need[0]] >= need[1]:
-                can.append(rank)
-        if not can:
-            break
-        cut[choose.choices(can, [eager[rank] for rank in can])[0]] += 1
-    return cut
-
-
-def one_after_the_other(seed: int) -> int:
-    """A random grid, and deaths until too many are lost; the number of those that were borne."""
-    choose = random.Random(seed)
-    P, Q = choose.choice([(1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 5), (2, 5)])
-    shape, redundant = Shape(P, Q, Q * choose.randint(1, 4), 1), min(Q, choose.choice([1, 1, 2, 3]))
-    ranks, on_loss = P * (Q + redundant) + choose.randint(0, 5), choose.choice(["hot", "hot", "recover"])
-    run = model.begin(shape, ranks, on_loss, on_loss == "recover", redundant)
-    run.run()
-    run.check()
-    for borne in range(6):
-        cut = a_cut(run, choose)
-        most = min(len(run.history) - 1, redundant + 1)
-        dead = tuple(
-            choose.sample(sorted(run.history), 1 if choose.random() < 0.8 else choose.randint(1, most))
-        )
-        try:
-            if choose.random() < 0.8:
-                run = model.after_death(run, cut, dead)
-            else:
-                run = model.after_death(run, cut, (), dead)
-        except TooManyLost:
-            assert lost_columns(run, dead) > complete(run, cut, dead), (
-                f"seed {seed}: enough checksums are complete"
-            )
-            return borne
-        run.run()
-        run.check()
-    return 6
-
-
-def lost_columns(run: model.Run, dead: tuple[int, ...]) -> int:
-    return sum(bool(set(dead).intersection(column.ranks)) for column in run.course.roles.data)
-
-
-def complete(run: model.Run, cut: dict[int, int], dead: tuple[int, ...]) -> int:
-    """How many columns of checksums can replace one of data."""
-    return sum(
-        max(run.history[rank][cut[rank]].step for rank in check.ranks) >= check.ready
-        for check in run.course.roles.checks
-        if not set(dead).intersection(check.ranks)
-    )
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize(
+    ("grid", "factors", "corrupt"),
+    [
+        ((1, 2, 2, 0, 2), False, False),
+        ((1, 2, 2, 0, 2), True, False),
+        ((1, 2, 2, 0, 2), False, True),
+        ((1, 2, 2, 1, 1), False, False),
+        *(
+            pytest.param(grid, factors, corrupt, marks=pytest.mark.nightly)
+            for grid, factors, corrupt in [
+                ((1, 2, 4, 0, 2), False, False),
+                ((1, 2, 4, 0, 2), True, False),
+                ((1, 2, 4, 0, 2), False, True),
+                ((1, 2, 4, 1, 2), False, False),
+                ((1, 2, 4, 1, 1), False, False),
+                ((2, 1, 2, 1, 1), False, False),
+            ]
+        ),
+    ],
+)
+def test_after_a_second_death_while_the_first_is_handled(
+    grid: tuple[int, int, int, int, int],
+    factors: bool,
+    corrupt: bool,
+    ahead: int,
+    figures: Callable[[str, int], None],
+) -> None:
+    """`grid`: P, Q, blocks, spares, columns of checksums. `corrupt`: the second rank finds wrong numbers instead."""
+    once, twice = explore_second(*grid, factors=factors, corrupt=corrupt, ahead=ahead)
+    figures("abft: first deaths that differ", once)
+    figures("abft: second deaths that differ", twice)
 
 
 def test_deaths_in_sequence_with_spares(figures: Callable[[str, int], None]) -> None:
@@ -218,6 +174,50 @@ def copies_outlive_as_many_columns_as_may_be_lost() -> None:
                 found = copies.holders(Q, k, redundant)
                 assert found[0] == k % Q and len(set(found)) == redundant + 1
                 assert all(v <= Q for v in found)
+
+
+def the_solution_is_lost_after_two_deaths() -> None:
+    """Rank 1 alone has the solution when rank 0 dies; a spare dies while it is given, and then rank 1 itself."""
+    first = plan.first_course(Shape(1, 2, 2, 1), tuple(range(5)), 2)
+    states = {rank: course.State(rank, step=2, update=1, high=2) for rank in (1, 2, 3)}
+    states |= {1: states[1]._replace(solved=True), 4: course.State(4)}
+    then = plan.decide(first, states)
+    del states[4]
+    again = plan.decide(then.course, states)
+    assert then.what == again.what == "finish"
+    del states[1]
+    last = plan.decide(again.course, states)
+    assert last.what == "go on" and last.course.lost == (0, 4, 1) and last.course.former is None
+    assert [column.ranks for column in last.course.roles.data] in ([(2,), (3,)], [(3,), (2,)])
+
+
+def a_panel_made_ahead_is_made_before_the_shares_of_its_step() -> None:
+    """Panel 8 is made in step 7: that somebody has applied it does not say that the shares of step 8 are done; and a block
+    is not turned back in the step of its panel, except in the first step of a course."""
+    true = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    share = steps.Share("subtract", 0, 2, (), true[2])
+    roles = Roles((Column((0,)), Column((1,)), Column((2,), 2, ((1.0, 1.0, 1.0),) * 4)))
+    of = course.Course(
+        Shape(1, 3, 12, 1), roles, 1, base=6, shares={8: (share,)}, open={(2, 0): true[2]}, ahead=1
+    )
+    assert shares.settle(of, {0: 9, 1: 8}, 9).settled == frozenset()
+    assert shares.settle(replace(of, ahead=0), {0: 9, 1: 8}, 9).settled == {(2, 0)}
+
+    roles = Roles((Column((0,)), Column((1,), 0, ((1.0, 1.0),) * 4)), (Column((2,)),))
+    for ahead, expected in ((0, {(2, 3), (2, 2), (3, 1)}), (1, {(2, 3), (2, 2)})):
+        found = shares.spread(course.Course(Shape(1, 2, 8, 1), roles, 1, base=2, ahead=ahead), (2,), True)
+        turned = {
+            (k, s.group) for k, of_step in found.shares.items() for s in of_step if s.kind == "subtract"
+        }
+        assert turned == expected
+
+
+def test_a_panel_made_ahead_is_made_before_the_shares_of_its_step() -> None:
+    a_panel_made_ahead_is_made_before_the_shares_of_its_step()
+
+
+def test_the_solution_is_lost_after_two_deaths() -> None:
+    the_solution_is_lost_after_two_deaths()
 
 
 def test_shares_count_one_by_one() -> None:
@@ -290,8 +290,28 @@ MUTANTS = {
     "what was turned back is still open": (shares, "if place not in done", ""),
     "a panel of recovered blocks proves nothing": (
         shares,
-        "known[shape.owner(k)] = max(known.get(shape.owner(k), 0), k + 1)",
+        "known[shape.owner(k)] = max(known.get(shape.owner(k), 0), made + 1)",
         "pass",
+    ),
+    "a panel proves the shares of the step that it is for": (
+        shares,
+        "made = made_in(k, course.base, course.ahead)",
+        "made = k",
+    ),
+    "blocks of which the panel is made ahead are turned back": (
+        shares,
+        "and made_in(group * Q + v, course.base, course.ahead) >= k",
+        "and group * Q + v >= k",
+    ),
+    "the first panel of a course is made ahead too": (
+        steps,
+        "return k - ahead if k > base else k",
+        "return k - ahead",
+    ),
+    "a panel is made ahead of the row exchange": (
+        steps,
+        'found.append(Op("ahead", following))',
+        'found.insert(0, Op("ahead", following))',
     ),
     "what is turned back is transformed at the end": (course, 'if share.kind == "subtract"', "if False"),
     "each block is computed back as if it were the only one": (shares, "            rows[v] = row\n", ""),
@@ -300,7 +320,11 @@ MUTANTS = {
         'found += [Op("get rows", k, (row, v)) for row in others]',
         "found += []",
     ),
-    "factorised blocks are turned back": (shares, " and group * Q + v >= k}", "}"),
+    "factorised blocks are turned back": (
+        shares,
+        " and made_in(group * Q + v, course.base, course.ahead) >= k",
+        "",
+    ),
     "checksums get no right-hand sides": (
         plan,
         "transfers += _right_hand_sides(course, forming, whole, steps)",
@@ -319,6 +343,21 @@ MUTANTS = {
     ),
     "one copy is enough": (copies, "min(Q, redundant + 1)", "min(Q, 1)"),
     "panels are kept for one step": (steps, "WINDOW = 4", "WINDOW = 0"),
+    "what is held is forgotten when somebody has the solution": (
+        plan,
+        "if course.former is not None:",
+        "if False:",
+    ),
+    "who had died when somebody had the solution is believed to live": (
+        plan,
+        "dead = tuple(rank for rank in roles.ranks() if rank not in states)",
+        "dead = died",
+    ),
+    "only the last course without a solution is gone back to": (
+        plan,
+        "former = course if course.former is None else course.former",
+        "former = course",
+    ),
 }
 
 
@@ -342,11 +381,17 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises((AssertionError, KeyError, TooManyLost, ValueError, StopIteration, TypeError)):
         shares_count_one_by_one()
         copies_outlive_as_many_columns_as_may_be_lost()
+        the_solution_is_lost_after_two_deaths()
+        a_panel_made_ahead_is_made_before_the_shares_of_its_step()
         the_foremost_column_is_lost_before_the_others_have_its_panels()
         for small in ((2, 1, 3, 0), (1, 2, 4, 1), (1, 3, 6, 0)):
             explore(*small)
         for small in ((2, 1, 3, 0), (1, 2, 4, 1)):
+            explore(*small, ahead=1)
+        for small in ((2, 1, 3, 0), (1, 2, 4, 1)):
             explore(*small, factors=True)
         explore(1, 2, 4, 0, redundant=2)
+        explore_second(1, 2, 2, 0, 2)
+        explore_second(1, 2, 2, 1, 1)
         for seed in range(200):
             one_after_the_other(seed)
