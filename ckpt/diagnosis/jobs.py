@@ -1,6 +1,6 @@
 """One diagnosis for a job whose hosts have lost each other: what all hosts say of each other, and what devices say. (driver)
 
-    facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port"}, …],
+    facts     {"said": [[observer, peer, heard], …], "lost": [{"here", "there", "error", "age_s", "port", "accepts"}, …],
                "missing": [host, …], "topology": PATH | null, "counters": PATH | null, "wanted": bool, "slow": bool,
                "addresses": {host: its address in the network of the job} | not there,
                "until_s": the clock (monotonic) when all of it is to end | not there}
@@ -8,7 +8,8 @@
                "reason", "seconds"}
 
 `said`: which host has (not) reached which other one just now, by a connection to its agent's port. `lost`: the errors that
-ranks got, or would get, with our names of errors. With `slow`, pairs that are slow take the places of both. `missing`: hosts
+ranks got, or would get, with our names of errors; `accepts`: the peer's host accepts connections, and what is sent over them
+does not arrive. With `slow`, pairs that are slow take the places of both. `missing`: hosts
 that have not been heard of. Names are those of the job. `counters`: the
 file of what counters were at the start of the job, if they were read.
 

@@ -253,6 +253,13 @@ def text_of(
     refused = sorted({each["there"] for each in facts["lost"] if each["error"] in ("refused", "reset")})
     if refused and not parts:
         parts.append(f"host {', '.join(refused)} answers, and nothing listens there: processes are gone")
+    stuck = sorted({(each["here"], each["there"]) for each in facts["lost"] if each.get("accepts")})
+    if stuck and not fields["faults"]:
+        pairs = ", ".join(f"{here} sends to {there}" for here, there in stuck[:_SHOWN_PAIRS])
+        parts.append(
+            f"unknown fault: what {pairs} does not arrive, though connections are accepted there: large packets may be lost "
+            "on the way (MTU), or a filter stops them"
+        )
     if not parts and facts["missing"]:
         how = "its network answers" if reached else "nobody could tell why"
         parts.append(f"unknown fault: host {', '.join(facts['missing'])} is gone, {how}")

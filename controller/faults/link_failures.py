@@ -90,6 +90,8 @@ class Loss:
     peer: int
     came_ns: int
     silent_ns: int
+    accepts: bool = False
+    """The peer's host accepts connections, and acknowledges nothing that comes over this one."""
 
 
 @dataclass
@@ -144,13 +146,21 @@ class Losses:
         return self._drop()
 
     def down(
-        self, rank: int, incarnation: int, peer: int, kind: str, silent_ns: int, now_ns: int
+        self,
+        rank: int,
+        incarnation: int,
+        peer: int,
+        kind: str,
+        silent_ns: int,
+        now_ns: int,
+        *,
+        accepts: bool = False,
     ) -> list[Action]:
         """A rank says that it cannot reach another one."""
         if incarnation != self.incarnation or rank not in self.hosts or peer not in self.hosts:
             return []
         here, there = self.hosts[rank], self.hosts[peer]
-        self.losses[rank, peer] = Loss(here, there, kind, peer, now_ns, silent_ns)
+        self.losses[rank, peer] = Loss(here, there, kind, peer, now_ns, silent_ns, accepts)
         return self._begin(now_ns)
 
     def up(self, rank: int, incarnation: int, peer: int) -> list[Action]:
@@ -252,6 +262,7 @@ class Losses:
                 "there": loss.there,
                 "error": loss.error,
                 "age_s": round((now_ns - loss.came_ns + loss.silent_ns) / 1e9, 3),
+                **({"accepts": True} if loss.accepts else {}),
             }
             for loss in self.losses.values()
         }

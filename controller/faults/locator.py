@@ -148,7 +148,9 @@ class FaultLocator:
         elif packet.get("event") == "link-down":
             kind, silent_ns = packet.get("kind"), packet.get("silent_ns")
             if isinstance(kind, str) and isinstance(silent_ns, int):
-                self._do(self.losses.down(rank, incarnation, peer, kind, silent_ns, now_ns), now_ns)
+                accepts = packet.get("accepts") is True
+                actions = self.losses.down(rank, incarnation, peer, kind, silent_ns, now_ns, accepts=accepts)
+                self._do(actions, now_ns)
 
     def _links(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
         if incarnation != self.losses.incarnation:

@@ -211,6 +211,16 @@ def test_the_process_says_what_hosts_have_said_at_once_and_then_the_record(tmp_p
     assert first["hosts"] == last["hosts"] == ["b"]
 
 
+def test_what_does_not_arrive_though_all_hosts_reach_each_other_is_said() -> None:
+    """It was "all hosts reach each other now: it is over"."""
+    lost = [{"here": "a", "there": "b", "error": "silent", "age_s": 7.0, "accepts": True}]
+    found = locate(facts("abc", set(), lost=lost))
+    assert found["text"].startswith(
+        "unknown fault: what a sends to b does not arrive, though connections are accepted"
+    )
+    assert found["hosts"] == [] and found["between"] == []
+
+
 def test_a_process_of_which_nothing_is_wanted_any_more_ends() -> None:
     early = {"lost": [], "missing": [], "wanted": True}
     for given in ("", f"{json.dumps(early)}\n"):
