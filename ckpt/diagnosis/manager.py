@@ -14,6 +14,7 @@ Interface.
 
 5. Who has not answered is not waited for when all that is named is final (`verdict.settled`), or when witnesses have named
    a host (`mute`) and nobody else is waited for: it may take some time to answer (`patience_s`, `_MUTE_S`), and does not.
+   Its management controller has longer, once it has answered anything (`_TALKING_S`): what it says later may be the cause.
 
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
@@ -64,6 +65,7 @@ _AGAIN_AFTER_S = 1.5
 PATIENCE_S = 2.0
 """For answers that cannot take back what is named, where nothing waits for the diagnosis but a person."""
 _MUTE_S = 1.5  # for those of a host that others do not reach
+_TALKING_S = 2.5  # for what its management controller has still to say
 _AGAIN_S = 1.5  # the least that is left for asking again
 
 
@@ -200,7 +202,10 @@ class Request:
             return True
         is_mute = all(mute in (asked.machine, candidate.place.host) for candidate, _, asked in left)
         if mute is not None and is_mute and after_s >= _MUTE_S:
-            return True
+            talking = {each.address for each, reply in replies.items() if not each.machine and reply.values}
+            waits = any(not asked.machine and asked.address in talking for _, _, asked in left)
+            if not waits or after_s >= _TALKING_S:
+                return True
         waiting: dict[str, set[State]] = {}
         for candidate, query, _ in left:
             waiting.setdefault(candidate.id, set()).update(_may_be(candidate.element, query))

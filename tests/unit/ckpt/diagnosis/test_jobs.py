@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from ckpt.diagnosis import jobs
+from ckpt.diagnosis import jobs, library
+from ckpt.diagnosis.asking import Reply
+from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.jobs import Preparation, locate, pairs_to_ask
+from ckpt.diagnosis.manager import Request
 from ckpt.diagnosis.report import located_as_text
-from ckpt.diagnosis.topology import way
+from ckpt.diagnosis.topology import parse, way
 
 
 @pytest.fixture(autouse=True)
@@ -219,6 +222,33 @@ def test_what_does_not_arrive_though_all_hosts_reach_each_other_is_said() -> Non
         "unknown fault: what a sends to b does not arrive, though connections are accepted"
     )
     assert found["hosts"] == [] and found["between"] == []
+
+
+def test_a_controller_that_has_answered_is_waited_for_longer_than_its_host() -> None:
+    """What it says later, of its fan, may be the cause of what it has said: that the power is off. (Found by the soak.)"""
+    known = parse(
+        b"""
+        [host.a]
+        address = "10.0.0.1"
+        interface = "eth0"
+        [host.b]
+        address = "10.0.0.2"
+        interface = "eth0"
+        bmc = "10.1.0.2"
+        shell = ["ssh", "b"]
+        """,
+        "topology.toml",
+    )
+    request = Request(
+        "silent", "a", "b", topology=known, models=library.load(), credentials=Credentials(), age_s=9.0
+    )
+    of_b = [each for each in request.questions() if each.machine in ("", "b")]
+    power = next(each for each in of_b if each.handler == "ipmi" and "sensor" not in each.arguments)
+    others = {each: Reply({}, "no answer", 1.0, True) for each in request.questions() if each not in of_b}
+    assert request.is_settled(others, 1.6, "b"), "of b nobody answers"
+    said = {**others, power: Reply({"power": "off"}, "", 1.0)}
+    assert not request.is_settled(said, 1.6, "b")
+    assert request.is_settled(said, 2.6, "b")
 
 
 def test_a_process_of_which_nothing_is_wanted_any_more_ends() -> None:
