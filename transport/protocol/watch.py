@@ -12,8 +12,8 @@ its kernel answers.
 looking   the state of the connection (`TcpState`) is read now and then. What was sent and is not acknowledged is sent
           again by the kernel; while it does that, or while there is no connection, the link is not answered.
 probing   one raw connect to the port of the peer, for its error number; the driver bounds its time.
-down      reported once. Read more rarely, until the connection answers. Also where a connection can be made, three times in a
-          row, and nothing that was sent is acknowledged all the time: small packets arrive and large ones do not (a way
+down      reported once. Read more rarely, until the connection answers. Also where a connection can be made, three times in
+          a row, and nothing that was sent is acknowledged all the time: small packets arrive and large ones do not (a way
           that takes smaller ones than its ends believe), or a filter stops what belongs to a connection.
 
 Nothing runs while no link is late: no heartbeat. Errors and kinds are those of Sakai and Ishikawa, "MPI communication
@@ -37,6 +37,9 @@ _LOOKS, _LOOKS_DOWN = 10, 2
 
 _MOST_CONNECTS = 3
 """With so many connections that could be made the link is down all the same, if nothing was acknowledged meanwhile."""
+
+_LEAST_ANSWERS = 2
+"""So often in a row such a link has to look well to be up: a new connection does, until it has carried something large."""
 
 Step = Literal["looking", "probing", "down"]
 
@@ -68,6 +71,8 @@ class _Doubt:
     tcp: TcpState | None = None
     connects: int = 0
     """Connections that were made while nothing was acknowledged on this one."""
+    answers: int = 0
+    """Looks in a row at which it answered."""
 
 
 class LinkWatch:
@@ -103,8 +108,13 @@ class LinkWatch:
         (LinkUp) is to be reported."""
         doubt = self._doubts[rank]
         if tcp is not None and tcp.answers:
+            doubt.answers += 1
+            if doubt.step == "down" and doubt.connects and doubt.answers < _LEAST_ANSWERS:
+                doubt.due_ns = now_ns + self.look_down_ns
+                return False
             del self._doubts[rank]
             return LinkUp(rank) if doubt.step == "down" else False
+        doubt.answers = 0
         if doubt.step == "down":
             doubt.due_ns = now_ns + self.look_down_ns
             return False
@@ -132,7 +142,7 @@ class LinkWatch:
                 return LinkDown(rank, "silent", errno.ETIMEDOUT, since_ns, doubt.tcp, accepts=True)
             doubt.step, doubt.since_ns, doubt.due_ns = "looking", now_ns, now_ns + self.look_ns
             return None
-        doubt.step, doubt.due_ns = "down", now_ns + self.look_down_ns
+        doubt.step, doubt.due_ns, doubt.connects = "down", now_ns + self.look_down_ns, 0
         return LinkDown(rank, kind_of(number, has_route=has_route), number, doubt.since_ns, doubt.tcp)
 
 

@@ -72,7 +72,13 @@ def test_a_connection_that_carries_nothing_is_down_though_others_can_be_made() -
         assert (down is None) == (turn < 2)
     assert down == LinkDown(7, "silent", errno.ETIMEDOUT, 500 * MS, silent(now_ns), accepts=True)
     assert watch.looked(7, silent(now_ns), now_ns + 1000 * MS) is False, "it is known"
-    assert watch.looked(7, ANSWERED, now_ns + 2000 * MS) == LinkUp(7)
+    assert watch.looked(7, ANSWERED, now_ns + 2000 * MS) is False, (
+        "a new connection, which has carried nothing yet"
+    )
+    assert watch.looked(7, silent(now_ns), now_ns + 3000 * MS) is False
+    assert watch.looked(7, ANSWERED, now_ns + 4000 * MS) is False
+    assert watch.looked(7, ANSWERED, now_ns + 5000 * MS) == LinkUp(7)
+    assert watch.deadline_ns() is None
 
 
 def test_connections_without_one_that_carries_nothing_prove_nothing() -> None:
