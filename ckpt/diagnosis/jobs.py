@@ -112,6 +112,8 @@ def _load(facts: Mapping[str, Any]) -> _Files:
         else:
             files.reason = "there is no topology: no device but this machine was asked (docs/diagnosis.md)"
             files.topology, files.own = library.among(facts.get("addresses") or {})
+            if files.own is None:
+                files.reason = "there is no topology: devices were not asked (docs/diagnosis.md)"
         if files.topology is not None and facts.get("wanted", True):
             files.models, files.credentials = library.load(), library.credentials()
     except DiagnosisError as error:

@@ -206,6 +206,18 @@ def test_large_packets_that_are_lost_are_said(
         )
 
 
+def test_without_a_topology_the_own_end_of_the_way_is_looked_at(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
+) -> None:
+    """As by `ckpt diagnose HOST HOST`: the machine of the controller, which is one of the job's."""
+    job = running(start, cluster, tmp_path, topology=False, hosts="n1:3,n2:3,n3:3")
+    cluster.filter("n1", "n3")
+    located = job.wait_event("fault-located")
+    assert components(located) == {"filter@n1"} and located["hosts"] == ["n1"], located
+    assert located["between"] == ["n1", "n3"]
+    assert "no device but this machine was asked" in located["reason"]
+
+
 @pytest.mark.nightly
 def test_without_a_topology_three_hosts_name_the_fourth(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
