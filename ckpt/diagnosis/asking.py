@@ -5,6 +5,9 @@ made for threads; each question has a thread of its own there, so one that hangs
 take longer to start than to ask. On another machine it is started by the words of the topology's `shell`. Secrets go by
 its standard input.
 
+On a busy machine a process takes longer to start than to answer. So processes may be started before the questions are to be
+asked (`Ready`): they import what they will need, and ask nothing until they are told.
+
 All is over as soon as everybody has answered, at the deadline, or when what has been answered is `enough`.
 
 Not here: which questions there are, and what the answers mean (`manager`).
@@ -17,6 +20,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,10 +29,11 @@ from typing import Any
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.handlers.face import HANDLERS
 
-__all__ = ["Question", "Reply", "ask"]
+__all__ = ["Question", "Ready", "Reply", "ask"]
 
 _GRACE_S = 0.5  # before the deadline, handlers have to be done
-_REAP_S = 0.2
+_REAP_S = 0.2  # for all processes together
+_AT_ONCE = 1 << 15  # bytes: a pipe takes twice as much without a reader
 _LOOK_S = 0.1
 _LONGEST_LINE = 1 << 20  # bytes
 
@@ -74,11 +79,11 @@ class Reply:
 
 
 class _Worker:
-    """One process and the questions that it was given."""
+    """One process, and the questions that it is given."""
 
-    def __init__(self, questions: list[Question], credentials: Credentials, within_s: float) -> None:
-        first = questions[0]
-        self.questions = questions
+    def __init__(self, first: Question) -> None:
+        """Start the process that asks this question. Raises OSError."""
+        self.questions: list[Question] = []
         self.text = b""
         words = self.words = [*first.shell, first.python, "-m", "ckpt.diagnosis.handlers"]
         self.child = subprocess.Popen(
@@ -89,6 +94,16 @@ class _Worker:
             start_new_session=True,
         )
         assert self.child.stdin is not None and self.child.stdout is not None
+        self._input, self.output = self.child.stdin, self.child.stdout
+        os.set_blocking(self.output.fileno(), False)
+
+    def prepare(self, handlers: Iterable[str]) -> None:
+        """Let it import these handlers; it asks nothing."""
+        self._write({"prepare": sorted(handlers)}, is_last=False)
+
+    def give(self, questions: list[Question], credentials: Credentials, within_s: float) -> None:
+        """Let it ask these questions."""
+        self.questions = questions
         asked: list[dict[str, Any]] = []
         for number, question in enumerate(questions):
             arguments = json.loads(question.arguments)
@@ -97,15 +112,23 @@ class _Worker:
             asked.append(
                 {"id": number, "handler": question.handler, "arguments": arguments, "secret": secret}
             )
-        request = json.dumps({"within_s": within_s, "queries": asked}) + "\n"
-        self.output = self.child.stdout
+        self._write({"within_s": within_s, "queries": asked}, is_last=True)
+
+    def _write(self, request: Mapping[str, Any], *, is_last: bool) -> None:
+        data = (json.dumps(request) + "\n").encode()
+        if len(data) > _AT_ONCE:  # a remote shell that hangs reads nothing, and would hold up all others
+            threading.Thread(target=self._write_now, args=(data, is_last), daemon=True).start()
+        else:
+            self._write_now(data, is_last)
+
+    def _write_now(self, data: bytes, is_last: bool) -> None:
         try:
-            # A pipe holds 64 KiB, a hundred times of what is asked of one handler; more would wait for the reader.
-            self.child.stdin.write(request.encode())
-            self.child.stdin.close()
-        except BrokenPipeError:
+            self._input.write(data)
+            self._input.flush()
+            if is_last:
+                self._input.close()
+        except (OSError, ValueError):
             pass  # it has ended; its end says so
-        os.set_blocking(self.output.fileno(), False)
 
     def read(self) -> tuple[list[tuple[Question, dict[str, Any]]], bool]:
         """The answers that have come, and whether the process has ended."""
@@ -130,12 +153,62 @@ class _Worker:
         except ProcessLookupError:
             pass
 
-    def end(self) -> None:
+    def end(self, until: float) -> None:
+        """After `kill`; waits until then at most."""
         try:
-            self.child.wait(_REAP_S)
+            self.child.wait(max(until - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             pass  # it hangs in the kernel, and ends when that lets it go
         self.output.close()
+
+
+def _end(workers: Iterable[_Worker]) -> None:
+    workers = list(workers)
+    for worker in workers:
+        worker.kill()
+    until = time.monotonic() + _REAP_S
+    for worker in workers:
+        worker.end(until)
+
+
+class Ready:
+    """Processes that wait for their questions. `start` and `take` may be called by different threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[tuple[object, ...], _Worker] = {}
+        self._is_over = False
+
+    def start(self, questions: Iterable[Question]) -> None:
+        """Start those that will ask these questions. One that cannot be started is not there: `ask` will say why."""
+        groups: dict[tuple[object, ...], list[Question]] = {}
+        for question in questions:
+            groups.setdefault(_process(question), []).append(question)
+        for key, group in groups.items():
+            with self._lock:
+                if self._is_over or key in self._waiting:
+                    continue
+                try:
+                    worker = self._waiting[key] = _Worker(group[0])
+                except OSError:
+                    continue
+            worker.prepare({question.handler for question in group})
+
+    def take(self, key: tuple[object, ...]) -> _Worker | None:
+        """The process for these questions (`_process`), if one waits and lives; it is the caller's from now on."""
+        with self._lock:
+            worker = self._waiting.pop(key, None)
+        if worker is not None and worker.child.poll() is not None:
+            worker.output.close()
+            return None
+        return worker
+
+    def end(self) -> None:
+        """End those that were not taken."""
+        with self._lock:
+            self._is_over = True
+            left, self._waiting = list(self._waiting.values()), {}
+        _end(left)
 
 
 def ask(
@@ -144,6 +217,7 @@ def ask(
     within_s: float,
     asked_s: float = 0.0,
     enough: Callable[[Mapping[Question, Reply], float], bool] = lambda replies, after_s: False,
+    ready: Ready | None = None,
 ) -> dict[Question, Reply]:
     """Every question with its reply; after `within_s` seconds at most. Equal questions are asked once. `enough`: of the
     replies so far, and the seconds since all were asked: need the others not be waited for?"""
@@ -158,32 +232,30 @@ def ask(
     workers: list[_Worker] = []
     try:
         with selectors.DefaultSelector() as selector:
-            for group in groups.values():
+            for key, group in groups.items():
                 try:
-                    worker = _Worker(group, credentials, within_s - min(_GRACE_S, within_s / 5))
+                    worker = (ready and ready.take(key)) or _Worker(group[0])
                 except OSError as error:
                     words = group[0].shell or (group[0].python,)
                     for question in group:
                         replies[question] = Reply({}, f"{words[0]} cannot be started: {error.strerror}", 0.0)
                     continue
                 workers.append(worker)
+                worker.give(group, credentials, within_s - min(_GRACE_S, within_s / 5))
                 selector.register(worker.output, selectors.EVENT_READ, worker)
             while selector.get_map() and (left_s := deadline - time.monotonic()) > 0:
                 if enough(replies, time.monotonic() - began):
                     within_s = time.monotonic() - began
                     break
-                for key, _ in selector.select(min(left_s, _LOOK_S)):
-                    worker = key.data
+                for chosen, _ in selector.select(min(left_s, _LOOK_S)):
+                    worker = chosen.data
                     found, ended = worker.read()
                     for question, answer in found:
                         replies[question] = _reply(answer, time.monotonic() - began)
                     if ended:
                         selector.unregister(worker.output)
     finally:
-        for worker in workers:
-            worker.kill()
-        for worker in workers:
-            worker.end()
+        _end(workers)
     for worker in workers:
         for question in worker.questions:
             if question not in replies:

@@ -28,6 +28,7 @@ from ckpt.diagnosis.topology import parse as parse_topology
 __all__ = [
     "NO_TOPOLOGY",
     "OURS",
+    "among",
     "between",
     "counters",
     "credentials",
@@ -88,6 +89,22 @@ def between(here: str, there: str) -> Topology:
         else:
             hosts[name] = Host(address=address, names={"any_port": _ANY_PORT})
     return Topology(host=hosts, wired=False)
+
+
+def among(addresses: Mapping[str, str]) -> tuple[Topology | None, str | None]:
+    """What is known of the hosts of a job without any file: their addresses in its network, and of this machine, if it is
+    one of them, over which interface it reaches the others. With its name; (None, None): it is none of them, or there is
+    no other."""
+    mine = [name for name in addresses if is_this_machine(name)]
+    mine += [name for name, address in addresses.items() if surroundings.is_own(address)]
+    own = mine[0] if mine else None
+    others = [name for name in addresses if name != own]
+    if own is None or not others:
+        return None, None
+    end = surroundings.own(addresses[others[0]])
+    hosts = {name: Host(address=addresses[name], names={"any_port": _ANY_PORT}) for name in others}
+    hosts[own] = Host(address=addresses[own], interface=end.interface, shell=())
+    return Topology(host=hosts, wired=False), own
 
 
 def of_this_machine() -> tuple[Topology, str, str]:

@@ -14,6 +14,7 @@ Interface.
 
 5. Who has not answered is not waited for when all that is named is final (`verdict.settled`), or when witnesses have named
    a host (`mute`) and nobody else is waited for: it may take some time to answer (`patience_s`, `_MUTE_S`), and does not.
+   Its management controller has longer, once it has answered anything (`_TALKING_S`): what it says later may be the cause.
 
 A whole diagnosis ends within `within_s` seconds, whatever does not answer. Nothing is ever written to a device.
 
@@ -28,11 +29,12 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
 from ckpt.diagnosis import library
-from ckpt.diagnosis.asking import Question, Reply, ask
+from ckpt.diagnosis.asking import Question, Ready, Reply, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.errors import DiagnosisError, NoAnswer
 from ckpt.diagnosis.errors_map import error_name
@@ -58,11 +60,12 @@ from ckpt.diagnosis.verdict import (
 __all__ = ["PATIENCE_S", "WITHIN_S", "Request", "query_all", "question", "questions_of"]
 
 WITHIN_S = 5.0
-_RESERVE_S = 1.0  # for what comes after the answers
+_RESERVE_S = 1.0  # for what comes after the answers; of less time, a fifth
 _AGAIN_AFTER_S = 1.5
 PATIENCE_S = 2.0
 """For answers that cannot take back what is named, where nothing waits for the diagnosis but a person."""
-_MUTE_S = 1.8  # for those of a host that others do not reach
+_MUTE_S = 1.5  # for those of a host that others do not reach
+_TALKING_S = 2.5  # for what its management controller has still to say
 _AGAIN_S = 1.5  # the least that is left for asking again
 
 
@@ -148,7 +151,10 @@ class Request:
         self.findings = {
             name: judge(
                 candidate.element,
-                [self._answer(candidate, query, replies) for query in candidate.element.queries],
+                [
+                    self._answer(candidate, query, asked, replies)
+                    for query, asked in zip(candidate.element.queries, self._asked[name], strict=True)
+                ],
             )
             for name, candidate in self.graph.candidates.items()
         }
@@ -161,17 +167,32 @@ class Request:
         )
 
     def questions(self) -> list[Question]:
-        return questions_of(self.topology, self.here, self.graph)
+        return list(
+            dict.fromkeys(
+                each for asked in self._asked.values() for each in asked if not isinstance(each, str)
+            )
+        )
+
+    @cached_property
+    def _asked(self) -> dict[str, list[Question | str]]:
+        """The question that each query of a candidate is, or why there is none."""
+
+        def made(candidate: Candidate, query: Query) -> Question | str:
+            try:
+                return question(self.topology, self.here, candidate, query)
+            except NoAnswer as error:
+                return str(error)
+
+        return {
+            name: [made(candidate, query) for query in candidate.element.queries]
+            for name, candidate in self.graph.candidates.items()
+        }
 
     def _open(self, replies: Mapping[Question, Reply]) -> Iterator[tuple[Candidate, Query, Question]]:
         """What has no reply yet."""
-        for candidate in self.graph.candidates.values():
-            for query in candidate.element.queries:
-                try:
-                    asked = question(self.topology, self.here, candidate, query)
-                except NoAnswer:
-                    continue
-                if asked not in replies:
+        for name, candidate in self.graph.candidates.items():
+            for query, asked in zip(candidate.element.queries, self._asked[name], strict=True):
+                if not isinstance(asked, str) and asked not in replies:
                     yield candidate, query, asked
 
     def is_settled(self, replies: Mapping[Question, Reply], after_s: float, mute: str | None) -> bool:
@@ -181,18 +202,21 @@ class Request:
             return True
         is_mute = all(mute in (asked.machine, candidate.place.host) for candidate, _, asked in left)
         if mute is not None and is_mute and after_s >= _MUTE_S:
-            return True
+            talking = {each.address for each, reply in replies.items() if not each.machine and reply.values}
+            waits = any(not asked.machine and asked.address in talking for _, _, asked in left)
+            if not waits or after_s >= _TALKING_S:
+                return True
         waiting: dict[str, set[State]] = {}
         for candidate, query, _ in left:
             waiting.setdefault(candidate.id, set()).update(_may_be(candidate.element, query))
         self.conclude(replies)
         return settled(self.graph, self.findings, waiting)
 
-    def _answer(self, candidate: Candidate, query: Query, replies: Mapping[Question, Reply]) -> Answer:
-        try:
-            asked = question(self.topology, self.here, candidate, query)
-        except NoAnswer as error:
-            return Answer(query.handler, None, str(error), silent=False)
+    def _answer(
+        self, candidate: Candidate, query: Query, asked: Question | str, replies: Mapping[Question, Reply]
+    ) -> Answer:
+        if isinstance(asked, str):
+            return Answer(query.handler, None, asked, silent=False)
         reply = replies.get(asked, Reply({}, "not asked", 0.0, True))
         if reply.reason:
             return Answer(asked.source, None, reply.reason, reply.silent)
@@ -213,14 +237,16 @@ def query_all(
     within_s: float = WITHIN_S,
     mute: str | None = None,
     patience_s: float = PATIENCE_S,
+    ready: Ready | None = None,
 ) -> None:
     """Several errors at once: every question is asked once. All requests have to be of one topology and its credentials.
 
     mute: a host that others do not reach, so the fault is there, and it need not say so itself. patience_s: so long all are
-    waited for, though what is named is final.
+    waited for, though what is named is final. ready: processes that wait for questions.
     """
     began = time.monotonic()
-    _round(requests, within_s - _RESERVE_S, 0.0, mute, patience_s)
+    reserve_s = min(_RESERVE_S, within_s / 5)
+    _round(requests, within_s - reserve_s, 0.0, mute, patience_s, ready)
     again = [
         each
         for each in requests
@@ -233,7 +259,7 @@ def query_all(
     if again and max(time.monotonic() - began, pause_s) <= within_s - _AGAIN_S:
         time.sleep(max(began + pause_s - time.monotonic(), 0.0))
         asked_s = time.monotonic() - began
-        _round(again, within_s - _RESERVE_S / 2 - asked_s, asked_s, mute, patience_s)
+        _round(again, within_s - reserve_s / 2 - asked_s, asked_s, mute, patience_s)
     for request in requests:
         request.seconds = time.monotonic() - began
 
@@ -245,7 +271,12 @@ def _is_open(request: Request, requests: Sequence[Request]) -> bool:
 
 
 def _round(
-    requests: Sequence[Request], within_s: float, asked_s: float, mute: str | None, patience_s: float
+    requests: Sequence[Request],
+    within_s: float,
+    asked_s: float,
+    mute: str | None,
+    patience_s: float,
+    ready: Ready | None = None,
 ) -> None:
     """Ask and conclude; once more, where something is only suspected, what came from caches. Nothing found: ask
     for all."""
@@ -266,7 +297,7 @@ def _round(
         known = {**before, **replies}
         return after_s >= patience_s and all(each.is_settled(known, after_s, mute) for each in requests)
 
-    replies = ask(questions, requests[0].credentials, within_s, asked_s, enough)
+    replies = ask(questions, requests[0].credentials, within_s, asked_s, enough, ready)
     for request in requests:
         first = {each: reply for each, reply in request.replies.items() if reply.values}
         second = {each: reply for each, reply in replies.items() if reply.values or each not in first}

@@ -21,10 +21,13 @@ from ckpt.diagnosis.errors import NoSuchFault
 from ckpt.diagnosis.graph import Candidate, Graph
 from ckpt.diagnosis.models import Model, reference
 from ckpt.diagnosis.verdict import Finding, Verdict
+from ckpt.diagnosis.witnesses import Joined
 
+_SHOWN_PAIRS = 4
+_MOST_CHOICES = 3
 _NO_REASON = "the reason is nothing that could be asked: all of that is clear"
 
-__all__ = ["as_fields", "as_text", "explain", "listing"]
+__all__ = ["as_fields", "as_text", "explain", "listing", "text_of"]
 
 
 def as_fields(
@@ -214,3 +217,80 @@ def explain(models: Sequence[Model], fault: str) -> dict[str, Any]:
         "hides": meant(fault, "hides"),
         "hidden_by": [other for other in names if fault in meant(other, "hides")],
     }
+
+
+# ---- of a job ----------------------------------------------------------------------------------------
+
+
+def text_of(
+    facts: Mapping[str, Any],
+    joined: Joined,
+    witnessed: str | None,
+    fields: Mapping[str, Any],
+    between: Sequence[str],
+) -> str:
+    """One line about what a job's diagnosis has found (`jobs`)."""
+    parts = [row["text"] for row in fields["faults"]]
+    parts += [f"suspected: {row['text']}" for row in fields["suspects"] if not parts]
+    silent = [(one, other) for one, other, heard in facts["said"] if not heard]
+    if facts.get("slow"):
+        parts += [f"noted: {row['text']}" for row in fields["noted"] if not fields["faults"]][:_MOST_CHOICES]
+        return "; ".join([*parts, _slow_text(silent, witnessed, between)])
+    reached = sum(1 for _, _, heard in facts["said"] if heard)
+    if witnessed is not None:
+        others = sorted({a if b == witnessed else b for a, b in silent if witnessed in (a, b)})
+        shown = ", ".join(others[:_SHOWN_PAIRS])
+        more = f" and {len(others) - _SHOWN_PAIRS} others" if len(others) > _SHOWN_PAIRS else ""
+        parts.append(f"host {witnessed} is not reached by {shown}{more}, which reach each other")
+    elif between:
+        parts.append(f"hosts {between[0]} and {between[1]} do not reach each other, and both reach others")
+    elif joined.named:
+        parts.append(" and ".join(f"{each.kind} {' '.join(each.names)}" for each in joined.named))
+    elif not fields["faults"] and (choice := _choice(joined)):
+        parts.append(f"by what hosts say of each other it is {choice}")
+    elif silent and not parts:
+        parts.append(f"unknown fault: {_pairs(silent)}")
+    refused = sorted({each["there"] for each in facts["lost"] if each["error"] in ("refused", "reset")})
+    if refused and not parts:
+        parts.append(f"host {', '.join(refused)} answers, and nothing listens there: processes are gone")
+    stuck = sorted({(each["here"], each["there"]) for each in facts["lost"] if each.get("accepts")})
+    if stuck and not fields["faults"]:
+        pairs = ", ".join(f"{here} sends to {there}" for here, there in stuck[:_SHOWN_PAIRS])
+        parts.append(
+            f"unknown fault: what {pairs} does not arrive, though connections are accepted there: large packets may be lost "
+            "on the way (MTU), or a filter stops them"
+        )
+    if not parts and facts["missing"]:
+        how = "its network answers" if reached else "nobody could tell why"
+        parts.append(f"unknown fault: host {', '.join(facts['missing'])} is gone, {how}")
+    if not parts:
+        parts.append(
+            "all hosts reach each other now: it is over, or it was one process"
+            if reached
+            else "unknown fault"
+        )
+    return "; ".join(parts)
+
+
+def _choice(joined: Joined) -> str:
+    """A few explanations that the witnesses cannot tell apart: a switch, and the trunk that leads to it."""
+    if len(joined.possible) > _MOST_CHOICES or any(len(each) != 1 for each in joined.possible):
+        return ""
+    return ", or ".join(f"{each.kind} {' '.join(each.names)}" for (each,) in joined.possible)
+
+
+def _slow_text(slow: Sequence[tuple[str, str]], witnessed: str | None, between: Sequence[str]) -> str:
+    if witnessed is not None:
+        others = sorted({a if b == witnessed else b for a, b in slow if witnessed in (a, b)})
+        return (
+            f"connections of host {witnessed} are slow, to {', '.join(others[:_SHOWN_PAIRS])}; others are not"
+        )
+    if between:
+        return f"the connection between {between[0]} and {between[1]} is slow; others of both are not"
+    shown = ", ".join(f"{a} and {b}" for a, b in slow[:_SHOWN_PAIRS] if a < b)
+    return f"connections are slow, between {shown}"
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
+    shown = ", ".join(f"{one} does not reach {other}" for one, other in pairs[:_SHOWN_PAIRS])
+    return shown + (f", and {len(pairs) - _SHOWN_PAIRS} more pairs" if len(pairs) > _SHOWN_PAIRS else "")

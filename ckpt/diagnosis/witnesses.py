@@ -82,11 +82,13 @@ def join(
     if not silent:
         return Joined((), ())
     crowded = {host for host, count in Counter(hosts.values()).items() if count > 1}
-    covered: dict[Hypothesis, set[Pair]] = {}
-    for pair in silent | heard:
-        for hypothesis in set(_covering(pair, hosts, ways, crowded)):
-            covered.setdefault(hypothesis, set()).add(pair)
-    explaining = {each: pairs for each, pairs in covered.items() if pairs <= silent}
+    # what was heard is most of it, with many hosts: so it makes plain tuples only
+    refuted = {made for pair in heard for made in _covering(pair, hosts, ways, crowded)}
+    explaining: dict[Hypothesis, set[Pair]] = {}
+    for pair in silent:
+        for made in _covering(pair, hosts, ways, crowded):
+            if made not in refuted:
+                explaining.setdefault(Hypothesis(*made), set()).add(pair)
     possible = _smallest(_without_contained(explaining), silent)
     return Joined(possible[0] if len(possible) == 1 else (), possible)
 
@@ -96,23 +98,24 @@ def _covering(
     hosts: Mapping[int, str],
     ways: Mapping[tuple[str, str], Sequence[str]],
     crowded: Collection[str],
-) -> Iterator[Hypothesis]:
-    """Everything that makes this pair silent. `crowded`: hosts of several ranks, where one alone may be to blame."""
+) -> Iterator[tuple[Kind, tuple[str, ...]]]:
+    """Kind and names of every hypothesis that makes this pair silent. `crowded`: hosts of several ranks, where one alone may
+    be to blame."""
     a, b = (hosts[rank] for rank in pair)
     for rank in pair:
         if hosts[rank] in crowded:
-            yield Hypothesis("process", (str(rank),))
-    yield Hypothesis("host", (a,))
-    yield Hypothesis("host", (b,))
-    yield Hypothesis("sending", (b,))
-    yield Hypothesis("receiving", (a,))
-    yield Hypothesis("pair", (min(a, b), max(a, b)))
-    yield Hypothesis("direction", (b, a))
+            yield ("process", (str(rank),))
+    yield ("host", (a,))
+    yield ("host", (b,))
+    yield ("sending", (b,))
+    yield ("receiving", (a,))
+    yield ("pair", (min(a, b), max(a, b)))
+    yield ("direction", (b, a))
     way = _way(a, b, ways)
     for switch in way:
-        yield Hypothesis("switch", (switch,))
+        yield ("switch", (switch,))
     for one, other in pairwise(way):
-        yield Hypothesis("trunk", (min(one, other), max(one, other)))
+        yield ("trunk", (min(one, other), max(one, other)))
 
 
 def _way(a: str, b: str, ways: Mapping[tuple[str, str], Sequence[str]]) -> Sequence[str]:

@@ -4,8 +4,8 @@
                                                   └──all that was lost is explained (a new incarnation)──▶ quiet
 
 Rules
-- One diagnosis at a time. Many errors at once are one; a pair of hosts that is down is diagnosed once, until it is up again
-  or the ranks are started anew.
+- One diagnosis at a time; but one of slow connections is given up where a link is down. Many errors at once are one; a pair
+  of hosts that is down is diagnosed once, until it is up again or the ranks are started anew.
 - While collecting every host is asked, once, whom it reaches: these are the witnesses (`ckpt.diagnosis.witnesses`).
 - Reports of another incarnation than the present one say nothing: those ranks have been ended.
 - A rank whose process has ended (its agent says so) is no loss of the network.
@@ -38,8 +38,10 @@ __all__ = [
 
 COLLECT_NS = 300_000_000
 SURVEY_NS = 1_500_000_000
+UNREACHED_NS = 1_000_000_000
+"""For the answers of hosts that the controller's host does not reach: they may not come either."""
 SURVEY_LIMIT_S = 0.35
-"""So long a host tries to reach the others, twice."""
+"""After so long a host tries once more to reach those that have not answered."""
 
 _REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
 
@@ -88,6 +90,8 @@ class Loss:
     peer: int
     came_ns: int
     silent_ns: int
+    accepts: bool = False
+    """The peer's host accepts connections, and acknowledges nothing that comes over this one."""
 
 
 @dataclass
@@ -112,6 +116,9 @@ class Losses:
     began_ns: int = 0
     tries: dict[str, Sequence[str]] = field(default_factory=dict)
     answers: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    own: str | None = None
+    is_of_slow: bool = False
+    """What is asked about are slow connections."""
 
     # ---- what happens ------------------------------------------------------------------------------------
 
@@ -139,13 +146,21 @@ class Losses:
         return self._drop()
 
     def down(
-        self, rank: int, incarnation: int, peer: int, kind: str, silent_ns: int, now_ns: int
+        self,
+        rank: int,
+        incarnation: int,
+        peer: int,
+        kind: str,
+        silent_ns: int,
+        now_ns: int,
+        *,
+        accepts: bool = False,
     ) -> list[Action]:
         """A rank says that it cannot reach another one."""
         if incarnation != self.incarnation or rank not in self.hosts or peer not in self.hosts:
             return []
         here, there = self.hosts[rank], self.hosts[peer]
-        self.losses[rank, peer] = Loss(here, there, kind, peer, now_ns, silent_ns)
+        self.losses[rank, peer] = Loss(here, there, kind, peer, now_ns, silent_ns, accepts)
         return self._begin(now_ns)
 
     def up(self, rank: int, incarnation: int, peer: int) -> list[Action]:
@@ -173,9 +188,9 @@ class Losses:
         self.named.pop((host,), None)
         self.done = {hosts for hosts in self.done if host not in hosts}
 
-    def surveying(self, tries: Mapping[str, Sequence[str]]) -> None:
-        """Whom each host will try to reach."""
-        self.tries = dict(tries)
+    def surveying(self, tries: Mapping[str, Sequence[str]], own: str | None = None) -> None:
+        """Whom each host will try to reach. `own`: the controller's host, if it is one of them."""
+        self.tries, self.own = dict(tries), own
 
     def surveyed(self, host: str, number: int, failed: Mapping[str, int | None], now_ns: int) -> list[Action]:
         """A host has tried; `failed`: whom it did not reach, and the error number (None: no answer)."""
@@ -187,7 +202,7 @@ class Losses:
         """Some connections are slow (`slowness`): asked about at once, unless something worse is under way."""
         if self.state != "quiet":
             return []
-        self.state = "asking"
+        self.state, self.is_of_slow = "asking", True
         return [Ask(facts)]
 
     def answered(self, now_ns: int) -> list[Action]:
@@ -206,11 +221,11 @@ class Losses:
         return [LeaveOut(hosts, self.named.pop(hosts)[0]) for hosts in due]
 
     def _ask(self, now_ns: int) -> list[Action]:
-        if self.state != "collecting" or now_ns < self.began_ns + COLLECT_NS:
+        if self.state != "collecting":
             return []
-        if not self._is_complete() and now_ns < self.began_ns + SURVEY_NS:
+        if now_ns < self.began_ns + self._limit_ns():
             return []
-        self.state = "asking"
+        self.state, self.is_of_slow = "asking", False
         facts = self._facts(now_ns)
         self.done |= {frozenset((loss.here, loss.there)) for loss in self.losses.values()}
         return [Ask(facts)]
@@ -219,7 +234,7 @@ class Losses:
         """When `tick` is due."""
         times = [due_ns for _, due_ns in self.named.values()]
         if self.state == "collecting":
-            times.append(self.began_ns + (COLLECT_NS if self._is_complete() else SURVEY_NS))
+            times.append(self.began_ns + self._limit_ns())
         return min(times, default=None)
 
     def is_down(self, *hosts: str) -> bool:
@@ -239,10 +254,25 @@ class Losses:
             if since_ns and not self.gone & {*hosts}:
                 self.named[hosts] = str(record["text"]), min(since_ns) + self.patience_ns
 
+    def lost(self, now_ns: int) -> list[dict[str, Any]]:
+        """The errors that there are now, one for each pair of hosts and each direction."""
+        found = {
+            (loss.here, loss.there): {
+                "here": loss.here,
+                "there": loss.there,
+                "error": loss.error,
+                "age_s": round((now_ns - loss.came_ns + loss.silent_ns) / 1e9, 3),
+                **({"accepts": True} if loss.accepts else {}),
+            }
+            for loss in self.losses.values()
+        }
+        return list(found.values())
+
     # ---- inside ------------------------------------------------------------------------------------------
 
-    def _is_complete(self) -> bool:
-        """Have all hosts answered, but for fewer that none of these reaches, and that will not answer?"""
+    def _limit_ns(self) -> int:
+        """So long answers are waited for: all have answered, but for fewer that none of these reaches, and that will not
+        answer; all but some that the controller's host does not reach; or others are missing."""
         left = self.tries.keys() - self.answers.keys()
         unreached = {host for failed in self.answers.values() for host in failed}
         reached = {
@@ -251,7 +281,9 @@ class Losses:
             for host in self.tries.get(each, ())
             if host not in failed
         }
-        return not left or (len(left) < len(self.answers) and left <= unreached - reached)
+        if not left or (len(left) < len(self.answers) and left <= unreached - reached):
+            return COLLECT_NS
+        return UNREACHED_NS if left <= self.answers.get(self.own or "", {}).keys() else SURVEY_NS
 
     def _drop(self) -> list[Action]:
         if self.state != "collecting" or self.losses or self.missing:
@@ -260,13 +292,16 @@ class Losses:
         return [Drop()]
 
     def _begin(self, now_ns: int) -> list[Action]:
-        if self.state != "quiet" or not self._is_news():
+        if not self._is_news():
+            return []
+        given_up = [Drop()] if self.state == "asking" and self.is_of_slow else []
+        if self.state != "quiet" and not given_up:
             return []
         self.state, self.began_ns = "collecting", now_ns
         self.number += 1
         self.answers.clear()
         self.tries.clear()
-        return [Survey(self.number, tuple(sorted(self.missing)))]
+        return [*given_up, Survey(self.number, tuple(sorted(self.missing)))]
 
     def _is_news(self) -> bool:
         single = {host for each in self.done if len(each) == 1 for host in each}
@@ -277,15 +312,6 @@ class Losses:
         )
 
     def _facts(self, now_ns: int) -> dict[str, Any]:
-        lost = {
-            (loss.here, loss.there): {
-                "here": loss.here,
-                "there": loss.there,
-                "error": loss.error,
-                "age_s": round((now_ns - loss.came_ns + loss.silent_ns) / 1e9, 3),
-            }
-            for loss in self.losses.values()
-        }
         return {
             "said": [
                 # who refuses a connection has a network that works
@@ -293,7 +319,7 @@ class Losses:
                 for host, failed in sorted(self.answers.items())
                 for other in self.tries.get(host, ())
             ],
-            "lost": list(lost.values()),
+            "lost": self.lost(now_ns),
             "missing": sorted(self.missing),
         }
 

@@ -4,6 +4,9 @@ Decisions are those of `losses`; the diagnosis is `python -m ckpt.diagnosis`, wh
 known and gets the facts when all hosts have answered. Its process reads the user's credentials; this one never has them,
 nor has a rank.
 
+It ends five seconds after the first error, whatever is dead (`_WHOLE_NS`): its process ends before, and is killed if it does
+not. Then the answer is what the hosts have said, with the reason.
+
     fault-located   the record (`ckpt.diagnosis.jobs`), with `lost`: the errors that were diagnosed
 
     host-drained    host, fault: it is drained in Slurm (`drains`); `reason`: why not
@@ -41,10 +44,12 @@ from ckpt.transport.records import asdict, dataclass
 
 __all__ = ["FaultLocator", "FaultOptions", "HostsControl"]
 
-_LIMIT_NS = 9_000_000_000
-"""A diagnosis ends in five seconds; its process needs some time to start on a busy machine."""
-_WHOLE_S = 5.0
+_WHOLE_NS = 5_000_000_000
 """From the first loss to the answer."""
+_RESERVE_NS = 400_000_000
+"""So much earlier the process is to end by itself."""
+_LEAST_NS = 300_000_000
+"""For its answer, where this process has come so late itself that nothing is left: for what the hosts have said."""
 _DRAIN_NS = 90_000_000_000
 _LOST_SHOWN = 20
 _TEXT_LIMIT = 4000
@@ -58,6 +63,10 @@ class HostsControl(Protocol):
     def leave_out(self, name: str, reason: str) -> None: ...
 
     def slots_without(self, name: str) -> int: ...
+
+    def addresses(self) -> Mapping[str, str]: ...
+
+    def own(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,9 @@ class FaultLocator:
         elif packet.get("event") == "link-down":
             kind, silent_ns = packet.get("kind"), packet.get("silent_ns")
             if isinstance(kind, str) and isinstance(silent_ns, int):
-                self._do(self.losses.down(rank, incarnation, peer, kind, silent_ns, now_ns), now_ns)
+                accepts = packet.get("accepts") is True
+                actions = self.losses.down(rank, incarnation, peer, kind, silent_ns, now_ns, accepts=accepts)
+                self._do(actions, now_ns)
 
     def _links(self, rank: int, incarnation: int, packet: Mapping[str, Any], now_ns: int) -> None:
         if incarnation != self.losses.incarnation:
@@ -192,22 +203,30 @@ class FaultLocator:
             match action:
                 case Survey(number=number, lost=lost):
                     self._start_child()
-                    self.losses.surveying(self._options.hosts.survey(number, SURVEY_LIMIT_S, lost))
+                    if self._child is not None:
+                        self._child.tell({"lost": self.losses.lost(now_ns), "missing": lost, **self._known()})
+                    hosts = self._options.hosts
+                    self.losses.surveying(hosts.survey(number, SURVEY_LIMIT_S, lost), hosts.own())
                 case Ask(facts=facts):
                     if self._child is None:
                         self._start_child()
-                    files = {"topology": self.topology.path, "counters": self.baseline.path}
-                    self._facts = {**facts, **files, "wanted": True, "until_s": self._until_s(facts, now_ns)}
-                    self._tell_child(now_ns)
+                    until_ns = self._until_ns(facts, now_ns)
+                    self._facts = {**facts, **self._known(), "until_s": (until_ns - _RESERVE_NS) / 1e9}
+                    self._ask_child(until_ns, now_ns)
                 case Drop():
                     self._end_child()
                 case LeaveOut():
                     self._leave_out(action)
 
-    def _until_s(self, facts: Mapping[str, Any], now_ns: int) -> float:
+    def _known(self) -> dict[str, Any]:
+        """Facts that do not depend on what the hosts say."""
+        files = {"topology": self.topology.path, "counters": self.baseline.path}
+        return {**files, "addresses": dict(self._options.hosts.addresses()), "wanted": True}
+
+    def _until_ns(self, facts: Mapping[str, Any], now_ns: int) -> int:
         """When the answer is to be there: of slow connections, so long from now on."""
         began_ns = now_ns if facts.get("slow") else self.losses.began_ns
-        return began_ns / 1e9 + _WHOLE_S
+        return max(began_ns + _WHOLE_NS, now_ns + _LEAST_NS)
 
     def _leave_out(self, action: LeaveOut) -> None:
         if len(action.hosts) == 1:
@@ -242,7 +261,7 @@ class FaultLocator:
             drained({"reason": f"scontrol cannot be started: {error.strerror}"})
             return
         failed = {"reason": "the process that drains it has failed"}
-        child.ask({"node": host, "reason": reason}, _DRAIN_NS, drained, lambda _: drained(failed))
+        child.ask({"node": host, "reason": reason}, _DRAIN_NS, drained, lambda *_: drained(failed))
 
     def _room_without(self, host: str) -> int:
         slots = self._options.hosts.slots_without(host)
@@ -263,20 +282,26 @@ class FaultLocator:
         except OSError as error:  # a full disk, no more processes: the job goes on without an answer
             self._say(f"the diagnosis could not be started: {error}")
 
-    def _tell_child(self, now_ns: int) -> None:
+    def _ask_child(self, until_ns: int, now_ns: int) -> None:
         if self._child is None:
             self._conclude({"text": "unknown fault: the diagnosis could not be started"}, now_ns)
             return
-        self._child.ask(self._facts, _LIMIT_NS, self._answered, self._failed, now_ns=now_ns)
+        self._child.ask(self._facts, until_ns - now_ns, self._answered, self._failed, now_ns=now_ns)
 
     def _answered(self, record: Mapping[str, Any]) -> None:
         self._child = None
         self._conclude(record, time.monotonic_ns())
 
-    def _failed(self, is_late: bool) -> None:
-        late = f"no diagnosis within {_LIMIT_NS / 1e9:g} s"
-        text = late if is_late else f"the diagnosis failed, see {self._options.log_path}"
-        self._answered({"text": f"unknown fault: {text}"})
+    def _failed(self, is_late: bool, said: Mapping[str, Any] | None) -> None:
+        late = f"devices have not answered within {_WHOLE_NS / 1e9:g} s"
+        reason = late if is_late else f"the diagnosis failed, see {self._options.log_path}"
+        if said is None:  # not even its process was there
+            pairs = [
+                f"{one} does not reach {other}" for one, other, heard in self._facts["said"] if not heard
+            ]
+            shown = "; ".join(["", *pairs[:_LOST_SHOWN]])
+            said = {"text": f"unknown fault: {reason}{shown}"}
+        self._answered({**said, "reason": reason})
 
     def _end_child(self) -> None:
         child, self._child = self._child, None

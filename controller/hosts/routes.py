@@ -25,6 +25,7 @@ TOKEN = "token"
 """The file in the job directory by which an agent knows that it sees the controller's."""
 MOST = 64
 KNOCK_LIMIT_S = 5.0
+_AGAIN_S = 0.2  # for the second knock; the first was given more already
 
 
 class Door:
@@ -74,38 +75,68 @@ def knock(doors: Mapping[str, str], limit_s: float = KNOCK_LIMIT_S) -> dict[str,
 
 
 def twice(doors: Mapping[str, str], limit_s: float) -> dict[str, int | None]:
-    """As `errors_of`, and at those that did not answer once more: a network that loses packets may lose one at the first."""
-    first = errors_of(doors, limit_s)
-    again = errors_of({name: doors[name] for name, code in first.items() if code is None}, limit_s)
-    return {name: code for name, code in first.items() if code is not None} | again
+    """As `errors_of`, and at those that did not answer once more, while the first knock still waits: a network that loses
+    packets may lose one at the first."""
+    return errors_of(doors, limit_s, _AGAIN_S)
 
 
-def errors_of(doors: Mapping[str, str], limit_s: float) -> dict[str, int | None]:
-    """As `knock`, with the error numbers; None: no answer."""
-    failed: dict[str, int | None] = {}
-    waiting: dict[int, tuple[str, socket.socket]] = {}
-    poller = select.poll()
-    for name, door in doors.items():
-        host, port = split(door)
-        knocking = socket.socket(family_of(host), socket.SOCK_STREAM)
-        knocking.setblocking(False)
-        code = knocking.connect_ex((host, int(port)))
-        if code in (0, errno.EINPROGRESS):
-            waiting[knocking.fileno()] = name, knocking
-            poller.register(knocking, select.POLLOUT)
+def errors_of(doors: Mapping[str, str], limit_s: float, again_s: float = 0.0) -> dict[str, int | None]:
+    """As `knock`, with the error numbers; None: no answer. `again_s`: for so much longer, with a second knock."""
+    with contextlib.closing(_Knocks()) as knocks:
+        knocks.at(doors)
+        knocks.wait(limit_s)
+        if again_s and knocks.unanswered:
+            knocks.at({name: doors[name] for name in knocks.unanswered})
+            knocks.wait(again_s)
+        return {**knocks.failed, **dict.fromkeys(knocks.unanswered)}
+
+
+class _Knocks:
+    """Connections that are being made. `failed`: the error of each name for which there was one."""
+
+    def __init__(self) -> None:
+        self.failed: dict[str, int | None] = {}
+        self.unanswered: dict[str, None] = {}
+        self._sockets: dict[int, tuple[str, socket.socket]] = {}
+        self._poller = select.poll()
+
+    def at(self, doors: Mapping[str, str]) -> None:
+        """Knock at all of them."""
+        for name, door in doors.items():
+            host, port = split(door)
+            knocking = socket.socket(family_of(host), socket.SOCK_STREAM)
+            knocking.setblocking(False)
+            code = knocking.connect_ex((host, int(port)))
+            if code in (0, errno.EINPROGRESS):
+                self.unanswered[name] = None
+                self._sockets[knocking.fileno()] = name, knocking
+                self._poller.register(knocking, select.POLLOUT)
+            else:
+                knocking.close()
+                self._answered(name, code)
+
+    def wait(self, limit_s: float) -> None:
+        """Until all have answered, or for so long."""
+        deadline = time.monotonic() + limit_s
+        left_s = limit_s
+        while self.unanswered and left_s > 0:
+            left_s = deadline - time.monotonic()
+            # in the end once more without waiting: on a busy machine this process may have slept while answers came
+            for fd, _ in self._poller.poll(max(left_s, 0.0) * 1000):
+                name, knocking = self._sockets.pop(fd)
+                self._poller.unregister(fd)
+                code = knocking.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                knocking.close()
+                self._answered(name, code)
+
+    def _answered(self, name: str, code: int) -> None:
+        """A connection counts more than an error of the other knock."""
+        self.unanswered.pop(name, None)
+        if not code:
+            self.failed.pop(name, None)
         else:
-            failed[name] = code
+            self.failed[name] = code
+
+    def close(self) -> None:
+        for _, knocking in self._sockets.values():
             knocking.close()
-    deadline = time.monotonic() + limit_s
-    while waiting and (left_s := deadline - time.monotonic()) > 0:
-        for fd, _ in poller.poll(left_s * 1000):
-            name, knocking = waiting.pop(fd)
-            poller.unregister(fd)
-            code = knocking.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                failed[name] = code
-            knocking.close()
-    for name, knocking in waiting.values():
-        failed[name] = None
-        knocking.close()
-    return failed

@@ -98,7 +98,7 @@ class LinkLate(Event):
 class LinkDown(Event):
     """Another host cannot be reached: nothing that was sent to `rank` since `since_ns` was acknowledged by the kernel
     there, and a new connection fails with `errno`. Reported once, until LinkUp. `tcp`: what the kernel says of the
-    connection, if there is one.
+    connection, if there is one. `accepts`: new connections can be made, but this one carries nothing.
     """
 
     rank: int
@@ -106,6 +106,7 @@ class LinkDown(Event):
     errno: int
     since_ns: int
     tcp: TcpState | None = None
+    accepts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,16 @@ acknowledges what was sent. So the kernel's word on the connection decides, and 
 its kernel answers.
 
     well ──LinkLate──▶ looking ──not answered for give_up_ns──▶ probing ──error──▶ down (LinkDown)
-      ▲                   │ ▲                                     │                  │
-      └──answered─────────┘ └────────── a connection is made ─────┘                  │
-      └──────────────────────────────────────────────────────────────answered────────┘  (LinkUp)
+      ▲                   │ ▲                                     │                  ▲  │
+      └──answered─────────┘ └────────── a connection is made ─────┴──for the third time─┘  │
+      └──────────────────────────────────────────────────────────────answered──────────────┘  (LinkUp)
 
 looking   the state of the connection (`TcpState`) is read now and then. What was sent and is not acknowledged is sent
           again by the kernel; while it does that, or while there is no connection, the link is not answered.
 probing   one raw connect to the port of the peer, for its error number; the driver bounds its time.
-down      reported once. Read more rarely, until the connection answers.
+down      reported once. Read more rarely, until the connection answers. Also where a connection can be made, three times in
+          a row, and nothing that was sent is acknowledged all the time: small packets arrive and large ones do not (a way
+          that takes smaller ones than its ends believe), or a filter stops what belongs to a connection.
 
 Nothing runs while no link is late: no heartbeat. Errors and kinds are those of Sakai and Ishikawa, "MPI communication
 library with cluster monitoring", section 3.2. Not here: sockets and clocks (`ckpt.transport.driver.linkwatcher`).
@@ -32,6 +34,12 @@ GIVE_UP_NS = 2_000_000_000
 """A connection on which nothing was acknowledged for so long is given up."""
 _LOOKS, _LOOKS_DOWN = 10, 2
 """So often a connection is looked at in that time."""
+
+_MOST_CONNECTS = 3
+"""With so many connections that could be made the link is down all the same, if nothing was acknowledged meanwhile."""
+
+_LEAST_ANSWERS = 2
+"""So often in a row such a link has to look well to be up: a new connection does, until it has carried something large."""
 
 Step = Literal["looking", "probing", "down"]
 
@@ -56,10 +64,15 @@ class TcpState:
 
 @dataclass(slots=True)
 class _Doubt:
+    began_ns: int
     since_ns: int
     due_ns: int
     step: Step = "looking"
     tcp: TcpState | None = None
+    connects: int = 0
+    """Connections that were made while nothing was acknowledged on this one."""
+    answers: int = 0
+    """Looks in a row at which it answered."""
 
 
 class LinkWatch:
@@ -73,7 +86,7 @@ class LinkWatch:
     def late(self, rank: int, silent_ns: int, now_ns: int) -> None:
         """The link to `rank` is late (LinkLate)."""
         if rank not in self._doubts:
-            self._doubts[rank] = _Doubt(now_ns - silent_ns, now_ns)
+            self._doubts[rank] = _Doubt(now_ns - silent_ns, now_ns - silent_ns, now_ns)
 
     def forget(self, rank: int) -> None:
         """`rank` has another address from now on, or is gone for good."""
@@ -95,12 +108,19 @@ class LinkWatch:
         (LinkUp) is to be reported."""
         doubt = self._doubts[rank]
         if tcp is not None and tcp.answers:
+            doubt.answers += 1
+            if doubt.step == "down" and doubt.connects and doubt.answers < _LEAST_ANSWERS:
+                doubt.due_ns = now_ns + self.look_down_ns
+                return False
             del self._doubts[rank]
             return LinkUp(rank) if doubt.step == "down" else False
+        doubt.answers = 0
         if doubt.step == "down":
             doubt.due_ns = now_ns + self.look_down_ns
             return False
-        if tcp is not None:
+        if tcp is None:
+            doubt.connects = 0  # one that has nothing to carry it is no proof
+        else:
             doubt.tcp = tcp
             doubt.since_ns = max(doubt.since_ns, now_ns - tcp.silent_ns)
         given_up_ns = doubt.since_ns + self.give_up_ns
@@ -115,9 +135,14 @@ class LinkWatch:
         knows a way to the peer."""
         doubt = self._doubts[rank]
         if number is None:
+            doubt.connects += 1
+            if doubt.connects >= _MOST_CONNECTS and doubt.tcp is not None:
+                since_ns = doubt.began_ns
+                doubt.step, doubt.due_ns = "down", now_ns + self.look_down_ns
+                return LinkDown(rank, "silent", errno.ETIMEDOUT, since_ns, doubt.tcp, accepts=True)
             doubt.step, doubt.since_ns, doubt.due_ns = "looking", now_ns, now_ns + self.look_ns
             return None
-        doubt.step, doubt.due_ns = "down", now_ns + self.look_down_ns
+        doubt.step, doubt.due_ns, doubt.connects = "down", now_ns + self.look_down_ns, 0
         return LinkDown(rank, kind_of(number, has_route=has_route), number, doubt.since_ns, doubt.tcp)
 
 

@@ -6,6 +6,8 @@ writes a line of JSON for each answer as it comes:
     in     {"within_s": 3.0, "queries": [{"id": 0, "handler": "snmp", "arguments": {…}, "secret": {…} or null}, …]}
     out    {"id": 0, "values": {"admin": "up", …}}   or   {"id": 0, "reason": "sw1 does not answer", "silent": true}
 
+A line {"prepare": ["snmp", …]} may come before: it only imports these handlers, and asks nothing.
+
 A library that hangs, in C too, hurts nobody: the kernel ends this process at the deadline, whoever started it and
 wherever it runs. Secrets come by standard input only, so they are on no command line and in no environment.
 """
@@ -32,7 +34,16 @@ def main() -> int:
         PermissionError
     ):  # it leads its group already, unless it was started by a remote shell
         os.setsid()
-    request: dict[str, Any] = json.loads(sys.stdin.readline())
+    request: dict[str, Any] = json.loads(sys.stdin.readline() or "{}")
+    if "prepare" in request:
+        for name in request["prepare"]:
+            with contextlib.suppress(Exception):  # the query will say so
+                _module(name)
+                if library := HANDLERS[name].library:
+                    importlib.import_module(library)
+        request = json.loads(sys.stdin.readline() or "{}")
+    if not request:
+        return 0  # nothing is asked any more
     within_s = float(request["within_s"])
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel's own action: no Python code has to run for it
     signal.setitimer(signal.ITIMER_REAL, within_s + _GRACE_S)
@@ -41,8 +52,7 @@ def main() -> int:
     def ask(query: dict[str, Any]) -> None:
         line: dict[str, Any] = {"id": query["id"]}
         try:
-            handler = importlib.import_module(f"ckpt.diagnosis.handlers.{HANDLERS[query['handler']].module}")
-            line["values"] = handler.ask(query["arguments"], query["secret"], within_s)
+            line["values"] = _module(query["handler"]).ask(query["arguments"], query["secret"], within_s)
         except NoAnswer as error:
             line |= {"reason": str(error), "silent": error.silent}
         except (
@@ -63,6 +73,10 @@ def main() -> int:
         thread.join()
     os.killpg(0, signal.SIGKILL)  # threads of libraries are not waited for, and commands leave nothing behind
     return 0
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"ckpt.diagnosis.handlers.{HANDLERS[name].module}")
 
 
 if __name__ == "__main__":

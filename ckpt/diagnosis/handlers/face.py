@@ -6,6 +6,7 @@
     cached     what it tells may be some seconds old: agents of switches keep their tables for so long
     alone      its library is not made for threads: a process for each address, one question after the other
     secret     which part of the credentials file it is given, or None
+    library    what it imports only when it asks
     says       of some values, all texts that they may be: `alive` is "yes" or nothing
 
 Every module has `ask(arguments, secret, within_s) -> {name: number or text}`: it returns within about so many
@@ -23,7 +24,18 @@ class HandlerFace:
     """The arguments that a handler needs, and those that it may be given besides."""
 
     # no dataclass, and nothing of typing: a diagnosis starts many processes, and to import these costs more than to ask
-    __slots__ = ("alone", "cached", "local", "module", "needs", "on_way", "says", "secret", "takes")
+    __slots__ = (
+        "alone",
+        "cached",
+        "library",
+        "local",
+        "module",
+        "needs",
+        "on_way",
+        "says",
+        "secret",
+        "takes",
+    )
 
     def __init__(
         self,
@@ -36,11 +48,12 @@ class HandlerFace:
         alone: bool = False,
         cached: bool = False,
         says: Mapping[str, tuple[str, ...]] | None = None,
+        library: str = "",
     ) -> None:
         self.says = says or {}
         self.needs, self.takes = needs, takes
         self.local, self.on_way, self.alone, self.cached = local, on_way, alone, cached
-        self.secret, self.module = secret, module
+        self.secret, self.module, self.library = secret, module, library
 
 
 def _face(
@@ -54,9 +67,10 @@ def _face(
     cached: bool = False,
     secret: str | None = None,
     says: Mapping[str, tuple[str, ...]] | None = None,
+    library: str = "",
 ) -> HandlerFace:
     words = frozenset(needs.split()), frozenset(takes.split())
-    return HandlerFace(*words, local, secret, module, on_way, alone, cached, says)
+    return HandlerFace(*words, local, secret, module, on_way, alone, cached, says, library)
 
 
 _ALIVE = {"alive": ("yes",)}
@@ -71,7 +85,16 @@ HANDLERS: Mapping[str, HandlerFace] = {
     "lldp": _face("lldp", "", "socket", local=True),
     "netlink": _face("netlink", "device", "address peer mtu speed", local=True, says=_ALIVE),
     "redfish": _face("redfish", "address", secret="redfish"),
-    "snmp": _face("snmp", "address", "port oid table", secret="snmp", alone=True, cached=True, says=_ALIVE),
+    "snmp": _face(
+        "snmp",
+        "address",
+        "port oid table",
+        secret="snmp",
+        alone=True,
+        cached=True,
+        says=_ALIVE,
+        library="ezsnmp",
+    ),
     "sockets": _face("sockets", "port", local=True),
     "sysfs": _face("sysfs", "files", "scale", local=True),
     "tcp": _face("tcp", "address port", on_way=True, says={**_ALIVE, **_ANSWER}),

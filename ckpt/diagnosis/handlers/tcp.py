@@ -18,7 +18,7 @@ from ckpt.diagnosis.errors import NoAnswer
 
 __all__ = ["ask"]
 
-_WITHIN_S = 1.0
+_WITHIN_S = 0.6
 
 
 def ask(arguments: dict[str, Any], secret: dict[str, str] | None, within_s: float) -> dict[str, float | str]:

@@ -38,9 +38,8 @@ def about_peer(seen: Event, now_ns: int) -> dict[str, Any] | None:
         case LinkDown():
             tcp = None if seen.tcp is None else asdict(seen.tcp)
             silent_ns = now_ns - seen.since_ns
-            return event(
-                "link-down", peer=seen.rank, kind=seen.kind, errno=seen.errno, silent_ns=silent_ns, tcp=tcp
-            )
+            fields = {"kind": seen.kind, "errno": seen.errno, "silent_ns": silent_ns, "tcp": tcp}
+            return event("link-down", peer=seen.rank, **fields, accepts=seen.accepts)
         case LinkUp():
             return event("link-up", peer=seen.rank)
         case PeerSilent():

@@ -13,7 +13,9 @@ Not here: how questions and answers travel (:mod:`ckpt.controller.hosts.launch.d
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
 from collections.abc import Collection
 from typing import Any
@@ -22,9 +24,9 @@ from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.launch.driver import FleetDriver
 from ckpt.controller.hosts.routes import others_of
 from ckpt.controller.sharing import facts, proof
-from ckpt.transport.wires.addresses import split
+from ckpt.transport.wires.addresses import family_of, split
 
-__all__ = ["check_routes", "examine", "examined", "find_shared", "survey"]
+__all__ = ["addresses", "check_routes", "examine", "examined", "find_shared", "own", "survey"]
 
 _ROUTES_LIMIT_S = 15.0
 _SHARES_LIMIT_S, _SHARES_TRIES = 15.0, 3
@@ -88,6 +90,20 @@ def examined(driver: FleetDriver) -> dict[int, tuple[dict[str, Any], float]]:
     """By host: its facts, and when they came, in seconds; those that came late, too."""
     answers = driver.answers.get("examined", {})
     return {index: (dict(answer["facts"]), answer["came_ns"] / 1e9) for index, answer in answers.items()}
+
+
+def addresses(driver: FleetDriver) -> dict[str, str]:
+    """The hosts, and where each is reached in the network of the job."""
+    return {driver.name_of(index): split(door)[0] for index, door in driver.doors.items()}
+
+
+def own(driver: FleetDriver) -> str | None:
+    """The host on which this process runs; None: none of them, or it has lost its address."""
+    for name, address in addresses(driver).items():
+        with contextlib.suppress(OSError), socket.socket(family_of(address), socket.SOCK_DGRAM) as trying:
+            trying.bind((address, 0))
+            return name
+    return None
 
 
 def survey(driver: FleetDriver, number: int, limit_s: float, lost: Collection[str]) -> dict[str, list[str]]:

@@ -305,6 +305,14 @@ class HostsLauncher:
         """See `inquiries.survey`."""
         return inquiries.survey(self._driver, number, limit_s, lost)
 
+    def addresses(self) -> dict[str, str]:
+        """See `inquiries.addresses`."""
+        return inquiries.addresses(self._driver)
+
+    def own(self) -> str | None:
+        """See `inquiries.own`."""
+        return inquiries.own(self._driver)
+
     def leave_out(self, name: str, reason: str) -> None:
         """This host gets no ranks any more; those that it has are started elsewhere. Nothing, if it is lost already."""
         self._driver.ask(self.fleet.leave_out, name, reason, now_ns())

@@ -174,7 +174,9 @@ def draw(number: int, folder: Path) -> dict[str, int]:
     for said in (found["located"], found["by_hand"]):
         if said is None:
             continue
-        assert components(said) <= done, what
+        for fault in said["faults"]:  # what may have caused it and did not answer is said with it
+            possible = {_component(each) for each in (fault["id"], *fault["perhaps"])}
+            assert possible & done, what
         named |= components(said)
         for suspect in said["suspects"]:
             possible = {_component(each) for each in (suspect["id"], *suspect["instead"])}

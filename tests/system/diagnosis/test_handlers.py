@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.diagnosis.asking import Question, Reply, ask
+from ckpt.diagnosis.asking import Question, Ready, Reply, ask
 from ckpt.diagnosis.credentials import Credentials
 from ckpt.diagnosis.handlers.face import HANDLERS
 from ckpt.diagnosis.library import load as load_models
@@ -179,6 +179,46 @@ def test_a_shell_that_prints_for_ever_is_no_answer() -> None:
     replies = ask([flood, lines], Credentials(), LONG_S)
     assert replies[flood].values == replies[lines].values == {}
     assert replies[lines].reason == "an answer without a value"
+
+
+def test_a_shell_that_reads_nothing_holds_nobody_up() -> None:
+    """A pipe takes 64 KiB; the rest was waited for without end (ssh to a host that is dead reads nothing)."""
+    hung = [
+        question("tcp", shell=("sh", "-c", "exec sleep 1000"), address="127.0.0.1", port=f"{number:01000}")
+        for number in range(200)
+    ]
+    own = question("command", run=["echo", "here"])
+    replies = ask([*hung, own], Credentials(), 2.0)
+    assert replies[own].values["exit"] == 0
+    assert all(replies[each].silent for each in hung)
+
+
+def test_processes_that_are_ready_ask_what_they_are_given_and_no_more(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    noted = question("command", run=["sh", "-c", f"echo x >> {note}"])
+    other = question("command", run=["echo", "here"])
+    ready = Ready()
+    ready.start([noted])
+    [pid] = [worker.child.pid for worker in ready._waiting.values()]
+    assert ask([other], Credentials(), LONG_S, ready=ready)[other].values["exit"] == 0
+    assert not note.exists(), "it was started for that, and not asked"
+    assert not os.path.exists(f"/proc/{pid}"), "it was the one that was asked"
+    ready.start([noted])
+    [waiting] = ready._waiting.values()
+    ready.end()
+    assert waiting.child.poll() is not None and not note.exists()
+    ready.start([noted])
+    assert ready._waiting == {}, "it is over"
+
+
+def test_a_process_that_has_ended_while_it_waited_is_replaced() -> None:
+    asked = question("command", run=["echo", "here"])
+    ready = Ready()
+    ready.start([asked])
+    [worker] = ready._waiting.values()
+    worker.kill()
+    worker.child.wait()
+    assert ask([asked], Credentials(), LONG_S, ready=ready)[asked].values["exit"] == 0
 
 
 def test_equal_questions_are_asked_once(tmp_path: Path) -> None:

@@ -153,6 +153,71 @@ def test_counters_are_read_once_and_compared_with(
     assert the_same_bytes(job, tmp_path)
 
 
+LARGE_MESSAGES = """
+    import sys, time
+    import ckpt
+
+    comm = ckpt.enable()
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for i in range(100_000):
+        request = comm.isend(bytes(200_000), right, tag=3)
+        comm.recv(source=left, tag=3)
+        request.wait()
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("where", ["the host", "the way"])
+def test_large_packets_that_are_lost_are_said(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path, where: str
+) -> None:
+    """TCP sends them again for ever, while small ones arrive and every connection is accepted. At the interface of a host,
+    which can be asked, the MTU is named; on the way, of which nobody tells, it is an unknown fault, in words."""
+    for host in HOSTS:  # packets of several segments are never too large for these interfaces
+        cluster.on(host, "link", "set", "eth0", "gso_max_segs", "1")
+    app = write_app(tmp_path, LARGE_MESSAGES, "large.py")
+    job = start(
+        app,
+        ranks=4,
+        every=0.5,
+        lease=LEASE_S,
+        hosts="n2,n3,n4,n5",
+        interface=NETWORK,
+        topology=cluster.topology(tmp_path / "topology.toml"),
+        engine_command=cluster.engine(),
+        within=cluster.within("n1"),
+    )
+    job.wait_event("committed", 2)
+    if where == "the host":
+        cluster.on("n3", "link", "set", "eth0", "mtu", "1000")
+    else:
+        cluster.on("cables", "link", "set", "c3b", "mtu", "1000")
+    located = job.wait_event("fault-located")
+    assert any(event["accepts"] for event in job.events("link-down"))
+    if where == "the host":
+        assert components(located) <= {"mtu@n3:eth0"} and located["hosts"] in ([], ["n3"]), located
+    else:
+        assert not located["faults"] and located["hosts"] == [], located
+    if not located["faults"]:
+        assert (
+            "does not arrive, though connections are accepted there: large packets may be lost"
+            in located["text"]
+        )
+
+
+def test_without_a_topology_the_own_end_of_the_way_is_looked_at(
+    start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
+) -> None:
+    """As by `ckpt diagnose HOST HOST`: the machine of the controller, which is one of the job's."""
+    job = running(start, cluster, tmp_path, topology=False, hosts="n1:3,n2:3,n3:3")
+    cluster.filter("n1", "n3")
+    located = job.wait_event("fault-located")
+    assert components(located) == {"filter@n1"} and located["hosts"] == ["n1"], located
+    assert located["between"] == ["n1", "n3"]
+    assert "no device but this machine was asked" in located["reason"]
+
+
 @pytest.mark.nightly
 def test_without_a_topology_three_hosts_name_the_fourth(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path

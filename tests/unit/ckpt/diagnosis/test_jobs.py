@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import permutations
 from pathlib import Path
 from random import Random
@@ -10,8 +12,13 @@ from typing import Any
 
 import pytest
 
-from ckpt.diagnosis.jobs import locate, pairs_to_ask
+from ckpt.diagnosis import jobs, library
+from ckpt.diagnosis.asking import Reply
+from ckpt.diagnosis.credentials import Credentials
+from ckpt.diagnosis.jobs import Preparation, locate, pairs_to_ask
+from ckpt.diagnosis.manager import Request
 from ckpt.diagnosis.report import located_as_text
+from ckpt.diagnosis.topology import parse, way
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +126,138 @@ def test_files_of_the_user_that_are_wrong_are_the_reason(tmp_path: Path) -> None
     found = locate(facts("abc", {("a", "b"), ("b", "c")}, mute="b", topology=str(bad)))
     assert found["hosts"] == ["b"]
     assert "no host" in found["reason"]
+
+
+def test_with_hundreds_of_hosts_the_way_between_two_switches_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 256 hosts it took 4.4 s, since it was looked for between all pairs of hosts."""
+    names = [f"n{number:03}" for number in range(64)]
+    lines = []
+    for number, name in enumerate(names):
+        lines += [f"[host.{name}]", f'address = "10.0.0.{number}"', 'interface = "eth0"']
+        lines += [f'switch = "s{number // 16}"', f'port = "p{number}"']
+    lines += [line for number in range(4) for line in (f"[switch.s{number}]",)]
+    lines += [
+        line
+        for number in range(3)
+        for line in ("[[trunk]]", f'ends = [["s{number}", "up"], ["s{number + 1}", "down"]]')
+    ]
+    (tmp_path / "topology.toml").write_text("\n".join(lines) + "\n")
+    looked = []
+    monkeypatch.setattr(jobs, "way", lambda *words: looked.append(words) or way(*words))
+    silent = {frozenset((one, names[5])) for one in names if one != names[5]}
+    said = [
+        [one, other, frozenset((one, other)) not in silent]
+        for one, other in permutations(names, 2)
+        if one != names[5]
+    ]
+    lost = [{"here": names[0], "there": names[5], "error": "silent"}]
+    found = locate(
+        {
+            "said": said,
+            "lost": lost,
+            "missing": [],
+            "topology": str(tmp_path / "topology.toml"),
+            "wanted": False,
+        }
+    )
+    assert found["hosts"] == [names[5]]
+    assert len(looked) <= 16
+
+
+def test_where_no_time_is_left_devices_are_not_asked_and_hosts_have_their_say(tmp_path: Path) -> None:
+    known = facts("abc", {("a", "b"), ("b", "c")}, mute="b", addresses={"a": "127.0.0.1", "b": "10.0.0.2"})
+    preparation = Preparation(known)
+    preparation.files(60)
+    found = locate({**known, "until_s": 0.1}, preparation)
+    assert found["hosts"] == ["b"] and found["reason"] == "no time was left to ask devices"
+
+
+def test_a_job_without_a_topology_asks_this_machine_about_its_way_to_the_host() -> None:
+    """As `ckpt diagnose HOST HOST` without a topology."""
+    lost = [{"here": "a", "there": "b", "error": "silent", "age_s": 3.0}]
+    addresses = {"a": "127.0.0.1", "b": "203.0.113.7"}
+    found = locate(facts("ab", {("a", "b")}, lost=lost, addresses=addresses))
+    asked = [
+        *found["clear"],
+        *(row["id"] for rows in ("faults", "suspects", "unknown") for row in found[rows]),
+    ]
+    assert any(name.startswith("filter.drops@a") for name in asked), asked
+    assert "no device but this machine was asked" in found["reason"]
+    assert "b" not in found["hosts"], "of it nothing was asked"
+
+
+def test_between_two_others_this_machine_knows_nothing() -> None:
+    """Without a topology: so no way is asked about, and the witnesses' word stands alone."""
+    lost = [{"here": "b", "there": "c", "error": "silent", "age_s": 3.0}]
+    addresses = {"a": "127.0.0.1", "b": "203.0.113.7", "c": "203.0.113.8"}
+    found = locate(facts("abc", {("b", "c")}, lost=lost, addresses=addresses))
+    assert found["between"] == ["b", "c"] and found["hosts"] == []
+    assert not found["faults"] and not found["suspects"] and not found["clear"]
+
+
+def test_the_process_says_what_hosts_have_said_at_once_and_then_the_record(tmp_path: Path) -> None:
+    known = facts("abc", {("a", "b"), ("b", "c")}, mute="b", lost=[])
+    early = {"lost": [{"here": "a", "there": "b", "error": "silent"}], "missing": [], "wanted": True}
+    early |= {"addresses": {"a": "127.0.0.1", "b": "203.0.113.7"}}
+    done = subprocess.run(
+        [sys.executable, "-m", "ckpt.diagnosis"],
+        input=f"{json.dumps(early)}\n{json.dumps(known)}\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    first, last = map(json.loads, done.stdout.splitlines())
+    assert first["more"] is True and "more" not in last
+    assert first["hosts"] == last["hosts"] == ["b"]
+
+
+def test_what_does_not_arrive_though_all_hosts_reach_each_other_is_said() -> None:
+    """It was "all hosts reach each other now: it is over"."""
+    lost = [{"here": "a", "there": "b", "error": "silent", "age_s": 7.0, "accepts": True}]
+    found = locate(facts("abc", set(), lost=lost))
+    assert found["text"].startswith(
+        "unknown fault: what a sends to b does not arrive, though connections are accepted"
+    )
+    assert found["hosts"] == [] and found["between"] == []
+
+
+def test_a_controller_that_has_answered_is_waited_for_longer_than_its_host() -> None:
+    """What it says later, of its fan, may be the cause of what it has said: that the power is off. (Found by the soak.)"""
+    known = parse(
+        b"""
+        [host.a]
+        address = "10.0.0.1"
+        interface = "eth0"
+        [host.b]
+        address = "10.0.0.2"
+        interface = "eth0"
+        bmc = "10.1.0.2"
+        shell = ["ssh", "b"]
+        """,
+        "topology.toml",
+    )
+    request = Request(
+        "silent", "a", "b", topology=known, models=library.load(), credentials=Credentials(), age_s=9.0
+    )
+    of_b = [each for each in request.questions() if each.machine in ("", "b")]
+    power = next(each for each in of_b if each.handler == "ipmi" and "sensor" not in each.arguments)
+    others = {each: Reply({}, "no answer", 1.0, True) for each in request.questions() if each not in of_b}
+    assert request.is_settled(others, 1.6, "b"), "of b nobody answers"
+    said = {**others, power: Reply({"power": "off"}, "", 1.0)}
+    assert not request.is_settled(said, 1.6, "b")
+    assert request.is_settled(said, 2.6, "b")
+
+
+def test_a_process_of_which_nothing_is_wanted_any_more_ends() -> None:
+    early = {"lost": [], "missing": [], "wanted": True}
+    for given in ("", f"{json.dumps(early)}\n"):
+        done = subprocess.run(
+            [sys.executable, "-m", "ckpt.diagnosis"], input=given, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_host_that_lldp_contradicts_is_not_looked_at_and_others_are(tmp_path: Path) -> None:

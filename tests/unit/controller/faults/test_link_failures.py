@@ -9,6 +9,7 @@ from typing import Any
 from ckpt.controller.faults.link_failures import (
     COLLECT_NS,
     SURVEY_NS,
+    UNREACHED_NS,
     Ask,
     Drop,
     LeaveOut,
@@ -68,6 +69,28 @@ def test_who_does_not_answer_is_waited_for_no_longer_than_so() -> None:
     (ask,) = losses.tick(SURVEY_NS)
     assert isinstance(ask, Ask)
     assert ask.facts["said"] == [["a", "b", False], ["a", "c", True]]
+
+
+def test_hosts_that_the_controllers_does_not_reach_are_not_waited_for_as_long_as_others() -> None:
+    """One half of the hosts cannot tell the controller anything: the trunk between the halves is cut."""
+    losses = running({0: "a", 1: "b", 2: "c", 3: "d"})
+    losses.down(0, 0, 2, "silent", 2 * S, 0)
+    losses.surveying({host: [each for each in "abcd" if each != host] for host in "abcd"}, "a")
+    losses.surveyed("a", 1, {"c": None, "d": None}, 1)
+    assert losses.deadline_ns() == SURVEY_NS, "b may come still"
+    losses.surveyed("b", 1, {"c": None, "d": None}, 2)
+    assert losses.deadline_ns() == UNREACHED_NS
+    assert losses.tick(UNREACHED_NS - 1) == []
+    assert len(losses.tick(UNREACHED_NS)) == 1
+
+
+def test_a_link_that_is_down_does_not_wait_for_what_is_asked_of_slow_ones() -> None:
+    losses = running()
+    (ask,) = losses.slow({"slow": True})
+    assert isinstance(ask, Ask)
+    assert losses.down(0, 0, 2, "silent", 2 * S, 7 * S) == [Drop(), Survey(1, ())]
+    assert losses.began_ns == 7 * S
+    assert losses.down(4, 0, 2, "silent", 2 * S, 8 * S) == [], "it is under way"
 
 
 def test_one_that_reaches_nobody_does_not_end_the_waiting_for_all_others() -> None:

@@ -17,6 +17,7 @@ from ckpt.controller.faults.link_failures import LeaveOut
 from ckpt.controller.faults.locator import FaultLocator, FaultOptions
 
 S = 1_000_000_000
+T = time.monotonic_ns()
 
 
 class Hosts:
@@ -36,6 +37,12 @@ class Hosts:
     def slots_without(self, name: str) -> int:
         return 4
 
+    def addresses(self) -> Mapping[str, str]:
+        return {"a": "10.87.0.1", "b": "10.87.0.2", "c": "10.87.0.3"}
+
+    def own(self) -> str | None:
+        return "a"
+
 
 class Bench:
     def __init__(self, directory: Path) -> None:
@@ -49,15 +56,15 @@ class Bench:
         )
         for rank, host in enumerate("aabbcc"):
             started = {"e": "started", "rank": rank, "incarnation": 0, "host": host}
-            self.locator.agent_event(started, 0)
+            self.locator.agent_event(started, T)
 
     def lose(self) -> None:
         """b is lost: a and c say so."""
         packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
-        self.locator.packet(0, 0, packet, 3 * S)
+        self.locator.packet(0, 0, packet, T + 3 * S)
         for host in "ac":
             event = {"e": "surveyed", "host": host, "number": 1, "failed": {"b": None}}
-            self.locator.agent_event(event, 4 * S)
+            self.locator.agent_event(event, T + 4 * S)
 
     def wait(self) -> None:
         until = time.monotonic() + 60
@@ -83,20 +90,20 @@ def test_the_answer_is_logged_and_the_host_goes_when_the_time_has_come(bench: Be
     assert bench.said == ["fault located: host b is not reached by a, c, which reach each other"]
     assert bench.hosts.left_out == []
     due_ns = bench.locator.deadline_ns()
-    assert due_ns == 6 * S
-    bench.locator.tick(6 * S)
+    assert due_ns == T + 6 * S
+    bench.locator.tick(T + 6 * S)
     assert bench.hosts.left_out == ["b"]
     assert bench.hosts.surveys == [1]
 
 
 def test_a_process_that_is_killed_is_an_unknown_fault(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
-    bench.locator.packet(0, 0, packet, 3 * S)
+    bench.locator.packet(0, 0, packet, T + 3 * S)
     assert bench.locator._child is not None
     child = bench.locator._child.process
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    bench.locator.tick(9 * S)
+    bench.locator.tick(T + 9 * S)
     bench.wait()
     assert "unknown fault: the diagnosis failed, see " in bench.log[0][1]["text"]
     assert bench.hosts.left_out == []
@@ -104,15 +111,82 @@ def test_a_process_that_is_killed_is_an_unknown_fault(bench: Bench) -> None:
 
 def test_a_process_that_does_not_end_is_ended(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
-    bench.locator.packet(0, 0, packet, 3 * S)
+    bench.locator.packet(0, 0, packet, T + 3 * S)
     assert bench.locator._child is not None
     child = bench.locator._child.process
     os.kill(child.pid, signal.SIGSTOP)
-    bench.locator.tick(9 * S)
-    assert bench.locator.deadline_ns() == 18 * S
-    bench.locator.tick(18 * S)
-    assert bench.log[0][1]["text"] == "unknown fault: no diagnosis within 9 s"
+    bench.locator.tick(T + 5 * S)
+    assert bench.locator.deadline_ns() == T + 8 * S, "five seconds after the first error"
+    bench.locator.tick(T + 8 * S)
+    assert bench.log[0][1]["text"] == "unknown fault: devices have not answered within 5 s"
     assert child.poll() is not None
+
+
+def test_what_hosts_have_said_is_the_answer_where_nothing_else_comes(bench: Bench, tmp_path: Path) -> None:
+    """The user's topology lies in a file system that hangs (a FIFO that nobody writes), and then the process is stopped."""
+    (tmp_path / "ckpt").mkdir()
+    os.mkfifo(tmp_path / "ckpt" / "topology.toml")
+    now_ns = time.monotonic_ns()
+    packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
+    bench.locator.packet(0, 0, packet, now_ns)
+    for host in "ac":
+        event = {"e": "surveyed", "host": host, "number": 1, "failed": {"b": None}}
+        bench.locator.agent_event(event, now_ns + S)
+    child = bench.locator._child
+    assert child is not None
+    while b"more" not in child._said:
+        assert child.process.poll() is None and bench.log == []
+        for key, _ in bench.selector.select(1):
+            key.data()
+    os.kill(child.process.pid, signal.SIGSTOP)
+    assert bench.locator.deadline_ns() == now_ns + 5 * S
+    bench.locator.tick(now_ns + 5 * S)
+    [(_, fields)] = bench.log
+    assert fields["hosts"] == ["b"] and fields["reason"] == "devices have not answered within 5 s"
+    assert fields["text"] == "host b is not reached by a, c, which reach each other"
+    assert child.process.poll() is not None
+
+
+def test_files_that_hang_are_not_waited_for(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
+    os.mkfifo(tmp_path / "ckpt" / "topology.toml")
+    now_ns = time.monotonic_ns()
+    packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
+    bench.locator.packet(0, 0, packet, now_ns - S)
+    for host in "ac":
+        event = {"e": "surveyed", "host": host, "number": 1, "failed": {"b": None}}
+        bench.locator.agent_event(event, now_ns)
+    bench.wait()
+    [(_, fields)] = bench.log
+    assert fields["hosts"] == ["b"] and "could not be read in time" in fields["reason"]
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.mark.skipif(
+    not os.access(FREEZER, os.W_OK) or not (FREEZER / "tasks").exists(),
+    reason="needs the freezer of cgroups v1",
+)
+def test_a_process_that_cannot_be_killed_does_not_hold_up_the_controller(bench: Bench) -> None:
+    """It hangs in the kernel, as one does whose file system is dead: SIGKILL ends it when that is over."""
+    packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "silent", "silent_ns": 2 * S}
+    bench.locator.packet(0, 0, packet, T + 3 * S)
+    assert bench.locator._child is not None
+    child = bench.locator._child.process
+    group = FREEZER / f"ckpt-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "tasks").write_text(str(child.pid))
+        (group / "freezer.state").write_text("FROZEN")
+        bench.locator.tick(T + 5 * S)
+        bench.locator.tick(T + 8 * S)
+        assert "unknown fault: devices have not answered within 5 s" in bench.log[0][1]["text"]
+        assert child.returncode is None, "it is there still"
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        child.wait(60)
+        group.rmdir()
 
 
 def test_a_disk_that_takes_no_log_costs_the_answer_only(
@@ -126,12 +200,12 @@ def test_a_disk_that_takes_no_log_costs_the_answer_only(
 
 def test_a_restart_ends_what_was_begun(bench: Bench) -> None:
     packet = {"m": "event", "event": "link-down", "peer": 2, "kind": "refused", "silent_ns": S}
-    bench.locator.packet(0, 0, packet, 3 * S)
+    bench.locator.packet(0, 0, packet, T + 3 * S)
     assert bench.locator._child is not None
     child = bench.locator._child.process
-    bench.locator.agent_event({"e": "started", "rank": 0, "incarnation": 1, "host": "a"}, 3 * S)
+    bench.locator.agent_event({"e": "started", "rank": 0, "incarnation": 1, "host": "a"}, T + 3 * S)
     assert child.poll() is not None
-    bench.locator.tick(9 * S)
+    bench.locator.tick(T + 9 * S)
     assert bench.log == []
 
 
@@ -142,7 +216,7 @@ def test_what_is_found_is_kept_for_the_ranks_of_the_host(bench: Bench) -> None:
     found = bench.locator.diagnosis_of("b")
     assert found is not None and found["hosts"] == ["b"] and found["text"] == bench.log[0][1]["text"]
     assert bench.locator.diagnosis_of("a") is None
-    bench.locator._conclude({"text": "unknown fault: nothing", "hosts": []}, 20 * S)
+    bench.locator._conclude({"text": "unknown fault: nothing", "hosts": []}, T + 20 * S)
     assert bench.locator.diagnosis_of("b") is None
 
 
@@ -154,7 +228,7 @@ def test_a_fault_is_recorded_for_other_tools_and_so_is_its_end(bench: Bench, tmp
     bench.wait()
     for _ in range(2):
         back = {"e": "note", "event": "host-back", "fields": {"host": "b"}}
-        bench.locator.agent_event(back, 5 * S)
+        bench.locator.agent_event(back, T + 5 * S)
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["node"], line["conditions"][0]["status"]) for line in found] == [
         ("b", "True"),
@@ -162,7 +236,7 @@ def test_a_fault_is_recorded_for_other_tools_and_so_is_its_end(bench: Bench, tmp
     ]
     path.unlink()
     path.mkdir()
-    bench.locator._conclude({"text": "x", "hosts": ["b"]}, 20 * S)
+    bench.locator._conclude({"text": "x", "hosts": ["b"]}, T + 20 * S)
     assert bench.said[-1].startswith(f"the record of the fault is not written: {path}: ")
 
 

@@ -60,6 +60,37 @@ def test_a_connection_that_can_be_made_is_no_loss() -> None:
     assert watch.looked(7, None, 5001 * MS) is True
 
 
+def test_a_connection_that_carries_nothing_is_down_though_others_can_be_made() -> None:
+    """Large packets are lost (MTU): TCP sends them again for ever, and every new connection is accepted."""
+    watch, now_ns = LinkWatch(GIVE_UP_NS), 1000 * MS
+    watch.late(7, 500 * MS, now_ns)
+    for turn in range(3):
+        assert watch.looked(7, silent(now_ns), now_ns) is False
+        now_ns += 2000 * MS
+        assert watch.looked(7, silent(now_ns), now_ns) is True
+        down = watch.probed(7, None, now_ns)
+        assert (down is None) == (turn < 2)
+    assert down == LinkDown(7, "silent", errno.ETIMEDOUT, 500 * MS, silent(now_ns), accepts=True)
+    assert watch.looked(7, silent(now_ns), now_ns + 1000 * MS) is False, "it is known"
+    assert watch.looked(7, ANSWERED, now_ns + 2000 * MS) is False, (
+        "a new connection, which has carried nothing yet"
+    )
+    assert watch.looked(7, silent(now_ns), now_ns + 3000 * MS) is False
+    assert watch.looked(7, ANSWERED, now_ns + 4000 * MS) is False
+    assert watch.looked(7, ANSWERED, now_ns + 5000 * MS) == LinkUp(7)
+    assert watch.deadline_ns() is None
+
+
+def test_connections_without_one_that_carries_nothing_prove_nothing() -> None:
+    """The peer is being started: there is no connection to look at."""
+    watch = LinkWatch(GIVE_UP_NS)
+    watch.late(7, 3000 * MS, 3000 * MS)
+    for turn in range(9):
+        now_ns = 4000 * MS + turn * 2000 * MS
+        assert watch.looked(7, None, now_ns) is True
+        assert watch.probed(7, None, now_ns) is None
+
+
 def test_a_connection_that_was_idle_is_not_silent_since_its_last_message() -> None:
     """The kernel counts from the last acknowledgement, which may be an hour old: what counts is since when it is asked."""
     watch = LinkWatch(GIVE_UP_NS)
