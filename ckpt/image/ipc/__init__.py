@@ -10,6 +10,7 @@ to another process cannot be part of an image of one process: the image is refus
     unix_peers       which Unix sockets belong together
     socket_options   what is read from a socket, and set on a new one
     survey           in the child: all channels of the program, before the child gives them up
+    holders          which process has an address that is needed again
     remake           in the new process: the channels are made again
     sockets, polls   reducers of the objects
     library          the class that serves socket, select, selectors
