@@ -23,7 +23,7 @@ from ckpt.reduction.messages import (
     Fetch,
     Forget,
     Gone,
-    Held,
+    HeldItem,
     Key,
     Message,
     Over,
@@ -157,7 +157,7 @@ class Members:
         """Is this the lowest rank that is not known to be dead?"""
         return not ~self.dead & ((1 << self.rank) - 1)
 
-    def shared(self) -> list[tuple[Key, Held]]:
+    def shared(self) -> list[tuple[Key, HeldItem]]:
         """All items that others were told where to read."""
         return [
             (key, held)
