@@ -15,5 +15,6 @@ to another process cannot be part of an image of one process: the image is refus
     sockets, polls   reducers of the objects
     library          the class that serves socket, select, selectors
 
-Not here: Unix sockets and pipes of ckpt itself (:mod:`ckpt.image.files.descriptors`), files (:mod:`ckpt.image.files`).
+Not here: Unix sockets and pipes of ckpt itself (:mod:`ckpt.image.files.descriptors`), files (:mod:`ckpt.image.files`), locks
+and semaphores of ``multiprocessing`` (:mod:`ckpt.image.stdlib.processes`), shared memory (:mod:`ckpt.image.handles`).
 """
