@@ -32,7 +32,7 @@ packages:
 	.ci/run packages
 
 # Made again when what is installed may have changed: the dependencies or the C module.
-$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/*/*.c ckpt/*/*.h ckpt/*/*/*.c ckpt/*/*/*.h ckpt/*/*/*/*.c transport/*/*.c transport/*/*.h)
+$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/*/*.c ckpt/*/*.h ckpt/*/*/*.c ckpt/*/*/*.h ckpt/*/*/*/*.c ckpt/*/*/*/*.h transport/*/*.c transport/*/*.h)
 	tools/setup.sh '$(PYTHON)' '$(VENV)'
 	@touch $@
 

@@ -23,6 +23,7 @@ from tools import rooms
 from tools.rooms import Import
 
 MOST_FILES = 15  # of a room, beside its __init__.py
+MOST_SOURCES = 17  # of a folder, with all sources in C
 
 # The modules that are promised to be pure; every one must exist. A new state machine is added here.
 PURE = {
@@ -281,6 +282,17 @@ def test_every_room_is_there_and_no_larger_than_one_can_see() -> None:
     }
     assert not [room for room, size in sizes.items() if not size and room not in modules]
     assert not {room: size for room, size in sizes.items() if size > MOST_FILES}
+
+
+def test_a_folder_holds_no_more_sources_than_one_can_see() -> None:
+    """A module in C may have many files: those are in folders of their own, without an `__init__.py`."""
+    found: dict[str, int] = {}
+    for top in rooms.PACKAGES.values():
+        for path in (rooms.ROOT / top).rglob("*.*"):
+            if path.suffix in (".py", ".c") and path.name != "__init__.py":
+                folder = str(path.parent.relative_to(rooms.ROOT))
+                found[folder] = found.get(folder, 0) + 1
+    assert not {folder: size for folder, size in found.items() if size > MOST_SOURCES}
 
 
 def test_unit_tests_mirror_the_rooms() -> None:

@@ -33,7 +33,10 @@ from tools import rooms
 
 ROOT = Path(__file__).parents[1]
 C_PLACES = {
-    *(f"ckpt/image/frames/{name}.h" for name in ("frames", "frames_311", "frames_312", "frames_313")),
+    *(
+        f"ckpt/image/frames/extension/{name}.h"
+        for name in ("frames", "frames_311", "frames_312", "frames_313")
+    ),
     "ckpt/image/lowlevel/private_api.h",
 }
 C_NAMES = {

@@ -10,6 +10,7 @@ Under ``ckpt run -n 6 --on-failure continue``. Needs numpy.
     decisions/   who holds what, the operations of a step, what all decide after a death; pure
     numbers/     what one process computes; wrong numbers
     operations/  products, iterations, factors
+    errors       the exceptions
     solver/      what a rank does in a factorisation: communication, meetings, solution, report
 """
 

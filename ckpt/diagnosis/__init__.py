@@ -5,6 +5,16 @@ Nothing here runs while all is well: no server, no heartbeat. When a call has fa
 gives roots, consequences and what could not be known (`verdict`). Source: Sakai and Ishikawa, "MPI communication
 library with cluster monitoring"; docs/diagnosis.md.
 
+    manager                            one diagnosis. Start reading here
+    errors_map, models, graph          which faults are possible after an error, and what hides or causes what; pure
+    topology, library, credentials     the user's files, and the way between two hosts
+    asking, handlers/                  all questions at once, in processes that are killed; one module a way to ask
+    witnesses, growth, verdict         what follows from the answers; pure
+    report, checking                   texts; `ckpt diagnose --check`
+    jobs                               a diagnosis for a job (`python -m ckpt.diagnosis`)
+    lldp/, baseline/, surroundings/    where cables end; counters at the start of a job; what this machine knows by itself
+    errors                             the exceptions
+
 No rank imports this package, and `import ckpt` does not.
 """
 

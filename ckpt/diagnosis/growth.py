@@ -1,4 +1,4 @@
-"""Counters of devices mean nothing alone: by how much they have grown since the start of the job. Pure.
+"""By how much the counters of devices have grown since the start of the job: a counter alone means nothing. Pure.
 
     counters    of each question that was asked at the start (`Question.key`): name of a value → number
 

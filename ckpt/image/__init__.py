@@ -13,6 +13,16 @@
 
 :func:`available` tells whether this interpreter's frames can be captured at all.
 
+    pairs                            the content of an image, in its order. Start reading here
+    dumping, loading                 writes an image, loads one; trial: for `ckpt doctor`; program: runs what is imaged
+    lowlevel/, frames/, threads/     objects as they are in memory; the call stack; other threads
+    pickling/, reducers/, modules/   the pickler; how types are taken apart; which modules are saved by value
+    files/, ipc/, process/           open files; pipes and sockets; signals, limits, directory
+    stdlib/, handles/, loops/,       the standard library: objects made in C, handles, event loops, pools of processes
+    pools/
+    interface/                       the one class a library; libraries/, compiled/, tools/, pytorch/, joblib/: the classes
+    errors                           the exceptions
+
 Not here: when an image is taken (:mod:`ckpt.capture`), and where it is stored (:mod:`ckpt.store`).
 """
 

@@ -18,6 +18,7 @@ collective under way and a pending request like any other object.
         imports.py        communicators that library modules make when a restart imports them again
     requests/      Request, Prequest, Grequest, and calls on several requests
     collectives/   the algorithms, as builders of schedules
+    slots/         small collectives of a few ranks of one host
     comm/          communicators, messages (send, Send …), collectives (bcast, Bcast …), Message, Session
     active/        active messages: channels, their handlers, who calls these
     rma/           one-sided communication: `MPI.Win`, loaded at its first use

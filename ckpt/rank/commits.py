@@ -12,7 +12,7 @@ Rules
 - A request of an image that is not committed is never due. A program that is set back to a line before a request makes the
   request again, under the same number, and so with the same key, if it makes its requests in the same order.
 - The process may die between commit and call, and between the call and the next image: then the restart makes the call
-  (again), with the same key. Whoever receives it, does nothing for a key that has been there.
+  (again), with the same key. The receiver has to do nothing for a key that it has seen before.
 - Calls are made in the order of the requests, wherever the program is: when it waits in the library, or between two of its
   instructions. Meanwhile no image is taken, and the call may not wait for messages, as in a hook. An exception goes to the
   program, as that of a signal handler does; its note names function and key.

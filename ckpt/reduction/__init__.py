@@ -9,6 +9,14 @@
 
 Public names: :func:`allreduce`, :func:`reduce`, :class:`Body`, :class:`Future`, :func:`pending`, :func:`free`, and the
 errors. It is not imported by ``import ckpt``. docs/reduction.md says what holds, and which options there are.
+
+    service                       the reductions of one communicator at this rank. Start reading here
+    members, member, master       all reductions of a rank; its part of one; who decides. Pure
+    messages, scheduler           what ranks tell each other; which two items are combined, and where. Pure
+    recovery, partial             after a death; without waiting for all. Pure
+    body, values, copies          what is combined; its forms at a rank; memory that others read
+    combining, posted, future     who computes; work for the handler, and timers; the result
+    errors                        the exceptions
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
 
 Rules:
 
-- A *loss* is decided only of what all that live have said they do not hold, each after it had heard of the deaths (`Query`).
+- A contribution counts as *lost* only when all living ranks have said, each after it had heard of the deaths, that they do
+  not hold it (`Query`).
 - An outcome that a living rank may have given to its program stands: an error, or a result that it still holds.
 - The root hears first: so nobody's program goes on as if the root had the result while it can still be lost.
 - What belongs to an older term is dropped: after collecting, only new tasks count.

@@ -42,7 +42,7 @@ from ckpt.reduction.messages import (
     Forget,
     Gone,
     Have,
-    Held,
+    HeldItem,
     Kept,
     Message,
     NoResult,
@@ -101,7 +101,7 @@ class Member:
         self.term: Term = (0, 0)
         self.call: Call | None = None
         self.contract: Contract | None = None
-        self.items: dict[Path, Held] = {}
+        self.items: dict[Path, HeldItem] = {}
         self.work: dict[int, Work] = {}
         self.sent: set[tuple[int, int]] = set()
         """(owner, where) of the copies that this rank has sent."""
@@ -121,7 +121,7 @@ class Member:
         """The program calls. `value`: its original, which nobody changes before the end."""
         self.call, self.contract = call, call.contract
         if not call.problem:
-            self.items[1 << self.rank] = Held(value, call.weight, call.where)
+            self.items[1 << self.rank] = HeldItem(value, call.weight, call.where)
         if self.outcome is not None:
             return self._settle()
         if call.contract.copies and not call.problem and self.master != self.rank:
@@ -134,7 +134,7 @@ class Member:
         work = self.work.get(number)
         if work is None:
             return []
-        path, held = work.path, Held(value, work.task.weight, where)
+        path, held = work.path, HeldItem(value, work.task.weight, where)
         if work.advance(held, elapsed_ns):
             return self._compute(number, work)
         del self.work[number]
@@ -171,7 +171,7 @@ class Member:
         outcome = self.outcome
         if not self.reading or outcome is None or (outcome.contributors, outcome.where) != (path, where):
             return []
-        return self._complete(outcome, Held(where, outcome.weight, where), value)
+        return self._complete(outcome, HeldItem(where, outcome.weight, where), value)
 
     def unread(self, path: Path, where: Any) -> Effects:
         """The result is not where it was: its holder is asked."""
@@ -264,7 +264,7 @@ class Member:
         early = [Send(rank, Over()) for rank in ranks_of(self.early)]
         return [*early, *(Send(source, over_report(query)) for source, query in self.deferred), Forget()]
 
-    def _keep(self, owner: int, contract: Contract, held: Held) -> Effects:
+    def _keep(self, owner: int, contract: Contract, held: HeldItem) -> Effects:
         """A copy of an original. The master alone notes where it is: who becomes master later asks all that live."""
         if self.complete:
             return []
@@ -311,7 +311,7 @@ class Member:
             if place.path in self.items:
                 work.found[place.path] = self.items[place.path]
             elif place.where is not None:
-                work.found[place.path] = Held(place.where, 0.0, place.where)
+                work.found[place.path] = HeldItem(place.where, 0.0, place.where)
                 work.direct.add(place.path)
             elif place.holder == self.rank or self.dead >> place.holder & 1:
                 return self._failed(task.number, place)
@@ -390,7 +390,7 @@ class Member:
         self.fetching = True
         return [Send(outcome.holder, Fetch(outcome.contributors, 0))]
 
-    def _complete(self, outcome: Outcome, held: Held | None, value: Any = None) -> Effects:
+    def _complete(self, outcome: Outcome, held: HeldItem | None, value: Any = None) -> Effects:
         """`held`: the result, kept for others. `value`: the program's, if that is another one."""
         self.complete, self.fetching, self.reading = True, False, False
         self.work.clear()

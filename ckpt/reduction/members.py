@@ -1,8 +1,8 @@
 """All reductions of one rank on one communicator: their names, and what becomes of messages about them. (pure)
 
 A reduction is named by (name, how many of that name this rank has called before). So ranks that call in the same order mean
-the same one, whatever is under way. One that this rank has called and that is not here any more is over: all that live have
-its outcome, and who asks is told so.
+the same one, whatever is under way. A reduction that this rank has called and that is not kept here any more is over: all
+living ranks have its outcome, and a rank that asks is told so.
 
 Not here: what a message does (member.py, master.py); threads, futures, arrays (service.py).
 """
@@ -23,7 +23,7 @@ from ckpt.reduction.messages import (
     Fetch,
     Forget,
     Gone,
-    Held,
+    HeldItem,
     Key,
     Message,
     Over,
@@ -157,7 +157,7 @@ class Members:
         """Is this the lowest rank that is not known to be dead?"""
         return not ~self.dead & ((1 << self.rank) - 1)
 
-    def shared(self) -> list[tuple[Key, Held]]:
+    def shared(self) -> list[tuple[Key, HeldItem]]:
         """All items that others were told where to read."""
         return [
             (key, held)

@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
     where: Any = None
 
 
-class Held(NamedTuple):
+class HeldItem(NamedTuple):
     """An item: its data, the sum of the weights of those whose originals are in it, and where others can read it."""
 
     value: Any
@@ -86,7 +86,7 @@ class Call(NamedTuple):
     weight: float
     problem: str = ""
     where: Any = None
-    held: Held | None = None
+    held: HeldItem | None = None
 
 
 class Copied(NamedTuple):
@@ -226,7 +226,7 @@ class Data(NamedTuple):
 
     path: Path
     number: int
-    held: Held
+    held: HeldItem
 
 
 class Gone(NamedTuple):
@@ -253,7 +253,7 @@ class Original(NamedTuple):
 
     owner: int
     contract: Contract
-    held: Held
+    held: HeldItem
 
 
 Message: TypeAlias = (
@@ -301,7 +301,7 @@ class Work:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.places = (task.left, task.right, *task.more)
-        self.found: dict[Path, Held] = {}
+        self.found: dict[Path, HeldItem] = {}
         self.direct: set[Path] = set()
         self.made: set[Path] = set()
         self.computing = False
@@ -317,7 +317,7 @@ class Work:
         """The time of one combination."""
         return self.elapsed_ns // (len(self.places) - 1)
 
-    def advance(self, held: Held, elapsed_ns: int) -> bool:
+    def advance(self, held: HeldItem, elapsed_ns: int) -> bool:
         """The first two are combined; False: that was the last combination."""
         self.computing = False
         self.elapsed_ns += elapsed_ns

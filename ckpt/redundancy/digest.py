@@ -83,11 +83,11 @@ class Stream:
         if not count % EVERY:
             self._due.append((count, f"{digest:x}"))
 
-    def marks(self, *, few: bool) -> list[tuple[int, str]]:
-        """The marks to report now; `few`: with all those behind the last one at a multiple of EVERY."""
+    def marks(self, *, up_to_last: bool) -> list[tuple[int, str]]:
+        """The marks to report now; `up_to_last`: with all those behind the last one at a multiple of EVERY."""
         fresh = [mark for mark in self._due if mark[0] > self._last]
         self._due = []
-        if few:
+        if up_to_last:
             first = max(self.count - self.waiting, fresh[-1][0] if fresh else self._last)
             fresh += [(number, digest) for number, digest, _ in self.details(first + 1, self.count)]
         if fresh:
@@ -164,12 +164,12 @@ class Streams:
     def report(self, *, all_of_it: bool = False) -> dict[str, list[tuple[int, str]]]:
         """What is to be reported now, by stream. `all_of_it`: the program has ended."""
         opened = [stream for stream in self._by_name.values() if stream.is_open]
-        few = all_of_it or sum(stream.waiting for stream in opened) <= _FEW
+        are_few = all_of_it or sum(stream.waiting for stream in opened) <= _FEW
         found: dict[str, list[tuple[int, str]]] = {}
         for stream in opened:
             rests = self._seen.get(stream.name) == stream.count
             self._seen[stream.name] = stream.count
-            marks = stream.marks(few=few or rests)
+            marks = stream.marks(up_to_last=are_few or rests)
             if marks:
                 found[stream.name] = marks
         return found

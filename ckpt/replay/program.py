@@ -2,9 +2,9 @@
 (driver)
 
 This serves programs whose authors prefer it, and interpreters whose frames (of the stack) cannot be captured. The image
-holds the registered objects, the place in the loops, the port and the mailbox, and the state of the libraries'
-global generator. A restart runs the script again from its start. :mod:`ckpt.replay.position` says how the script gets back
-to its place, and :mod:`ckpt.replay.mailbox` what happens to the messages that it sends meanwhile.
+holds the registered objects, the place in the loops, the port and the mailbox, and the state of the libraries' global
+generators of random numbers. A restart runs the script again from its start. :mod:`ckpt.replay.position` says how the
+script gets back to its place, and :mod:`ckpt.replay.mailbox` what happens to the messages that it sends meanwhile.
 
 Places
     An image is taken at a *boundary*: in the main thread, before each step of a loop and at the loop's end; and when the

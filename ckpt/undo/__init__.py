@@ -5,7 +5,7 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 
 :mod:`ckpt.undo.records`      what a log says
 :mod:`ckpt.undo.recorder`     which before-images an operation needs; pure
-:mod:`ckpt.undo.watching`     sees what the process is about to do with files (with ``_watch``, in C)
+:mod:`ckpt.undo.watching`     sees what the process is about to do with files (``_watch``, in C; its files: watch/)
 :mod:`ckpt.undo.operations`   what the audit events say about files
 :mod:`ckpt.undo.keeping`      looks at files, keeps them, writes the log
 :mod:`ckpt.undo.copying`      copies of the contents of files
@@ -14,6 +14,10 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 :mod:`ckpt.undo.sealing`      what a checkpoint does with the log that ends
 :mod:`ckpt.undo.allowance`    how many bytes of copies a job may keep
 :mod:`ckpt.undo.unrecorded`   notices what no rank has recorded
+:mod:`ckpt.undo.path_table`   a dictionary by paths of directories; pure
+:mod:`ckpt.undo.shared`       which file systems all hosts of a job share
+:mod:`ckpt.undo._status`      what a path is bound to, in one system call
+:mod:`ckpt.undo.errors`       the exceptions
 :mod:`ckpt.undo.selection`    which files are covered
 :mod:`ckpt.undo.restart`      puts files back
 

@@ -19,8 +19,8 @@
 
    Not here: what an operation needs, and which paths matter (ckpt.undo.watching). */
 
-#include "fast_path.h"
-#include "watch.h"
+#include "watch/fast_path.h"
+#include "watch/watch.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>

@@ -8,9 +8,9 @@ change is in the log before it happens, so the log that is read behind the event
     read()           takes what the kernel has; to be called before its queue is full (16 384 events, as a rule)
     take()           what has changed since the last call, and whether events were lost
 
-:func:`unrecorded` is the comparison. Not found: a change of a file that a rank has changed, too, since the checkpoint;
-one by a process that keeps the file open; one in a directory that is not watched, as those are not that belong to everybody
-(/tmp). A file that was made and removed again is no change, nor one that was opened for writing and not written.
+:func:`unrecorded` is the comparison. Not found: a change of a file that a rank has changed, too, since the checkpoint; one
+by a process that keeps the file open; one in a directory that is not watched, such as /tmp, which belongs to everybody. A
+file that was made and removed again is no change, nor one that was opened for writing and not written.
 
 Not here: which directories, when logs are compared, and who is told (the controller).
 """

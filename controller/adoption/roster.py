@@ -4,9 +4,9 @@
     controller   rosters of all hosts ──▶ `adoptable`: the ranks, or why not, or not yet
 
 Rules
-- Ranks are adopted all or none, all of one incarnation, and no earlier one than the last that was started: then the
-  controller before this one has not ended its fencing, since each host would have had to report its ranks as gone, and has
-  started no later ones.
+- All ranks are adopted or none, and all have to be of the last incarnation that was started. Then the controller before
+  this one had not ended its fencing (each host would have had to report its ranks as gone), and has started no later
+  incarnation.
 - Ranks of which one has ended, has failed, or was told to end, are not adopted: the job goes on from the last checkpoint.
 - Where the program handles failures itself (`--on-failure continue`), a rank that has ended without a word is a failed rank:
   the others are adopted. It has ended if its host says so, or if the event log says that the job has gone on without it:

@@ -9,8 +9,8 @@ Rules
 - While collecting every host is asked, once, whom it reaches: these are the witnesses (`ckpt.diagnosis.witnesses`).
 - Reports of another incarnation than the present one say nothing: those ranks have been ended.
 - A rank whose process has ended (its agent says so) is no loss of the network.
-- A host that was found at fault goes when its links have been down for `patience_ns`, the time of a lease: a network that
-  comes back before costs the job nothing. A host that the controller does not reach, too, is given up by then anyway.
+- A host that was found at fault is left out when its links have been down for `patience_ns`, the time of a lease: a network
+  that comes back before costs the job nothing. A host that the controller does not reach, too, is given up by then anyway.
 
 Times are of the owner's clock. Not here: processes (`locator.py`), what the answer leads to (`locator.py`).
 """

@@ -1,7 +1,7 @@
 """Carries out a diagnosis for a job: asks the hosts, runs the diagnosis in a process of its own, logs the answer. (driver)
 
-Decisions are those of `losses`; the diagnosis is `python -m ckpt.diagnosis`, which is started when the first loss is
-known and gets the facts when all hosts have answered. Its process reads the user's credentials; this one never has them,
+The decisions are those of `link_failures`; the diagnosis is `python -m ckpt.diagnosis`, which is started when the first loss
+is known and gets the facts when all hosts have answered. Its process reads the user's credentials; this one never has them,
 nor has a rank.
 
 It ends five seconds after the first error, whatever is dead (`_WHOLE_NS`): its process ends before, and is killed if it does

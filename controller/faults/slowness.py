@@ -6,8 +6,8 @@ together. A pair is slow if IN_A_ROW checkpoints in a row its round trip, or the
 that of the best quarter of all pairs, and beyond what is ordinary (LEAST_RTT_NS, LEAST_LOSS). With fewer than three pairs
 there are no peers to compare with, and nothing is said.
 
-What computes for long answers late, but its kernel does not: so a busy host is not slow. Not here: the packets of ranks
-(`locator.py`), what a slow pair leads to (`link_failures.py`).
+A process that computes for long answers late, but its kernel does not: so a busy host does not count as slow. Not here: the
+packets of ranks (`locator.py`), what a slow pair leads to (`link_failures.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lease of a host: so long its ranks may run without a word of the controller. Pure.
+"""The lease of a host: for how long its ranks may run without a word from the controller. Pure.
 
     agent        counts from when it *sent* its last renewal that was answered; when the lease is over, it kills its ranks
     controller   answers a renewal only while it has not given the host up; it starts other ranks only when the lease is over

@@ -2,9 +2,10 @@
 
 A controller on another host that takes the job over cannot know whether the one before it lives: it may be cut off from the
 new one, and not from its agents. So a controller looks into the journal all the time, and a renewal is answered only if the
-last look that has found no takeover *began* less than the patience ago. The other side of it: patience plus lease, and the
-time that agents are left to reach the new one (and a margin for clocks and kills) after a takeover is written no rank of the
-former controller runs, whatever has become of it, unless the new one has answered its agent.
+last look that has found no takeover *began* less than the patience ago. The other side of it: when a takeover has been
+written for as long as the patience, a lease, the time that agents have to reach the new controller, and a margin for clocks
+and kills, no rank of the former controller runs any more, whatever has become of that controller, unless the new one has
+answered the rank's agent.
 
     look that finds no takeover ──▶ tenure until its beginning + patience      look that finds one ──▶ this controller ends
 

@@ -3,7 +3,7 @@
     service                        the event loop. Start reading here
     commit, files, unrecorded      a line becomes durable; the program's files at a restart
     clients, livestatus, signals   commands, `ckpt status`, signals
-    passthrough, report            the output of ranks and of the controller
+    passthrough, sources, report   the output of ranks and of the controller
     placing                        where ranks run
 
 Not here: decisions (:mod:`ckpt.controller.supervision`), how processes are started (:mod:`ckpt.controller.launch`).

@@ -10,7 +10,7 @@ helper thread and an image child can all write, and packets do not mix. Between 
         captured   epoch, previous, *_ns, mode                image captured, the rank computes again
         voted      epoch, label, manifest, digest, vectors    the image is durable
         refused    epoch, reason, where, since_ns             cannot be captured yet; the rank keeps trying
-        boundary   epoch, count, reached                      explicit ranks only, see `boundaries`
+        boundary   epoch, count, reached                      explicit ranks only, see `cuts.boundaries`
         failed     epoch, reason, where, held_ns              there will be no vote: the round is burnt
         finished   exit_code                                  program ended; serves its links until `release`
         error      exit_code, traceback                       program raised; before hello: not loadable

@@ -1,8 +1,8 @@
-"""What carries frames: ZeroMQ, reads from the memory of the sending process, and a wire that injects faults.
+"""What carries frames: ZeroMQ, rings of shared memory, reads from the memory of the sending process; injected faults.
 
     wire                              the interface. Start reading here
     zmqwire, zmqsettings, addresses   ZeroMQ
-    ringwire, ring, bell              rings of shared memory between processes of one host
+    ringwire, ring, _ring, bell       rings of shared memory between processes of one host
     directwire, crossmemory,          large payloads, read from the sender's memory
     bufferpool
     hostwire, hubwire                 several hosts; a controller and its agents

@@ -11,8 +11,8 @@ together (Wang, Yao, Chen and others). Rows Q, Q+1, … are those of the checksu
     idle ranks      who is left of a lost column; P of them can form a new column of checksums (`formed`)
     at the end      X = weights⁻¹ · what is held (`parts`)
 
-The i-th column of checksums has the weights s_q·x_q^i of what is held, with random signs s_q and positive x_q that grow with
-q: so any of these rows are independent in any as many columns (Vandermonde). The first has signs alone.
+The i-th column of checksums has the weights s_q·x_q^i of what is held, with random signs s_q and positive x_q that grow
+with q: so any number of these rows are independent in any equal number of columns (Vandermonde). The first has signs alone.
 
 Pure.
 """

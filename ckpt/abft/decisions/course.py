@@ -1,4 +1,4 @@
-"""What all ranks of a solve know alike (`Course`), and what is said at a meeting and comes out of it (plan.py decides).
+"""Data that is the same at all ranks of a solve (`Course`), what ranks say at a meeting, and its result (plan.py decides).
 
 Pure: data only.
 """

@@ -3,9 +3,9 @@
 A column of checksums holds E_J = Σ_q w_q·A_(J,q) of every group J. The weights w_q = s_q·x_q^i have random signs s_q = ±1,
 which depend on the encoding's number, the group and the column, and its *degree* i. Of degree 0 they are signs alone (Huang
 and Abraham 1984 have sums; random signs keep the growth of rounding errors over several replacements far smaller). Signs
-alone cannot tell several lost columns apart: with two, half of the groups would be singular. So further columns of checksums
-of one grid have the degrees 1, 2, …, with positive x_q that grow with q: any of these rows are independent in any as many
-columns (Vandermonde).
+alone cannot tell several lost columns apart: with two, half of the groups would be singular. So further columns of
+checksums of one grid have the degrees 1, 2, …, with positive x_q that grow with q: any number of these rows are independent
+in any equal number of columns (Vandermonde).
 
 Each update of a step of the LU factorisation is linear in the columns, so what a column holds stays the same sum of the
 A_(J,q) before and after every step, if what lies below the diagonal in finished columns counts as zero. A *row* of weights

@@ -3,7 +3,7 @@
     solve, backward     a solve from its start to the solution. Start reading here
     member, protected   one rank in the steps; the loop of any operation that goes on when a rank dies
     link                messages and meetings
-    matrix, report      what the program gives and gets
+    matrix, report      the matrix that a program gives, and the report that it gets with the solution
 
 Not here: who does what (:mod:`ckpt.abft.decisions`), arithmetic (:mod:`ckpt.abft.numbers`).
 """

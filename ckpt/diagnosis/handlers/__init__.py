@@ -5,7 +5,7 @@
     netlink, tcp, sockets, filters,    this machine
     sysfs, kernel_log, command, lldp
     snmp, ipmi, redfish                switches and management controllers
-    shared                             one read for several questions
+    shared, entity                     one read for several questions; fans, supplies and temperatures of a switch
 
 Not here: which questions are asked, and what an answer means (:mod:`ckpt.diagnosis.manager`).
 """

@@ -10,7 +10,8 @@
     unrecordable                     frames that no image can have
     opcodes, tables                  what the bytecode says; what differs between versions
     selftest                         whether the extension fits this interpreter
-    _frames                          the extension in C: frames.h lists its files
+    _frames                          the extension in C; extension/: its other files, which `extension/frames.h` lists
+    stand_ins/                       loops in C in the place of functions of the interpreter whose state cannot be read
 
 Not here: private names in Python (:mod:`ckpt.compat`), how the objects in a frame are saved (:mod:`ckpt.image.reducers`).
 """

@@ -1,5 +1,5 @@
 /* Frames of the running interpreter: read them, and have them rebuilt. The module; its parts are listed in frames.h. */
-#include "frames.h"
+#include "extension/frames.h"
 
 static PyObject *sentinel_repr(PyObject *self);
 static PyObject *sentinel_reduce(PyObject *self, PyObject *unused);

@@ -77,7 +77,7 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_unpacking(_UNPACKED)
         _frames.follow_taking(_TAKING)
         _frames.follow_heaps(_HEAPS)
-    _frames.follow_substitutions(re.Pattern)
+        _frames.follow_substitutions(re.Pattern)
     return fn(*args)
 
 

@@ -10,9 +10,11 @@ to another process cannot be part of an image of one process: the image is refus
     unix_peers       which Unix sockets belong together
     socket_options   what is read from a socket, and set on a new one
     survey           in the child: all channels of the program, before the child gives them up
+    holders          which process has an address that is needed again
     remake           in the new process: the channels are made again
     sockets, polls   reducers of the objects
     library          the class that serves socket, select, selectors
 
-Not here: Unix sockets and pipes of ckpt itself (:mod:`ckpt.image.files.descriptors`), files (:mod:`ckpt.image.files`).
+Not here: Unix sockets and pipes of ckpt itself (:mod:`ckpt.image.files.descriptors`), files (:mod:`ckpt.image.files`), locks
+and semaphores of ``multiprocessing`` (:mod:`ckpt.image.stdlib.processes`), shared memory (:mod:`ckpt.image.handles`).
 """

@@ -1,5 +1,8 @@
 """Libraries that hold data: arrays, tables, files, pictures, numbers. One module for each, and a second one for large
 ones.
 
-A module has the name of its library. Not here: how the class of a library is found (:mod:`ckpt.image.interface`).
+A module has the name of its library. A library may fit more than one such room: the table
+:data:`ckpt.image.interface.registry.BUILT_IN` says where each is.
+
+Not here: how the class of a library is found (:mod:`ckpt.image.interface`).
 """

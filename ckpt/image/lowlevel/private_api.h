@@ -1,4 +1,5 @@
-/* The private parts of CPython, and those that differ between its versions, except those of frames (ckpt/image/frames/frames_31N.h).
+/* The private parts of CPython, and those that differ between its versions, except those of frames
+ * (ckpt/image/frames/extension/frames_31N.h).
  *
  * No other file of C looks at PY_VERSION_HEX or uses a name that begins with _Py; tests/test_private_names.py checks that.
  * docs/new-python.md tells what a new minor version needs here.

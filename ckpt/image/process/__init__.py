@@ -5,6 +5,7 @@
     resources                            everything that is in no variable. Start reading here
     signals, limits, exits, directory,   one part of it each
     settings
+    clocks, clock_offsets                monotonic clocks that never go back
     unsupported                          state that no image can hold, for which an image is refused
 
 Not here: variables and the stack (:mod:`ckpt.image.pairs`), open files (:mod:`ckpt.image.files`).

@@ -1,14 +1,14 @@
 """How much a clock has to be set forward or back, so that it goes on when its program goes on elsewhere. Pure.
 
 The monotonic clocks of Linux begin with the boot of a host. A program keeps what they have shown: deadlines, times of
-starts. In another boot, of the same or of another host, the clock would show something else: of a host that has been up
-for weeks a moment that is weeks ahead, of one that has just come up a moment long ago.
+starts. In another boot, of the same or of another host, the clock would show something else: on a host that has been up for
+weeks, a moment that is weeks ahead; on a host that has just been started, a moment long ago.
 
 ::
 
     same boot        the host's clock goes on. So does what the program sees of it: the offset stays
     another boot     the clock goes on from where it was, plus what has passed since by the wall clocks. They may be
-                     apart: if the time has gone back by them, nothing has passed
+                     apart: if they say that the time has gone back, no time has passed
 
 So a clock never goes back, and what passes between an image and a restart counts in both cases.
 

@@ -1,8 +1,8 @@
 """Child processes that a program has registered (``ckpt.register_child``): it starts them again itself after a restart.
 
 Such a ``subprocess.Popen`` is no obstacle to an image while its process runs. In the image it is an object without a
-process; the file objects of its pipes are none of it. In a new process the object gets the attributes of the one that the
-program has started in its place.
+process; the file objects of its pipes are not part of the image. In a new process the object gets the attributes of the one
+that the program has started in its place.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from ckpt.mpi.base.integers import COUNT, elements
 from ckpt.mpi.collectives import builders
+from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.object_collectives import ObjectCollectives
 from ckpt.mpi.datatypes.buffers import blocks, is_in_place, simple
 from ckpt.mpi.datatypes.op import SUM, Op
@@ -23,7 +24,7 @@ from ckpt.mpi.slots import collectives as small
 from ckpt.mpi.slots.exchange import SLOT_BYTES
 
 
-class BufferCollectives(ObjectCollectives):
+class BufferCollectives(CommBase):
     """Bcast, Gather, Allreduce …: every rank of the communicator must call them in the same order.
 
     `_builders`: the module with the builders. Errors: those of the builders, and ERR_ROOT for a bad root."""

@@ -15,6 +15,7 @@ from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.base.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
 from ckpt.mpi.base.integers import argument
+from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.object_messages import ObjectMessages
 from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, exporter, simple
@@ -32,7 +33,7 @@ SMALL_BYTES = REFERENCE_BYTES - envelope.SIZE
 """A smaller buffer counts as a small message, as an object does (object_messages.py)."""
 
 
-class BufferMessages(ObjectMessages):
+class BufferMessages(CommBase):
     """Send, Recv, Sendrecv, their nonblocking, persistent and partitioned forms, and Probe.
 
     Errors: MpiException with ERR_RANK, ERR_TAG, ERR_COMM or ERR_REVOKED; TypeError, ValueError, KeyError or BufferError for

@@ -1,4 +1,5 @@
-"""The base class of all communicators: group, context number, routes to the peers, checks of arguments.
+"""The base class of all communicators: group, context number, routes to the peers, checks of arguments; and what calls on
+objects and calls on buffers both do.
 
 A communicator object is a handle. `Comm(other)` is another handle of the same communicator, and compares equal; all
 handles share one CommShared. A freed or null communicator has `NULL_PART` in place of its parts (null_handles.py), and
@@ -7,7 +8,8 @@ every call on it raises ERR_COMM.
 A *route* is the world rank and the packed envelope for a (destination, tag). It never changes. So rank and tag are checked
 and the envelope is packed only when a route is used for the first time.
 
-Not here: messages (object_messages.py, buffer_messages.py), collectives, making of communicators (communicator.py).
+Not here: the calls themselves (object_messages.py, buffer_messages.py, object_collectives.py, buffer_collectives.py), making
+of communicators (communicator.py).
 """
 
 from __future__ import annotations
@@ -20,11 +22,17 @@ from ckpt.mpi.base.errors import ERR_COMM, ERR_RANK, ERR_REVOKED, ERR_ROOT, ERR_
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.base.null_handles import NULL_PART
+from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.comm_state import CommShared
+from ckpt.mpi.engine.engine import REFERENCE_BYTES, Engine
+from ckpt.mpi.engine.schedule import TAGS, Schedule
+from ckpt.mpi.slots import collectives as small
+from ckpt.mpi.slots.exchange import Exchange, exchange_of
 
 if TYPE_CHECKING:
-    from ckpt.mpi.engine.engine import Engine
+    from ckpt.mpi.base.progress import Buffer
     from ckpt.mpi.engine.matching import Channel, Context
+    from ckpt.mpi.engine.operations import Operation
 
 C = TypeVar("C", bound="CommBase")
 
@@ -231,3 +239,75 @@ class CommBase(Handle):
         if not 0 <= number < len(self._peers):
             raise MpiException(ERR_ROOT, f"root {number} in a communicator of {len(self._peers)} ranks")
         return number
+
+    # -- what messages of objects and of buffers share ---------------------------------------------
+
+    def _put(self, dst: int, head: bytes, data: bytes) -> None:
+        """Pass immutable bytes to the transport. The lock is held."""
+        if len(data) < REFERENCE_BYTES:
+            self._engine.progress.send(dst, head + data)
+        else:
+            self._engine.progress.send(dst, head, data)
+
+    def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
+        """Pass immutable bytes to the transport as a synchronous send. The lock is held."""
+        tag = argument(tag)
+        operation = self._engine.start_sync(dst, self._context)
+        head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
+        self._engine.progress.send(dst, head, data if len(data) else None)
+        return operation
+
+    def _comes_soon(self, source: Any, tag: Any) -> bool:
+        """A short look for a message of a channel that exists. True: it is in the mailbox."""
+        if not type(source) is type(tag) is int or (channel := self._channels.get((source, tag))) is None:
+            return False
+        engine = self._engine
+        if not channel.messages and not self._shared.closed and engine.guard is None:
+            with engine.lock:
+                while not channel.messages and quick.glance(engine):
+                    pass
+        return bool(channel.messages)
+
+    # -- what collectives of objects and of buffers share ------------------------------------------
+
+    def _schedule(self) -> Schedule:
+        """An empty schedule for the next collective operation of this communicator."""
+        shared = self._shared
+        self._world_rank(0)  # raises for a freed or revoked communicator
+        if self._engine.guard is not None:
+            self._engine.guard.check()
+        number = shared.collectives % TAGS
+        shared.collectives += 1
+        return Schedule(self._engine, shared, self._rank, number)
+
+    def _run(self, schedule: Schedule) -> Any:
+        """Start the schedule, wait until it is done, and return its result."""
+        engine = self._engine
+        with engine.progress.lock:  # not the guard's: the operation has its number, so it has to begin
+            schedule.start()
+            if not schedule.done:
+                engine.wait(schedule)
+            engine.after_collective(schedule)
+        return schedule.complete(None)
+
+    def _slots(self) -> Exchange | None:
+        """The exchange that small collectives take; None: they are schedules. Raises as `_schedule` does."""
+        if self._shared.closed:
+            self._refuse()
+        engine = self._engine
+        if engine.guard is not None:
+            engine.guard.check()
+        return exchange_of(engine, self._shared, self._rank)
+
+    def _load_all(self, schedule: Schedule, slots: list[int]) -> list[Any]:
+        return [self._engine.loads_value(schedule.values[slot]) for slot in slots]
+
+    def _barrier_of_slots(self) -> bool:
+        begun = quick.barrier(self)
+        if begun is None:
+            return True
+        exchange = self._slots()
+        if exchange is None:
+            return False
+        small.barrier(exchange, begun)
+        return True

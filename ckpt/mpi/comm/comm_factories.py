@@ -13,12 +13,13 @@ from ckpt.mpi.base.errors import ERR_ARG, ERR_DIMS, ERR_TOPOLOGY, MpiException
 from ckpt.mpi.base.group import Group
 from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import elements
+from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.object_collectives import ObjectCollectives
 from ckpt.mpi.comm.unsupported import PORTS, SPAWNING, not_offered
 from ckpt.mpi.engine import worlds
 
 
-class Factories(ObjectCollectives):
+class Factories(CommBase):
     """Base class of Intracomm with these methods. All are collective."""
 
     __slots__ = ()

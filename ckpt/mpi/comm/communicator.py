@@ -49,7 +49,7 @@ def handle_of(engine: Engine, shared: CommShared) -> Any:
     return proper
 
 
-class Comm(BufferMessages, BufferCollectives, CommObject, Failures):
+class Comm(BufferMessages, ObjectMessages, BufferCollectives, ObjectCollectives, CommObject, Failures):
     """A handle of a communicator. Every call on the null communicator raises MpiException (ERR_COMM)."""
 
     __slots__ = ()

@@ -13,10 +13,7 @@ from ckpt.mpi.collectives import reduce as reductions
 from ckpt.mpi.collectives import tree as trees
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.datatypes.op import SUM, Op
-from ckpt.mpi.engine import quick
-from ckpt.mpi.engine.schedule import TAGS, Schedule
 from ckpt.mpi.slots import collectives as small
-from ckpt.mpi.slots.exchange import Exchange, exchange_of
 
 
 class ObjectCollectives(CommBase):
@@ -27,37 +24,6 @@ class ObjectCollectives(CommBase):
 
     __slots__ = ()
 
-    # -- running a schedule ------------------------------------------------------------------------
-
-    def _schedule(self) -> Schedule:
-        """An empty schedule for the next collective operation of this communicator."""
-        shared = self._shared
-        self._world_rank(0)  # raises for a freed or revoked communicator
-        if self._engine.guard is not None:
-            self._engine.guard.check()
-        number = shared.collectives % TAGS
-        shared.collectives += 1
-        return Schedule(self._engine, shared, self._rank, number)
-
-    def _run(self, schedule: Schedule) -> Any:
-        """Start the schedule, wait until it is done, and return its result."""
-        engine = self._engine
-        with engine.progress.lock:  # not the guard's: the operation has its number, so it has to begin
-            schedule.start()
-            if not schedule.done:
-                engine.wait(schedule)
-            engine.after_collective(schedule)
-        return schedule.complete(None)
-
-    def _slots(self) -> Exchange | None:
-        """The exchange that small collectives take; None: they are schedules. Raises as `_schedule` does."""
-        if self._shared.closed:
-            self._refuse()
-        engine = self._engine
-        if engine.guard is not None:
-            engine.guard.check()
-        return exchange_of(engine, self._shared, self._rank)
-
     # -- operations --------------------------------------------------------------------------------
 
     def barrier(self) -> None:
@@ -67,17 +33,7 @@ class ObjectCollectives(CommBase):
             trees.barrier(schedule)
             self._run(schedule)
 
-    def _barrier_of_slots(self) -> bool:
-        begun = quick.barrier(self)
-        if begun is None:
-            return True
-        exchange = self._slots()
-        if exchange is None:
-            return False
-        small.barrier(exchange, begun)
-        return True
-
-    def bcast(self, obj: Any, root: int = 0) -> Any:
+    def bcast(self: CommBase, obj: Any, root: int = 0) -> Any:
         """The root's object, at every rank."""
         root = self._check_root(root)
         exchange = self._slots()
@@ -114,7 +70,7 @@ class ObjectCollectives(CommBase):
         self._run(schedule)
         return self._engine.loads_value(schedule.values[own])
 
-    def allgather(self, sendobj: Any) -> list[Any]:
+    def allgather(self: CommBase, sendobj: Any) -> list[Any]:
         """The list of all ranks' objects, at every rank."""
         data = self._engine.dumps(sendobj)
         exchange = self._slots()
@@ -189,6 +145,3 @@ class ObjectCollectives(CommBase):
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
         return [self._engine.dumps(item) for item in items]
-
-    def _load_all(self, schedule: Schedule, slots: list[int]) -> list[Any]:
-        return [self._engine.loads_value(schedule.values[slot]) for slot in slots]

@@ -123,21 +123,6 @@ class ObjectMessages(CommBase):
             operation: Operation = self._put_sync(route[0], tag, data)
         return Request._make(engine, operation)
 
-    def _put(self, dst: int, head: bytes, data: bytes) -> None:
-        """Pass immutable bytes to the transport. The lock is held."""
-        if len(data) < REFERENCE_BYTES:
-            self._engine.progress.send(dst, head + data)
-        else:
-            self._engine.progress.send(dst, head, data)
-
-    def _put_sync(self, dst: int, tag: int, data: Buffer) -> Operation:
-        """Pass immutable bytes to the transport as a synchronous send. The lock is held."""
-        tag = argument(tag)
-        operation = self._engine.start_sync(dst, self._context)
-        head = envelope.pack(envelope.SYNC, self._rank, tag, self._context.number, operation.token)
-        self._engine.progress.send(dst, head, data if len(data) else None)
-        return operation
-
     # -- receiving ---------------------------------------------------------------------------------
 
     def recv(
@@ -175,17 +160,6 @@ class ObjectMessages(CommBase):
             return receive.complete(status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
-
-    def _comes_soon(self, source: Any, tag: Any) -> bool:
-        """A short look for a message of a channel that exists. True: it is in the mailbox."""
-        if not type(source) is type(tag) is int or (channel := self._channels.get((source, tag))) is None:
-            return False
-        engine = self._engine
-        if not channel.messages and not self._shared.closed and engine.guard is None:
-            with engine.lock:
-                while not channel.messages and quick.glance(engine):
-                    pass
-        return bool(channel.messages)
 
     def _receive(self, source: int, tag: int) -> Receive:
         """Start a receive of an object. The lock is held."""
@@ -238,7 +212,9 @@ class ObjectMessages(CommBase):
 
     # -- probing -----------------------------------------------------------------------------------
 
-    def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+    def probe(
+        self: CommBase, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> bool:
         """Wait for a message that a receive would match, and leave it in the mailbox. Returns True."""
         engine = self._engine
         with engine.lock:
@@ -252,7 +228,9 @@ class ObjectMessages(CommBase):
         return True
 
     @captured_in_threads
-    def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+    def iprobe(
+        self: CommBase, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> bool:
         """Whether a message that a receive would match is in the mailbox."""
         engine = self._engine
         with engine.lock:
@@ -267,7 +245,9 @@ class ObjectMessages(CommBase):
                 status._fill(channel.source, channel.tag, len(channel.messages[0][1]) - envelope.SIZE)
         return channel is not None
 
-    def mprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Message:
+    def mprobe(
+        self: CommBase, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message:
         """Wait for a message and take it from the mailbox. Only the returned Message can receive it."""
         engine = self._engine
         with engine.lock:
@@ -280,7 +260,7 @@ class ObjectMessages(CommBase):
 
     @captured_in_threads
     def improbe(
-        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+        self: CommBase, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Message | None:
         """Like mprobe without waiting: None if no such message is in the mailbox."""
         engine = self._engine

@@ -112,12 +112,12 @@ def _uncaught(args: Any) -> None:
 def refusing(name: str, instead: str) -> Callable[..., NoReturn]:
     """A function with the name `name` that raises NotOffered."""
 
-    def absent(*args: Any, **options: Any) -> NoReturn:
+    def refuse(*args: Any, **options: Any) -> NoReturn:
         raise not_offered(name, instead)
 
-    absent.__name__ = absent.__qualname__ = name.rsplit(".", 1)[-1]
-    absent.__doc__ = f"Not offered: {instead}."
-    return absent
+    refuse.__name__ = refuse.__qualname__ = name.rsplit(".", 1)[-1]
+    refuse.__doc__ = f"Not offered: {instead}."
+    return refuse
 
 
 class Null(Handle):

@@ -6,6 +6,7 @@
     epochs, locks, exposed   when which access is allowed, and to what
     wire, direct             messages between members; reads without a message
     operations               what a program waits for
+    _exporter                lets a class in Python export a buffer
 
 Not here: how a message of a window reaches it (:mod:`ckpt.mpi.engine.windows`).
 """

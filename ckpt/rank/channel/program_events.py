@@ -5,7 +5,7 @@
     fields     what JSON has: text, finite numbers, truth values, None, lists, dicts with texts as keys; 4 KiB of JSON in
                all. The names that every line has are refused
 
-Not here: how a packet comes to the controller (:mod:`ckpt.rank.control`), what writes the log.
+Not here: how a packet comes to the controller (:mod:`ckpt.rank.channel.control`), what writes the log.
 """
 
 from __future__ import annotations

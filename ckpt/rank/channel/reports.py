@@ -3,7 +3,7 @@
 The packets about images are in :mod:`ckpt.capture`. The controller checks all packets by
 ``ckpt.controller.supervision.messages``.
 
-Not here: when packets are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`ckpt.rank.control`).
+Not here: when packets are sent (:mod:`ckpt.rank.runtime`), the channel (:mod:`ckpt.rank.channel.control`).
 """
 
 from __future__ import annotations

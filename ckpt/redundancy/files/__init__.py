@@ -5,7 +5,7 @@
     objects       file objects that the program gets
     names         functions of `os` that the program gets
     notes         what going back has to undo
-    meeting       a replica at a change: its digest is told, and who comes too late is
+    meeting       a replica comes to a change: its digest is told, and which replicas are late
 
 Not here: who leads (:mod:`ckpt.redundancy.order`).
 """

@@ -1,11 +1,12 @@
-"""A replica at a change of files: what it means is part of what is compared, and who does not come is told. (driver)
+"""A replica comes to a change of files: the change is compared with that of the others, and replicas that do not come are
+reported. (driver)
 
-The digest over all changes is a stream like the messages are (``files``), so the controller's vote names who means another
-one.
+The digest over all changes is a stream like the messages are (``files``), so the controller's vote names the replica that
+means another change.
 
-A replica that has gone another way may never come to the change of the others, nor do anything that can be compared. So who
-has waited for it LATE_NS, and half as long as the program has computed since the change before, says so to the controller
-(``late``: the replicas that are missing).
+A replica that has gone another way may never come to the change of the others, nor do anything that can be compared. So a
+replica that has waited for it LATE_NS, and half as long as the program has computed since the change before, tells the
+controller (``late``: the replicas that are missing).
 
 Not here: what follows from that (:mod:`ckpt.controller.replicas.inquiries`).
 """

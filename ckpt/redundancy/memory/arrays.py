@@ -15,7 +15,7 @@ blocks are (:mod:`ckpt.redundancy.memory.comparison`).
 What numpy's `empty` gives is whatever was in that memory before, and differs between processes. So under ``--redundancy``
 it is zero (`zero_new_arrays`). What a ufunc leaves out of its result (`where` without `out`) is not made the same.
 
-Not here: at which place of the program this is done (layer.py), the comparison (memory.py).
+Not here: at which place of the program this is done (layer.py), the comparison (comparison.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The process is forked at that place, as for an image, and the child computes the
 for the fork only. Packets: ``memory``: the epoch; ``place``; ``at``: the count; or ``blocks``, in `parts`; or ``none``: why
 there will be nothing to compare, with ``by`` "program" where no later place would help.
 
-Not here: what is looked at (arrays.py), the comparison (memory.py).
+Not here: what is looked at (arrays.py), the comparison (comparison.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Notes what the job's files were when its last process had ended: what differs at a restart, somebody else has changed.
+"""Notes what the job's files were when its last process had ended: what is different at a restart was changed by somebody
+else.
 
     JOB/undo/end    MAC, line feed, JSON: {path: [device, inode, birth, mode, bytes, mtime]}
     JOB/undo/logs   likewise: [[name, length in bytes, last MAC]], where each undo log ends (:mod:`ckpt.undo.logs`)

@@ -83,4 +83,4 @@ def test_the_last_messages_are_remembered_one_by_one() -> None:
     rows = stream.details(1, RING + 99)
     assert [row[0] for row in rows] == list(range(100, RING + 100))
     assert all(number == ns for number, _, ns in rows)
-    assert len(stream.marks(few=False)) == (RING + 99) // EVERY
+    assert len(stream.marks(up_to_last=False)) == (RING + 99) // EVERY

@@ -7,6 +7,7 @@ import pytest
 
 from ckpt.mpi.base.constants import PROC_NULL, ROOT
 from ckpt.mpi.base.errors import ERR_COMM, ERR_REVOKED, MpiException
+from ckpt.mpi.comm.communicator import Comm, Intracomm
 from ckpt.mpi.datatypes.op import SUM
 from tests.unit.ckpt.mpi.bus import run_ranks
 
@@ -177,3 +178,14 @@ def test_ranks_tags_and_colors_are_what_mpi4py_takes_for_an_integer() -> None:
         )
 
     assert run_ranks(3, program) == [(1, 0, 0), (2, 1, 1), (2, 0, 2)]
+
+
+def test_the_bases_of_comm_have_three_levels() -> None:
+    """The calls (one class a topic), CommBase, and Handle, which all MPI objects have: no chain of mixins, in which a reader
+    has to look for a method."""
+
+    def levels(cls: type) -> int:
+        return 0 if cls is object else 1 + max(map(levels, cls.__bases__))
+
+    assert levels(Comm) - 1 <= 3
+    assert levels(Intracomm) - 1 <= 4

@@ -1,6 +1,6 @@
 /* What the parts of the frames extension share: the accessors of this version, the sentinels, the state.
  *
- *   _frames.c          the module and its sentinels
+ * ../_frames.c           the module and its sentinels
  *   frames_selftest.c  whether the interpreter's structs are where they are expected to be
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
@@ -8,6 +8,9 @@
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
  *   frames_moment.c    what a forked child does not find as it was
  *   frames_collected.c containers that C code is filling
+ *   frames_contents.c  what waits in pipes and pairs of sockets
+ *   frames_31N.h       what differs between versions of the interpreter, under the same names
+ * ../stand_ins:
  *   frames_folds.c     sum, min and their like, whose state can be read
  *   frames_followed.c  puts the loops of frames_folds.c into the place of the interpreter's functions
  *   frames_containers.c  those of them that fill a container, and sorted with a key
@@ -17,8 +20,6 @@
  *   frames_asking.c    iterators of itertools that ask a function about an item
  *   frames_callbacks.c  functions in C that call a function of the program for each item
  *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.prod and its like
- *   frames_contents.c  what waits in pipes and pairs of sockets
- *   frames_31N.h       what differs between versions of the interpreter, under the same names
  *
  * State is process wide, and of the main interpreter. Frames of one thread at a time are rebuilt. A capture may read the frames
  * of any thread: none of them runs meanwhile, because the thread that captures holds the interpreter's lock (GIL).
@@ -30,7 +31,7 @@
 #include <Python.h>
 #include <sys/types.h>
 
-#include "../lowlevel/private_api.h"
+#include "../../lowlevel/private_api.h"
 
 #if defined(PYPY_VERSION) || defined(Py_GIL_DISABLED)
 #define FRAMES_SUPPORTED 0

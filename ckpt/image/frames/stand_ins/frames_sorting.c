@@ -14,7 +14,7 @@
 
 #if FRAMES_SUPPORTED
 
-#include "../lowlevel/private_api.h"
+#include "../../lowlevel/private_api.h"
 
 #include <stddef.h>
 

@@ -4,7 +4,7 @@
  * follow_asking() puts functions of this module into the place of those of itertools. They do the same; where a Pending names the
  * iterator (frames_iterators.c), they ask about the item of its step first, and go on as usual.
  */
-#include "frames.h"
+#include "../extension/frames.h"
 
 #if FRAMES_SUPPORTED
 

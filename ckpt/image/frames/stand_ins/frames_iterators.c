@@ -6,7 +6,7 @@
  * calls its function without asking its sources, or begins with the items that it has. rebuild_frame() announces a Pending
  * (frames_rebuild.c) just before it has an instruction repeated, which asks the iterator before anything else.
  */
-#include "frames.h"
+#include "../extension/frames.h"
 
 #if FRAMES_SUPPORTED
 

@@ -2,7 +2,7 @@
 #ifndef CKPT_FOLDS_H
 #define CKPT_FOLDS_H
 
-#include "frames.h"
+#include "../extension/frames.h"
 
 #if FRAMES_SUPPORTED
 

@@ -117,6 +117,7 @@ static PyObject *profile_call(PyObject *module, PyObject *frame)
     Py_RETURN_NONE;
 }
 
+enum { OF_LIBRARY, OF_PROGRAM };
 #if FRAMES_SUPPORTED
 typedef struct { /* what look() or call_in_program() has queued, one of each */
     PyObject *callable;
@@ -129,7 +130,6 @@ typedef struct { /* what look() or call_in_program() has queued, one of each */
 } Look;
 
 static Look looks[2];
-enum { OF_LIBRARY, OF_PROGRAM };
 
 #define MOST_TIMES 512 /* at each check the interpreter makes up to 32 calls that are queued meanwhile; some rounds of a loop */
 #define MOST_FRAMES 4096
