@@ -214,6 +214,7 @@ def sequence(options: argparse.Namespace, figures: Figures) -> None:
             deaths = [[0, step % Q, step] for step in moments]
             found = job({**size, "deaths": deaths, "pause_s": options.pause}, spares=count)
             ratios[count].append(found["residual"] / without)
+            print(f"  matrix {seed}, {count:2} deaths: {ratios[count][-1]:.2f} x", flush=True)
     print(f"\nresiduals after deaths, 1 x {Q} processes, order {blocks * block}, {options.rounds} matrices")
     for count, each in ratios.items():
         print(f"  {count:2} deaths: {statistics.median(each):.2f} x, largest {max(each):.2f} x", flush=True)
@@ -237,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--every", type=float, default=1.0, help="seconds between checkpoints, of the rollback"
     )
-    parser.add_argument("--pause", type=float, default=1.5, help="seconds before a death, of sequence")
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds before a death, of sequence")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--json", metavar="FILE", help="write all figures to FILE")
