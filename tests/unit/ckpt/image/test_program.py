@@ -102,7 +102,7 @@ def test_the_packages_of_a_module_that_is_run_are_noted(tmp_path: Path) -> None:
     (package / "tool.py").write_text("")
     code = (
         "from ckpt.image.program import prepare_program; from ckpt.image.modules import package_baseline; "
-        "prepare_program(['-m', 'lib.tool']); print(package_baseline.watch().modules['lib'][1]['level'])"
+        "prepare_program(['-m', 'lib.tool']); print(package_baseline.watch().modules['lib'].noted['level'])"
     )
     start = f"import sys; sys.path[:0] = [{str(package.parent)!r}, {str(REPOSITORY)!r}]; "
     done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, timeout=60)
