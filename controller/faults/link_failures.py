@@ -31,7 +31,7 @@ __all__ = [
     "Ask",
     "Drop",
     "LeaveOut",
-    "Losses",
+    "LinkFailures",
     "Survey",
     "which_goes",
 ]
@@ -95,7 +95,7 @@ class Loss:
 
 
 @dataclass
-class Losses:
+class LinkFailures:
     """All losses of one job."""
 
     state: State = "quiet"
@@ -324,7 +324,7 @@ class Losses:
         }
 
 
-def which_goes(hosts: Sequence[str], losses: Losses, slots_without: Callable[[str], int]) -> str | None:
+def which_goes(hosts: Sequence[str], losses: LinkFailures, slots_without: Callable[[str], int]) -> str | None:
     """The host that is to get no ranks any more; None: all stay. `slots_without`: how many slots the others have.
 
     A host at fault goes, if another one is there. Of two that only do not reach each other neither is at fault; but ranks on

@@ -30,7 +30,7 @@ from ckpt.controller.faults.link_failures import (
     Ask,
     Drop,
     LeaveOut,
-    Losses,
+    LinkFailures,
     Survey,
     which_goes,
 )
@@ -102,7 +102,7 @@ class FaultLocator:
         self._selector = selector
         self._log = log
         self._say = say
-        self.losses = Losses(patience_ns=options.patience_ns)
+        self.losses = LinkFailures(patience_ns=options.patience_ns)
         self._child: OneShotProcess | None = None
         self._facts: dict[str, Any] = {}
         self._slowness = Slowness()

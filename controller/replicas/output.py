@@ -37,7 +37,6 @@ class _Stream:
         self.paths = {k: self.path(k) for k in range(replicas)}
         self.fds = {k: open_regular(path, os.O_RDONLY | os.O_CREAT) for k, path in self.paths.items()}
         self.printed = open_regular(os.path.join(directory, f"rank-{rank}.{stream}"), os.O_RDWR | os.O_CREAT)
-        self.printed_bytes = 0
         self.line = b""
         self.begin()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.faults.link_failures import Ask, Losses, Survey
+from ckpt.controller.faults.link_failures import Ask, LinkFailures, Survey
 from ckpt.diagnosis import jobs, manager
 from ckpt.diagnosis.asking import Question, Reply, ask
 from tests.system.diagnosis import devices
@@ -20,7 +20,7 @@ SECOND_NS = 1_000_000_000
 
 def facts() -> dict[str, Any]:
     """Hosts n5 to n8 hang on sw2, which is dead: all ranks say so of each other, and the hosts that are reached, too."""
-    losses = Losses()
+    losses = LinkFailures()
     on = {rank: f"n{rank * HOSTS // RANKS + 1}" for rank in range(RANKS)}
     for rank, host in on.items():
         losses.started(rank, 0, host)

@@ -13,7 +13,7 @@ from ckpt.controller.faults.link_failures import (
     Ask,
     Drop,
     LeaveOut,
-    Losses,
+    LinkFailures,
     Survey,
     which_goes,
 )
@@ -23,8 +23,8 @@ HOSTS = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
 EVERYBODY = {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}
 
 
-def running(hosts: dict[int, str] = HOSTS, incarnation: int = 0) -> Losses:
-    losses = Losses()
+def running(hosts: dict[int, str] = HOSTS, incarnation: int = 0) -> LinkFailures:
+    losses = LinkFailures()
     for rank, host in hosts.items():
         losses.started(rank, incarnation, host)
     return losses
@@ -158,7 +158,7 @@ def record(hosts: list[str], between: list[str] | None = None) -> dict[str, Any]
     return {"text": "t", "hosts": hosts, "between": between or []}
 
 
-def located(losses: Losses, found: dict[str, Any]) -> None:
+def located(losses: LinkFailures, found: dict[str, Any]) -> None:
     """b is lost at once, and that is diagnosed."""
     losses.down(0, 0, 2, "silent", 0, 0)
     losses.tick(SURVEY_NS)
