@@ -20,7 +20,7 @@ def absent(member: Any) -> bool:
     """Whether a method only says what to use instead."""
     function = inspect.unwrap(getattr(member, "__func__", member))
     code = getattr(function, "__code__", None)
-    return code is not None and (code.co_name == "absent" or "NotImplementedError" in code.co_names)
+    return code is not None and (code.co_name == "refuse" or "NotImplementedError" in code.co_names)
 
 
 def members(cls: type) -> tuple[list[str], list[str]]:
