@@ -152,17 +152,18 @@ def _is_for_all(directory: str) -> bool:
 # ---------------------------------------------------------------------- comparison
 
 
-def changes_since_now(*, has_changed: bool = False) -> int:
-    """A time for :func:`unrecorded`: what is changed from now on is stamped with no earlier one. ``has_changed``: this
-    process has just changed files itself, and they shall have earlier ones; so the next tick of the kernel's clock is
-    waited for, some milliseconds."""
-    now_ns = time.time_ns()
-    for _ in range(_TICKS if has_changed else 0):  # more are needed if somebody sets the clock back just now
+def changes_since_now(*, after_ns: int | None = None) -> int:
+    """A time for :func:`unrecorded`: what is changed from now on is stamped with no earlier one. ``after_ns``: when this
+    process had last changed files itself, which shall have earlier ones; so the first tick of the kernel's clock since then
+    is waited for, if it has not come."""
+    if after_ns is None:
+        return time.time_ns() - _CLOCK_NS
+    for _ in range(_TICKS):  # more are needed if somebody sets the clock back just now
         tick_ns = time.clock_gettime_ns(_COARSE_CLOCK)
-        if tick_ns > now_ns:
+        if tick_ns > after_ns:
             return tick_ns
         time.sleep(_TICK_S)
-    return now_ns - _CLOCK_NS
+    return time.time_ns() - _CLOCK_NS
 
 
 def unrecorded(changes: Mapping[str, Change], logs: Iterable[str], since_ns: int) -> list[tuple[str, str]]:

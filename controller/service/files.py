@@ -116,8 +116,6 @@ class JobFiles:
         """
         moved, self._moved = self._moved, None  # what this controller's ranks change is there
         if launch.incarnation == 0 and not _has_chain(self._job):
-            if self._unrecorded is not None:
-                self._unrecorded.begin(0)
             return self._for_ranks()
         try:
             if not self._is_on:
@@ -129,13 +127,18 @@ class JobFiles:
                 launch, highest, moved and restart.restoring.Moved(launch.incarnation, *moved)
             )
             if self._unrecorded is not None:
-                self._unrecorded.begin(launch.epoch or 0, has_changed=True)
+                self._unrecorded.have_put_back()
             return {**found, **self._for_ranks()}
         except UndoError as failure:
             refusal = _refusal(self._job, failure)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
                 return FilesDamaged(str(failure))
             raise refusal from failure
+
+    def begin(self, launch: Launch) -> None:
+        """The ranks of this launch, for which files have been put back, are started now."""
+        if self._unrecorded is not None:
+            self._unrecorded.begin(launch.epoch or 0)
 
     def _for_ranks(self) -> dict[str, Any]:
         """Options for ranks on several hosts. Raises NotUndone."""

@@ -358,6 +358,7 @@ class Service:
         self.pids.clear()
         if message := past.record(self.lock, action.incarnation, self.launcher.bring_up()):
             self.reporter.say(message)
+        self.files.begin(action)
         self.launcher.start(specs)
         self._watch_agent()
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,7 @@ class UnrecordedChanges:
         self._log = log
         self._line = 0
         self._since_ns = changes_since_now()
+        self._put_back_ns: int | None = None  # since then no processes have been started
         self._covers = covers
         self._kept = Patterns(())  # what the program wants to stay
         self._started: list[str] = []  # where ranks have started processes
@@ -81,10 +83,13 @@ class UnrecordedChanges:
             if started not in self._started:
                 self._started.append(started)
 
-    def begin(self, line: int, *, has_changed: bool = False) -> None:
-        """Processes are about to start, from this line; all that has happened until now is dealt with. ``has_changed``:
-        files have just been put back. A rank opens some of them again, and may be killed before it records that."""
-        self._since_ns = changes_since_now(has_changed=has_changed)
+    def have_put_back(self) -> None:
+        """Files have just been put back. A rank will open some of them again, and may be killed before it records that."""
+        self._put_back_ns = time.time_ns()
+
+    def begin(self, line: int) -> None:
+        """Processes are about to start, from this line; all that has happened until now is dealt with."""
+        self._since_ns, self._put_back_ns = changes_since_now(after_ns=self._put_back_ns), None
         if self._watch is not None:
             self._watch.take()
         self._line = line

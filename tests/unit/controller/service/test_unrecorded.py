@@ -65,7 +65,8 @@ def test_a_rank_that_is_killed_while_it_opens_its_files_again_has_changed_none(
     made = controller()
     for turn in range(5):
         (made.work / "x").write_text(f"put back {turn}")
-        made.unrecorded.begin(1, has_changed=True)
+        made.unrecorded.have_put_back()
+        made.unrecorded.begin(1)
         (made.work / "x").open("r+").close()
         made.unrecorded.before_putting_back(1)
     assert not made.logged("files-not-undone") and not made.logged("files-not-put-back")
