@@ -44,7 +44,7 @@ from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
 from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
-from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory
+from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, sync_file_systems
 from ckpt.undo.sealing import make_durable, read_notes
 from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
 from ckpt.undo.shared import Numbers
@@ -207,11 +207,21 @@ def _undo_interval(
     restored.names += len(plan.names)
     restored.files += len(plan.files)
     if plan.names or plan.files:
-        os.sync()  # all of it is durable before the interval leaves the chain
+        sync_file_systems(_changed_paths(plan, undone))  # before the interval leaves the chain
     if state.renumbered != known:
         _follow(known, state.renumbered)
         save(job, key, state)
     _retire(interval)
+
+
+def _changed_paths(plan: Plan, undone: str) -> Iterator[str]:
+    """At which something may have been put back, or from which it was moved."""
+    yield os.path.join(undone, "new")
+    yield from plan.names
+    for path, places in plan.directories.items():
+        yield from (path, *places)
+    for file in plan.files.values():
+        yield from (file.path, *file.names)
 
 
 def _follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> None:

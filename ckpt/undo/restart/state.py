@@ -23,12 +23,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from blake3 import blake3
 
 from ckpt.transport import jsontext
 from ckpt.transport.records import NamedTuple, dataclass, field
+from ckpt.undo import _status
 from ckpt.undo.chain import undo_path
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.records import FileId
@@ -42,6 +44,7 @@ __all__ = [
     "read_record",
     "save",
     "sync_directory",
+    "sync_file_systems",
     "write_record",
 ]
 
@@ -142,6 +145,36 @@ def write_record(job: str, key: bytes, name: str, plain: Any) -> None:
     os.rename(temporary, undo_path(job, name))
     sync_directory(directory)
     sync_directory(job)
+
+
+def sync_file_systems(paths: Iterable[str]) -> None:
+    """What was changed at these paths survives a failure of the host from now on. Other file systems are not waited for: one
+    whose server is gone would never answer. Raises OSError."""
+    synced: set[int] = set()
+    for directory in sorted({os.path.dirname(path) for path in paths}):
+        try:
+            fd = _open_nearest(directory)
+        except OSError:  # it may not be read
+            os.sync()
+            return
+        try:
+            device = os.fstat(fd).st_dev
+            if device not in synced:
+                _status.sync_file_system(fd)
+            synced.add(device)
+        finally:
+            os.close(fd)
+
+
+def _open_nearest(directory: str) -> int:
+    """Open the directory or, where there is none any more, the nearest one above it."""
+    while True:
+        try:
+            return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            if directory == os.path.dirname(directory):
+                raise
+            directory = os.path.dirname(directory)
 
 
 def sync_directory(path: str) -> None:

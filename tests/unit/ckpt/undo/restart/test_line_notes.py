@@ -77,7 +77,7 @@ def test_intervals_that_a_restart_has_undone_are_not_missed(where: str) -> None:
         job.close()
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
             patch.setattr(restoring, "_follow", raise_killed)
-            patch.setattr(restoring.os, "sync", lambda: raise_killed(None))  # type: ignore[arg-type]
+            patch.setattr(restoring, "sync_file_systems", raise_killed)
             job.undo(1)
         assert not job.undo(1).problems
         assert not job.undo(1).problems

@@ -85,3 +85,38 @@ def test_a_log_that_cannot_be_read_for_comparison_is_not_taken_for_another_one(w
         work.back_to(0)
     assert not work.back_to(0)
     assert Path("log").read_text() == "a line"
+
+
+def test_no_other_file_system_is_waited_for(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sync(2) waits for all of the machine: for one whose server is gone it would wait for ever."""
+    synced: list[int] = []
+    genuine = _status.sync_file_system
+
+    def sync(fd: int) -> None:
+        synced.append(os.fstat(fd).st_dev)
+        genuine(fd)
+
+    monkeypatch.setattr(_status, "sync_file_system", sync)
+    monkeypatch.setattr(os, "sync", lambda: pytest.fail("sync(2)"))
+    with job_of(where, 4, lines=2) as job:
+        job.close()
+        synced.clear()
+        assert not job.undo(0).problems
+        assert tree_of(job.root) == job.trees[0]
+        assert set(synced) == {os.stat(place).st_dev for place in (job.path, job.root)}
+
+
+def test_where_a_directory_may_not_be_read_all_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append(1))
+
+    def refuse(path: str, flags: int) -> int:
+        raise PermissionError(errno.EACCES, "refused", path)
+
+    state.sync_file_systems([str(tmp_path / "gone" / "gone" / "file"), str(tmp_path / "file")])
+    assert not synced
+    monkeypatch.setattr(os, "open", refuse)
+    state.sync_file_systems([str(tmp_path / "file")])
+    assert synced
