@@ -5,7 +5,6 @@
     run, job, store, inspect, doctor,   the verbs
     diagnose, submit
     hosts, redundancy                   options of jobs on several hosts, and with replicas
-    takeover                            the ranks of a controller that is lost, on several hosts
     common, scripts                     what several verbs use; what a job notes of its start
 
 Not here: the work of the verbs (:mod:`ckpt.controller.service`, :mod:`ckpt.store`).

@@ -16,7 +16,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli import hosts, redundancy, submit, takeover
+from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import Command
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, EXIT_UNREAD, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
@@ -204,7 +204,7 @@ def _continue_job(
             lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=True)
         if replicas == 1 and is_recorded(_option(job, arguments, "files")):
             lines = usable_with_files(job, lines, reporter, required=epoch is not None)
-        leased = trouble is None and takeover.end_by_themselves(lock, history)
+        leased = trouble is None and hosts.end_by_themselves(lock, history)
         ended = clear(job, lock, history, arguments.fenced, leased=leased)
         if trouble is not None:
             reporter.say(past.begin_anew(job, history, trouble))
@@ -224,9 +224,9 @@ def _continue_job(
         going_on = None
         if lock.found.location is not None:  # the controller before this one did not end in good order
             away = leased and arguments.fenced is None and is_away(job, lock)
-            wait_s = takeover.leases_s(job, history, is_known=trouble is None, may_live=away)
+            wait_s = hosts.leases_s(job, history, is_known=trouble is None, may_live=away)
             asks = trouble is None and epoch is None and arguments.fenced is None and not lines.needs_branch
-            going_on = takeover.adopt_or_wait(
+            going_on = hosts.adopt_or_wait(
                 job, lock, history, arguments, DEFAULTS, wait_s, launch if asks else None, reporter.say
             )
             if going_on is None:
