@@ -17,7 +17,7 @@ from tests.system.abft.abft_jobs import PROGRAMS, Death, solve_with_deaths, solv
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(4)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(8)]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.system.abft.abft_jobs import lines, solve_with_deaths, solve_with_fli
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(4)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(8)]
 
 PROGRAMS = Path(__file__).parent
 MOST_CALLS = {"matmul": 130, "cg": 600, "encoded": 140, "lu": 130, "cholesky": 130, "qr": 130}

@@ -18,7 +18,7 @@ import pytest
 
 from tests.system.support import run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(12)]
 
 LONG_S = 120.0
 

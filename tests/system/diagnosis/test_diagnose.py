@@ -22,7 +22,7 @@ from ckpt.diagnosis.errors import BadCredentials, BadTopology, DiagnosisError
 from tests.system.diagnosis import devices
 from tests.system.diagnosis.cluster import PORT, Cluster, shell
 
-pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(4)]
+pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(8)]
 CABLE, OWN = "cable.dark-at-port@n2:eth0-sw1:port2", "cable.dark-at-port@n1:eth0-sw1:port1"
 
 

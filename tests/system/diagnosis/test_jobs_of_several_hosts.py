@@ -107,7 +107,7 @@ FAULTS: dict[str, tuple[Callable[[JobCluster], None], set[str], list[str]]] = {
 }
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_at_fault_is_named_and_its_host_left_out(
     fault: str, start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
@@ -167,7 +167,7 @@ LARGE_MESSAGES = """
 """
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("where", ["the host", "the way"])
 def test_large_packets_that_are_lost_are_said(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path, where: str

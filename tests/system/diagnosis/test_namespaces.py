@@ -24,7 +24,7 @@ from ckpt.diagnosis.manager import query_all
 from tests.seeds import seed_of_the_commit
 from tests.system.diagnosis.cluster import PORT, Cluster, ip, shell
 
-pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(4)]
+pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.turns(8)]
 
 PAIRS = 60
 LONG_S = 40  # how busy the machine is decides nothing

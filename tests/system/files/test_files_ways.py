@@ -16,7 +16,7 @@ import pytest
 from tests.system.support import jobs_fixture, write_app
 from tests.unit.ckpt.undo.test_sequences import Tree, tree_of, without_times
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ways of writing files"), pytest.mark.turns(3)]
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ways of writing files"), pytest.mark.turns(6)]
 
 HEAD = """
     import contextlib, logging, logging.handlers, mmap, os, signal, sqlite3, sys, time

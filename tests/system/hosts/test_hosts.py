@@ -19,7 +19,7 @@ from tests.system import apps
 from tests.system.hosts.bed import SSHD, Hosts
 from tests.system.support import Job, environment, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 LEASE_S = 2
 STEPS = 400

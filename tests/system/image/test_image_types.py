@@ -30,7 +30,7 @@ NEEDS = {
 }
 GENERATIONS = 3
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(12)]
 
 
 def image_of(directory: Path, generation: int) -> Path:
@@ -47,7 +47,7 @@ def image_of(directory: Path, generation: int) -> Path:
     return kept
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("program", sorted(path.stem for path in TYPES.glob("*.py") if path.stem != "cases"))
 def test_objects_of_every_kind_through_three_generations(program: str, tmp_path: Path) -> None:
     missing = [name for name in NEEDS.get(program, []) if importlib.util.find_spec(name) is None]

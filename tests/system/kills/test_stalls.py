@@ -15,7 +15,7 @@ import pytest
 from tests.system.apps import RING
 from tests.system.support import Job, ckpt_command, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(8)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(12)]
 
 Start = Callable[..., Job]
 STEPS, PAUSE_S = 1000, 0.001

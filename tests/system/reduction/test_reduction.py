@@ -12,7 +12,7 @@ from tests.system.reduction.reduction_deaths import death, deaths
 from tests.system.support import Job, run_ckpt, write_app
 
 pytest.importorskip("numpy")
-pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(6)]
 
 Start = Callable[..., Job]
 

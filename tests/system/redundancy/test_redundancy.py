@@ -16,7 +16,7 @@ from ckpt.redundancy.ahead import AHEAD_MAX
 from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
 Start = Callable[..., Job]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.system.support import Job, run_ckpt, write_app
 
-pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
+pytestmark = [pytest.mark.system, pytest.mark.turns(12)]
 
 Start = Callable[..., Job]
 

@@ -111,7 +111,7 @@ DROPPED = """
 """
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 def test_an_executor_that_was_dropped_is_refused_by_name(start: Start, tmp_path: Path) -> None:
     job = start(write_app(tmp_path, DROPPED), tmp_path / "may-end", ranks=1, every=0.1)
     aborted = job.wait_event("round-aborted")
@@ -150,7 +150,7 @@ LOCKED = """
 """
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 def test_a_worker_holds_no_lock_of_the_program_and_what_has_ended_can_be_joined(
     start: Start, tmp_path: Path
 ) -> None:
@@ -172,7 +172,7 @@ LOKY = """
 """
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 def test_a_pool_of_loky_that_joblib_has_not_made_is_refused_by_name(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("joblib")
     job = start(write_app(tmp_path, LOKY), ranks=1, every=0.1)

@@ -19,7 +19,7 @@ from ckpt.image.modules import origins
 from ckpt.image.pickling import diagnose
 from ckpt.image.trial import Finding, SeenFrame, examine
 
-pytestmark = pytest.mark.turns(3)
+pytestmark = pytest.mark.turns(6)
 
 
 @pytest.fixture(autouse=True)

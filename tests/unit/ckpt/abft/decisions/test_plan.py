@@ -17,7 +17,7 @@ from ckpt.abft.errors import TooManyLost
 from tests.seeds import seed_of_the_commit
 from tests.unit.ckpt.abft.decisions.exploration import explore, explore_second, one_after_the_other
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(6)
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
@@ -371,7 +371,7 @@ def mutated(module: ModuleType, old: str, new: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.rotate(12)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, old, new = MUTANTS[name]

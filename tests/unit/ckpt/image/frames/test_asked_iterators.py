@@ -234,13 +234,13 @@ CALLS = {
 }
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.rotate(12)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_loop_goes_on(tmp_path: Path, call: str) -> None:
     resumed_output(tmp_path, SOURCE.replace("EXPRESSION", CALLS[call]).replace("PLACES", "(4,)"))
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.rotate(12)
 @pytest.mark.parametrize("call", CALLS)
 def test_an_image_of_a_loop_that_was_resumed(tmp_path: Path, call: str) -> None:
     source = SOURCE.replace("EXPRESSION", CALLS[call])

@@ -83,14 +83,14 @@ print(calls)
 """
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("call", MAPS)
 def test_a_call_goes_on_collecting_what_the_function_of_map_returns(tmp_path: Path, call: str) -> None:
     source = MAP_SOURCE.replace("EXPRESSION", MAPS[call])
     resumed_output(tmp_path, source.replace("PLACES", "(4,)"))
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("call", MAPS)
 def test_an_image_of_such_a_call_that_was_resumed(tmp_path: Path, call: str) -> None:
     source = MAP_SOURCE.replace("EXPRESSION", MAPS[call])
@@ -234,7 +234,7 @@ TAKERS = {
 }
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("call", TAKERS)
 def test_an_object_whose_iter_makes_a_generator_is_collected_from_as_the_generator_is(
     tmp_path: Path, call: str

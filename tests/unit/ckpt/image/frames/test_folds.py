@@ -176,13 +176,13 @@ CALLS = {
 }
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.rotate(12)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_goes_on_with_what_it_has(tmp_path: Path, call: str) -> None:
     resumed_output(tmp_path, SOURCE.replace("EXPRESSION", CALLS[call]).replace("PLACES", "(5,)"))
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.rotate(12)
 @pytest.mark.parametrize("call", CALLS)
 def test_an_image_of_such_a_call_that_was_resumed(tmp_path: Path, call: str) -> None:
     source = SOURCE.replace("EXPRESSION", CALLS[call])

@@ -9,7 +9,7 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.generators import GenRecord, gen_fill, gen_info, gen_make
 
-pytestmark = pytest.mark.turns(3)
+pytestmark = pytest.mark.turns(6)
 
 
 def copied(gen):

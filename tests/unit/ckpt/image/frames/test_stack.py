@@ -17,7 +17,7 @@ from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import FrameRecord, Stack, capture
 from ckpt.image.lowlevel import c_stack
 
-pytestmark = pytest.mark.turns(6)
+pytestmark = pytest.mark.turns(9)
 
 EVERY = 4  # of the images taken one is resumed (all of them by the long sweep)
 
