@@ -173,6 +173,14 @@ def test_a_run_with_workers_tells_figures_times_and_skips_of_all_and_takes_its_s
         "@pytest.mark.parametrize('case', range(4))\n"
         "def test_own(case, figures): figures('own turns seen', 1)\n"
     )
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "test_of_all_commits.py").write_text("def test_short(): pass\n")
+    for name in "abcdef":
+        (tmp_path / "system" / f"test_{name}.py").write_text(
+            "import pytest\n"
+            "pytestmark = pytest.mark.turns(2)\n"
+            "def test_it(figures): figures('long ones seen', 1)\n"
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n", "2", "--rotate", "."]
     report = tmp_path / "report.json"
@@ -190,8 +198,10 @@ def test_a_run_with_workers_tells_figures_times_and_skips_of_all_and_takes_its_s
     assert "15  cases seen" in done.stdout, done.stdout
     told = {test["name"]: test for test in json.loads(report.read_text())}
     assert "2  turns seen" in done.stdout and "2  own turns seen" in done.stdout, done.stdout
-    assert len(told) == 8, (
-        "three of twelve cases, two of five tests, two of four cases, and the one that is skipped"
+    assert "3  long ones seen" in done.stdout and "system/test_of_all_commits.py::test_short" in told
+    assert len(told) == 12, (
+        "three of twelve cases, two of five tests, two of four cases, the one that is skipped,"
+        " three of the six modules of a folder whose tests take long, and its test without a mark"
     )
     assert told["test_it.py::test_not_here"]["skipped"] == "needs nothing"
     assert all(test["seconds"] >= 0 for test in told.values())
