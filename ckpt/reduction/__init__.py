@@ -15,7 +15,8 @@ errors. It is not imported by ``import ckpt``. docs/reduction.md says what holds
     messages, scheduler           what ranks tell each other; which two items are combined, and where. Pure
     recovery, partial             after a death; without waiting for all. Pure
     body, values, copies          what is combined; its forms at a rank; memory that others read
-    combining, posted, future     who computes; work for the handler, and timers; the result
+    combining, posted             who computes; work for the handler, and timers
+    future                        the result, and how reductions end
     errors                        the exceptions
 """
 
@@ -42,7 +43,7 @@ from ckpt.reduction.errors import (
     WouldDeadlock,
 )
 from ckpt.reduction.future import Future
-from ckpt.reduction.messages import Contract
+from ckpt.reduction.messages import PART, Contract
 from ckpt.reduction.partial import quorum_of
 from ckpt.reduction.service import Service
 
@@ -66,6 +67,7 @@ __all__ = [
     "reduce",
 ]
 
+MOST_PARTS = 1024
 _services: list[Service] = []
 _hooks: dict[Service, _Restored] = {}
 _CHOICES = {
@@ -87,7 +89,7 @@ def reduce(data: Any, *, root: int = 0, **options: Any) -> Future:
 
     `data`: a numpy array (or what makes one), or a :class:`Body`. It must not be changed before the end.
 
-    Options, the same at all ranks but for the last four:
+    Options, the same at all ranks but for `late`, `weight`, `warn_after_s` and `check`:
 
     - `op`: an operation of MPI, default `MPI.SUM`. `comm`: default `ckpt.comm`.
     - `name`: tells reductions apart; without one the order of calls does.
@@ -102,6 +104,7 @@ def reduce(data: Any, *, root: int = 0, **options: Any) -> Future:
       shape and operation; "drop"; "raise" LateContribution at this rank.
     - `weight`: of this rank's contribution, for `Future.weight`; default 1.0.
     - `warn_after_s`: ranks that have not called by then are named in the log `ckpt.reduction`, at the master; 0: never.
+    - `parts`: long arrays, and bodies with `split`, are reduced in so many parts, which overlap; default 1.
     - `check`: look for data that are changed before the end, by checksums.
 
     Raises ValueError for an option out of its range, NameInUse. All else is raised by `Future.result`, at every rank alike.
@@ -130,6 +133,7 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
     given: dict[str, Any] = {
         "op": MPI.SUM, "comm": None, "name": "", "order": "tree", "copies": 1, "on_loss": "raise", "on_root_loss": "raise",
         "deadline_s": None, "quorum": None, "late": "carry", "weight": 1.0, "warn_after_s": 60.0, "check": False,
+        "parts": 1,
     }  # fmt: skip
     for name in options:
         if name not in given:
@@ -147,8 +151,10 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
         raise ValueError(f"weight is a number from 0 on, not {given['weight']!r}")
     if deadline_s is not None and not deadline_s > 0:
         raise ValueError(f"deadline_s is a number of seconds above 0, not {deadline_s!r}")
-    if not isinstance(given["name"], str):
-        raise ValueError(f"name is a text, not {given['name']!r}")
+    if not isinstance(given["name"], str) or PART in given["name"]:
+        raise ValueError(f"name is a text without NUL characters, not {given['name']!r}")
+    if not isinstance(given["parts"], int) or not 1 <= given["parts"] <= MOST_PARTS:
+        raise ValueError(f"parts is a number from 1 to {MOST_PARTS}, not {given['parts']!r}")
     op, problem = given["op"], ""
     value, content = data, "|"
     try:
@@ -175,6 +181,7 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
         int(given["warn_after_s"] * 1e9),
         deadline_s is not None or contract.quorum > 0,
         contract.on_loss,
+        given["parts"],
     )
     return _service(comm).start(given["name"], value, contract, local, problem)
 

@@ -8,6 +8,8 @@ whose executor dies is done again from its inputs.
              `function(x, y, None)` returns a new array of the same shape and type
     bodies   instances of a subclass of `Body`
 
+Both can be divided into parts: arrays under an operation of MPI, which is done element by element, and bodies that say how.
+
 Not here: who combines what (scheduler.py), and in which thread (service.py).
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -39,6 +42,8 @@ OPERATIONS: dict[str, tuple[np.ufunc, str]] = {
     "MPI_BXOR": (np.bitwise_xor, LOGICAL),
 }
 OWN = "the program's"
+LEAST_PART_BYTES = 64 << 10
+"""Of an array. Others can read such a part where it lies (copies.py)."""
 
 
 class Body:
@@ -56,6 +61,17 @@ class Body:
     def size(self) -> object:
         """Something that is equal for bodies that can be combined, such as a shape. Ranks that differ are told so."""
         return None
+
+    def split(self, count: int) -> Sequence[Self]:
+        """About `count` parts (`parts=`), each of which is combined, sent and copied by itself, so that a level of the tree
+        begins before the one below has ended. As many at all ranks; those of the same number fit together. Default: the
+        body itself is the only one."""
+        return [self]
+
+    @classmethod
+    def join(cls, parts: list[Self]) -> Self:
+        """The reverse of `split`: a body of parts, which belong to it. What it raises is raised by `Future.result`."""
+        raise NotImplementedError(f"{cls.__qualname__} has split() and no join()")
 
     def pack(self) -> Any:
         """The contents for another rank: something that can be pickled. Default: the body itself is pickled."""
@@ -119,6 +135,46 @@ def content_of(value: Any, op: str) -> str:
     if isinstance(value, Body):
         return f"{type(value).__module__}.{type(value).__qualname__} of size {value.size()!r}|"
     return f"{value.dtype.str}{list(value.shape)}|{op}"
+
+
+class Part(NamedTuple):
+    """A part of a value, and what has to be the same at all ranks in it."""
+
+    value: Any
+    content: str
+
+
+def parts_of(value: Any, content: str, count: int) -> list[Part]:
+    """The value in `count` parts; itself where it cannot be divided. The first part has the content of the whole, too.
+
+    Raises InvalidInput, and what the body's `split` and `size` raise."""
+    parts: Sequence[Any] = [value]
+    kind, _, op = content.rpartition("|")
+    if isinstance(value, Body):
+        parts = _split(value, count)
+    elif op in OPERATIONS and (count := min(count, value.nbytes // LEAST_PART_BYTES)) > 1:
+        flat = value.reshape(-1)
+        parts = [flat[first:last] for first, last in bounds(flat.size, count)]
+    if len(parts) == 1:
+        return [Part(value, content)]
+    first = f"{kind} in {len(parts)} parts, {content_of(parts[0], op)}"
+    return [Part(parts[0], first), *(Part(part, content_of(part, op)) for part in parts[1:])]
+
+
+def _split(body: Body, count: int) -> Sequence[Any]:
+    parts = body.split(count)
+    if not isinstance(parts, list | tuple) or not parts:
+        raise InvalidInput(f"split() has to return a list of bodies, not {parts!r}")
+    for part in parts:
+        if type(part) is not type(body):
+            kind = type(body).__qualname__
+            raise InvalidInput(f"split() has to return bodies of {kind}, not of {type(part).__qualname__}")
+    return parts
+
+
+def bounds(size: int, count: int) -> list[tuple[int, int]]:
+    """Of an array of so many elements in so many parts: the first of each part, and that of the next one."""
+    return [(size * part // count, size * (part + 1) // count) for part in range(count)]
 
 
 def combine(left: Any, right: Any, content: str, own: Any = None) -> Any:

@@ -20,17 +20,19 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ckpt
 from ckpt.reduction import errors
 from ckpt.reduction.body import OPERATIONS, checksum, combine
 from ckpt.reduction.copies import Gone, Memory, Piece, Where
-from ckpt.reduction.future import Future
 from ckpt.reduction.members import Computing, Members, Reading, Step
-from ckpt.reduction.messages import Key
+from ckpt.reduction.messages import Key, whole_of
 from ckpt.reduction.posted import Computed, Missing, Obtained, Posted
 from ckpt.reduction.values import Combination, Values
+
+if TYPE_CHECKING:
+    from ckpt.reduction.future import Future
 
 HANDLER_BYTES = 1 << 20
 """0.1 ms at most, less than another thread takes to begin."""
@@ -50,6 +52,7 @@ class Local(NamedTuple):
     warn_ns: int
     tolerant: bool
     on_loss: str = "raise"
+    parts: int = 1
 
 
 class Carried(NamedTuple):
@@ -114,6 +117,10 @@ class Combining:
     def post(self, posted: Posted) -> None:
         raise NotImplementedError
 
+    def place(self, key: Key) -> Any:
+        """Where the result is to be; None: in new memory."""
+        raise NotImplementedError
+
     def run(self, posted: Posted) -> None:
         """What was done here at once."""
         raise NotImplementedError
@@ -167,11 +174,12 @@ class Combining:
             self.do(self.members.unread(step.key, step.path, step.where))
             return
         self._count_read(step.key, step.where)
+        place = self.place(step.key)
         if self._at_once(step.where.nbytes):
-            self.run(obtained(step, memory))
+            self.run(obtained(step, memory, place))
         else:
             self.under_way[step.key, 0] = step
-            self.worker.give(lambda: self.post(obtained(step, memory)))
+            self.worker.give(lambda: self.post(obtained(step, memory, place)))
 
     def _check_input(self, key: Key, value: Any) -> None:
         local = self.locals.get(key)
@@ -180,7 +188,9 @@ class Combining:
         given = value.source if isinstance(value, Piece) else value
         if given is local.value and checksum(given) != local.sum:
             raise errors.InputChanged(
-                "what this rank gave was written to before the reduction had ended", key[0], (self.rank,)
+                "what this rank gave was written to before the reduction had ended",
+                whole_of(key)[0][0],
+                (self.rank,),
             )
 
     def _combine(self, task: Computing) -> Posted:
@@ -220,9 +230,9 @@ def combined(step: Computing, combination: Combination, item: Any) -> Posted:
     return Computed(step.key, step.number, item, time.perf_counter_ns() - began_ns, is_given=False)
 
 
-def obtained(step: Reading, memory: Memory) -> Posted:
-    """Copy a result from where it lies."""
+def obtained(step: Reading, memory: Memory, place: Any) -> Posted:
+    """Copy a result from where it lies, to a place if there is one."""
     try:
-        return Obtained(step, memory.load(step.where))
+        return Obtained(step, memory.load(step.where, place))
     except Gone:
         return Obtained(step, None)

@@ -300,9 +300,13 @@ class Memory:
         mapping = self._others.get(where.path)
         return mapping is not None and mapping.head[0] == where.mark
 
-    def load(self, where: Where) -> Any:
-        """A copy of what lies there: an array, or a packed body. Raises Gone."""
-        loaded = _copy_of(self.find(where), where)
+    def load(self, where: Where, place: Any = None) -> Any:
+        """A copy of what lies there: an array, or a packed body. `place`: an array to be written to. Raises Gone."""
+        if place is None:
+            loaded = _copy_of(self.find(where), where)
+        else:
+            loaded = place
+            np.copyto(loaded, self.find(where))
         if not self.check(where):
             raise Gone(f"{where.path}: it was taken away while it was read")
         return loaded

@@ -6,7 +6,16 @@
 
 The names are those of `concurrent.futures.Future`. A pending future is part of an image; after a restart it goes on.
 
-Not here: how the outcome comes (service.py).
+A reduction in parts (members.py) ends when all of its parts have, or the first one with an error. Each part costs the
+messages of a reduction; a level of the tree begins with the first one while the level below is at the next ones, so it pays
+where processors are idle, or networks. Where not everybody has to be in the result, or the root may change, parts could end
+in different ways: there is one part then. Source of pieces that overlap: Hoplite (SIGCOMM 2021).
+
+    Future     of a call
+    Whole      the parts of one reduction: which have ended
+    Ending     the ends of all reductions of a service: events, what comes too late
+
+Not here: who decides the outcome (master.py), how it comes (service.py).
 """
 
 from __future__ import annotations
@@ -17,11 +26,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import ckpt
 from ckpt.reduction import errors
 from ckpt.reduction.body import Body, Packed
-from ckpt.reduction.copies import Piece
-from ckpt.reduction.messages import Key, Outcome, ranks_of
-from ckpt.reduction.values import Shared
+from ckpt.reduction.combining import Carried, Combining, Local
+from ckpt.reduction.copies import Piece, Where
+from ckpt.reduction.members import Completed
+from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of, whole_of
+from ckpt.reduction.partial import Pace, event_of
+from ckpt.reduction.values import Joined, Shared
 
 
 class Waits(Protocol):
@@ -42,6 +55,7 @@ class Future:
         self._result: Any = None
         self._given = self._is_mine = False
         self._over = False
+        self.is_in_parts = False
         self._late: errors.ReductionError | None = None
         self._callbacks: list[Callable[[Future], object]] = []
         self._counts = {
@@ -149,6 +163,9 @@ class Future:
 
     def _own_copy(self, value: Any) -> Any:
         """What is kept for others, or is the program's own input, is not given away."""
+        if isinstance(value, Joined):
+            self._value = None
+            return value.join()
         if isinstance(value, Packed):
             return value.body()
         if isinstance(value, Piece):
@@ -159,3 +176,143 @@ class Future:
             mine = self._is_mine or (self._over and value is not self._input and value.flags.writeable)
             return value if mine else value.copy()
         return copy.deepcopy(value) if isinstance(value, Body) else value
+
+
+def is_divisible(contract: Contract) -> bool:
+    """Do all parts end alike? Everybody contributes, to one root or all, or all get an error."""
+    tolerant = contract.quorum or contract.deadline_ns or contract.on_loss == "partial"
+    return not tolerant and (contract.root < 0 or contract.on_root_loss == "raise")
+
+
+class Whole:
+    """A reduction in parts at this rank. It ends when all have, or the first one with an error; then that is the outcome."""
+
+    __slots__ = ("count", "future", "joined", "late", "outcome", "outcomes")
+
+    def __init__(self, future: Future, value: Any, count: int) -> None:
+        self.future, self.count, self.joined = future, count, Joined(value, count)
+        self.outcomes: dict[int, Outcome] = {}
+        self.outcome: Outcome | None = None
+        self.late: errors.ReductionError | None = None
+
+    def complete(self, part: int, outcome: Outcome, value: Any, late: errors.ReductionError | None) -> bool:
+        """A part has ended. True: the whole has, now. `late`: an error of this rank alone."""
+        if self.outcome is not None:
+            return False
+        self.outcomes[part], self.late = outcome, self.late or late
+        if not outcome.error:
+            self.joined.put(part, value)
+        if len(self.outcomes) < self.count and not (part == 0 and outcome.error):
+            return False
+        ends = [self.outcomes[each] for each in sorted(self.outcomes)]
+        self.outcome = next((end for end in ends if end.error), ends[0])
+        return True
+
+
+class Ending(Combining):
+    """The ends of all reductions of a service. Its methods need the lock."""
+
+    def __init__(self, rank: int, size: int, world_rank: int, number: int) -> None:
+        super().__init__(rank, size, world_rank, number)
+        self.size = size
+        self.carried: dict[tuple[str, str], list[Carried]] = {}
+        self.wholes: dict[Key, Whole] = {}
+        """Reductions in parts that have not ended here."""
+        self.told: Path = 0  # who is missing, by the last event
+        self.pace = Pace()
+
+    def log(self, text: str) -> None:
+        """Have the thread write a line to the log."""
+        raise NotImplementedError
+
+    def drop_timers(self, key: Key) -> None:
+        raise NotImplementedError
+
+    def place(self, key: Key) -> Any:
+        """See Combining."""
+        whole_key, part = whole_of(key)
+        whole = self.wholes.get(whole_key)
+        return None if whole is None else whole.joined.place(part)
+
+    def _complete(self, step: Completed) -> None:
+        """A reduction has ended, or a part of one."""
+        outcome: Outcome = step.outcome
+        (whole_key, part), local = whole_of(step.key), self.locals[step.key]
+        late: errors.ReductionError | None = None
+        if not outcome.error and not outcome.contributors >> self.rank & 1:
+            late = self._late(step.key, local)
+        try:
+            self._check_input(step.key, local.value)
+        except errors.InputChanged as failure:
+            late = failure  # what the others have is from before
+        value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
+        whole = self.wholes.get(whole_key)
+        if whole is None:
+            member = self.members.members.get(step.key)
+            items = () if member is None else member.items.values()
+            kept = [local.value, *(held.value for held in items)]
+            is_mine = all(value is not each for each in kept)
+            self._end(step.key, self.futures[step.key], local, outcome, value, late, is_mine)
+            return
+        if isinstance(value, Piece) and self._at_once(value.nbytes):
+            place = self.place(step.key)
+            if place is not None:
+                np.copyto(place, value.value)
+                value = place
+        if whole.complete(part, outcome, value, late):
+            del self.wholes[whole_key]
+            assert whole.outcome is not None
+            has_result = not whole.outcome.error and whole.outcome.root in (-1, self.rank)
+            joined = whole.joined if has_result else None
+            self._end(whole_key, whole.future, local, whole.outcome, joined, whole.late, True)
+            whole.future.let_go()
+
+    def _end(
+        self,
+        key: Key,
+        future: Future,
+        local: Local,
+        outcome: Outcome,
+        value: Any,
+        late: errors.ReductionError | None,
+        is_mine: bool,
+    ) -> None:
+        """The program may have the outcome. `is_mine`: nobody else needs the value."""
+        self.drop_timers(key)
+        is_first = self.members.is_master()
+        if is_first and (said := event_of(key, outcome, self.members.dead, local.tolerant, self.told)):
+            self.told = outcome.missing
+            ckpt.log_event(said.pop("name"), **said)
+        if outcome.error in ("ContributionLost", "RootLost") and local.on_loss == "restart" and self.size > 1:
+            if is_first:
+                ckpt.go_back(f"reduction {key[0] or key[1]!r}: {outcome.text}")
+            return  # nobody gets a result: all processes are about to be ended
+        for said in self.pace.look(self.members.times) if is_first else ():
+            self.log(
+                f"rank {said['slow']} is slow: its last task took {said['ms']} ms, others {said['others_ms']}"
+            )
+            ckpt.log_event("reduction-slow", reduction=key[0] or str(key[1]), **said)
+        for function in future.settle(outcome, value, late, is_mine):
+            self.give((function, future))
+
+    def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
+        """This rank's contribution is not in the result."""
+        if local.late == "raise":
+            return errors.LateContribution(
+                f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}", key[0], (self.rank,)
+            )
+        if local.late == "carry":
+            carried = self.carried.setdefault((key[0], self.contents[key]), [])
+            carried.append(Carried(local.value, local.weight))
+        return None
+
+    def _let_go(self, key: Key) -> None:
+        """All that live have what they are to have of a reduction, or of a part of one."""
+        future = self.futures.pop(key, None)
+        if future is not None and not future.is_in_parts:
+            future.let_go()
+        self.locals.pop(key, None)
+        self.contents.pop(key, None)
+        self.kept.pop(key, None)
+        for each in [each for each in self.under_way if each[0] == key]:
+            del self.under_way[each]

@@ -245,8 +245,12 @@ class Master:
         return self._end(self.outcome)
 
     def _end(self, outcome: Outcome) -> Sends:
+        """Who called last is told first: it is the one that is behind. This rank itself comes after all others."""
         self.outcome, self.ended = outcome, True
-        return self._all(End(outcome))
+        called = [path.bit_length() - 1 for path in reversed(self.weights) if not path & (path - 1)]
+        rest = [rank for rank in range(self.size) if rank not in called]
+        order = [rank for rank in (*called, *rest) if rank != self.rank]
+        return [Send(rank, End(outcome)) for rank in (*order, self.rank) if not self.dead >> rank & 1]
 
     def _fail(self, error: str, text: str, ranks: Path) -> Sends:
         everybody = (1 << self.size) - 1

@@ -4,12 +4,17 @@ A reduction is named by (name, how many of that name this rank has called before
 the same one, whatever is under way. A reduction that this rank has called and that is not kept here any more is over: all
 living ranks have its outcome, and a rank that asks is told so.
 
+Long data are reduced in *parts*, if the program asks for that. Each is a reduction of its own here, with a key of its own
+(messages.py); all are begun under one hold of the lock. If part 0 ends with an error, all ranks that live are told that
+error: so the other parts are dropped, which not all ranks need to have, since what they gave differs.
+
 Not here: what a message does (member.py, master.py); threads, futures, arrays (service.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ckpt.reduction.member import Member
@@ -32,6 +37,8 @@ from ckpt.reduction.messages import (
     Read,
     Send,
     over_report,
+    part_key,
+    whole_of,
 )
 
 
@@ -95,8 +102,8 @@ class Members:
 
     def in_use(self, name: str) -> bool:
         """Has this rank a reduction of this name that is not complete?"""
-        member = self.members.get((name, self.counts.get(name, 0) - 1))
-        return member is not None and not member.complete
+        key = name, self.counts.get(name, 0) - 1
+        return any(not self.members[part].complete for part in self._parts(key))
 
     def start(self, name: str, call: Call, value: Any) -> tuple[Key, list[Step]]:
         """The program calls: its key, and what is to be done."""
@@ -106,11 +113,16 @@ class Members:
         member = self._member(key)
         return key, self._run(key, member.start(call, value))
 
+    def start_part(self, whole: Key, part: int, call: Call, value: Any) -> tuple[Key, list[Step]]:
+        """A further part of what the program has called."""
+        key = part_key(whole, part)
+        return key, self._run(key, self._member(key).start(call, value))
+
     def receive(self, source: int, key: Key, message: Message) -> list[Step]:
         """A message of another rank."""
         if self.dead >> source & 1:
             return []
-        if key in self.members or key[1] >= self.counts.get(key[0], 0):
+        if key in self.members or key[1] >= self.counts.get(whole_of(key)[0][0], 0):
             return self._run(key, self._member(key).receive(source, message))
         if isinstance(message, Query):
             return [Sent(source, key, over_report(message))]
@@ -173,7 +185,8 @@ class Members:
         self.dead |= 1 << rank
         steps: list[Step] = []
         for key, member in list(self.members.items()):
-            steps += self._run(key, member.died(rank))
+            if key in self.members:
+                steps += self._run(key, member.died(rank))
         return steps
 
     def pending(self) -> dict[Key, tuple[Contract | None, Path | None]]:
@@ -185,10 +198,16 @@ class Members:
                 waits = None
                 if lead is not None and lead.scheduler is not None:
                     waits = lead.attendance.possible & ~lead.attendance.joined
-                found[key] = member.contract, waits
+                whole = whole_of(key)[0]
+                contract, others = found.get(whole, (member.contract, None))
+                found[whole] = contract, others if waits is None else waits | (others or 0)
         return found
 
     # -- within
+
+    def _parts(self, whole: Key) -> list[Key]:
+        """The parts that are here."""
+        return [key for key in self.members if whole_of(key)[0] == whole]
 
     def _member(self, key: Key) -> Member:
         member = self.members.get(key)
@@ -213,8 +232,13 @@ class Members:
                 steps.append(Reading(key, *effect))
             elif isinstance(effect, Complete):
                 steps.append(Completed(key, *effect))
+                if effect.outcome.error and whole_of(key) == (key, 0):
+                    steps += self._drop([part for part in self._parts(key) if part != key])
             else:
                 assert isinstance(effect, Forget)
-                self.members.pop(key, None)
-                steps.append(Forgotten(key))
+                steps += self._drop([key])
         return steps
+
+    def _drop(self, keys: Iterable[Key]) -> list[Step]:
+        """Nothing of these is needed any more."""
+        return [Forgotten(key) for key in keys if self.members.pop(key, None) is not None]

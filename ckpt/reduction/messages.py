@@ -17,6 +17,19 @@ Path: TypeAlias = int
 Term: TypeAlias = tuple[int, int]
 Key: TypeAlias = tuple[str, int]
 """Names a reduction of one communicator: its name (empty: by the order of calls), and how many of that name came before."""
+PART = "\0"
+"""Stands in a key between the name and the number of a part, from 1 on: part 0 has the key of the whole."""
+
+
+def part_key(key: Key, part: int) -> Key:
+    """The key of one part of a reduction that is done in parts."""
+    return (f"{key[0]}{PART}{part}", key[1]) if part else key
+
+
+def whole_of(key: Key) -> tuple[Key, int]:
+    """The reduction that a key is a part of, and which part."""
+    name, _, part = key[0].partition(PART)
+    return (name, key[1]), int(part or 0)
 
 
 def ranks_of(path: Path) -> Iterator[int]:

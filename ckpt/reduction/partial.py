@@ -13,7 +13,7 @@ Not here: clocks (the driver says when a deadline has passed), what is done with
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of
@@ -63,14 +63,17 @@ def event_of(key: Key, outcome: Outcome, dead: Path, tolerant: bool, told: Path 
     return {}
 
 
-def pending_text(pending: Mapping[Key, tuple[Contract | None, Path | None]], called: Container[Key]) -> str:
-    """For `ckpt status`: what is pending at a rank, and whom it waits for, as far as the rank knows."""
+def pending_text(
+    pending: Mapping[Key, tuple[Contract | None, Path | None]], counts: Mapping[str, int]
+) -> str:
+    """For `ckpt status`: what is pending at a rank, and whom it waits for, as far as the rank knows. `counts`: how many of
+    each name the rank has called."""
     texts = []
     for key, (_, waits) in pending.items():
         text = repr(key[0]) if key[0] else f"number {key[1]}"
         if waits:
             text += f" waits for ranks {', '.join(map(str, ranks_of(waits)))}"
-        elif key not in called:
+        elif key[1] >= counts.get(key[0], 0):
             text += ", not called here"
         texts.append(text)
     most = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""

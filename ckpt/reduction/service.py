@@ -27,10 +27,10 @@ from typing import Any, TypeVar
 
 import ckpt
 from ckpt.reduction import errors
-from ckpt.reduction.body import MPI, combine
-from ckpt.reduction.combining import Carried, Combining, Local
+from ckpt.reduction.body import MPI, Part, checksum, combine, parts_of
+from ckpt.reduction.combining import Carried, Local
 from ckpt.reduction.copies import Gone, Piece, Where, pattern, remove_of, remove_stale
-from ckpt.reduction.future import Future
+from ckpt.reduction.future import Ending, Future, Whole, is_divisible
 from ckpt.reduction.members import Completed, Computing, Forgotten, Reading, Sent, Step
 from ckpt.reduction.messages import (
     Call,
@@ -39,12 +39,11 @@ from ckpt.reduction.messages import (
     Key,
     Message,
     Original,
-    Outcome,
     Path,
     Task,
 )
 from ckpt.reduction.messages import Gone as Missed
-from ckpt.reduction.partial import Pace, event_of, pending_text
+from ckpt.reduction.partial import pending_text
 from ckpt.reduction.posted import Due, Posted, Raise, Run, Timers
 from ckpt.reduction.values import nbytes_of
 
@@ -52,7 +51,7 @@ T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
 
 
-class Service(Combining):
+class Service(Ending):
     """All reductions on one communicator. Its methods are called by the program; see the header for the threads."""
 
     def __init__(self, comm: Any, number: int) -> None:
@@ -62,11 +61,8 @@ class Service(Combining):
         self.world: list[int] = list(world)
         """The ranks' numbers in the world, by which what they leave is found."""
         super().__init__(comm.Get_rank(), self.size, self.world[comm.Get_rank()], number)
-        self.carried: dict[tuple[str, str], list[Carried]] = {}
         self.begun: dict[tuple[Key, int], int] = {}
         self.swept: Path = 0
-        self.told: Path = 0  # who is missing, by the last event
-        self.pace = Pace()
         self.again: dict[Key, list[Piece]] = {}
         """After a restart: what others were told where to read, there again."""
         self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -98,11 +94,18 @@ class Service(Combining):
     def start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
         """This rank's call. `problem`: what is wrong with the value. Raises NameInUse."""
         carried = self.locked(lambda: self._take_carried(name, contract.content))
+        parts = [Part(value, contract.content)]
         if not problem:
             for each in reversed(carried):
                 value = combine(each.value, value, contract.content, local.own)
                 local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
-        return self.locked(lambda: self._start(name, value, contract, local, problem))
+                parts = [Part(value, contract.content)]
+            try:
+                if local.parts > 1 and self.size > 1 and is_divisible(contract):
+                    parts = parts_of(value, contract.content, local.parts)
+            except Exception as failure:
+                problem = f"it cannot be split: {type(failure).__name__}: {failure}"
+        return self.locked(lambda: self._start(name, value, contract, parts, local, problem))
 
     def _take_carried(self, name: str, content: str) -> list[Carried]:
         if name and self.members.in_use(name):
@@ -111,23 +114,52 @@ class Service(Combining):
             )
         return self.carried.pop((name, content), [])
 
-    def _start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
-        item, where = value, None
-        if not problem:
-            try:
-                item, where = self.values.shared(value)
-            except Exception as failure:
-                problem = f"it cannot be sent: {type(failure).__name__}: {failure}"
-        key, steps = self.members.start(name, Call(contract, local.weight, problem, where), item)
-        future = self.futures[key] = Future(self, key, value)
-        self.locals[key] = local
-        self.contents.setdefault(key, contract.content)
-        self.do(steps)
-        self.do(list(self.kept.pop(key, ())))
+    def _start(
+        self, name: str, value: Any, contract: Contract, parts: list[Part], local: Local, problem: str
+    ) -> Future:
+        key, future = self._begin(name, value, contract, parts, local, problem)
+        for number, part in enumerate(parts[1:], 1):
+            if future.done():
+                break  # the first part has ended with an error, which all that live are told
+            item, call = self._call(part, contract, local, problem)
+            self._called(self.members.start_part(key, number, call, item), future, part, local)
         for wait_ns, what in ((contract.deadline_ns, "deadline"), (local.warn_ns, "warn")):
             if wait_ns and not future.done():
                 self.later(key, what, wait_ns)
         return future
+
+    def _begin(
+        self, name: str, value: Any, contract: Contract, parts: list[Part], local: Local, problem: str
+    ) -> tuple[Key, Future]:
+        """The first part, which may be the only one."""
+        item, call = self._call(parts[0], contract, local, problem)
+        key, steps = self.members.start(name, call, item)
+        future = Future(self, key, value)
+        if len(parts) > 1:
+            self.wholes[key] = Whole(future, value, len(parts))
+            future.is_in_parts = True
+        self._called((key, steps), future, parts[0], local)
+        return key, future
+
+    def _call(self, part: Part, contract: Contract, local: Local, problem: str) -> tuple[Any, Call]:
+        """What others read, and what they are told."""
+        item, where = part.value, None
+        if not problem:
+            try:
+                item, where = self.values.shared(part.value)
+            except Exception as failure:
+                problem = f"it cannot be sent: {type(failure).__name__}: {failure}"
+        return item, Call(contract._replace(content=part.content), local.weight, problem, where)
+
+    def _called(self, begun: tuple[Key, list[Step]], future: Future, part: Part, local: Local) -> None:
+        key, steps = begun
+        if local.sum is not None and part.value is not local.value:
+            local = local._replace(sum=checksum(part.value))
+        self.futures[key] = future
+        self.locals[key] = local._replace(value=part.value)
+        self.contents.setdefault(key, part.content)
+        self.do(steps)
+        self.do(list(self.kept.pop(key, ())))
 
     def later(self, key: Key, what: str, after_ns: int) -> None:
         """Have `Due` posted, if the reduction is not done by then. Needs the lock."""
@@ -177,13 +209,11 @@ class Service(Combining):
 
     def status(self) -> str:
         """For `ckpt status`. The lock is held."""
-        return pending_text(self.members.pending(), self.locals)
+        return pending_text(self.members.pending(), self.members.counts)
 
     def free(self) -> None:
         """See ckpt.reduction.free."""
-        unfinished = self.locked(
-            lambda: [key for key, member in self.members.members.items() if not member.complete]
-        )
+        unfinished = self.locked(self.members.pending)
         if unfinished:
             names = ", ".join(repr(name or count) for name, count in unfinished)
             raise errors.ReductionError(
@@ -299,62 +329,19 @@ class Service(Combining):
         self.under_way.clear()
         self.do(under_way)
 
-    def _complete(self, step: Completed) -> None:
-        outcome: Outcome = step.outcome
-        future, local = self.futures[step.key], self.locals[step.key]
-        self.timers.drop(step.key)
-        is_first = self.members.is_master()
-        if is_first and (said := event_of(step.key, outcome, self.members.dead, local.tolerant, self.told)):
-            self.told = outcome.missing
-            ckpt.log_event(said.pop("name"), **said)
-        if outcome.error in ("ContributionLost", "RootLost") and local.on_loss == "restart" and self.size > 1:
-            if is_first:
-                ckpt.go_back(f"reduction {step.key[0] or step.key[1]!r}: {outcome.text}")
-            return  # nobody gets a result: all processes are about to be ended
-        for said in self.pace.look(self.members.times) if is_first else ():
-            self.work.put(
-                f"rank {said['slow']} is slow: its last task took {said['ms']} ms, others {said['others_ms']}"
-            )
-            ckpt.log_event("reduction-slow", reduction=step.key[0] or str(step.key[1]), **said)
-        late: errors.ReductionError | None = None
-        if not outcome.error and not outcome.contributors >> self.rank & 1:
-            late = self._late(step.key, local)
-        try:
-            self._check_input(step.key, local.value)
-        except errors.InputChanged as failure:
-            late = failure  # what the others have is from before
-        value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
-        member = self.members.members.get(step.key)
-        kept = (
-            [local.value]
-            if member is None
-            else [local.value, *(held.value for held in member.items.values())]
-        )
-        for function in future.settle(outcome, value, late, all(value is not each for each in kept)):
-            self.give((function, future))
+    def log(self, text: str) -> None:
+        """See Ending."""
+        self.work.put(text)
 
-    def _late(self, key: Key, local: Local) -> errors.ReductionError | None:
-        """This rank's contribution is not in the result."""
-        if local.late == "raise":
-            return errors.LateContribution(
-                f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}", key[0], (self.rank,)
-            )
-        if local.late == "carry":
-            carried = self.carried.setdefault((key[0], self.contents[key]), [])
-            carried.append(Carried(local.value, local.weight))
-        return None
+    def drop_timers(self, key: Key) -> None:
+        """See Ending."""
+        self.timers.drop(key)
 
     def _forget(self, key: Key) -> None:
-        future = self.futures.pop(key, None)
-        if future is not None:
-            future.let_go()
-        self.locals.pop(key, None)
-        self.contents.pop(key, None)
-        self.kept.pop(key, None)
+        self._let_go(key)
         self.again.pop(key, None)
-        for table in (self.begun, self.under_way):
-            for each in [each for each in table if each[0] == key]:
-                del table[each]
+        for each in [each for each in self.begun if each[0] == key]:
+            del self.begun[each]
         self._sweep()
 
     # -- the thread

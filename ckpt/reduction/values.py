@@ -5,17 +5,19 @@
     Shared         a body, and its pickled contents in the host's memory
     Packed         a body that came in a message, pickled
     Where          another rank's, read where it lies
+    Joined         the result of a reduction in parts, put together when the program asks for it
 
 Not here: that memory (copies.py), when any of it happens (service.py).
 """
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ckpt.reduction.body import OPERATIONS, Body, Packed
+from ckpt.reduction.body import OPERATIONS, Body, Packed, bounds
 from ckpt.reduction.copies import Memory, Piece, Where
 
 
@@ -29,6 +31,61 @@ class Shared(NamedTuple):
 def nbytes_of(value: Any) -> int:
     """Bytes of data in a message with this value."""
     return len(value.data) if isinstance(value, Packed) else getattr(value, "nbytes", 0)
+
+
+class Joined:
+    """The result of a reduction in parts."""
+
+    __slots__ = ("kind", "out", "places", "values")
+
+    def __init__(self, value: Any, count: int) -> None:
+        """`value`: what this rank gave. The memory is taken when something is written to it."""
+        self.kind: type[Body] | None = type(value) if isinstance(value, Body) else None
+        self.out: Any = None if self.kind else np.empty_like(value)
+        self.values: list[Any] = [None] * count
+        """Of each part: its value, if that is not in `out`."""
+        self.places: dict[int, Any] = {}
+        """Parts of `out` that were given to be written to, perhaps by another thread, which may not have ended."""
+
+    def _slice(self, part: int) -> Any:
+        first, last = bounds(self.out.size, len(self.values))[part]
+        return self.out.reshape(-1)[first:last]
+
+    def place(self, part: int) -> Any:
+        """Where the array of a part may be written to; None: there is no such place."""
+        if self.kind is not None:
+            return None
+        if part in self.places:
+            self._leave()
+        self.places[part] = self._slice(part)
+        return self.places[part]
+
+    def put(self, part: int, value: Any) -> None:
+        """The value of a part. It stays as it is until `join`."""
+        if part in self.places and value is not self.places[part]:
+            self._leave()
+        self.values[part] = value
+
+    def _leave(self) -> None:
+        """Somebody may still write to `out`, what nobody wants any more: go on with another array."""
+        self.out, self.places = np.empty_like(self.out), {}
+
+    def join(self) -> Any:
+        """The array, or the body: the program's own."""
+        if self.kind is not None:
+            return self.kind.join([_body(value) for value in self.values])
+        for part, value in enumerate(self.values):
+            if value is not self.places.get(part, self):
+                np.copyto(self._slice(part), value.value if isinstance(value, Piece) else value)
+        return self.out
+
+
+def _body(value: Any) -> Body:
+    """A part's body, which is kept for nobody else."""
+    if isinstance(value, Packed):
+        return value.body()
+    body: Body = value.body if isinstance(value, Shared) else value
+    return copy.deepcopy(body)
 
 
 class Values:

@@ -5,7 +5,7 @@ from [0, t], counted from its call, by another process: a thread of its own woul
 copy is out. Every job ends; it is whole (the right result, with every contribution), or all that live
 have the same loss; anything else is an AssertionError.
 
-    python -m tests.system.reduction.reduction_deaths [--jobs 200] [--mb 8] [--copies 2] [--victim 1]
+    python -m tests.system.reduction.reduction_deaths [--jobs 200] [--mb 8] [--copies 2] [--victim 1] [--parts 1]
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ APP = """
     )
 
     rank, size = comm.rank, comm.size
-    victim, nbytes, copies = map(int, sys.argv[1:4])
-    chance = random.Random(sys.argv[4])
+    victim, nbytes, copies, parts = map(int, sys.argv[1:5])
+    chance = random.Random(sys.argv[5])
     x, spans = np.full(nbytes // 8, float(rank + 1)), []
     for step in range(5):
         comm.barrier()
         began = time.perf_counter()
-        assert R.allreduce(x, copies=copies).result()[0] == size * (size + 1) / 2
+        assert R.allreduce(x, copies=copies, parts=parts).result()[0] == size * (size + 1) / 2
         spans.append(time.perf_counter() - began)
     span = sorted(spans[1:])[2]
     moment = chance.random() * span
@@ -55,7 +55,7 @@ APP = """
     began = time.perf_counter()
     if killer:
         killer.stdin.write(struct.pack("d", time.monotonic()))
-    f = R.allreduce(x, copies=copies)
+    f = R.allreduce(x, copies=copies, parts=parts)
     try:
         result = f.result(100)
         assert f.contributors == tuple(range(size)), f.contributors
@@ -80,12 +80,13 @@ def death(
     copies: int = 2,
     victim: int = 1,
     ranks: int = 4,
+    parts: int = 1,
     env: dict[str, str] | None = None,
 ) -> str:
     """One job; how it ended for all that live, with the moment of the kill and the time to the result, in units of t."""
     app = write_app(place, APP)
     options: list[Any] = ["-n", ranks, "--every", 1000, "--on-failure", "continue"]
-    job = Job(place / f"job{number}", *options, "--", app, victim, nbytes, copies, number, env=env)
+    job = Job(place / f"job{number}", *options, "--", app, victim, nbytes, copies, parts, number, env=env)
     try:
         assert job.finish(120) == 0, job.report()
         living = [rank for rank in range(ranks) if rank != victim]
@@ -114,10 +115,11 @@ def deaths(first: int, count: int, *, nbytes: int, **options: Any) -> Counter[st
 def main() -> None:
     """The command line; see the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.system.reduction.reduction_deaths")
-    for name, default in (("jobs", 200), ("mb", 8), ("copies", 2), ("victim", 1), ("first", 0)):
+    for name, default in (("jobs", 200), ("mb", 8), ("copies", 2), ("victim", 1), ("parts", 1), ("first", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
-    print(deaths(given.first, given.jobs, nbytes=given.mb << 20, copies=given.copies, victim=given.victim))
+    options = {"copies": given.copies, "victim": given.victim, "parts": given.parts}
+    print(deaths(given.first, given.jobs, nbytes=given.mb << 20, **options))
 
 
 if __name__ == "__main__":

@@ -70,6 +70,30 @@ RESULTS = (
     assert R.allreduce(np.zeros((0, 3))).result().shape == (0, 3)
     assert R.allreduce(2.5).result() == 2.5 * size
 
+    # long data in parts: the same bits, whichever rank has them
+    long = np.random.default_rng(rank).random((100, 1000))
+    want = R.allreduce(long).result()
+    for order, op, wanted in (("tree", MPI.SUM, want), ("ready", MPI.MIN, R.allreduce(long, op=MPI.MIN).result())):
+        f = R.allreduce(long, parts=5, order=order, op=op)
+        assert (f.result() == wanted).all() and f.result().shape == long.shape and f.contributors == everybody
+        assert f.weight == size and f.result() is f.result() and f.stats()["messages_received"]
+    f = R.reduce(long, root=2, parts=3, check=True, name="parts")
+    assert (f.result() is None) == (rank != 2) and (rank != 2 or (f.result() == want).all())
+    assert (R.allreduce(long, parts=7, quorum=size).result() == want).all()  # in one part
+    class Map(R.Body):
+        def __init__(self, x):
+            self.x = x
+        def combine(self, other):
+            return Map(self.x + other.x)
+        def split(self, count):
+            return [Map(each) for each in np.array_split(self.x, count)]
+        @classmethod
+        def join(cls, parts):
+            return cls(np.concatenate([part.x for part in parts]))
+    comm.barrier()
+    pending = [R.allreduce(Map(long), parts=count, name=f"map {count}") for count in (1, 2, 9)]
+    assert all((f.result().x == want).all() and "\\0" not in "".join(R.pending()) for f in pending)
+
     many = [R.allreduce(np.full(1000, n), name=f"n{n}" if n % 2 else "") for n in range(30)]
     assert [f.result()[0] for f in reversed(many)] == [size * n for n in reversed(range(30))]
     part = comm.Split(rank % 2, rank)
@@ -152,7 +176,7 @@ BAD = (
         try:
             call().result(60)
             print(what, "passed")
-        except (R.ReductionError, ValueError, TypeError) as error:
+        except (R.ReductionError, ValueError, TypeError, NotImplementedError) as error:
             print(what, "-", type(error).__name__, getattr(error, "ranks", ""), str(error).partition(" (/")[0])
 
     comm.barrier()
@@ -170,6 +194,20 @@ BAD = (
     show("waits for a result", lambda: R.allreduce(Bad("result")))
     show("receives", lambda: R.allreduce(Bad("recv")))
     show("cannot be pickled", lambda: R.allreduce(type("Hidden", (Bad,), {})("x"), copies=0))
+    class Parted(Bad):
+        def split(self, count):
+            if self.how == "class":
+                return [Bad("other class")]
+            return [Parted(self.how)] * (count + (one and self.how == "count"))
+        def combine(self, other):
+            return Parted(self.how)
+    comm.barrier()
+    show("parts", lambda: R.allreduce(np.zeros(100_000), parts=5 if one else 2))
+    show("parts again", lambda: R.allreduce(np.zeros(100_000), parts=1 if one else 3))
+    show("long and short", lambda: R.allreduce(np.zeros(100 if one else 100_000), parts=4))
+    show("split into another class", lambda: R.allreduce(Parted("class"), parts=2))
+    show("split into other numbers", lambda: R.allreduce(Parted("count"), parts=2))
+    show("no join", lambda: print(R.allreduce(Parted("x"), parts=2).result(60)))
     show("writes to its argument", lambda: R.allreduce(a.copy(), op=MPI.Op.Create(lambda x, y, _: np.add(x, y, out=y))))
     early = np.zeros(3)
     if one:
@@ -185,6 +223,8 @@ BAD = (
     show("no such root", lambda: R.reduce(a, root=size))
     show("no such order", lambda: R.allreduce(a, order="fast"))
     show("no such option", lambda: R.allreduce(a, speed=1))
+    show("no such number of parts", lambda: R.allreduce(a, parts=0))
+    show("no such name", lambda: R.allreduce(a, name="a\\0b"))
     show("no such quorum", lambda: R.allreduce(a, quorum=size + 1))
     if one:
         f = R.allreduce(a, name="twice")
@@ -235,11 +275,19 @@ returns another size - CombineFailed
 waits for a result - WouldDeadlock
 receives - CombineFailed
 cannot be pickled - InvalidInput
+parts - Mismatch
+parts again - Mismatch
+long and short - Mismatch
+split into another class - InvalidInput
+split into other numbers - Mismatch
+no join - NotImplementedError  Parted has split() and no join()
 writes to its argument - CombineFailed
 written to - InputChanged (1,)
 no such root - ValueError  root is a rank below 3, not 3
 no such order - ValueError  order is one of 'tree', 'ready', not 'fast'
 no such option - TypeError  reductions have no option 'speed'
+no such number of parts - ValueError  parts is a number from 1 to 1024, not 0
+no such name - ValueError  name is a text without NUL characters, not 'a\\x00b'
 no such quorum - ValueError  quorum is a number of ranks from 1 to 3, not 4
 twice - NameInUse () a reduction 'twice' of this rank has not ended yet
 WouldDeadlock"""
@@ -400,6 +448,11 @@ LARGE = (
             self.x, self.n = x, n
         def combine(self, other):
             return Pair(self.x + other.x, self.n + other.n)
+        def split(self, count):
+            return [Pair(self.x[:20_000], self.n), Pair(self.x[20_000:], 0)]
+        @classmethod
+        def join(cls, parts):
+            return cls(np.concatenate([part.x for part in parts]), sum(part.n for part in parts))
         def pack(self):
             return self.x, self.n
         @classmethod
@@ -416,9 +469,9 @@ LARGE = (
             sum(range(1000))
         pending = [
             R.allreduce(x * step, copies=2),
-            R.reduce(long - step, root=step % size, name="long"),
+            R.reduce(long - step, root=step % size, name="long", parts=1 + step % 4),
             R.allreduce(x + step, op=norm, copies=0),
-            R.allreduce(Pair(x[:50_000] * step, rank)),
+            R.allreduce(Pair(x[:50_000] * step, rank), parts=1 + step % 2),
         ]
         sum(range(20000))
         results = [f.result() for f in pending]

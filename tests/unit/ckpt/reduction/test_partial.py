@@ -88,11 +88,11 @@ def test_what_deaths_have_done_is_an_event() -> None:
 
 
 def test_status_says_what_is_pending_and_whom_it_waits_for() -> None:
-    assert pending_text({}, ()) == ""
+    assert pending_text({}, {}) == ""
     pending = {KEY: (None, 6), ("", 4): (None, None), ("late", 0): (None, None)}
     text = "reductions pending: 'stack' waits for ranks 1, 2; number 4; 'late', not called here"
-    assert pending_text(pending, [KEY, ("", 4)]) == text
-    assert pending_text({("", n): (None, None) for n in range(6)}, range(6)).endswith(" and 2 more")
+    assert pending_text(pending, {KEY[0]: KEY[1] + 1, "": 5}) == text
+    assert pending_text({("", n): (None, None) for n in range(6)}, {"": 6}).endswith(" and 2 more")
 
 
 def test_who_is_slow_for_long_is_told_of_once() -> None:
