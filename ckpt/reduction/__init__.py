@@ -22,10 +22,12 @@ errors. It is not imported by ``import ckpt``. docs/reduction.md says what holds
 
 from __future__ import annotations
 
+import operator
 from functools import cache
 from typing import Any
 
 import ckpt
+from ckpt.errors import NotInHandler
 from ckpt.reduction.body import MPI, Body, array_of, checksum, content_of, name_of
 from ckpt.reduction.combining import Local
 from ckpt.reduction.copies import remove_of
@@ -109,7 +111,14 @@ def reduce(data: Any, *, root: int = 0, **options: Any) -> Future:
 
     Raises ValueError for an option out of its range, NameInUse. All else is raised by `Future.result`, at every rank alike.
     Source: Li, Zhao, Yan et al. (2018); MPI 4.1, 6.9 (reductions) and 6.12 (nonblocking)."""
-    return _start(data, root, options)
+    size = _comm_of(options).Get_size()
+    try:
+        rank = operator.index(root)
+    except TypeError:
+        rank = -1
+    if not 0 <= rank < size:
+        raise ValueError(f"root is a rank below {size}, not {root!r}")
+    return _start(data, rank, options)
 
 
 def pending(comm: Any = None) -> dict[str, list[int] | None]:
@@ -139,51 +148,74 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
         if name not in given:
             raise TypeError(f"reductions have no option {name!r}; they have {', '.join(given)}")
     given |= options
+    comm = _comm_of(options)
+    size = comm.Get_size()
+    if any(service.is_in_combine() for service in _services):
+        raise NotInHandler(
+            "a reduction cannot be begun in combine() or in an operation: others would wait for it"
+        )
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
             raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {given[name]!r}")
-    comm = _world() if given["comm"] is None else given["comm"]
-    size = comm.Get_size()
-    if root != -1 and not 0 <= root < size:
-        raise ValueError(f"root is a rank below {size}, not {root!r}")
-    weight, deadline_s = float(given["weight"]), given["deadline_s"]
-    if not 0 <= weight < float("inf"):
-        raise ValueError(f"weight is a number from 0 on, not {given['weight']!r}")
-    if deadline_s is not None and not deadline_s > 0:
-        raise ValueError(f"deadline_s is a number of seconds above 0, not {deadline_s!r}")
+    weight, deadline_s, warn_after_s = (
+        _number(given, each) for each in ("weight", "deadline_s", "warn_after_s")
+    )
+    if not deadline_s and given["deadline_s"] is not None:
+        raise ValueError(f"deadline_s is a number of seconds above 0, not {given['deadline_s']!r}")
     if not isinstance(given["name"], str) or PART in given["name"]:
         raise ValueError(f"name is a text without NUL characters, not {given['name']!r}")
     if not isinstance(given["parts"], int) or not 1 <= given["parts"] <= MOST_PARTS:
         raise ValueError(f"parts is a number from 1 to {MOST_PARTS}, not {given['parts']!r}")
     op, problem = given["op"], ""
-    value, content = data, "|"
+    value, content, total = data, "|", None
     try:
         if isinstance(data, Body):
             content = content_of(data, "")
         else:
             value = array_of(data, name_of(op))
             content = content_of(value, name_of(op))
+        total = checksum(value) if given["check"] else None
     except Exception as failure:  # told to all ranks, which raise it alike
         problem = f"{failure}"
     contract = Contract(
         root, content, given["order"], isinstance(data, Body) or not isinstance(op, MPI.Op) or op.Is_commutative(),
         given["copies"], given["on_loss"], given["on_root_loss"], quorum_of(given["quorum"], size),
-        0 if deadline_s is None else max(1, int(deadline_s * 1e9)),
+        max(1, int(deadline_s * 1e9)) if deadline_s else 0,
     )  # fmt: skip
     own = op if isinstance(op, MPI.Op) and not op.is_predefined else None
-    total = checksum(value) if given["check"] and not problem else None
     local = Local(
         value,
         weight,
         own,
         given["late"],
         total,
-        int(given["warn_after_s"] * 1e9),
-        deadline_s is not None or contract.quorum > 0,
+        int(warn_after_s * 1e9),
+        deadline_s > 0 or contract.quorum > 0,
         contract.on_loss,
         given["parts"],
     )
     return _service(comm).start(given["name"], value, contract, local, problem)
+
+
+def _comm_of(options: dict[str, Any]) -> Any:
+    comm = options.get("comm")
+    if comm is None:
+        return _world()
+    if not isinstance(comm, MPI.Intracomm):
+        raise ValueError(f"comm is a communicator of one group of ranks, not {comm!r}")
+    return comm
+
+
+def _number(given: dict[str, Any], name: str) -> float:
+    """An option that is a number from 0 on; 0.0 for a deadline of None."""
+    value = given[name]
+    try:
+        number = 0.0 if value is None and name == "deadline_s" else float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if isinstance(value, str) or not 0 <= number < float("inf"):
+        raise ValueError(f"{name} is a number from 0 on, not {value!r}")
+    return number
 
 
 @cache

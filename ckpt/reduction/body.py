@@ -120,7 +120,12 @@ def name_of(op: Any) -> str:
 def array_of(data: Any, op: str) -> np.ndarray[Any, Any]:
     """The data as a contiguous array; the data themselves where they are one.
 
-    Raises InvalidInput for what is no array of numbers, or where the operation is not defined for its type."""
+    Raises InvalidInput for what is no array of numbers, or where the operation is not defined for its type; for masked arrays,
+    whose masked elements would be combined like all others."""
+    if isinstance(data, np.ma.MaskedArray):
+        raise InvalidInput(
+            "masked arrays cannot be reduced: give their filled() data, or a ckpt.reduction.Body"
+        )
     array = np.asarray(data)
     if array.dtype.kind not in "biufc" or array.dtype.kind not in OPERATIONS.get(op, (None, "biufc"))[1]:
         what = f"an array of {array.dtype}" if array.dtype.kind != "O" else "an array of Python objects"
@@ -213,10 +218,10 @@ def _combine_bodies(left: Body, right: Body) -> Body:
 
 
 def checksum(value: Any) -> int:
-    """Of an array, or of what a body packs, if that has a buffer; 0 otherwise. To find what is written to too early."""
+    """Of an array, or of what a body packs. To find what is written to too early. Raises what `pack` and pickle raise."""
     contents = value.pack() if isinstance(value, Body) else value
     if isinstance(contents, np.ndarray):
         return zlib.crc32(np.ascontiguousarray(contents).tobytes())
     if isinstance(contents, (bytes, bytearray, memoryview)):
         return zlib.crc32(contents)
-    return 0
+    return zlib.crc32(pickle.dumps(contents, 5))

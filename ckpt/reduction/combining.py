@@ -103,6 +103,8 @@ class Combining:
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
         self.values = Values(world_rank, number, size)
         self.worker = Worker()
+        self.is_combining = False
+        """The thread is in a function of the program that combines."""
         self.waiting = 0
         """So many calls of the program wait for results."""
         self.under_way: dict[tuple[Key, int], Computing | Reading] = {}
@@ -186,7 +188,13 @@ class Combining:
         if local is None or local.sum is None:
             return
         given = value.source if isinstance(value, Piece) else value
-        if given is local.value and checksum(given) != local.sum:
+        if given is not local.value:
+            return
+        try:
+            now: int | None = checksum(given)
+        except Exception:  # it was packed when it was given
+            now = None
+        if now != local.sum:
             raise errors.InputChanged(
                 "what this rank gave was written to before the reduction had ended",
                 whole_of(key)[0][0],
@@ -197,6 +205,7 @@ class Combining:
         local = self.locals.get(task.key)
         began_ns = time.perf_counter_ns()
         both = (task.left, task.right)
+        self.is_combining = True
         try:
             for value in both:
                 self._check_input(task.key, value)
@@ -206,12 +215,14 @@ class Combining:
                 raise errors.CombineFailed("the operation has written to its arguments")
         except errors.ReductionError as failure:
             return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
-        except Exception as failure:
+        except BaseException as failure:  # sys.exit() too: else all would wait for ever
             where = traceback.extract_tb(failure.__traceback__)[-1]
             text = (
                 f"the operation raised {type(failure).__name__}: {failure} ({where.filename}:{where.lineno})"
             )
             return Computed(task.key, task.number, None, 0, "CombineFailed", text)
+        finally:
+            self.is_combining = False
         return Computed(task.key, task.number, value, time.perf_counter_ns() - began_ns)
 
 

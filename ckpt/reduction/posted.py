@@ -42,6 +42,12 @@ class Timers:
             if each[0] == key:
                 self.due_ns.pop(each, None)
 
+    def drop_warnings(self) -> None:
+        """The program has ended: it names nobody any more."""
+        for each in list(self.due_ns):
+            if each[1] == "warn":
+                self.due_ns.pop(each, None)
+
     def sleep_s(self) -> float | None:
         """How long the thread may sleep; None: until it is woken. What is added from now on before that wakes it."""
         self.wakes_ns = AWAKE  # before the look: what is added meanwhile wakes the thread in any case

@@ -161,6 +161,10 @@ class Service(Ending):
         self.do(steps)
         self.do(list(self.kept.pop(key, ())))
 
+    def is_in_combine(self) -> bool:
+        """Is the caller a function of the program that combines?"""
+        return self.is_combining and threading.current_thread() is self.thread
+
     def later(self, key: Key, what: str, after_ns: int) -> None:
         """Have `Due` posted, if the reduction is not done by then. Needs the lock."""
         if self.timers.add(key, what, after_ns):
@@ -309,6 +313,7 @@ class Service(Ending):
 
     def _at_exit(self) -> None:
         """The program ends. Who needs what this rank gave asks it, until all have ended."""
+        self.timers.drop_warnings()
         self.values.memory.remove()
 
     def restored(self) -> None:

@@ -168,6 +168,13 @@ BAD = (
                 R.allreduce(a, name="inner").result()
             if self.how == "recv":
                 comm.recv(source=0)
+            if self.how == "begin":
+                R.allreduce(a, name=f"begun in combine by rank {rank}")
+            if self.how == "exit":
+                sys.exit(3)
+            if self.how == "change":
+                self.changed = True
+                return Bad("change")
             return self if self.how == "self" else None if self.how == "none" else Bad("larger")
         def size(self):
             return 2 if self.how == "larger" else 1
@@ -193,6 +200,11 @@ BAD = (
     show("returns another size", lambda: R.allreduce(Bad("size")))
     show("waits for a result", lambda: R.allreduce(Bad("result")))
     show("receives", lambda: R.allreduce(Bad("recv")))
+    show("begins a reduction", lambda: R.allreduce(Bad("begin")))
+    show("ends the program", lambda: R.allreduce(Bad("exit")))
+    show("changes itself", lambda: R.allreduce(Bad("change"), check=True))
+    show("cannot be pickled at one rank", lambda: R.allreduce(Bad((lambda: 0) if one else "x"), check=True))
+    show("masked", lambda: R.allreduce(np.ma.masked_array(a, a > 1) if one else a))
     show("cannot be pickled", lambda: R.allreduce(type("Hidden", (Bad,), {})("x"), copies=0))
     class Parted(Bad):
         def split(self, count):
@@ -221,6 +233,12 @@ BAD = (
     assert isinstance(found, R.InputChanged) and found.ranks == (1,) if one else isinstance(found, R.InputChanged | None)
     print("written to - InputChanged (1,)")
     show("no such root", lambda: R.reduce(a, root=size))
+    show("a float as root", lambda: R.reduce(a, root=1.0))
+    show("no root", lambda: R.reduce(a, root=-1))
+    show("no such time", lambda: R.allreduce(a, deadline_s="1"))
+    show("no time", lambda: R.allreduce(a, deadline_s=0))
+    show("no such warning", lambda: R.allreduce(a, warn_after_s=-1))
+    show("no such communicator", lambda: R.allreduce(a, comm="world"))
     show("no such order", lambda: R.allreduce(a, order="fast"))
     show("no such option", lambda: R.allreduce(a, speed=1))
     show("no such number of parts", lambda: R.allreduce(a, parts=0))
@@ -272,8 +290,13 @@ raises - CombineFailed
 returns nothing - CombineFailed
 returns itself - CombineFailed
 returns another size - CombineFailed
-waits for a result - WouldDeadlock
+waits for a result - CombineFailed
 receives - CombineFailed
+begins a reduction - CombineFailed
+ends the program - CombineFailed
+changes itself - CombineFailed
+cannot be pickled at one rank - InvalidInput (1,)
+masked - InvalidInput (1,)
 cannot be pickled - InvalidInput
 parts - Mismatch
 parts again - Mismatch
@@ -284,6 +307,12 @@ no join - NotImplementedError  Parted has split() and no join()
 writes to its argument - CombineFailed
 written to - InputChanged (1,)
 no such root - ValueError  root is a rank below 3, not 3
+a float as root - ValueError  root is a rank below 3, not 1.0
+no root - ValueError  root is a rank below 3, not -1
+no such time - ValueError  deadline_s is a number from 0 on, not '1'
+no time - ValueError  deadline_s is a number of seconds above 0, not 0
+no such warning - ValueError  warn_after_s is a number from 0 on, not -1
+no such communicator - ValueError  comm is a communicator of one group of ranks, not 'world'
 no such order - ValueError  order is one of 'tree', 'ready', not 'fast'
 no such option - TypeError  reductions have no option 'speed'
 no such number of parts - ValueError  parts is a number from 1 to 1024, not 0

@@ -65,3 +65,12 @@ def test_many_short_reductions_leave_no_timers(now_ns: list[int]) -> None:
         of.add(("", number), "warn", 60 * S)
         of.drop(("", number))
     assert not of.due_ns
+
+
+def test_a_program_that_has_ended_warns_of_nobody() -> None:
+    """The thread posted a warning to a library that had ended, and printed a traceback."""
+    timers = Timers()
+    timers.add(("a", 0), "warn", 0)
+    timers.add(("a", 0), "deadline", 0)
+    timers.drop_warnings()
+    assert timers.take() == [(("a", 0), "deadline")]
