@@ -120,8 +120,8 @@ def name_of(op: Any) -> str:
 def array_of(data: Any, op: str) -> np.ndarray[Any, Any]:
     """The data as a contiguous array; the data themselves where they are one.
 
-    Raises InvalidInput for what is no array of numbers, or where the operation is not defined for its type; for masked arrays,
-    whose masked elements would be combined like all others."""
+    Raises InvalidInput for what is no array of numbers, or where the operation is not defined for its type; for masked
+    arrays, whose masked elements would be combined like all others."""
     if isinstance(data, np.ma.MaskedArray):
         raise InvalidInput(
             "masked arrays cannot be reduced: give their filled() data, or a ckpt.reduction.Body"
