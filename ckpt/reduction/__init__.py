@@ -45,7 +45,8 @@ from ckpt.reduction.errors import (
     WouldDeadlock,
 )
 from ckpt.reduction.future import Future
-from ckpt.reduction.messages import PART, Contract
+from ckpt.reduction.members import PART
+from ckpt.reduction.messages import Contract
 from ckpt.reduction.partial import quorum_of
 from ckpt.reduction.service import Service
 

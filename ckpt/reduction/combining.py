@@ -26,8 +26,8 @@ import ckpt
 from ckpt.reduction import errors
 from ckpt.reduction.body import OPERATIONS, checksum, combine
 from ckpt.reduction.copies import Gone, Memory, Piece, Where
-from ckpt.reduction.members import Computing, Members, Reading, Step
-from ckpt.reduction.messages import Key, whole_of
+from ckpt.reduction.members import Computing, Members, Reading, Step, whole_of
+from ckpt.reduction.messages import Key
 from ckpt.reduction.posted import Computed, Missing, Obtained, Posted
 from ckpt.reduction.values import Combination, Values
 
@@ -133,27 +133,30 @@ class Combining:
         if step.key not in self.locals and op not in OPERATIONS:
             self.kept.setdefault(step.key, []).append(step)  # the program's class may not be there yet
             return
-        both: list[Any] = []
-        for value in (step.left, step.right):
+        given = (step.left, step.right, *(value for value, _ in step.more))
+        found: list[Any] = []
+        for value in given:
             try:
-                both.append(self.values.array(value) if op in OPERATIONS else self.values.own(value))
+                found.append(self.values.array(value) if op in OPERATIONS else self.values.own(value))
             except Gone:
-                self.do(self.members.vanished(step.key, step.number, not both))
+                self.do(self.members.vanished(step.key, step.number, len(found)))
                 return
             if isinstance(value, Where):
                 self._count_read(step.key, value)
+        left, right, *rest = found
+        more = tuple((value, is_left) for value, (_, is_left) in zip(rest, step.more, strict=True))
         if op not in OPERATIONS:
-            self.give(step._replace(left=both[0], right=both[1]))
+            self.give(step._replace(left=left, right=right, more=more))
             return
-        for value in (step.left, step.right):
+        for value in given:
             try:
                 self._check_input(step.key, value)
             except errors.InputChanged as failure:
                 self.do(self.members.trouble(step.key, step.number, "InputChanged", str(failure)))
                 return
-        item, out = self.values.room(both[0])
-        left, right = (each if isinstance(each, Where) else None for each in (step.left, step.right))
-        combination = Combination(op, both[0], both[1], out, (left, right), self.values.memory)
+        item, out = self.values.room(left)
+        places = tuple(each if isinstance(each, Where) else None for each in given)
+        combination = Combination(op, left, right, more, out, places, self.values.memory)
         if self._at_once(out.nbytes):
             self.run(combined(step, combination, item))
         else:
@@ -204,14 +207,17 @@ class Combining:
     def _combine(self, task: Computing) -> Posted:
         local = self.locals.get(task.key)
         began_ns = time.perf_counter_ns()
-        both = (task.left, task.right)
+        given = (task.left, task.right, *(value for value, _ in task.more))
+        content, own = self.contents[task.key], local and local.own
         self.is_combining = True
         try:
-            for value in both:
-                self._check_input(task.key, value)
-            sums = [checksum(each) for each in both] if local and local.sum is not None else []
-            value = combine(both[0], both[1], self.contents[task.key], local and local.own)
-            if sums and sums != [checksum(each) for each in both]:
+            for each in given:
+                self._check_input(task.key, each)
+            sums = [checksum(each) for each in given] if local and local.sum is not None else []
+            value = combine(task.left, task.right, content, own)
+            for each, is_left in task.more:
+                value = combine(each, value, content, own) if is_left else combine(value, each, content, own)
+            if sums and sums != [checksum(each) for each in given]:
                 raise errors.CombineFailed("the operation has written to its arguments")
         except errors.ReductionError as failure:
             return Computed(task.key, task.number, None, 0, type(failure).__name__, str(failure))
@@ -227,7 +233,7 @@ class Combining:
 
 
 def combined(step: Computing, combination: Combination, item: Any) -> Posted:
-    """Combine two arrays: what is to be said of it. Called by the worker, too."""
+    """Combine arrays: what is to be said of it. Called by the worker, too."""
     began_ns = time.perf_counter_ns()
     try:
         missing = combination.run()
@@ -235,7 +241,7 @@ def combined(step: Computing, combination: Combination, item: Any) -> Posted:
         text = f"the operation raised {type(failure).__name__}: {failure}"
         return Computed(step.key, step.number, None, 0, "CombineFailed", text, is_given=False)
     if missing is not None:
-        return Missing(step.key, step.number, missing == 0)
+        return Missing(step.key, step.number, missing)
     if isinstance(item, Piece):
         item.publish()
     return Computed(step.key, step.number, item, time.perf_counter_ns() - began_ns, is_given=False)

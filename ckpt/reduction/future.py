@@ -31,8 +31,8 @@ from ckpt.reduction import errors
 from ckpt.reduction.body import Body, Packed
 from ckpt.reduction.combining import Carried, Combining, Local
 from ckpt.reduction.copies import Piece, Where
-from ckpt.reduction.members import Completed
-from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of, whole_of
+from ckpt.reduction.members import Completed, whole_of
+from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of
 from ckpt.reduction.partial import Pace, event_of
 from ckpt.reduction.values import Joined, Shared
 

@@ -28,7 +28,6 @@ from ckpt.reduction.messages import (
     TO_MASTER,
     Call,
     Complete,
-    Compute,
     Contract,
     Copied,
     Data,
@@ -134,7 +133,10 @@ class Member:
         work = self.work.get(number)
         if work is None:
             return []
-        path, held = work.path, HeldItem(value, work.task.weight, where)
+        held = HeldItem(value, work.task.weight, where)
+        for _ in range(work.also):
+            work.advance(held, 0)
+        path = work.path
         if work.advance(held, elapsed_ns):
             return self._compute(number, work)
         del self.work[number]
@@ -149,13 +151,14 @@ class Member:
         """A task's operation failed."""
         return [self._tell(Trouble(error, text))] if self.work.pop(number, None) else []
 
-    def vanished(self, number: int, is_left: bool) -> Effects:
-        """What was to be combined could not be read: it is not where it was. If it is a copy, its holder has it no more."""
+    def vanished(self, number: int, which: int) -> Effects:
+        """What was to be combined (0: left, 1: right, more) could not be read: it is not where it was. If it is a copy, its
+        holder has it no more."""
         work = self.work.get(number)
         if work is None:
             return []
         work.computing = False
-        place = work.task.left if is_left else work.task.right
+        place = work.left_over[which]
         if self.items.pop(place.path, None) is not None:
             return self._failed(number, place._replace(holder=self.rank))
         if place.path in work.direct:
@@ -321,11 +324,8 @@ class Member:
 
     def _compute(self, number: int, work: Work) -> Effects:
         """Combine the first two of what is left, if both are here and that is not under way."""
-        left, right = (work.found.get(place.path) for place in (work.task.left, work.task.right))
-        if left is None or right is None or work.computing:
-            return []
-        work.computing = True
-        return [Compute(number, left.value, right.value)]
+        compute = None if work.computing else work.compute(number)
+        return [] if compute is None else [compute]
 
     def _failed(self, number: int, place: Place) -> Effects:
         work = self.work.pop(number)

@@ -4,8 +4,8 @@ A reduction is named by (name, how many of that name this rank has called before
 the same one, whatever is under way. A reduction that this rank has called and that is not kept here any more is over: all
 living ranks have its outcome, and a rank that asks is told so.
 
-Long data are reduced in *parts*, if the program asks for that. Each is a reduction of its own here, with a key of its own
-(messages.py); all are begun under one hold of the lock. If part 0 ends with an error, all ranks that live are told that
+Long data are reduced in *parts*, if the program asks for that. Each is a reduction of its own here, with a key of its own;
+all are begun under one hold of the lock. If part 0 ends with an error, all ranks that live are told that
 error: so the other parts are dropped, which not all ranks need to have, since what they gave differs.
 
 Not here: what a message does (member.py, master.py); threads, futures, arrays (service.py).
@@ -37,9 +37,21 @@ from ckpt.reduction.messages import (
     Read,
     Send,
     over_report,
-    part_key,
-    whole_of,
 )
+
+PART = "\0"
+"""Stands in a key between the name and the number of a part, from 1 on: part 0 has the key of the whole."""
+
+
+def part_key(key: Key, part: int) -> Key:
+    """The key of one part of a reduction that is done in parts."""
+    return (f"{key[0]}{PART}{part}", key[1]) if part else key
+
+
+def whole_of(key: Key) -> tuple[Key, int]:
+    """The reduction that a key is a part of, and which part."""
+    name, _, part = key[0].partition(PART)
+    return (name, key[1]), int(part or 0)
 
 
 class Sent(NamedTuple):
@@ -51,12 +63,13 @@ class Sent(NamedTuple):
 
 
 class Computing(NamedTuple):
-    """Combine two values, out of place, and call `computed` or `trouble`."""
+    """Combine two values, out of place, then with each of `more` (messages.Compute), and call `computed` or `trouble`."""
 
     key: Key
     number: int
     left: Any
     right: Any
+    more: tuple[tuple[Any, bool], ...] = ()
 
 
 class Reading(NamedTuple):
@@ -140,10 +153,10 @@ class Members:
         member = self.members.get(key)
         return [] if member is None else self._run(key, member.trouble(number, error, text))
 
-    def vanished(self, key: Key, number: int, is_left: bool) -> list[Step]:
-        """One of the two that were to be combined is not where it was."""
+    def vanished(self, key: Key, number: int, which: int) -> list[Step]:
+        """One of those that were to be combined is not where it was: 0 is the left one."""
         member = self.members.get(key)
-        return [] if member is None else self._run(key, member.vanished(number, is_left))
+        return [] if member is None else self._run(key, member.vanished(number, which))
 
     def read(self, key: Key, path: Path, where: Any, value: Any) -> list[Step]:
         """The result was read."""

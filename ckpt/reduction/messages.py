@@ -17,19 +17,6 @@ Path: TypeAlias = int
 Term: TypeAlias = tuple[int, int]
 Key: TypeAlias = tuple[str, int]
 """Names a reduction of one communicator: its name (empty: by the order of calls), and how many of that name came before."""
-PART = "\0"
-"""Stands in a key between the name and the number of a part, from 1 on: part 0 has the key of the whole."""
-
-
-def part_key(key: Key, part: int) -> Key:
-    """The key of one part of a reduction that is done in parts."""
-    return (f"{key[0]}{PART}{part}", key[1]) if part else key
-
-
-def whole_of(key: Key) -> tuple[Key, int]:
-    """The reduction that a key is a part of, and which part."""
-    name, _, part = key[0].partition(PART)
-    return (name, key[1]), int(part or 0)
 
 
 def ranks_of(path: Path) -> Iterator[int]:
@@ -306,10 +293,10 @@ def over_report(query: Query) -> Report:
 class Work:
     """A task here: what is left of it, and the items that have come, or are read where they lie (`direct`).
 
-    `places`: of all its items, as it came. `computing`: the first two of what is left are being combined. `made`: what was
-    combined on the way, and is only in `found`."""
+    `places`: of all its items, as it came. `computing`: the first two of what is left are being combined, and what comes of
+    it with the next `also`. `made`: what was combined on the way, and is only in `found`."""
 
-    __slots__ = ("computing", "direct", "elapsed_ns", "found", "made", "places", "task")
+    __slots__ = ("also", "computing", "direct", "elapsed_ns", "found", "made", "places", "task")
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -318,7 +305,7 @@ class Work:
         self.direct: set[Path] = set()
         self.made: set[Path] = set()
         self.computing = False
-        self.elapsed_ns = 0
+        self.also = self.elapsed_ns = 0
 
     @property
     def path(self) -> Path:
@@ -326,9 +313,28 @@ class Work:
         return self.task.left.path | self.task.right.path
 
     @property
+    def left_over(self) -> tuple[Place, ...]:
+        """The places of what is left."""
+        return (self.task.left, self.task.right, *self.task.more)
+
+    @property
     def each_ns(self) -> int:
         """The time of one combination."""
         return self.elapsed_ns // (len(self.places) - 1)
+
+    def compute(self, number: int) -> Compute | None:
+        """Combine the first two of what is left, and all that follows as far as it is here. None: one of the two is not."""
+        left, right, *more = (self.found.get(place.path) for place in self.left_over)
+        if left is None or right is None:
+            return None
+        self.computing, rest, path = True, list[tuple[Any, bool]](), self.path
+        for place, held in zip(self.task.more, more, strict=True):
+            if held is None:
+                break
+            rest.append((held.value, place.path & -place.path < path & -path))
+            path |= place.path
+        self.also = len(rest)
+        return Compute(number, left.value, right.value, tuple(rest))
 
     def advance(self, held: HeldItem, elapsed_ns: int) -> bool:
         """The first two are combined; False: that was the last combination."""
@@ -358,11 +364,13 @@ class Send(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """Combine two values, out of place; `computed` or `trouble` is to be called with the number."""
+    """Combine two values, out of place, then what comes of it with each of `more`, which is the left one where it says so;
+    `computed` or `trouble` is to be called with the number, once."""
 
     number: int
     left: Any
     right: Any
+    more: tuple[tuple[Any, bool], ...] = ()
 
 
 class Read(NamedTuple):

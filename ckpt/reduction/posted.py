@@ -119,14 +119,14 @@ class Due(Posted):
 
 
 class Missing(Posted):
-    """One of the two that were to be combined was taken away meanwhile."""
+    """One of those that were to be combined was taken away meanwhile."""
 
-    def __init__(self, key: Key, number: int, is_left: bool) -> None:
-        self.key, self.number, self.is_left = key, number, is_left
+    def __init__(self, key: Key, number: int, which: int) -> None:
+        self.key, self.number, self.which = key, number, which
 
     def run(self, service: Service) -> None:
         service.under_way.pop((self.key, self.number), None)
-        service.do(service.members.vanished(self.key, self.number, self.is_left))
+        service.do(service.members.vanished(self.key, self.number, self.which))
 
 
 class Obtained(Posted):

@@ -40,6 +40,11 @@ class There(NamedTuple):
     value: Any
 
 
+def content_of(value: Any) -> Any:
+    """A value, wherever it lies."""
+    return value.value if isinstance(value, There) else value
+
+
 class Process:
     """One rank: its reductions, what it computes, and what its program has. `direct`: others can read its memory."""
 
@@ -60,7 +65,7 @@ class Process:
         self.rank, self.direct = rank, direct
         self.reading: list[Reading] = []
         self.members = Members(rank, size)
-        self.computing: dict[int, tuple[Any, Any]] = {}
+        self.computing: dict[int, tuple[Any, Any, tuple[tuple[Any, bool], ...]]] = {}
         self.called = self.over = False
         self.elapsed_ns = 10 + rank
         self.outcome: Outcome | None = None
@@ -74,7 +79,7 @@ class Process:
             elif isinstance(step, Computing):
                 if step.number in self.computing:
                     raise RuleBroken(f"rank {self.rank} combines the same two twice: {step}")
-                self.computing[step.number] = step.left, step.right
+                self.computing[step.number] = step.left, step.right, step.more
             elif isinstance(step, Reading):
                 self.reading.append(step)
             elif isinstance(step, Completed):
@@ -97,10 +102,12 @@ class Process:
         return self._take(self.members.receive(source, KEY, message))
 
     def compute(self, number: int) -> list[Sent]:
-        both = self.computing.pop(number)
-        left, right = (each.value if isinstance(each, There) else each for each in both)
-        where = There((left, right)) if self.direct else None
-        return self._take(self.members.computed(KEY, number, (left, right), self.elapsed_ns, where))
+        left, right, more = self.computing.pop(number)
+        value = content_of(left), content_of(right)
+        for each, is_left in more:
+            value = (content_of(each), value) if is_left else (value, content_of(each))
+        where = There(value) if self.direct else None
+        return self._take(self.members.computed(KEY, number, value, self.elapsed_ns, where))
 
     def read(self) -> list[Sent]:
         _, path, where = self.reading.pop(0)
@@ -110,20 +117,20 @@ class Process:
         _, path, where = self.reading.pop(0)
         return self._take(self.members.unread(KEY, path, where))
 
-    def vanish(self, number: int, is_left: bool) -> list[Sent]:
+    def vanish(self, number: int, which: int) -> list[Sent]:
         del self.computing[number]
-        return self._take(self.members.vanished(KEY, number, is_left))
+        return self._take(self.members.vanished(KEY, number, which))
 
-    def copies(self, number: int) -> list[bool]:
-        """Which of the two that are to be combined may be gone: copies of what dead ranks gave, and what lies elsewhere."""
+    def copies(self, number: int) -> list[int]:
+        """Which of those that are to be combined may be gone: copies of what dead ranks gave, and what lies elsewhere."""
         member = self.members.members.get(KEY)
         if member is None or number not in member.work:
             return []
         work = member.work[number]
-        places = [(True, work.task.left.path), (False, work.task.right.path)]
+        paths = [place.path for place in work.left_over][: 2 + work.also]
         return [
-            left
-            for left, path in places
+            which
+            for which, path in enumerate(paths)
             if (not path & (path - 1) and self.members.dead & path) or path in work.direct
         ]
 

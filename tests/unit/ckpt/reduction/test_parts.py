@@ -14,8 +14,8 @@ from ckpt.reduction import Body, InvalidInput  # noqa: E402
 from ckpt.reduction.body import LEAST_PART_BYTES, OWN, bounds, content_of, parts_of  # noqa: E402
 from ckpt.reduction.copies import LEAST_BYTES  # noqa: E402
 from ckpt.reduction.future import Future, Whole, is_divisible  # noqa: E402
-from ckpt.reduction.members import Completed, Computing, Members, Sent, Step  # noqa: E402
-from ckpt.reduction.messages import Call, Contract, Key, Message, Outcome, part_key, whole_of  # noqa: E402
+from ckpt.reduction.members import Completed, Computing, Members, Sent, Step, part_key, whole_of  # noqa: E402
+from ckpt.reduction.messages import Call, Contract, Key, Message, Outcome  # noqa: E402
 from ckpt.reduction.values import Joined  # noqa: E402
 
 LONG = LEAST_PART_BYTES // 8
