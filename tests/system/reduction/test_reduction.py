@@ -597,7 +597,7 @@ LOSS = (
             time.sleep(0.001)
         if step == 3 and rank == 1 and not ckpt.restarts():
             os.kill(os.getpid(), 9)
-        total += R.allreduce(x, copies=2, on_loss="restart").result()[0]
+        total += R.allreduce(x, copies=2, on_loss="restart", parts=1 + step % 2).result()[0]
     print(rank, total, ckpt.restarts())
 """
 )
@@ -757,12 +757,18 @@ def test_deaths_of_rank_1_as_in_the_paper(part: int, soaked: Callable[..., None]
 @pytest.mark.parametrize("victim", range(4))
 def test_deaths_of_any_rank_over_a_lossy_network(victim: int) -> None:
     env = {"CKPT_FAULTS": f"seed={seed_of_the_commit() % 1000},loss=0.02,dup=0.02"}
-    found = deaths(seed_of_the_commit() * 10, 10, nbytes=1 << 20, victim=victim, env=env)
+    found = deaths(
+        seed_of_the_commit() * 10, 10, nbytes=1 << 20, victim=victim, parts=1 + victim % 2 * 2, env=env
+    )
     assert found["whole"] + found["ContributionLost"] == 10 and found["whole"] >= 7, found
 
 
 def test_reductions_over_a_lossy_network_with_a_death(tmp_path: Path) -> None:
     how = death(
-        tmp_path, seed_of_the_commit(), nbytes=1 << 20, env={"CKPT_FAULTS": "seed=1,loss=0.02,dup=0.02"}
+        tmp_path,
+        seed_of_the_commit(),
+        nbytes=1 << 20,
+        parts=3,
+        env={"CKPT_FAULTS": "seed=1,loss=0.02,dup=0.02"},
     )
     assert how.split()[0] in ("whole", "ContributionLost")
