@@ -388,10 +388,15 @@ NEVER = (
             logging.getLogger("ckpt.reduction").removeHandler(self)
 
     logging.getLogger("ckpt.reduction").addHandler(Handler())
-    comm.barrier()
+    R.allreduce(np.zeros(1)).result()  # there is a channel
     while rank == 1 and not os.path.exists(said):
         time.sleep(0.001)
-    assert R.allreduce(np.array([rank]), name="all", warn_after_s=0.05).result() == 3
+    if rank == 0:
+        comm.recv(source=2)  # which has called: its call came before
+    f = R.allreduce(np.array([rank]), name="all", warn_after_s=0.05)
+    if rank == 2:
+        comm.send(None, dest=0)
+    assert f.result() == 3
     if rank == 1:
         while not os.path.exists(said + "-result"):
             time.sleep(0.001)
