@@ -22,7 +22,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import ckpt
@@ -117,13 +117,11 @@ class Service(Ending):
     def _start(
         self, name: str, value: Any, contract: Contract, parts: list[Part], local: Local, problem: str
     ) -> Future:
-        calls: Iterator[tuple[Any, Call]] = (self._call(part, contract, local, problem) for part in parts)
-        if contract.copies:  # all is copied before others are woken, who take the processor
-            calls = iter(list(calls))
-        key, future = self._begin(name, value, next(calls), parts, local)
-        for number, (part, (item, call)) in enumerate(zip(parts[1:], calls, strict=True), 1):
+        key, future = self._begin(name, value, contract, parts, local, problem)
+        for number, part in enumerate(parts[1:], 1):
             if future.done():
                 break  # the first part has ended with an error, which all that live are told
+            item, call = self._call(part, contract, local, problem)
             self._called(self.members.start_part(key, number, call, item), future, part, local)
         for wait_ns, what in ((contract.deadline_ns, "deadline"), (local.warn_ns, "warn")):
             if wait_ns and not future.done():
@@ -131,10 +129,10 @@ class Service(Ending):
         return future
 
     def _begin(
-        self, name: str, value: Any, first: tuple[Any, Call], parts: list[Part], local: Local
+        self, name: str, value: Any, contract: Contract, parts: list[Part], local: Local, problem: str
     ) -> tuple[Key, Future]:
         """The first part, which may be the only one."""
-        item, call = first
+        item, call = self._call(parts[0], contract, local, problem)
         key, steps = self.members.start(name, call, item)
         future = Future(self, key, value)
         if len(parts) > 1:
