@@ -100,7 +100,7 @@ class HostsLauncher:
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
         common += ["--token", self._write_token(job)]
-        self.agents.begin(common, self._port, os.path.join(job.path, "output"))
+        self.agents.begin(common, self._port, os.path.join(job.path, "output"), job.key_text)
         self._await_hosts(job.size)
         self._find_shared(job)
 
