@@ -45,6 +45,7 @@ from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.clock import now_ns
 from ckpt.controller.hosts.engine import key_from_engine
+from ckpt.controller.hosts.examine import facts_of_host, processor, script_of
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
 from ckpt.controller.hosts.link import Link, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again
@@ -203,6 +204,7 @@ class _HostAgent:
         self.controller = arguments.controller
         self.generation = arguments.generation
         self.roster = Roster()
+        self.script = script_of(job.options, arguments.cwd)
         self.is_away = bool(self.proof)  # as one that comes back
         self.listen = own_address(arguments.interface, split(arguments.controller)[0])
         self.ports = arguments.ports
@@ -246,7 +248,12 @@ class _HostAgent:
         )
 
     def _join(self) -> None:
-        facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
+        facts: dict[str, Any] = {
+            "host": os.uname().nodename,
+            "python": platform.python_version(),
+            "ckpt": VERSION,
+        }
+        facts |= {"script": self.script, "cpu": processor()}
         told = {"pid": os.getpid(), "door": self.door.address, "roster": self.roster.told()}
         told |= {"proof": self.proof, "identity": _identity()}
         self._report({"e": "join", **told, **facts})
@@ -285,6 +292,8 @@ class _HostAgent:
 
     def _watch_lease(self) -> None:
         now = now_ns()
+        if (stalled_ns := self.lease.stall(now)) is not None:
+            self._report({"e": "stalled", "ns": stalled_ns})
         if self.lease.is_over(now):
             reason = "the lease is over: the controller cannot be reached, or has given this host up"
             if VARIABLE in os.environ:
@@ -404,6 +413,7 @@ class _HostAgent:
         self.began_ns = now_ns()
         self.link = self._dial()
         self.following.another_controller()
+        self.script = None  # it may have changed while ranks run: that is no reason to end them
         self.ranks.send(messages.alone())  # the round of the controller before is none
         self.ranks.signal(signal.SIGCONT)  # it may have stopped them
         self._join()
@@ -496,8 +506,6 @@ class _HostAgent:
 
     def _examine(self, directory: str) -> None:
         """In a thread, as it may take a while."""
-        from ckpt.controller.hosts.examine import facts_of_host
-
         self._report({"e": "examined", "facts": facts_of_host(directory, self.name, self.listen)})
 
     def _share(self, command: dict[str, Any]) -> None:

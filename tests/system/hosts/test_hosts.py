@@ -118,6 +118,8 @@ def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     else:
         assert job.wait_event("host-back")["host"] == "h3"
         assert not any(is_rank(pid) for pid in hosts.processes("h3"))
+    if fault is frozen:
+        assert "h3" in {event["host"] for event in job.events("host-stalled")}
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
     assert len(job.events("restarted")) == 1
