@@ -5,7 +5,7 @@
 lease       two jobs at the same time, whose ranks wait: one with the lease that is usual, and one with a lease so long that
             none is renewed meanwhile. Processor time of controller and of agents (all threads, as the scheduler counts it),
             and packets at the interfaces of all hosts, both ways, in N seconds
-tcp         round trip of 8 bytes between two hosts beside raw pyzmq (PAIR over tcp, in the clear), in turn
+tcp         round trip of 8 bytes between two hosts beside raw pyzmq (PAIR over tcp), in the clear and with CURVE, in turn
 
 Hosts are network namespaces (tests/system/hosts/bed.py).
 """
@@ -73,6 +73,14 @@ first = sys.argv[1] == "connect"
 socket = zmq.Context().socket(zmq.PAIR)
 (socket.connect if first else socket.bind)("tcp://" + sys.argv[2])
 send, recv = socket.send, socket.recv
+"""
+CURVE = """
+public = zmq.curve_public(b"k" * 40)
+socket.curve_publickey, socket.curve_secretkey = public, b"k" * 40
+if first:
+    socket.curve_serverkey = public
+else:
+    socket.curve_server = True
 """
 
 
@@ -161,8 +169,9 @@ def ours(hosts: Hosts, folder: Path, count: int, number: int) -> float:
         job.close()
 
 
-def raw(hosts: Hosts, folder: Path, count: int) -> float:
-    app = write_app(folder, TRIPS.format(setup=RAW, count=count), "raw.py")
+def raw(hosts: Hosts, folder: Path, count: int, setup: str = "") -> float:
+    setup = RAW.replace("(socket.connect", f"{setup}(socket.connect")
+    app = write_app(folder, TRIPS.format(setup=setup, count=count), "raw.py")
     place = f"{hosts.address('h2')}:5555"
     words = [(*hosts.on(name), sys.executable, str(app), how, place) for name, how in _ROLES]
     bound, connected = (subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in words)
@@ -175,10 +184,11 @@ _ROLES = (("h2", "bind"), ("h3", "connect"))
 
 
 def trips(count: int, rounds: int) -> list[dict[str, Any]]:
-    figures: dict[str, list[float]] = {"ours": [], "raw pyzmq": []}
+    figures: dict[str, list[float]] = {"ours": [], "raw pyzmq, CURVE": [], "raw pyzmq": []}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, bed(3) as hosts:
         for number in range(rounds):
             figures["ours"].append(ours(hosts, Path(folder), count, number))
+            figures["raw pyzmq, CURVE"].append(raw(hosts, Path(folder), count, CURVE))
             figures["raw pyzmq"].append(raw(hosts, Path(folder), count))
     return report("round trip of 8 bytes between hosts", "µs", figures, "raw pyzmq")
 
