@@ -48,6 +48,7 @@ SUITES = (
     Suite("spine_start", ("--quick",)),
     Suite("fault_peers", ("--quick",)),
     Suite("diagnosis_cost", ("--quick",)),
+    Suite("hosts_cost", ("--quick",)),
     Suite("files", ("--quick",)),
     Suite("overhead", ("--quick",)),
     Suite("overhead_refused", ("--quick",)),

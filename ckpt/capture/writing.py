@@ -79,7 +79,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     vectors = {str(peer): list(vector) for peer, vector in job.vectors.items()}
     try:
         with ImageWriter(
-            JobDirectory.open(runtime.spec["job_dir"]),
+            JobDirectory.open(runtime.spec["job_dir"], key=runtime.spec.get("key")),
             rank=runtime.program_rank,
             incarnation=runtime.incarnation,
             label=(job.previous, epoch),

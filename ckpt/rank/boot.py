@@ -292,7 +292,7 @@ def _job(spec: Mapping[str, Any]) -> JobDirectory:
     """The job's directory, opened and verified once. Raises StoreError."""
     from ckpt.store import JobDirectory
 
-    return JobDirectory.open(spec["job_dir"])
+    return JobDirectory.open(spec["job_dir"], key=spec.get("key"))
 
 
 def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:

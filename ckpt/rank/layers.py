@@ -72,8 +72,11 @@ class ProcessBelow:
         import hashlib  # loads OpenSSL, and only layers need it
 
         spec = self._runtime.spec
-        with open(os.path.join(spec["job_dir"], "key"), "rb") as file:
-            key = file.read()
+        if "key" in spec:
+            key = spec["key"].encode()
+        else:
+            with open(os.path.join(spec["job_dir"], "key"), "rb") as file:
+                key = file.read()
         return hashlib.blake2b(b"layer", key=key[:64], digest_size=32).digest()
 
     def notes(self, rank: int) -> str:

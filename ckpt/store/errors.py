@@ -168,6 +168,10 @@ class RecordDamaged(Damaged):
     """A JSON record (job.json, manifest, control file) or the key does not verify."""
 
 
+class KeyUnreadable(RecordDamaged):
+    """The job's key is not there, or may not be read here."""
+
+
 class NotCommitted(RecordDamaged):
     """A control file that no record of the journal names: its controller died, or was superseded, before the commit."""
 

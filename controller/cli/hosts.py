@@ -242,10 +242,11 @@ def announce(
     job: JobDirectory,
     lock: LockHandle,
     launcher: LocalLauncher | HostsLauncher,
+    history: History,
     say: Callable[[str], None],
 ) -> None:
     """Let the launcher watch the journal. Say, and write down for `ckpt status`, on which hosts of which engine the job is,
-    and how it goes on when it is stopped (`--goes-on`). Raises LockLost, StorageFailed."""
+    and how it goes on when it is stopped (`--goes-on`). `history`: up to this controller. Raises LockLost, StorageFailed."""
     fields: dict[str, Any] = {}
     if (fleet := getattr(launcher, "fleet", None)) is not None:
         from ckpt.controller.hosts import hostlist, tenure
@@ -253,6 +254,11 @@ def announce(
         hosts = hostlist.text_of([host.node for host in fleet.hosts.values()])
         fields |= {"engine": launcher.engine.name, "hosts": hosts, "tolerant": fleet.tolerant}  # type: ignore[union-attr]
         fields["lease_s"] = fleet.lease_ns / 1e9
+        kinds = launcher.processors()  # type: ignore[union-attr]
+        fields["processors"] = sorted(kinds)
+        before = (history.engine or {}).get("processors") or sorted(kinds)
+        if len(kinds) > 1 or before != sorted(kinds):
+            say(_processors_note(kinds, before))
         if launcher.engine.name == "slurm":  # type: ignore[union-attr]
             for note in no_kill_note():
                 say(note)
@@ -270,6 +276,13 @@ def announce(
         job.events.append("engine", **fields)
         if number is not None or arguments.goes_on is not None:
             say(describe(fields))
+
+
+def _processors_note(kinds: Mapping[str, list[str]], before: list[str]) -> str:
+    """`kinds`: models of processors and their hosts; `before`: the models that the job has had until now."""
+    now = "; ".join(f"{model}: {', '.join(names)}" for model, names in sorted(kinds.items()))
+    past = "" if before == sorted(kinds) else f" (until now: {', '.join(before)})"
+    return f"processors of another kind, with which last digits of numbers may differ: {now}{past}"
 
 
 def describe(fields: Mapping[str, Any]) -> str:

@@ -357,7 +357,7 @@ def _drive(
         **({} if adopted is None else {"adopts": adopted.incarnation}),
         **redundancy.fields(job, arguments),
     )
-    hosts.announce(arguments, job, lock, launcher, reporter.say)
+    hosts.announce(arguments, job, lock, launcher, history, reporter.say)
     options = _options(job, arguments, new=new)
     options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
     if lines:

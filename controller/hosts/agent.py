@@ -44,6 +44,8 @@ from ckpt.controller.adoption.watching import Watching
 from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.addresses import own_address, own_name
 from ckpt.controller.hosts.clock import now_ns
+from ckpt.controller.hosts.engine import key_from_engine
+from ckpt.controller.hosts.examine import facts_of_host, processor, script_of
 from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, AgentLease
 from ckpt.controller.hosts.link import Link, keys_of, rank_of
 from ckpt.controller.hosts.orphan import VARIABLE, OrphanWatch, start_the_job_again
@@ -55,7 +57,7 @@ from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import MARK, spawn_agent
 from ckpt.controller.supervision import messages
-from ckpt.store import JobDirectory, JobMissing
+from ckpt.store import JobDirectory, JobMissing, KeyUnreadable, RecordDamaged
 from ckpt.store.disk.privacy import make_runtime_directory, open_regular
 from ckpt.store.job.location import this_location
 from ckpt.transport.wires.addresses import joined, split
@@ -80,7 +82,7 @@ _LOOKS = 20
 def agent(arguments: argparse.Namespace) -> int:
     """Serve until the controller says `end`, or until the lease is over; returns the exit code."""
     try:
-        job = JobDirectory.open(arguments.job)
+        job, is_given = _open_job(arguments.job)
     except JobMissing:
         raise LaunchFailed(
             f"host {os.uname().nodename} does not see the job directory {arguments.job}: it has to be the same directory on "
@@ -111,10 +113,33 @@ def agent(arguments: argparse.Namespace) -> int:
         arguments.proof = _proof(arguments.host, json.loads(arguments.former), mark) if arguments.life else ""
         above = os.environ.get(MARK)
         os.environ[MARK] = f"{above}:{mark}" if above else mark
-        code = _HostAgent(job, arguments).run()
+        code = _HostAgent(job, arguments, is_given).run()
     if code == EXIT_LEASE_OVER:
         start_the_job_again(os.environ)
     return code
+
+
+def _open_job(directory: str) -> tuple[JobDirectory, bool]:
+    """The job, and whether the engine has brought its key, since the key cannot be read here. Raises StoreError,
+    LaunchFailed."""
+    try:
+        try:
+            return JobDirectory.open(directory), False
+        except KeyUnreadable as unreadable:
+            try:
+                return JobDirectory.open(directory, key=key_from_engine(0)), True
+            except (LaunchFailed, RecordDamaged, OSError) as failed:
+                raise LaunchFailed(f"host {os.uname().nodename}: {unreadable}. {failed}") from None
+    finally:
+        _close_standard_input()
+
+
+def _close_standard_input() -> None:
+    """Nothing that is started here may read what the engine has brought."""
+    empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(empty, 0)
+    if empty:
+        os.close(empty)
 
 
 def _sees_token(directory: str, token: str) -> bool:
@@ -171,13 +196,15 @@ def _identity() -> tuple[str, str, str, str]:
 
 
 class _HostAgent:
-    def __init__(self, job: JobDirectory, arguments: argparse.Namespace) -> None:
+    def __init__(self, job: JobDirectory, arguments: argparse.Namespace, is_key_given: bool) -> None:
         self.number, self.name = arguments.index, arguments.host
         self.rank, self.proof = rank_of(arguments.index, arguments.life, arguments.hosts), arguments.proof
         self.job, self.hosts = job, arguments.hosts
+        self.key = {"key": job.key_text} if is_key_given else {}  # ranks cannot read it, either
         self.controller = arguments.controller
         self.generation = arguments.generation
         self.roster = Roster()
+        self.script = script_of(job.options, arguments.cwd)
         self.is_away = bool(self.proof)  # as one that comes back
         self.listen = own_address(arguments.interface, split(arguments.controller)[0])
         self.ports = arguments.ports
@@ -221,7 +248,12 @@ class _HostAgent:
         )
 
     def _join(self) -> None:
-        facts = {"host": os.uname().nodename, "python": platform.python_version(), "ckpt": VERSION}
+        facts: dict[str, Any] = {
+            "host": os.uname().nodename,
+            "python": platform.python_version(),
+            "ckpt": VERSION,
+        }
+        facts |= {"script": self.script, "cpu": processor()}
         told = {"pid": os.getpid(), "door": self.door.address, "roster": self.roster.told()}
         told |= {"proof": self.proof, "identity": _identity()}
         self._report({"e": "join", **told, **facts})
@@ -260,6 +292,8 @@ class _HostAgent:
 
     def _watch_lease(self) -> None:
         now = now_ns()
+        if (stalled_ns := self.lease.stall(now)) is not None:
+            self._report({"e": "stalled", "ns": stalled_ns})
         if self.lease.is_over(now):
             reason = "the lease is over: the controller cannot be reached, or has given this host up"
             if VARIABLE in os.environ:
@@ -379,6 +413,7 @@ class _HostAgent:
         self.began_ns = now_ns()
         self.link = self._dial()
         self.following.another_controller()
+        self.script = None  # it may have changed while ranks run: that is no reason to end them
         self.ranks.send(messages.alone())  # the round of the controller before is none
         self.ranks.signal(signal.SIGCONT)  # it may have stopped them
         self._join()
@@ -419,6 +454,7 @@ class _HostAgent:
                         "runtime_dir": self.runtime_dir,
                         "listen": joined(self.listen, self.ports or "*"),
                         "host_number": self.number,
+                        **self.key,
                     }
                     for spec in command["specs"]
                 ]
@@ -470,8 +506,6 @@ class _HostAgent:
 
     def _examine(self, directory: str) -> None:
         """In a thread, as it may take a while."""
-        from ckpt.controller.hosts.examine import facts_of_host
-
         self._report({"e": "examined", "facts": facts_of_host(directory, self.name, self.listen)})
 
     def _share(self, command: dict[str, Any]) -> None:

@@ -7,8 +7,17 @@
                An agent that it starts finds out by itself which of the hosts it is on (`addresses.own_name`)
     slurm      one step of the allocation with a task for each node (`slurm.py`)
 
-A command runs in a session of its own, so that Ctrl-C in the terminal of `ckpt run` does not end it. Its standard input is
-empty; what it prints goes to `JOB/output/host-NAME.log`, or `JOB/output/hosts.log`.
+A command runs in a session of its own, so that Ctrl-C in the terminal of `ckpt run` does not end it. What it prints
+goes to `JOB/output/host-NAME.log`, or `JOB/output/hosts.log`.
+
+Its standard input has one line, which an agent reads only if its host cannot read the key of the job in the job's directory:
+
+    ssh        the key: ssh encrypts it
+    slurm      a credential of munge, which this user alone can decode on a node of the cluster: what srun sends is not
+               encrypted. Without munge, the reason why there is no key
+    others     nothing: it is not known what they do with it
+
+A key is never a word of a command, in an environment, or in a batch script, which others may read or Slurm keeps.
 
 What becomes of an engine's command proves nothing about the host: a killed ssh client leaves the remote command running.
 """
@@ -16,7 +25,10 @@ What becomes of an engine's command proves nothing about the host: a killed ssh 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
+import select
 import shlex
 import signal
 import subprocess
@@ -25,13 +37,18 @@ from collections.abc import Callable, Mapping, Sequence
 from ckpt.controller.errors import LaunchFailed, UsageError
 from ckpt.store.disk.privacy import open_regular
 
-__all__ = ["AGENT", "CommandFailed", "Engine", "Started", "ask"]
+__all__ = ["AGENT", "CommandFailed", "Engine", "Started", "ask", "key_from_engine"]
 
 AGENT = "{agent}"
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 {host} {agent}"
 _SHELLS = ("ssh", "rsh")
 _TAIL_BYTES = 1500
 _TERM_PATIENCE_S = 3.0
+_ENCRYPTING = "ssh"
+_MUNGE_LIMIT_S = 10.0
+_CHANNEL_LIMIT_S = 10.0
+_LINE_BYTES = 1 << 16
+_SOCKET = re.compile(r"^AuthInfo\s*=.*\bsocket=([^,\s]+)", re.MULTILINE)
 
 
 class CommandFailed(LaunchFailed):
@@ -42,9 +59,9 @@ class CommandFailed(LaunchFailed):
         self.is_missing = is_missing
 
 
-def ask(words: Sequence[str], limit_s: float) -> str:
-    """What this command of the engine's (`squeue`, `scontrol`, `sbatch`, …) prints. Raises CommandFailed: it cannot be
-    started, refuses, or has not ended within `limit_s`."""
+def ask(words: Sequence[str], limit_s: float, told: str = "") -> str:
+    """What this command of the engine's (`squeue`, `scontrol`, `sbatch`, …) prints. `told`: its standard input. Raises
+    CommandFailed: it cannot be started, refuses, or has not ended within `limit_s`."""
     try:
         done = subprocess.run(
             list(words),
@@ -53,7 +70,7 @@ def ask(words: Sequence[str], limit_s: float) -> str:
             errors="replace",
             timeout=limit_s,
             check=False,
-            stdin=subprocess.DEVNULL,
+            input=told,
         )
     except FileNotFoundError:
         raise CommandFailed(f"there is no {words[0]} here", is_missing=True) from None
@@ -64,6 +81,47 @@ def ask(words: Sequence[str], limit_s: float) -> str:
     if done.returncode:
         raise CommandFailed(f"{words[0]} refuses: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def _munged(key: str) -> dict[str, str]:
+    """The line for agents that Slurm starts. The key goes to munge by a pipe."""
+    found = None
+    with contextlib.suppress(CommandFailed):  # then munge is where it usually is
+        found = _SOCKET.search(ask(["scontrol", "show", "config"], _MUNGE_LIMIT_S))
+    place = ["--socket", found[1]] if found else []
+    try:
+        made = ask(["munge", "--restrict-uid", str(os.geteuid()), *place], _MUNGE_LIMIT_S, told=key)
+    except CommandFailed as failed:
+        return {"missing": f"Slurm could bring it with munge alone; where `ckpt run` is: {failed}"}
+    return {"munge": made.strip(), "socket": found[1] if found else ""}
+
+
+def key_from_engine(fd: int) -> str:
+    """The job's key as the engine has brought it to this agent, whose standard input is `fd`. Raises LaunchFailed."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _LINE_BYTES:
+        if not select.select([fd], [], [], _CHANNEL_LIMIT_S)[0]:
+            break
+        if not (piece := os.read(fd, _LINE_BYTES)):
+            break
+        line += piece
+    try:
+        told: dict[str, str] = json.loads(line)
+        if "missing" in told:
+            raise LaunchFailed(told["missing"])
+        return told["key"] if "key" in told else _unmunged(told["munge"], told["socket"])
+    except (ValueError, TypeError, KeyError):
+        raise LaunchFailed(
+            "the engine's command has not brought it: ssh does, and srun where there is munge"
+        ) from None
+
+
+def _unmunged(credential: str, place: str) -> str:
+    words = ["unmunge", "--metadata", os.devnull, *(["--socket", place] if place else [])]
+    try:
+        return ask(words, _MUNGE_LIMIT_S, told=credential)
+    except CommandFailed as failed:
+        raise LaunchFailed(f"munge could not decode what came with the engine's command: {failed}") from None
 
 
 class Started:
@@ -122,6 +180,7 @@ class Engine:
         self.naming = naming
         self.is_ssh = bool(self.words) and os.path.basename(self.words[0]) in _SHELLS
         self.is_shared = not any("{host}" in word for word in self.words)
+        self.encrypts = bool(self.words) and os.path.basename(self.words[0]) == _ENCRYPTING
 
     @classmethod
     def of_template(cls, template: str | None) -> Engine:
@@ -144,17 +203,20 @@ class Engine:
         agent: Callable[[int | None], Sequence[str]],
         directory: str,
         *,
+        key: str,
         appends: bool = False,
     ) -> dict[int, Started]:
-        """Start the agents of all hosts, given by index. Raises LaunchFailed.
+        """Start the agents of all hosts, given by index. `key`: of the job, for hosts that cannot read it. Raises
+        LaunchFailed.
 
         `agent`: returns the words of the agent of one host, or (None) of whatever host it is started on. `directory`: for
         what is printed; `appends`: behind what earlier agents of these hosts have printed.
         """
         how = os.O_APPEND if appends else os.O_TRUNC
+        line = self._line(key)
         if self.is_shared:
             log = os.path.join(directory, "hosts.log")
-            started = self._start({"{hosts}": str(len(hosts))}, agent(None), log, "the hosts", how)
+            started = self._start({"{hosts}": str(len(hosts))}, agent(None), log, "the hosts", how, line)
             return dict.fromkeys(hosts, started)
         return {
             index: self._start(
@@ -163,12 +225,25 @@ class Engine:
                 os.path.join(directory, f"host-{name}.log"),
                 f"host {name}",
                 how,
+                line,
             )
             for index, name in hosts.items()
         }
 
+    def _line(self, key: str) -> bytes:
+        """What the agents can read from their standard input."""
+        if self.name == "slurm":
+            return json.dumps(_munged(key)).encode() + b"\n"
+        return json.dumps({"key": key}).encode() + b"\n" if self.encrypts else b""
+
     def _start(
-        self, values: Mapping[str, str], agent: Sequence[str], log_path: str, whose: str, how: int
+        self,
+        values: Mapping[str, str],
+        agent: Sequence[str],
+        log_path: str,
+        whose: str,
+        how: int,
+        line: bytes,
     ) -> Started:
         words: list[str] = []
         for word in self.words:
@@ -181,9 +256,17 @@ class Engine:
         try:
             log = open_regular(log_path, os.O_WRONLY | os.O_CREAT | how)
             try:
-                process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+                stdin, entrance = os.pipe2(os.O_CLOEXEC)
+                try:
+                    os.write(entrance, line)  # shorter than the least buffer of a pipe
+                finally:
+                    os.close(entrance)
+                try:
+                    process = subprocess.Popen(
+                        words, stdin=stdin, stdout=log, stderr=log, start_new_session=True
+                    )
+                finally:
+                    os.close(stdin)
             finally:
                 os.close(log)
         except OSError as error:

@@ -1,4 +1,5 @@
-"""What an agent finds on its host when `ckpt doctor` asks: the facts that `health.py` compares. (driver)
+"""What an agent finds on its host when `ckpt doctor` asks: the facts that `health.py` compares; and what it says of its host
+when it dials in (`processor`, `script_of`). (driver)
 
     marker        a file that the controller has just written: is it the same directory?
     lock          a file that the controller holds locked: does a lock of one host reach another?
@@ -12,18 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.metadata
+import hashlib
 import os
 import platform
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ckpt.version import VERSION
 
-__all__ = ["LOCK", "MARKER", "SEEN", "WINNER", "facts_of_host"]
+__all__ = ["LOCK", "MARKER", "SEEN", "WINNER", "facts_of_host", "processor", "script_of"]
 
 MARKER, LOCK, WINNER, SEEN = "marker", "lock-of-doctor", "winner", "seen-"
 _FORK = "import os\npid = os.fork()\nif not pid: os._exit(7)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
@@ -32,11 +34,13 @@ _FORK_LIMIT_S = 60.0
 
 def facts_of_host(directory: str, host: str, address: str) -> dict[str, Any]:
     """The facts, as JSON can hold them. `directory`: the shared one; `address`: at which ranks would listen here."""
+    import importlib.metadata  # slow, and agents of a job do not need it
+
     return {
         "node": os.uname().nodename,
         "python": platform.python_version(),
         "ckpt": VERSION,
-        "cpu": _cpu(),
+        "cpu": processor(),
         "address": address,
         "packages": {
             each.name.lower(): each.version for each in importlib.metadata.distributions() if each.name
@@ -120,7 +124,21 @@ def _shm_bytes() -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _cpu() -> str:
+def script_of(options: Mapping[str, Any], directory: str) -> str | None:
+    """The digest of the job's script as this host sees it; "": it is not there; None: the job has none. `directory`: in
+    which the job works."""
+    noted = options.get("script")
+    if not isinstance(noted, dict):
+        return None
+    try:
+        with open(os.path.join(directory, noted["path"]), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def processor() -> str:
+    """The model of this host's processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))

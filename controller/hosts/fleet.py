@@ -33,6 +33,7 @@ Every host has an index, from 1. Not here: sockets and processes (:mod:`ckpt.con
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -42,6 +43,9 @@ from ckpt.controller.supervision.plan import Node
 from ckpt.transport.records import dataclass, field
 
 __all__ = ["Answer", "Dead", "Fleet", "Gone", "Note", "Record", "TellEnd", "TellFence"]
+
+_STALLS = 3
+"""A lease of so many times the longest stall is advised."""
 
 State = Literal["starting", "joined", "lost", "fenced", "failed"]
 
@@ -209,6 +213,16 @@ class Fleet:
             return []
         host.came_ns, host.silence, host.recorded_ns = now_ns, 0, None
         return [Answer(index, number)]
+
+    def stalled(self, index: int, stalled_ns: int) -> Note:
+        """The host's agent says that it has stood still for so long."""
+        stalled_s, lease_s = stalled_ns / 1e9, self.lease_ns / 1e9
+        fields = {"host": self.hosts[index].node.name, "s": round(stalled_s, 3), "lease_s": lease_s}
+        enough = math.ceil(_STALLS * stalled_s)
+        reason = (
+            f"it stood still for {stalled_s:.1f} s, and is given up after {lease_s:g} s: use --lease {enough}"
+        )
+        return Note("host-stalled", fields | {"reason": reason})
 
     def engine_ended(self, index: int, reason: str, now_ns: int) -> list[Effect]:
         """The command that the engine ran for this host has ended."""

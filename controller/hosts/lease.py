@@ -14,6 +14,9 @@ that another controller has taken over counts for half a lease, too: in that tim
 The margin covers clocks whose rates are wrong by up to one percent each, and the time that the agent needs to kill its
 ranks (a second). Both clocks go on while a machine is suspended (CLOCK_BOOTTIME).
 
+A renewal that is sent late shows that the host, or the agent alone, stood still: frozen, suspended, without a core. The
+longest such time is kept (`stall`): with a lease that is not much longer the host will be given up one day.
+
 Limit: processes of a host that was frozen for longer than its lease may run for an instant when it wakes, before its agent
 does. What they send to other ranks is refused (an older incarnation), and they can commit nothing; what they write into
 files and to others outside the job in that instant cannot be prevented from here.
@@ -79,25 +82,40 @@ class AgentLease:
             None  # until then ranks may run, by a look or by the controller before this one
         )
         self._next = first + 1
+        self._longest_stall_ns = 2 * lease_ns // _RENEWALS
         self._asked_ns = now_ns
         self._due_ns = now_ns + lease_ns // _RENEWALS
 
     def again(self, now_ns: int) -> AgentLease:
         """A new lease after this one, which is over, asked for now. Its renewals have higher numbers, so that answers to
         earlier ones, which may come late, do not begin it."""
-        return AgentLease(self.lease_ns, now_ns, self._next)
+        return self._next_one(now_ns, self._next)
 
     def handed_on(self, now_ns: int) -> AgentLease:
         """The lease of the next controller, which is asked for it now. Until it has answered, ranks may run as long as
         before."""
-        lease = AgentLease(self.lease_ns, now_ns)
+        lease = self._next_one(now_ns, 0)
         lease._kept_ns = self._until_ns()
+        return lease
+
+    def _next_one(self, now_ns: int, first: int) -> AgentLease:
+        lease = AgentLease(self.lease_ns, now_ns, first)
+        lease._longest_stall_ns = self._longest_stall_ns
         return lease
 
     @property
     def has_begun(self) -> bool:
         """Has the controller answered once? Before that, there are no ranks."""
         return self._valid_from_ns is not None
+
+    def stall(self, now_ns: int) -> int | None:
+        """For how long this agent has stood still, if that is two fifths of the lease or more, and longer than ever before;
+        else None. To be asked before `renewal`."""
+        late_ns = now_ns - self._due_ns
+        if late_ns < self._longest_stall_ns:
+            return None
+        self._longest_stall_ns = late_ns + 1
+        return late_ns
 
     def renewal(self, now_ns: int) -> int | None:
         """The number of the renewal that is to be sent now; None: none is due."""

@@ -2,13 +2,15 @@
 
        Express(port, inbox, writers, unread, far=None)
                                                    `far`: how ranks on other hosts are reached: the set of them, the functions that
-                                                   send and receive a frame, and the descriptor that becomes readable for one
+                                                   send and receive a frame, the descriptor that becomes readable for one, and
+                                                   one that becomes readable when the caller has something else to do
            .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message leaves on an idle link, by the peer's ring
                                                    or for another host, and waits on a busy one
            .flush() -> bool                        write the frames of ordinary messages that wait; False: something else is left
            .look(end_ns, pause_ns) -> bool         look until an ordinary frame has come, whose messages are given to
                                                    port.on_messages (True), or another frame, or the time is over (False). Where
-                                                   no rings are read, this sleeps until a frame comes from another host
+                                                   no rings are read, this sleeps until a frame comes from another host, or there
+                                                   is something else to do
            .append(dst, message), .emit(dst, message, now_ns), .transmit(now_ns), .accept(frame, now_ns)
                                                    its parts without rings, for tests
 
@@ -33,11 +35,11 @@ typedef struct {
     Express core; /* `endpoint` is a reference */
     PyObject *port, *inbox, *writers, *unread, *slow_send, *refused;
     PyObject *far, *send_far, *receive_far; /* NULL: there are no other hosts */
-    int far_fd;
+    int far_fd, else_fd;
     unsigned long long sent, taken;
 } Hot;
 
-enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 1000000 };
+enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 10000000 };
 
 static RingApi *rings;
 static PyTypeObject HotType;
@@ -128,9 +130,9 @@ static int read_config(Express *core, PyObject *endpoint)
 static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
     PyObject *port, *inbox, *writers, *unread, *far = NULL, *send_far = NULL, *receive_far = NULL;
-    int far_fd = -1;
-    if (!PyArg_ParseTuple(args, "OOO!O!|(O!OOi)", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread, &PySet_Type, &far,
-                          &send_far, &receive_far, &far_fd))
+    int far_fd = -1, else_fd = -1;
+    if (!PyArg_ParseTuple(args, "OOO!O!|(O!OOii)", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread, &PySet_Type, &far,
+                          &send_far, &receive_far, &far_fd, &else_fd))
         return NULL;
     if (inbox != Py_None && !Py_IS_TYPE(inbox, rings->inbox)) return PyErr_Format(PyExc_TypeError, "%R is no inbox", inbox);
     PyObject *endpoint = PyObject_GetAttrString(port, "endpoint");
@@ -151,6 +153,7 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
     hot->send_far = Py_XNewRef(send_far);
     hot->receive_far = Py_XNewRef(receive_far);
     hot->far_fd = far_fd;
+    hot->else_fd = else_fd;
     return (PyObject *)hot;
 }
 
@@ -300,18 +303,18 @@ static PyObject *take_far(Hot *hot)
     return frame;
 }
 
-/* Sleep until a frame of another host may have come.  0: the time is over. */
+/* Sleep until a frame of another host may have come.  0: the time is over, or there is something else to do. */
 static int sleep_for_far(Hot *hot, long long end_ns)
 {
-    struct pollfd far = {.fd = hot->far_fd, .events = POLLIN};
+    struct pollfd fds[] = {{.fd = hot->far_fd, .events = POLLIN}, {.fd = hot->else_fd, .events = POLLIN}};
     long long left_ns = end_ns - now_ns();
     if (left_ns > LONGEST_LOOK_NS) left_ns = LONGEST_LOOK_NS;
     struct timespec left = {.tv_nsec = left_ns > 0 ? left_ns : 0};
     int found;
     Py_BEGIN_ALLOW_THREADS
-    found = ppoll(&far, 1, &left, NULL);
+    found = ppoll(fds, 2, &left, NULL);
     Py_END_ALLOW_THREADS
-    return found > 0;
+    return found > 0 && fds[0].revents;
 }
 
 /* The next frame, if one has come by `end_ns`: as above. */

@@ -33,8 +33,9 @@ import os
 import select
 import threading
 import time
+from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ckpt.transport.boards import board
 from ckpt.transport.boards.keeper import Boards
@@ -66,6 +67,8 @@ except ImportError:
 
 SPIN_LONGEST_NS = 150_000
 """Spinning longer than waking an idle core takes (60 to 100 µs) never pays."""
+FAR_LOOK_NS = 10_000_000
+"""A look that sleeps until a frame comes from another host lasts so long at most: it holds the lock."""
 BULK_BYTES = 16 << 10
 """A frame above this size shows that bandwidth counts, not latency: the core is better left to ZeroMQ's threads."""
 BULK_BYTES_OF_RINGS = 512 << 10
@@ -91,6 +94,12 @@ def _ignore_event(event: Event) -> None:
 
 def _ignore_control() -> None:
     """Default of `Port.on_control`."""
+
+
+class FarWire(Wire, Protocol):
+    """A wire to other hosts. `threads`: how many it has that Python knows."""
+
+    threads: int
 
 
 class _Sleep:
@@ -120,6 +129,8 @@ class Port:
     """Where the members of a group on this host show each other what they contribute to collectives; None: nowhere."""
     _accept: Callable[[bytes, int], tuple[int, list[bytes]] | None] | None = None
     _others: tuple[set[int], Inbox] | None = None
+    _far_ranks: set[int]
+    _far: FarWire
     on_publish: Callable[[], None] | None = None
     """Called before memory of this process may belong to another epoch: what is on boards becomes messages."""
 
@@ -194,7 +205,7 @@ class Port:
         self._closed = False
         self.counts = dict.fromkeys(COUNTERS, 0)
 
-    def use_rings(self, wire: RingWire, far: tuple[set[int], Wire] | None = None) -> None:
+    def use_rings(self, wire: RingWire, far: tuple[set[int], FarWire] | None = None) -> None:
         """Send and receive ordinary messages through the rings of `wire`, and to and from other hosts, by the hot way in C
         (`_express.c`).
 
@@ -205,11 +216,16 @@ class Port:
         if make_express is None or wire.inbox is None:
             return
         self._ring_wire = wire
-        others = () if far is None else ((far[0], far[1].send, far[1].receive, far[1].fileno()),)
+        others = (
+            ()
+            if far is None
+            else ((far[0], far[1].send, far[1].receive, far[1].fileno(), self._control_poller.fileno()),)
+        )
         self._express = make_express(self, wire.inbox, wire.writers, wire.unread, *others)
         self._accept = self._express.accept
         if far is not None:
             self._others = far[0], wire.inbox
+            self._far_ranks, self._far = far
         self._pause_ns = wire.pause_ns
         self._bulk_bytes = BULK_BYTES_OF_RINGS
         self._refused.first_wait_ns = FIRST_WAIT_OF_RINGS_NS
@@ -304,7 +320,8 @@ class Port:
         return self.pump()
 
     def glance(self) -> bool:
-        """Look for an ordinary message for as long as a wait would spin. True: one has come, and is handed over.
+        """Look for an ordinary message for as long as a wait would spin. True: one has come, and is handed over; or an
+        event of a link.
 
         False: there is none, or something else is to be done: the caller waits (`wait`).
         """
@@ -317,14 +334,27 @@ class Port:
         now_ns = self.clock()
         if marks.dirty or marks.flush_due:
             self._flush(now_ns)
-        spin_ns = self._spin_ns
-        if (
-            marks.deadline_ns <= now_ns
-            or now_ns - self._control_checked_ns >= CONTROL_EVERY_NS
-            or not spin_ns
-        ):
+        sleeps = self._sleeps_in_look()
+        spin_ns = FAR_LOOK_NS if sleeps else self._spin_ns
+        if marks.deadline_ns <= now_ns:
+            if not sleeps:
+                return False
+            self.endpoint.tick(now_ns)
+            if marks.events:
+                self._deliver()
+                return True
+            if marks.dirty or marks.flush_due:
+                self._flush(now_ns)
+            if self.next_deadline_ns() <= now_ns:
+                return False
+        if not spin_ns:
             return False
-        if express.look(now_ns + spin_ns, self._pause_ns):
+        if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS:
+            if not sleeps or self._control_poller.poll(0):
+                return False
+            self._control_checked_ns = now_ns
+        end_ns = min(now_ns + spin_ns, marks.deadline_ns) if sleeps else now_ns + spin_ns
+        if express.look(end_ns, self._pause_ns):
             self._spin_ns = self._spin_longest_ns
             self.counts["waits_spun"] += 1
             if marks.flush_due:
@@ -332,6 +362,20 @@ class Port:
             return True
         self._glanced = True
         return False
+
+    def _waits_for_others(self) -> bool:
+        """Can what is awaited come from other hosts only?"""
+        return self._others is not None and bool(self._others[0]) and not self._others[1].count
+
+    def _sleeps_in_look(self) -> bool:
+        """Does a look sleep for long, until a frame comes from another host? That costs nothing, and a wait that begins anew
+        costs more than an answer takes on its way. Not if there are other ranks on this host, or other threads of the
+        program, which would wait for the lock meanwhile."""
+        return (
+            self._waits_for_others()
+            and len(self._far_ranks) == self.endpoint.config.size - 1
+            and thread_count() <= 1 + self._far.threads  # the helper, and those of the wire
+        )
 
     def wait(self, timeout_ns: int | None = None) -> None:
         """Return when something happened, after `timeout_ns`, after `wake` or after 50 ms."""
@@ -348,7 +392,7 @@ class Port:
             spin_ns = self._spin_longest_ns
         if self.waiters.entries and self.waiters.are_coming:
             spin_ns = 0
-        if self._others is not None and self._others[0] and not self._others[1].count:
+        if self._waits_for_others():
             spin_ns = 0  # what is awaited comes by a descriptor: a look in between would take the core from ZeroMQ's threads
         if not self._run_timers(began_ns) and not self._spin(began_ns, min(spin_ns, limit_ns)):
             self._sleep(began_ns, began_ns + limit_ns)

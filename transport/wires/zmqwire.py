@@ -111,7 +111,8 @@ class ZmqWire:
         self._monitors: dict[int, zmq.Socket[bytes]] = {}
         self._descriptors: dict[int, int] = {}
         self._armed = False
-        self._keeper_started = False
+        self.threads = 0
+        """Threads of pyzmq that Python knows."""
         self._closed = False
         self._polls_to_audit = _POLLS_PER_AUDIT
         self._handshakes_refused = self._renewed = self._monitors_made = 0
@@ -223,13 +224,12 @@ class ZmqWire:
             return False
         head = parts[0]
         copied = len(head) < self._limits.copy_below_bytes
-        if not self._keeper_started and (
-            not copied or (len(parts) > 1 and len(parts[-1]) >= _TRACKED_FROM_BYTES)
-        ):
-            self._keeper_started = True
+        if not self.threads and (not copied or (len(parts) > 1 and len(parts[-1]) >= _TRACKED_FROM_BYTES)):
+            self.threads = 1
             with owned.making():  # pyzmq starts its thread that keeps buffers alive with the first buffer
-                self._keeper_started = self.send(rank, parts)
-            return self._keeper_started
+                is_taken = self.send(rank, parts)
+            self.threads = int(is_taken)
+            return is_taken
         try:
             if len(parts) == 1:
                 send(head, _NOBLOCK, copied)

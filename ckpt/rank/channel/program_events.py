@@ -23,7 +23,7 @@ _OWN = (
     "continued continuing controller counters-kept ended-at-once engine engine-ended failed "
     "fault-located fenced files-chosen files-given-up files-kept files-not-covered files-not-put-back "
     "files-not-undone files-not-watched files-put-back files-shared fork-failed handshakes-refused "
-    "host-back host-drained host-failed host-fenced host-joined host-left-out host-lost image-mode "
+    "host-back host-drained host-failed host-fenced host-joined host-left-out host-lost host-stalled image-mode "
     "job-finished job-interrupted job-started leader-changed leases-not-renewed line-unusable "
     "lines-distrusted link-down link-slow link-up log-unreadable malformed-packet memory-compared "
     "memory-not-compared message not-adopted not-put-back not-replaced output output-held-back "

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX, FileSystem, close_quietly
 from ckpt.store.disk.privacy import check_private_directory, check_private_file, open_regular
-from ckpt.store.errors import Incompatible, JobMissing, RecordDamaged, StorageFailed
+from ckpt.store.errors import Incompatible, JobMissing, KeyUnreadable, RecordDamaged, StorageFailed
 from ckpt.store.job.creation import make
 from ckpt.store.job.eventlog import EventLog, iso_time
 from ckpt.store.job.journal_files import JOURNAL
@@ -82,7 +82,8 @@ class JobDirectory:
     Attributes:
         path: absolute path of the directory.
         job_id: 16 hex digits.
-        key: 32 bytes; never printed, never sent.
+        key: 32 bytes; never printed. It is sent through an encrypted channel to hosts that cannot read it, and to nobody
+            else (`ckpt.controller.hosts.engine`).
         command: the command line that the ranks run.
         size: number of ranks.
         hash_seed: PYTHONHASHSEED of all ranks, part of every image.
@@ -170,19 +171,23 @@ class JobDirectory:
             system,
             root,
             directories=[CONTROL, OUTPUT, JOURNAL, IMAGES, *(image_directory(rank) for rank in range(size))],
-            key=(KEY_NAME, job.key.hex().encode() + b"\n"),
+            key=(KEY_NAME, job.key_text.encode()),
             job=(JOB_NAME, formats.write(job.key, formats.JOB, job.job_id, job._fields())),
         )
         return job, lock_fd
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> JobDirectory:
-        """Open an existing job.
+    def open(
+        cls, path: str | os.PathLike[str], *, fs: FileSystem | None = None, key: str | None = None
+    ) -> JobDirectory:
+        """Open an existing job. `key`: its key, as the key's file has it (`key_text`), on a host that cannot read that file;
+        None: it is read there.
 
         Raises:
             JobMissing: the directory does not exist, or holds no job.
             NotPrivate: another user owns, or may write to, the directory or one in it; or may read or write the key.
             Incompatible: a version with another format has written the job.
+            KeyUnreadable: the key is not there, or may not be read here.
             RecordDamaged: job.json or the key does not verify.
             StorageFailed: the system refused.
         """
@@ -202,13 +207,13 @@ class JobDirectory:
                 path=root,
                 hint="Use the version of the toolkit that started the job.",
             )
-        key = _read_key(root)
+        secret = _read_key(root) if key is None else _key_of(key.encode(), "the key that this host was given")
         name = os.path.join(root, JOB_NAME)
-        content = formats.read(key, formats.JOB, job_id, data, name)
+        content = formats.read(secret, formats.JOB, job_id, data, name)
         return cls(
             path=root,
             job_id=content["job"],
-            key=key,
+            key=secret,
             command=content["command"],
             size=content["size"],
             hash_seed=content["hash_seed"],
@@ -231,6 +236,11 @@ class JobDirectory:
             "host": os.uname().nodename,
             "implementation": sys.implementation.name,
         }
+
+    @property
+    def key_text(self) -> str:
+        """The content of the key's file."""
+        return self.key.hex() + "\n"
 
     @property
     def control_directory(self) -> str:
@@ -339,7 +349,7 @@ def _read_key(root: str) -> bytes:
     try:
         fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
-        raise RecordDamaged(
+        raise KeyUnreadable(
             f"the job's key cannot be read ({error.strerror})",
             path=path,
             hint="Without it no image can be trusted.",
@@ -352,6 +362,11 @@ def _read_key(root: str) -> bytes:
     finally:
         with contextlib.suppress(OSError):  # nothing was written through it
             os.close(fd)
+    return _key_of(text, path)
+
+
+def _key_of(text: bytes, path: str) -> bytes:
+    """The key whose file has this content. Raises RecordDamaged."""
     digits = text[:-1]
     if len(text) != 2 * authenticated.KEY_BYTES + 1 or text[-1:] != b"\n" or digits.lower() != digits:
         raise RecordDamaged("the job's key is damaged", path=path, hint="Restore it from a backup.")

@@ -58,12 +58,12 @@ class Agents:
         self._anew_ns: dict[int, int] = {}  # ... when another one may be started
         self._pidfds: dict[int, int] = {}
         self._common: list[str] = []
-        self._port = self._output = ""
+        self._port = self._output = self._key = ""
 
-    def begin(self, common: Sequence[str], port: str, output: str) -> None:
+    def begin(self, common: Sequence[str], port: str, output: str, key: str) -> None:
         """Let the engine start an agent on each host. `common`: the words that all of them get; `port`: where they dial in;
-        `output`: the directory for what they print. Raises LaunchFailed, UsageError."""
-        self._common, self._port, self._output = list(common), port, output
+        `output`: the directory for what they print; `key`: see `Engine.start`. Raises LaunchFailed, UsageError."""
+        self._common, self._port, self._output, self._key = list(common), port, output, key
         self._start()
 
     def _start(self, index: int | None = None, former: str = "") -> None:
@@ -82,7 +82,8 @@ class Agents:
                 place += ["--life", str(self._begun[index]), "--former", former] if former else []
             return [*begin, *self._common, *place, "--controller", joined(address, self._port)]
 
-        for each, started in self.engine.start(names, words, self._output, appends=index is not None).items():
+        begun = self.engine.start(names, words, self._output, key=self._key, appends=index is not None)
+        for each, started in begun.items():
             self.started[each] = started
             self._pidfds[each] = os.pidfd_open(started.process.pid)
             self._poller.register(self._pidfds[each], select.EPOLLIN)

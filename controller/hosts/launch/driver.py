@@ -80,15 +80,19 @@ class FleetDriver:
         self.is_adopting = self.gives_up = self.is_closing = False
         """Are hosts that dial in with ranks welcome? Are none, because ranks are not gone on with? Do all end?"""
         self._poller = poller
+        self.processors: dict[int, str] = {}
+        """By host: the model of its processor."""
         self._python = ""
+        self._script: str | None = None
         self._noted: list[Started] = []
         self._returning: dict[int, int] = {}  # hosts that ask for a new lease: the number of the renewal
         self._is_refused = False  # the journal could not be written
         self._tenure_is_over = self._tenure_is_said = False
 
-    def connect(self, link: Link, python: str) -> None:
-        """Agents dial in at `link` from now on. `python`: the version under which the job runs."""
-        self.link, self._python = link, python
+    def connect(self, link: Link, python: str, script: str | None) -> None:
+        """Agents dial in at `link` from now on. `python`: the version under which the job runs; `script`: the digest of the
+        program as this host sees it (`script_of`)."""
+        self.link, self._python, self._script = link, python, script
         link.on_renewal = self._renewal
         link.port.attentive_ns = _ATTENTIVE_NS
         fd = link.fileno()
@@ -216,6 +220,7 @@ class FleetDriver:
                     self.tell([index], {"a": "end", "reason": "it has dialled in too late"})
                 elif problem is None:
                     self.doors[index] = str(packet["door"])
+                    self.processors[index] = str(packet["cpu"])
                     self.ask(self.fleet.joined, index, now_ns())
                 else:
                     self.ask(self.fleet.failed, index, problem)
@@ -243,6 +248,8 @@ class FleetDriver:
                 self.ask(self.fleet.ended, index, str(packet["reason"]), now_ns())
             case "back":
                 self._returning[index] = int(packet["number"])
+            case "stalled":
+                self._do([self.fleet.stalled(index, int(packet["ns"]))])
             case "door":
                 self.doors[index] = str(packet["door"])
             case _ if self.fleet.hosts[index].state == "joined":
@@ -258,6 +265,10 @@ class FleetDriver:
             return f"it has version {packet.get('ckpt')} of ckpt, this is {VERSION}: install the same"
         if str(packet.get("python")).split(".")[:2] != self._python.split(".")[:2]:
             return f"it has Python {packet.get('python')}, the job runs under {self._python}"
+        script = packet.get("script")
+        if self._script and script not in (None, self._script):
+            what = "another version of the program than here" if script else "no such program"
+            return f"it has {what}: the program has to be the same file on all hosts, at the same path"
         return None
 
     # ---- leases ------------------------------------------------------------------------------------------

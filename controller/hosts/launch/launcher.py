@@ -22,6 +22,7 @@ from ckpt.controller.errors import LaunchFailed, NoHostLeft
 from ckpt.controller.hosts.addresses import own_address
 from ckpt.controller.hosts.clock import now_ns
 from ckpt.controller.hosts.engine import Engine
+from ckpt.controller.hosts.examine import script_of
 from ckpt.controller.hosts.fleet import Fleet
 from ckpt.controller.hosts.launch import inquiries
 from ckpt.controller.hosts.launch.agents import Agents
@@ -100,7 +101,7 @@ class HostsLauncher:
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
         common += ["--token", self._write_token(job)]
-        self.agents.begin(common, self._port, os.path.join(job.path, "output"))
+        self.agents.begin(common, self._port, os.path.join(job.path, "output"), job.key_text)
         self._await_hosts(job.size)
         self._find_shared(job)
 
@@ -170,7 +171,7 @@ class HostsLauncher:
             raise LaunchFailed(str(error)) from error
         hosts = len(self.fleet.hosts)
         link = Link(wire, job_id=job.job_id, rank=0, hosts=hosts, generation=generation)
-        self._driver.connect(link, job.python)
+        self._driver.connect(link, job.python, script_of(job.options, self.cwd))
         self._port = split(wire.address.removeprefix("tcp://"))[1]
 
     def _where_to_listen(self) -> str:
@@ -220,6 +221,13 @@ class HostsLauncher:
     def examined(self) -> dict[int, tuple[dict[str, Any], float]]:
         """By host: its facts, and when they came (`ckpt doctor`)."""
         return inquiries.examined(self._driver)
+
+    def processors(self) -> dict[str, list[str]]:
+        """The models of processors, and the hosts that have them."""
+        found: dict[str, list[str]] = {}
+        for index, model in sorted(self._driver.processors.items()):
+            found.setdefault(model, []).append(self._driver.name_of(index))
+        return found
 
     def _failures(self) -> str:
         return "; ".join(

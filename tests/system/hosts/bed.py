@@ -93,9 +93,9 @@ class Hosts:
         enter = f"nsenter --net=/run/netns/{self.namespace('{host}')} "
         return enter + f"unshare {ids} --uts sh -c '{own}{_START}' {{host}} {{agent}}"
 
-    def sshd(self, name: str, directory: Path) -> subprocess.Popen[bytes]:
+    def sshd(self, name: str, directory: Path, force: str = "") -> subprocess.Popen[bytes]:
         """A real sshd on this host; returns when it listens. `directory`: for its keys and its configuration, and those of
-        the client (`ssh_config`)."""
+        the client (`ssh_config`); `force`: a command that gets the client's in SSH_ORIGINAL_COMMAND."""
         key, host_key = directory / "key", directory / f"host-{name}"
         for path in (key, host_key):
             if not path.exists():
@@ -105,7 +105,7 @@ class Hosts:
         config = directory / f"sshd-{name}"
         config.write_text(
             f"HostKey {host_key}\nAuthorizedKeysFile {directory}/authorized_keys\nStrictModes no\nPidFile none\n"
-            "PermitRootLogin prohibit-password\nUsePAM no\n"
+            "PermitRootLogin prohibit-password\nUsePAM no\n" + (f"ForceCommand {force}\n" if force else "")
         )
         addresses = "".join(f"Host {each}\n HostName {self.address(each)}\n" for each in self.names)
         (directory / "ssh_config").write_text(

@@ -68,6 +68,8 @@ class Slurm:
         self.hosts = hosts
         self.place = place
         self.environment = {**os.environ, "SLURM_CONF": str(place / "slurm.conf"), "PATH": SEARCHED}
+        self.before: dict[str, tuple[str, ...]] = {}
+        """By host: words before the command of its daemon."""
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -112,7 +114,7 @@ class Slurm:
         own = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--uts", "sh", "-c", _HOST, host)
         with open(self.place / "out", "ab") as out:
             daemon = subprocess.Popen(
-                (*self.hosts.on(host), *own, path, *words),
+                (*self.hosts.on(host), *self.before.get(host, ()), *own, path, *words),
                 env=self.environment,
                 stdout=out,
                 stderr=out,

@@ -61,6 +61,21 @@ def test_ranks_on_two_hosts_and_one_of_them_killed(
     hosts.wait_until_empty(hosts.names)
 
 
+@pytest.mark.nightly
+def test_ranks_that_are_alone_on_their_hosts(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """They sleep in their looks for messages: checkpoints, a death and an end come through all the same."""
+    job = spread(start, hosts, ring, "h2:1,h3:1,h4:1", ranks=3, every=0.1)
+    job.wait_event("committed", 3)
+    os.kill(next(p for p in hosts.processes("h3") if is_rank(p)), signal.SIGKILL)
+    job.wait_event("restarted")
+    job.wait_event("committed", len(job.events("committed")) + 2)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 3, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
 def is_rank(pid: int) -> bool:
     """A rank is a fork of the host's fork server, and leads its process group."""
     try:
@@ -118,6 +133,8 @@ def test_a_host_is_lost_and_its_ranks_go_on_elsewhere(
     else:
         assert job.wait_event("host-back")["host"] == "h3"
         assert not any(is_rank(pid) for pid in hosts.processes("h3"))
+    if fault is frozen:
+        assert "h3" in {event["host"] for event in job.events("host-stalled")}
     assert job.finish() == 0, job.report()
     assert job.output(0) == result_of(ring, 4, tmp_path)
     assert len(job.events("restarted")) == 1

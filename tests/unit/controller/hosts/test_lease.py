@@ -415,3 +415,20 @@ def test_the_log_says_how_long_the_hosts_of_the_last_controller_may_have_a_lease
     assert summarise([{"event": "controller"}, *joined, {"event": "controller"}]).lease_s == 0.0
     replaced = {"event": "continued", **dump(summarise(joined))}
     assert summarise([replaced]).lease_s == 15.0
+
+
+def test_a_host_that_stands_still_says_so_and_is_told_which_lease_it_needs() -> None:
+    """Once for each longer time, however often the lease begins anew; not for what every busy machine does."""
+    lease = AgentLease(LEASE_NS, 0)
+    due = LEASE_NS // 5
+    assert lease.stall(due + 3 * S) is None
+    assert lease.stall(due + 4 * S) == 4 * S
+    assert lease.stall(due + 4 * S) is None, "it has been said"
+    assert lease.renewal(due + 4 * S) == 1
+    assert lease.stall(due + 4 * S + due + 3 * S) is None
+    for later in (lease.again(100 * S), lease.handed_on(100 * S)):
+        assert later.stall(100 * S + due + 4 * S) is None
+        assert later.stall(100 * S + due + 9 * S) == 9 * S
+    note = Fleet([Node("a", 1)], lease_ns=LEASE_NS).stalled(1, 4 * S)
+    assert note.event == "host-stalled" and note.fields["host"] == "a" and note.fields["s"] == 4.0
+    assert "given up after 10 s: use --lease 12" in note.fields["reason"]

@@ -5,6 +5,7 @@ Ranks 0 and 2 are on one host, rank 1 on another: its address says so.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ckpt.transport.driver import port as port_module
 from ckpt.transport.driver.port import Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.wires.hostwire import HostWire, this_host
@@ -84,7 +86,8 @@ def test_a_short_message_to_another_host_takes_the_hot_way_there_and_is_found_by
     express = far._express
     assert express is not None
     sent, number, deadline = near.counters()["express_sent"], 0, time.monotonic() + LIMIT_S
-    while not far.counters()["express_received"]:
+    received = far.counters()["express_received"]
+    while far.counters()["express_received"] == received:
         assert time.monotonic() < deadline
         number += 1
         near.send(FAR, b"%d" % number)
@@ -94,6 +97,75 @@ def test_a_short_message_to_another_host_takes_the_hot_way_there_and_is_found_by
         ranks.until(lambda: len(ranks.received[0][FAR]) == number)  # noqa: B023
     assert ranks.received[FAR][0][1:] == ranks.received[0][FAR] == [b"%d" % at for at in range(1, number + 1)]
     assert near.counters()["express_sent"] > sent
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[tuple[Port, Port, list[bytes]]]:
+    """The only ranks of their hosts, connected; and what has come to the second one."""
+    ports, addresses, came = [], [], list[bytes]()
+    for rank in range(2):
+        socket = ZmqWire(f"ipc://{tmp_path}/{rank}")
+        wire = HostWire(RingWire(socket, rank, b"key" * 10), socket.listen_also("tcp://127.0.0.1:*"))
+        addresses.append(wire.address.replace(this_host(), f"host-{rank}", 1))
+        port = Port(EndpointConfig(job=1, rank=rank, size=2), wire)
+        port.use_rings(wire._inner, (wire.far_ranks, socket))  # type: ignore[arg-type]
+        port.on_messages = lambda source, messages: came.extend(map(bytes, messages))
+        port.lock.acquire()
+        ports.append(port)
+    for rank, port in enumerate(ports):
+        port.set_peer(1 - rank, addresses[1 - rank], 0)
+    ports[0].send(1, b"first")
+    deadline = time.monotonic() + LIMIT_S
+    while not came or not ports[0].endpoint.idle():
+        assert time.monotonic() < deadline
+        for port in ports:
+            port.wait(1_000_000)
+    yield ports[0], ports[1], came
+    for port in ports:
+        port.lock.release()
+        port.close()
+
+
+def test_who_waits_for_another_host_alone_sleeps_in_its_look(
+    two: tuple[Port, Port, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that took longer than a core is looked for had to pass through a wait, which took as long again."""
+    near, far, came = two
+    far._spin_ns = 0  # earlier waits were long
+    monkeypatch.setattr(port_module, "thread_count", lambda: 2)  # the helper, and a thread of the program
+    assert not far.glance(), "that one would wait for the lock"
+    monkeypatch.setattr(port_module, "thread_count", lambda: 1)
+    slept = far.counters()["waits_slept"]
+    near.send(1, b"later")
+    deadline = time.monotonic() + LIMIT_S
+    while len(came) < 2:
+        assert time.monotonic() < deadline
+        far.glance()
+    assert came[1:] == [b"later"]
+    assert far.counters()["waits_slept"] == slept
+
+
+def test_control_traffic_ends_a_look_that_sleeps(
+    two: tuple[Port, Port, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, far, _ = two
+    monkeypatch.setattr(port_module, "thread_count", lambda: 1)
+    monkeypatch.setattr(port_module, "FAR_LOOK_NS", 3600 * 10**9)
+    inner, outer = os.pipe()
+    heard: list[bytes] = []
+    far.on_control = lambda: heard.append(os.read(inner, 10))
+    far.control_fd = inner
+    try:
+        for late in (0, 10**9):  # is it time to look for it, or not?
+            far._control_checked_ns = far.clock() + late
+            os.write(outer, b"checkpoint")
+            assert not far.glance(), "it is the wait that hears it"
+            far.wait()
+            assert heard.pop() == b"checkpoint"
+    finally:
+        far.control_fd = None
+        os.close(inner)
+        os.close(outer)
 
 
 def test_messages_of_all_lengths_between_near_and_far_ranks_arrive_once_and_in_order(ranks: Ranks) -> None:

@@ -20,6 +20,7 @@ from ckpt.store import (
     JobExists,
     JobLocked,
     JobMissing,
+    KeyUnreadable,
     NotPrivate,
     RecordDamaged,
     StorageFailed,
@@ -243,6 +244,24 @@ def test_a_lost_key_is_said_to_be_lost(job: JobDirectory) -> None:
     os.unlink(os.path.join(job.path, "key"))
     with pytest.raises(RecordDamaged, match="cannot be read"):
         JobDirectory.open(job.path)
+
+
+def test_a_host_that_cannot_read_the_key_is_given_it(job: JobDirectory) -> None:
+    text = (Path(job.path) / "key").read_text()
+    os.unlink(os.path.join(job.path, "key"))
+    with pytest.raises(KeyUnreadable):
+        JobDirectory.open(job.path)
+    assert text == job.key_text
+    assert JobDirectory.open(job.path, key=text) == job
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [("00" * 32 + "\n", "verif"), ("00" * 32, "damaged"), ("", "damaged"), ("é\n", "damaged")],
+)
+def test_a_key_that_is_given_and_wrong_is_refused(job: JobDirectory, key: str, says: str) -> None:
+    with pytest.raises(RecordDamaged, match=says):
+        JobDirectory.open(job.path, key=key)
 
 
 def test_where_output_goes(job: JobDirectory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,66 @@ def test_an_engine_that_hangs_is_named_after_the_time_limit(tmp_path: Path, job:
         assert all(started.end() is not None for started in launcher.agents.started.values()), (
             "the commands are ended"
         )
+    finally:
+        launcher.close()
+
+
+SEES_ANOTHER_SCRIPT = """
+import os, sys
+script, kind, host, *agent = sys.argv[1:]
+if host == "b":
+    if kind == "version":
+        os.chdir(os.path.dirname(script) + "/other")
+    else:
+        os.chdir(os.path.dirname(script) + "/empty")
+    agent[agent.index("--cwd") + 1] = os.getcwd()
+os.execv(agent[0], agent)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("version", "another version of the program than here"), ("none", "no such program")]
+)
+def test_a_host_with_another_program_is_refused_by_name(tmp_path: Path, kind: str, says: str) -> None:
+    """Its ranks would have run it."""
+    for name in ("other", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "app.py").write_text("print(1)")
+    (tmp_path / "other" / "app.py").write_text("print(2)")
+    options = {"script": {"path": "app.py", "sha256": ""}}
+    job = JobDirectory.create(tmp_path / "job", command=["app.py"], size=2, options=options)
+    (tmp_path / "start.py").write_text(SEES_ANOTHER_SCRIPT)
+    start = f"{sys.executable} {tmp_path}/start.py {tmp_path}/app.py {kind} {{host}} {{agent}}"
+    launcher = launcher_of(tmp_path, start)
+    try:
+        with pytest.raises(LaunchFailed, match=f"host b: it has {says}"):
+            launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
+        assert [len(hosts) for hosts in launcher.processors().values()] == [1], "b is not there"
+    finally:
+        launcher.close()
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("ckpt", "host b: it has version 0.0 of ckpt, this is"),
+        ("python", "host b: it has Python 2.7.1, the job runs under"),
+    ],
+)
+def test_a_host_with_another_version_is_refused_by_name(
+    tmp_path: Path, job: JobDirectory, word: str, says: str
+) -> None:
+    code = (
+        "import os, platform, sys; import ckpt.controller.hosts.agent as a; from ckpt.controller.cli.main import main; "
+        f"b = os.environ['CKPT_TEST_HOST'] == 'b'; "
+        f"b and '{word}' == 'ckpt' and setattr(a, 'VERSION', '0.0'); "
+        f"b and '{word}' == 'python' and setattr(platform, 'python_version', lambda: '2.7.1'); "
+        "sys.exit(main(sys.argv[sys.argv.index('agent'):]))"
+    )
+    launcher = launcher_of(tmp_path, f'env CKPT_TEST_HOST={{host}} {sys.executable} -c "{code}" {{agent}}')
+    try:
+        with pytest.raises(LaunchFailed, match=says):
+            launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
     finally:
         launcher.close()
 
