@@ -72,7 +72,7 @@ def current() -> ReplicaLayer | None:
 def attach(below: Below, options: Mapping[str, Any]) -> ReplicaLayer:
     """The layer of this process. ``options``: ``replicas``, the number of replicas with which each rank begins; ``ranks``:
     how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``living``:
-    this process is a copy, made while these planes compute."""
+    this process is a copy, made while these planes compute; ``memory``: "arrays" if nothing else in memory is compared."""
     layer = ReplicaLayer(below, options)
     _current[:] = [layer]
     return layer
@@ -103,7 +103,7 @@ class ReplicaLayer:
         self._is_compared = self.copied_beside is None
         """A copy tells nothing before the others know of it."""
         self._line = LineQuestion(0)
-        self._memory = MemoryQuestion(below)
+        self._memory = MemoryQuestion(below, with_values=options.get("memory", "all") == "all")
         self._meeting = Meeting(below, lambda: self.streams.named("files"), self.rank)
         self._sent = 0
         self._most: int | None = None

@@ -1,4 +1,4 @@
-"""The replicas' arrays are compared after every checkpoint that they have verified: who is asked, what follows. Pure.
+"""What replicas hold in memory is compared after every checkpoint that they have verified: who is asked, what follows. Pure.
 
     a verified line is committed ──▶ one comparison of each rank (:mod:`ckpt.redundancy.memory.comparison`)
                                        ├── all are the same ──▶ logged
@@ -6,9 +6,9 @@
                                        └── the next line is committed before ──▶ its comparison follows this one, or after
                                            LINES_MAX lines takes its place
 
-Each replica tells its arrays at the first place of its program, after the image, that none had passed. The donor holds there
-what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that is in
-the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines that it
+Each replica tells what it holds at the first place of its program, after the image, that none had passed. The donor holds
+there what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that
+is in the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines that it
 has given; where nobody knows who is right, all go back.
 
 A line counts as verified in full when this comparison has ended, and nothing differs (`verified`); what a restart makes of
@@ -56,7 +56,7 @@ class Memories:
         return [*given_up, *self._next()]
 
     def told(self, event: MemoryTold) -> list[Action]:
-        """A process has told where it is, or a part of its arrays."""
+        """A process has told where it is, or a part of what it holds."""
         if event.epoch != self.epoch or not self.comparisons:
             return []
         rank, plane = self.numbers.parts(event.rank)
@@ -113,5 +113,8 @@ class Memories:
                 str(rank): each["reason"] for rank, each in enumerate(ranks) if each.get("reason")
             },
         }
+        unlike = {str(rank): each["unlike"] for rank, each in enumerate(ranks) if each.get("unlike")}
+        if unlike:
+            fields["unlike"] = unlike
         self.comparisons = []
         return [Log("memory-compared", fields)]
