@@ -8,8 +8,8 @@
 
 Each replica tells what it holds at the first place of its program, after the image, that none had passed. The donor holds
 there what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that
-is in the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines that it
-has given; where nobody knows who is right, all go back.
+is in the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines
+that it has given; where nobody knows who is right, all go back.
 
 A line counts as verified in full when this comparison has ended, and nothing differs (`verified`); what a restart makes of
 lines that are not is in `lines`.

@@ -384,6 +384,7 @@ def test_the_order_of_a_set_does_not_count_and_what_has_parts_is_no_value() -> N
 
 @pytest.mark.parametrize("where", ["scalar", "object"])
 def test_a_flip_changes_one_value_where_it_is_kept(values: Any, where: str) -> None:
+    del values.address, values.shown, values.hashed  # they are not told
     for seed in range(40):
         before = told(values.main())
         name = flips.flip(None, Random(seed), where).replace("a_program.", "")
