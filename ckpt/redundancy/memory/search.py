@@ -133,8 +133,11 @@ class _Search:
         known = self.owned.get(name)
         if known is None:
             file = getattr(sys.modules.get(name), "__file__", None)
-            is_library = name == "ckpt" or name.startswith("ckpt.") or name == "__mp_main__"
-            is_outside = file is not None and not str(file).startswith(self.libraries)
+            own = (name, getattr(sys.modules.get(name), "__name__", ""))  # mpi4py.MPI is a module of ckpt
+            is_library = name == "__mp_main__" or any(
+                each == "ckpt" or str(each).startswith("ckpt.") for each in own
+            )
+            is_outside = file is not None and not str(file).startswith(("<", *self.libraries))
             is_outside = is_outside and not any(folder in str(file) for folder in _FOLDERS)
             known = self.owned[name] = not is_library and (name == "__main__" or is_outside)
         return known

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ckpt import MPI
 from ckpt.mpi import make_world
 from ckpt.redundancy.memory import arrays, flips
 from ckpt.redundancy.memory.comparison import BLOCKS, VALUE
@@ -79,6 +80,17 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     module.find = lambda depth: find(sys._getframe(depth))
     exec(PROGRAM, vars(module))
     return module
+
+
+def test_the_mpi4py_that_ckpt_offers_is_no_module_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its constants were compared as variables of the program."""
+    offered = ModuleType("mpi4py")
+    offered.__file__ = "<offered by ckpt>"
+    monkeypatch.setitem(sys.modules, "mpi4py", offered)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", MPI)
+    search = _Search()
+    assert not any(map(search.is_of_program, ("mpi4py", "mpi4py.MPI", "ckpt.MPI", "numpy", "json")))
+    assert search.is_of_program("__main__") and search.is_of_program(__name__)
 
 
 def only_arrays(program: Any) -> Found:
