@@ -12,8 +12,8 @@ its own. A comparison of one rank:
 Compared is what all have under the same name with the same type and shape, block by block, without blocks that are *open* in
 one of them (:mod:`ckpt.redundancy.memory.arrays`). What else replicas hold may differ by design, and is not compared.
 
-A single value (`VALUE`) that is another one in each of three replicas or more is no error of one of them: the program does
-not compute it alike. It is named (`unlike`), and not compared.
+A value (`VALUE`, or a row of them) that is another one in each of three replicas or more is no error of one of them: the
+program does not compute it alike. It is named (`unlike`), and from then on not compared.
 
     same        nothing differs
     differs     `odd` planes have other content than enough others that are independent of one another; empty: nobody knows
@@ -39,8 +39,8 @@ BLOCKS = 64
 VALUE = "value"
 """The form of a single value. Its digest is the value itself, where that is a short number; others have a "#" in it."""
 
-UNLIKE_MAX = 20
-"""So many names of values that differ everywhere are logged."""
+VALUES = (VALUE, "values")
+"""So end the forms of single values and of rows of them."""
 
 TRIES_MAX = 16
 """So many places are tried, each twice as far in front of the replicas as the one before."""
@@ -82,11 +82,13 @@ def parse(told: object) -> dict[str, Record]:
 
 
 def difference(
-    told: Mapping[int, Mapping[str, Record]], needed: int, decides: Decides, unlike: list[str] | None = None
+    told: Mapping[int, Mapping[str, Record]], needed: int, decides: Decides, unlike: set[str] | None = None
 ) -> Difference | None:
-    """The first block that differs between the planes, of what each has `told`; None: all is the same. Names of values that
-    are others in each plane are put into `unlike`."""
+    """The first block that differs between the planes, of what each has `told`; None: all is the same. Values with a name in
+    `unlike` are not compared; those that are others in each plane are put into it."""
     planes = sorted(told)
+    known = set() if unlike is None else unlike
+    found: Difference | None = None
     for name, first in told[planes[0]].items():
         records = {plane: told[plane].get(name) for plane in planes}
         if any(each is None or each[:3] != first[:3] for each in records.values()):
@@ -99,13 +101,12 @@ def difference(
             ballots: dict[str, list[int]] = {}
             for plane, each in present.items():
                 ballots.setdefault(each.digests[block], []).append(plane)
-            if first.form == VALUE and len(ballots) == len(planes) > 2:
-                if unlike is not None:
-                    unlike.append(name)
-            elif len(ballots) > 1:
+            if first.form.endswith(VALUES) and len(ballots) == len(planes) > 2:
+                known.add(name)
+            elif len(ballots) > 1 and name not in known and found is None:
                 odd = _odd(ballots, needed, decides)
-                return Difference(odd, name, block, _text(name, first, block, ballots))
-    return None
+                found = Difference(odd, name, block, _text(name, first, block, ballots))
+    return found
 
 
 def _odd(ballots: Mapping[str, list[int]], needed: int, decides: Decides) -> tuple[int, ...]:
@@ -130,7 +131,9 @@ def _text(name: str, record: Record, block: int, ballots: Mapping[str, list[int]
 class Comparison:
     """The comparison of one rank, between the `planes`."""
 
-    def __init__(self, planes: Collection[int], needed: int, decides: Decides) -> None:
+    def __init__(
+        self, planes: Collection[int], needed: int, decides: Decides, unlike: set[str] | None = None
+    ) -> None:
         self.planes, self.needed, self.decides = set(planes), needed, decides
         self.place = 0
         self.tries = 0
@@ -142,7 +145,8 @@ class Comparison:
         self.reason = ""
         self.is_excused = False
         self.found: Difference | None = None
-        self.unlike: list[str] = []
+        self.unlike: set[str] = set() if unlike is None else unlike
+        """Values that are others in each of three planes; those of former comparisons are not compared."""
         self.is_to_ask = True
         """The planes are to be asked for `place`."""
         self._step = 1
@@ -206,7 +210,4 @@ class Comparison:
         """For the event log: how many variables have been compared, or why not."""
         if self.outcome in ("", "none"):
             return {"reason": self.reason or "not all replicas have come to the place"}
-        fields: dict[str, Any] = {"variables": min(len(told) for told in self.told.values())}
-        if self.unlike:
-            fields["unlike"] = self.unlike[:UNLIKE_MAX]
-        return fields
+        return {"variables": min(len(told) for told in self.told.values())}

@@ -33,7 +33,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ckpt.redundancy.memory.values import PLAIN, is_plain
+from ckpt.redundancy.memory.values import PLAIN, is_key, is_plain
 
 __all__ = ["MANY", "ArrayMemory", "Found", "Row", "Value", "find"]
 
@@ -257,10 +257,10 @@ class _Search:
 
     def _dictionary(self, name: str, value: Any) -> None:
         items = list(dict.items(value))
-        keys = [key for key, _ in items if is_plain(key)]
+        keys = [key for key, _ in items if is_key(key)]
         # as many keys that are objects count, too; the order does not: it may be that of a set
         self.found.values.append(Value(f"{name}.keys()", {*keys, len(items)}, None, False))
-        plain = [(key, each) for key, each in items if type(each) in PLAIN and is_plain(key)]
+        plain = [(key, each) for key, each in items if type(each) in PLAIN and is_key(key)]
         if len(plain) >= MANY:
             texts = sorted(((repr(key), each) for key, each in plain), key=_first)
             self._row(name, f"dict of {len(plain)} values", [each for _, each in texts], value)
@@ -271,7 +271,7 @@ class _Search:
         self._attributes(name, value)
 
     def _key(self, key: Any, at: int) -> str | None:
-        if is_plain(key):
+        if is_key(key):
             return repr(key)
         is_tensor = self.torch is not None and self._is_of_torch(type(key))  # of the state of an optimizer
         return f"tensor {at}" if is_tensor else None

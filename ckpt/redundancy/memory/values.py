@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from hashlib import sha1
 from typing import Any
 
-__all__ = ["PLAIN", "Addresses", "is_plain", "text_of"]
+__all__ = ["PLAIN", "Addresses", "is_key", "is_plain", "text_of"]
 
 HEX = 12
 
@@ -83,6 +83,17 @@ def is_plain(value: Any) -> bool:
     if kind in PLAIN:
         return True
     return (kind is tuple or kind is frozenset) and all(map(is_plain, value))
+
+
+def is_key(value: Any) -> bool:
+    """Can a part of a dictionary be named by this key? Not by one that may be an address: whether it is one cannot be told
+    any more in a process that goes on from an image of another."""
+    kind = type(value)
+    if kind is int:
+        return bool(value < _LEAST_OF_A_HASH)
+    if kind is str:
+        return "0x" not in value
+    return kind in PLAIN or ((kind is tuple or kind is frozenset) and all(map(is_key, value)))
 
 
 def text_of(value: Any, addresses: Addresses, numpy: Any = None) -> str | None:

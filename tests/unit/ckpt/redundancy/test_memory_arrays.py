@@ -210,6 +210,7 @@ address = id(settings)
 shown = f"<object at {id(settings):#x}>"
 hashed = object.__hash__(settings)
 last = collections.deque([1, 2], maxlen=2)
+by_address = {id(each): n for n, each in enumerate([object() for _ in range(30)])}
 bound = functools.partial(print, 7, end="")
 
 @dataclasses.dataclass
@@ -319,6 +320,7 @@ def test_values_are_found_by_the_variables_that_lead_to_them(values: Any) -> Non
 def test_addresses_of_this_process_are_no_values(values: Any) -> None:
     found = told(values.main())
     assert [found[name] for name in ("address", "shown", "hashed")] == [(), (), ()]
+    assert [name for name in found if name.startswith("by_address")] == ["by_address.keys()"]  # their number
     addresses = Addresses(["7f0000000000-7f0000001000 rw-p 00000000 00:00 0 "])
     assert addresses.has(0x7F0000000010) and not addresses.has(0x7F0000001000) and not addresses.has(4)
     assert addresses.has(0x7F000000000) and addresses.in_text("<X at 0x7f0000000010>")

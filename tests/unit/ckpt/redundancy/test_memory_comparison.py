@@ -55,14 +55,25 @@ def test_a_value_is_told_with_its_text() -> None:
 
 def test_a_value_that_is_another_one_in_each_of_three_is_no_error_of_one_of_them() -> None:
     told = {plane: {"me": value(str(plane)), "dt": value("0.5")} for plane in range(3)}
-    unlike: list[str] = []
-    assert difference(told, 2, ANY, unlike) is None and unlike == ["me"]
+    unlike: set[str] = set()
+    assert difference(told, 2, ANY, unlike) is None and unlike == {"me"}
     told[1]["dt"] = value("0.25")
     found = difference(told, 2, ANY, unlike)
     assert found is not None and (found.odd, found.variable) == ((1,), "dt")
     del told[2]
+    told[1]["dt"] = value("0.5")
     found = difference(told, 2, ANY)
     assert found is not None and (found.odd, found.variable) == ((), "me")
+    assert difference(told, 2, ANY, unlike) is None  # it is known from when there were three
+
+
+def test_values_that_differ_everywhere_are_learnt_also_behind_an_error() -> None:
+    """Else the two that are left differ in them, and the program goes back for nothing."""
+    told = {plane: {"dt": value("0.5"), "me": value(str(plane))} for plane in range(3)}
+    told[2]["dt"] = value("0.25")
+    unlike: set[str] = set()
+    found = difference(told, 2, ANY, unlike)
+    assert found is not None and found.variable == "dt" and unlike == {"me"}
 
 
 def test_an_address_in_one_replica_is_compared_in_none() -> None:

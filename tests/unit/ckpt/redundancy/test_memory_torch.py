@@ -1,4 +1,4 @@
-"""Tensors, modules and optimizers of torch in the memory of replicas: found by name, each storage once; new ones are zero."""
+"""Tensors, modules and optimizers of torch in the memory of replicas: by name, each storage once; new ones are zero."""
 
 from __future__ import annotations
 
