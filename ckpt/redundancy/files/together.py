@@ -13,9 +13,9 @@ Rules
   still there, and a new leader may make the change again: what it does then is in changes.py.
 - Who has arrived says so again to everybody when somebody is lost or joins: a copy has not heard what was said before.
 - A copy that is being made (`expect_image` until `join` or `let_go`) is waited for from its image on (`captured`), by the
-  replica that has given it, and leads: so it finds the files as they were then. Not earlier, since who waits inside of a text
-  layer's `flush` cannot be captured: so neither from another image, of a checkpoint that was under way when its choices
-  began to be held. If that replica is lost, the copy is given up.
+  replica that has given it, and leads: so it finds the files as they were then. Not earlier, since who waits inside of a
+  text layer's `flush` cannot be captured: so neither from another image, of a checkpoint that was under way when its
+  choices began to be held. If that replica is lost, the copy is given up.
 
 Not here: who leads, what came of a change (`order`); when a replica comes too late (meeting.py).
 """

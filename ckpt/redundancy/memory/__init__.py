@@ -2,6 +2,7 @@
 
     search        arrays and single values, by the names of the variables that lead to them
     values        single values as text
+    tensors       tensors of torch
     arrays        what is told of them: digests of the blocks of arrays, and texts
     question      a replica tells that, at a place of its program that the controller names
     comparison    whether the replicas of a rank hold the same; pure

@@ -33,6 +33,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ckpt.layer import set_local
+from ckpt.redundancy.memory.tensors import Tensors
 from ckpt.redundancy.memory.values import PLAIN, is_key, is_plain
 
 __all__ = ["MANY", "ArrayMemory", "Found", "Row", "Value", "find"]
@@ -91,7 +93,7 @@ Place = tuple[str, Any, Callable[[Any], None] | None]
 class _Search:
     def __init__(self) -> None:
         self.numpy: Any = sys.modules.get("numpy")
-        self.torch: Any = sys.modules.get("torch")
+        self.tensors = Tensors.of_process()
         self.libraries = tuple(
             {
                 sysconfig.get_path(name)
@@ -157,7 +159,7 @@ class _Search:
         self.kept.append(held)
         for name, value in held.items():
             if not _is_special(name):
-                put = functools.partial(_put_local, frame, name)
+                put = functools.partial(set_local, frame, name)
                 self._push(prefix + name, value, put, is_variable=True)
 
     def _push(
@@ -217,8 +219,8 @@ class _Search:
                 for key, each in list(variables.items()):
                     if not _is_special(key):
                         self._push(f"{name}.{key}", each, functools.partial(type.__setattr__, value, key))
-        elif self.torch is not None and self._is_of_torch(kind):
-            self._of_torch(name, value, kind)
+        elif self.tensors is not None and self.tensors.has(kind):
+            self._of_torch(name, value)
         else:
             self._attributes(name, value)
 
@@ -273,7 +275,7 @@ class _Search:
     def _key(self, key: Any, at: int) -> str | None:
         if is_key(key):
             return repr(key)
-        is_tensor = self.torch is not None and self._is_of_torch(type(key))  # of the state of an optimizer
+        is_tensor = self.tensors is not None and self.tensors.has(type(key))  # of the state of an optimizer
         return f"tensor {at}" if is_tensor else None
 
     def _sequence(self, name: str, value: Any, elements: Sequence[Any]) -> None:
@@ -327,6 +329,15 @@ class _Search:
         row_bytes = owner.nbytes // shown.shape[0] if shown.ndim else owner.nbytes
         self._add(name, f"{owner.dtype.str} {shown.shape}", memoryview(flat), row_bytes)
 
+    def _of_torch(self, name: str, value: Any) -> None:
+        assert self.tensors is not None
+        if not self.tensors.is_tensor(value):
+            self._attributes(name, value, anyway=True)
+        elif (found := self.tensors.memory(value)) is not None:
+            self.kept.append(found.storage)
+            self._add(name, found.form, found.view, found.row_bytes)
+            self._push(f"{name}.grad", found.gradient, None)
+
     def _add(self, name: str, form: str, view: memoryview, row_bytes: int) -> None:
         if not view.nbytes:
             return
@@ -337,44 +348,10 @@ class _Search:
             self.places.add((memory.address, view.nbytes))
         self.found.arrays.append(memory)
 
-    # ---- torch -------------------------------------------------------------------------------------------
 
-    def _is_of_torch(self, kind: type) -> bool:
-        torch = self.torch
-        parts = [getattr(torch, "Tensor", None), *(_attribute(torch, path) for path in _TORCH_PARTS)]
-        return any(isinstance(part, type) and issubclass(kind, part) for part in parts)
-
-    def _of_torch(self, name: str, value: Any, kind: type) -> None:
-        tensor = self.torch.Tensor
-        if not issubclass(kind, tensor):
-            self._attributes(name, value, anyway=True)
-            return
-        if kind is not tensor and kind.__module__.partition(".")[0] != "torch":
-            return  # a class of the program may answer in its own ways
-        held = value.detach()
-        if held.device.type != "cpu" or held.layout is not self.torch.strided or held.is_quantized:
-            return
-        storage = held.untyped_storage()
-        nbytes, address = storage.nbytes(), storage.data_ptr()
-        if nbytes and address:
-            self.kept.append(storage)
-            view = memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
-            rows = held.element_size() * (held.stride(0) if held.dim() and held.is_contiguous() else nbytes)
-            self._add(name, f"{held.dtype} {tuple(held.shape)}", view, rows)
-        if value.is_leaf and value.grad is not None:
-            self._push(f"{name}.grad", value.grad, None)
-
-
-_TORCH_PARTS = ("nn.Module", "optim.Optimizer", "optim.lr_scheduler.LRScheduler")
 _FOLDERS = ("/site-packages/", "/dist-packages/")
 _MODULES_OF_VALUES = frozenset({"decimal", "fractions", "datetime", "random"})
 _NOTHING = frozenset({types.ModuleType, types.CodeType, types.BuiltinFunctionType, property})
-
-
-def _attribute(obj: Any, path: str) -> Any:
-    for name in path.split("."):
-        obj = getattr(obj, name, None)
-    return obj
 
 
 def _is_special(name: Any) -> bool:
@@ -392,12 +369,6 @@ def _elements(value: Any) -> list[Any]:
 
 def _put_cell(cell: types.CellType, value: Any) -> None:
     cell.cell_contents = value
-
-
-def _put_local(frame: types.FrameType, name: str, value: Any) -> None:
-    frame.f_locals[name] = value
-    if sys.version_info < (3, 13):  # from then on that has been enough
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
 
 def _has_values_only(dtype: Any) -> bool:

@@ -153,8 +153,8 @@ def _text_of_numpy(value: Any, kind: type, numpy: Any) -> str | None:
         return f"{kind.__name__} {item!r}" if is_number else _digest(value.tobytes(), kind.__name__)
     generators = getattr(numpy, "random", None)
     if kind in (getattr(generators, "Generator", None), getattr(generators, "RandomState", None)):
-        generator = getattr(value, "bit_generator", None) or value._bit_generator
-        return _digest(_flat(generator.state))
+        is_new = hasattr(value, "bit_generator")
+        return _digest(_flat(value.bit_generator.state if is_new else value.get_state(legacy=False)))
     return None
 
 
