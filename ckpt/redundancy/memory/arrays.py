@@ -155,9 +155,20 @@ def open_memory(engine: Engine) -> list[tuple[int, int]]:
             targets += [receive.target, getattr(receive.owner, "spec", None)]
     for shared in list(engine.shared.values()):
         for chain in list(shared.pending.values()):
-            for schedule in chain:
-                targets += schedule.values
+            for schedule in chain:  # results are stored by its last steps, from what these name
+                targets += _leaves([schedule.values, schedule.spots, schedule.program])
     return [place for place in map(_place, targets) if place is not None]
+
+
+def _leaves(part: Any) -> Iterator[Any]:
+    """What lists, tuples and dictionaries of a schedule hold."""
+    if isinstance(part, list | tuple):
+        for each in part:
+            yield from _leaves(each)
+    elif isinstance(part, dict):
+        yield from _leaves(list(part.values()))
+    else:
+        yield part
 
 
 def _place(target: Any) -> tuple[int, int] | None:

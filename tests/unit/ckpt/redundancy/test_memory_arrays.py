@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -149,6 +150,33 @@ def test_what_a_posted_receive_may_fill_is_open(program: Any) -> None:
     assert record.opened == (2,) and record.block_bytes == 8192
     request.Cancel()
     assert arrays.open_memory(engine) == []
+
+
+COLLECTIVES: dict[str, Callable[[Any, Any, Any], object]] = {
+    "Ibcast": lambda world, data, into: world.Ibcast(into, root=1),
+    "Iallreduce": lambda world, data, into: world.Iallreduce(data, into),
+    "Ireduce": lambda world, data, into: world.Ireduce(data, into, root=0),
+    "Iscan": lambda world, data, into: world.Iscan(data, into),
+    "Igather": lambda world, data, into: world.Igather(data[: len(data) // 2], into, root=0),
+    "Iallgather": lambda world, data, into: world.Iallgather(data[: len(data) // 2], into),
+    "Iscatter": lambda world, data, into: world.Iscatter(None, into, root=1),
+    "Ialltoall": lambda world, data, into: world.Ialltoall(data, into),
+    "Ireduce_scatter_block": lambda world, data, into: world.Ireduce_scatter_block(
+        data, into[: len(into) // 2]
+    ),
+}
+
+
+@pytest.mark.parametrize("count", [2, 100_000])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_what_a_collective_under_way_may_fill_is_open(name: str, count: int) -> None:
+    """A replica whose collective had ended was called wrong beside one that waited for it."""
+    engine, world = make_world(Below(1 if name == "Iscan" else 0, 2))  # type: ignore[arg-type]
+    data, into = np.zeros(count), np.zeros(count)
+    COLLECTIVES[name](world, data, into)
+    address = into.__array_interface__["data"][0]
+    opened = arrays.open_memory(engine)
+    assert any(first < address + 8 and address < first + nbytes for first, nbytes in opened)
 
 
 def test_the_size_of_blocks_grows_with_the_array() -> None:
