@@ -3,11 +3,13 @@
 The protocols and their rules: :mod:`ckpt.mpi.base.layer`. `unpack` reads what is in front of each message:
 kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (data of the program) and others (the engine's
 own). `Matcher` and `Receive` are for implementations of `Choices`. `use_paths_in(shutil)` has that module work with paths,
-where a package gives the program functions of its own for files, which know no descriptors.
+where a package gives the program functions of its own for files, which know no descriptors. `set_local(frame, name, value)`
+gives a local variable of a running function another value.
 """
 
 from __future__ import annotations
 
+from ckpt.compat.memory import set_local
 from ckpt.compat.stdlib import use_paths_in
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.base.envelope import ACTIVE, EAGER, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, unpack
@@ -38,6 +40,7 @@ __all__ = [
     "Matcher",
     "Progress",
     "Receive",
+    "set_local",
     "unpack",
     "use_paths_in",
 ]

@@ -63,8 +63,8 @@ EXEMPT = {
     ),
     "ckpt/reduction/": ({"numpy"}, "combines arrays of numpy"),
     "ckpt/redundancy/memory/": (
-        {"numpy", "zmq"},
-        "what replicas compare are arrays; the threads of ranks themselves",
+        {"numpy", "torch", "zmq"},
+        "what replicas compare are arrays and tensors; the threads of ranks themselves",
     ),
     "ckpt/redundancy/files/objects.py": (
         {"numpy"},

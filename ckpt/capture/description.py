@@ -36,8 +36,10 @@ _ROWS = 20
 _PLANE_NAMES = ("point-to-point", "collective", "internal", "recovery")
 
 
-def extras(runtime: RankContext, state: PortState, commits: object, *, is_in_call: bool) -> dict[str, object]:
-    """The objects that the rank adds to an image, by name. ``state``: of its port; ``commits``: see
+def extras(
+    runtime: RankContext, state: PortState, commits: object, *, is_in_call: bool, epoch: int
+) -> dict[str, object]:
+    """The objects that the rank adds to the image of ``epoch``, by name. ``state``: of its port; ``commits``: see
     :meth:`ckpt.capture.context.AwaitedCommits.taken`; ``is_in_call``: the program has been captured inside a library
     call."""
     assert runtime.engine is not None
@@ -53,7 +55,7 @@ def extras(runtime: RankContext, state: PortState, commits: object, *, is_in_cal
         "ckpt.locked": is_in_call,
         "ckpt.finished": runtime.finished_code,
         "ckpt.ended": runtime.ended,
-        **({} if runtime.layer is None else {"ckpt.layer": runtime.layer.content()}),
+        **({} if runtime.layer is None else {"ckpt.layer": runtime.layer.content(epoch)}),
     }
 
 

@@ -307,7 +307,7 @@ class Imager:
 
         def prepare(state: PortState, noted: bytes | None) -> image.Prepared:
             commits = runtime.commits.taken(self.wanted)
-            extras = description.extras(runtime, state, commits, is_in_call=at == "call")
+            extras = description.extras(runtime, state, commits, is_in_call=at == "call", epoch=self.wanted)
             return image.prepare(stack, extras, noted)
 
         try:

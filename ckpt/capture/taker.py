@@ -175,7 +175,7 @@ class Taker:
         libraries.rehearse()
         runtime.files.rehearse()
         if runtime.layer is None:
-            extras(runtime, state, None, is_in_call=True)
+            extras(runtime, state, None, is_in_call=True, epoch=0)
         output_lengths(runtime.spec)
 
     def _is_read(self) -> bool:

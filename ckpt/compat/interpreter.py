@@ -16,6 +16,7 @@ __all__ = [
     "HAS_LAST_EXC",
     "HEX",
     "HMAC_IS_KNOWN",
+    "LOCALS_ARE_WRITTEN_THROUGH",
     "MINOR",
     "PAIRWISE_KEEPS_A_PAIR",
     "QUEUES_ARE_RINGS",
@@ -39,6 +40,9 @@ HAS_LAST_EXC: bool = MINOR >= (3, 12)
 FORK_COUNTS_THREADS: bool = MINOR >= (3, 12)
 """Do ``os.fork`` and ``os.forkpty`` warn of a process with several threads, which the kernel counts? They do so right before
 the functions of ``os.register_at_fork`` are called in the parent (3.12.1), or right after (3.13.0)."""
+
+LOCALS_ARE_WRITTEN_THROUGH: bool = MINOR >= (3, 13)
+"""Does ``frame.f_locals[name] = value`` change the variable of the function that runs (PEP 667)?"""
 
 DICTS_COUNT_CHANGES: bool = MINOR < (3, 13)
 """Does ``ma_version_tag`` of a dictionary change with each change of the dictionary (PEP 509)? If not, a replaced value

@@ -45,6 +45,7 @@ __all__ = [
     "referent_of",
     "registered_in_poll",
     "replace_dictionary",
+    "set_local",
     "set_lru_counters",
 ]
 
@@ -70,6 +71,13 @@ class _Buffer(ctypes.Structure):
         ("suboffsets", ctypes.c_void_p),
         ("internal", ctypes.c_void_p),
     )
+
+
+def set_local(frame: types.FrameType, name: str, value: Any) -> None:
+    """Give a local variable of the function that runs in `frame` another value."""
+    frame.f_locals[name] = value
+    if not interpreter.LOCALS_ARE_WRITTEN_THROUGH:
+        _api.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
 
 CONTIGUOUS = 0  # PyBUF_SIMPLE

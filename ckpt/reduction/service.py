@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import ckpt
+from ckpt.errors import NotReplicable
 from ckpt.reduction import errors
 from ckpt.reduction.body import MPI, Part, checksum, combine, parts_of
 from ckpt.reduction.combining import Carried, Local
@@ -295,7 +296,7 @@ class Service(Ending):
                     future.count("bytes_sent", nbytes_of(sent))
                 message = message._replace(held=held._replace(value=sent))
             self.channel.send(step.dest, (step.key, message))
-        except MPI.Exception:
+        except (MPI.Exception, NotReplicable):  # what cannot be sent at all: to say so to the others neither
             raise
         except Gone:  # the result, of a rank that died since
             assert isinstance(message, Data)

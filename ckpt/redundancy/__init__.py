@@ -10,7 +10,7 @@
     choices, order, matcher        answers that depend on time: made by one replica, followed by the others
     digest, vote, lines, origin    what replicas send, compared: who is odd, since when, and where it began; pure
     membership, ahead, model       who computes what; how far one may run ahead; the model of the speedup; pure
-    surroundings, files/, memory/  clocks and random numbers made the same; files changed once; arrays compared
+    surroundings, files/, memory/  clocks and random numbers made the same; files changed once; memory compared
     inject                         bit flips, for tests
 
 Guarantees, refusals and limits: docs/redundancy.md. The idea of clusters of three processes for each rank, of which the odd
@@ -54,6 +54,10 @@ def result(obj: Any) -> Any:
     return obj
 
 
+class OwnNumber(int):
+    """A number that is another one in each replica: it is not compared. What is computed from it is."""
+
+
 def status() -> dict[str, int] | None:
     """What this process is: ``rank``, ``replica``, ``replicas``, ``messages`` (that the program has sent so far). None:
     it is no replica. The answer differs between replicas: a program must not compute with it."""
@@ -64,7 +68,7 @@ def status() -> dict[str, int] | None:
         return None
     return {
         "rank": layer.rank,
-        "replica": layer.replica,
+        "replica": OwnNumber(layer.replica),
         "replicas": layer.replicas,
         "messages": layer.streams.point.count,
     }

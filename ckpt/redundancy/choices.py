@@ -280,11 +280,14 @@ class ReplicaChoices:
     def hold(self, replica: int) -> None:
         """A copy is to become this replica: see `order`."""
         self._order.hold(replica)
-        self._together.hold(replica)
 
-    def captured(self) -> None:
+    def expect_image(self, replica: int, after: int) -> None:
+        """That copy is made from an image with a number above `after`: see `together`."""
+        self._together.expect_image(replica, after)
+
+    def captured(self, epoch: int) -> None:
         """An image is taken: see `together`."""
-        self._together.captured()
+        self._together.captured(epoch)
 
     def let_go(self, replica: int) -> None:
         """There will be no such copy."""

@@ -6,6 +6,8 @@
     CKPT_FLIPS=seed=7,every=2                     every two seconds one process, in its next message: all agree on which
     CKPT_FLIPS=…,where=array                      not in that message, but in an array of the program, when it is sent;
                                                   `variable=solver.grid.u`: in that one
+    CKPT_FLIPS=…,where=scalar                     the same in a number or text that a variable has itself
+    CKPT_FLIPS=…,where=object                     the same in one that is in an object, list or dictionary
 
 ``CKPT_FLIPS_SAY=FILE``: the time of the last flip (ns since 1970) is written there.
 
@@ -26,7 +28,7 @@ from random import Random
 
 from ckpt.errors import CkptError
 from ckpt.layer import SIZE, Buffer
-from ckpt.redundancy.memory import arrays
+from ckpt.redundancy.memory import flips
 
 __all__ = ["Flips", "from_environment", "parse"]
 
@@ -62,7 +64,7 @@ class Turns:
 
 class Flips:
     """The flips of one process. `at`: number of the message; None: each with probability `rate`. `where`:
-    "message" or "array"; `variable`: the name of the array, empty: any."""
+    "message" or one of `memory.flips.WHERE`; `variable`: the name of what is to change, empty: any."""
 
     def __init__(
         self,
@@ -89,8 +91,8 @@ class Flips:
         self._count += 1
         if not self._is_due():
             return data, payload
-        if self.where == "array":
-            if arrays.flip(sys._getframe(), self._random, self.variable):
+        if self.where != "message":
+            if flips.flip(sys._getframe(), self._random, self.where, self.variable):
                 self._note()
             return data, payload
         if payload is not None and len(payload):
@@ -141,8 +143,8 @@ def parse(text: str, rank: int, replica: int, ranks: int = 1, replicas: int = 1)
         except (KeyError, ValueError):
             known = f"known are {', '.join(_NUMBERS)}, with numbers, and {', '.join(_WORDS)}"
             raise CkptError(f"CKPT_FLIPS: {item!r}: {known}") from None
-    if words.setdefault("where", "message") not in ("message", "array"):
-        raise CkptError(f"CKPT_FLIPS: where={words['where']!r}: message or array")
+    if words.setdefault("where", "message") not in ("message", *flips.WHERE):
+        raise CkptError(f"CKPT_FLIPS: where={words['where']!r}: message, {', '.join(flips.WHERE)}")
     if values.get("rank", rank) != rank or values.get("replica", replica) != replica:
         return None
     at = values.get("message")

@@ -72,7 +72,7 @@ def current() -> ReplicaLayer | None:
 def attach(below: Below, options: Mapping[str, Any]) -> ReplicaLayer:
     """The layer of this process. ``options``: ``replicas``, the number of replicas with which each rank begins; ``ranks``:
     how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``living``:
-    this process is a copy, made while these planes compute."""
+    this process is a copy, made while these planes compute; ``memory``: "arrays" if nothing else in memory is compared."""
     layer = ReplicaLayer(below, options)
     _current[:] = [layer]
     return layer
@@ -103,7 +103,7 @@ class ReplicaLayer:
         self._is_compared = self.copied_beside is None
         """A copy tells nothing before the others know of it."""
         self._line = LineQuestion(0)
-        self._memory = MemoryQuestion(below)
+        self._memory = MemoryQuestion(below, with_values=options.get("memory", "all") == "all")
         self._meeting = Meeting(below, lambda: self.streams.named("files"), self.rank)
         self._sent = 0
         self._most: int | None = None
@@ -152,10 +152,10 @@ class ReplicaLayer:
         below = self.below
         return type(state)(state.job, below.rank, below.size, state.epoch, state.incarnation, links)
 
-    def content(self) -> ReplicaChoices | None:
+    def content(self, epoch: int) -> ReplicaChoices | None:
         if self._choices is not None:
             self._choices.beside = self._beside()
-            self._choices.captured()
+            self._choices.captured(epoch)
         return self._choices
 
     def _beside(self) -> dict[str, Any]:
@@ -236,13 +236,16 @@ class ReplicaLayer:
         )
 
     def _on_copy(self, packet: Mapping[str, Any]) -> None:
-        """``copy``: number of a plane. ``step``: "hold", which is answered; "let go"; "join"; to the copy "joined"."""
+        """``copy``: number of a plane. ``step``: "hold", which is answered; "image": it is made from an image with a number
+        above `after`; "let go"; "join"; to the copy "joined"."""
         assert self._choices is not None
         plane = packet["copy"]
         match packet["step"]:
             case "hold":
                 self._choices.hold(plane)
                 self.below.report({"held": plane})
+            case "image":
+                self._choices.expect_image(plane, packet["after"])
             case "let go":
                 self._choices.let_go(plane)
             case "join":

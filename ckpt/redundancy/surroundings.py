@@ -36,6 +36,7 @@ import fcntl
 import os
 import random
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -101,6 +102,7 @@ def install(ask: Ask, secret: bytes, rank: int) -> None:
 
     `ask(look)`: the leader's value of `look()`; what is imported before the program begins looks itself.
     `secret`: what all replicas know, and nobody else; at least 32 bytes, of which the last 64 count."""
+    tempfile.gettempdir()  # its first call writes a file, to see if it can; those of the program do not
     _State.ask, _State.open_before = ask, open_for_writing()
     _install_clocks()
     _of_program("os").getpid = _pid

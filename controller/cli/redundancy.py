@@ -50,6 +50,12 @@ def add_option(verb: argparse.ArgumentParser) -> None:
         help="with --redundancy: replace each replica that is lost or wrong by a copy of another one, at most K times an "
         "hour (default 4); 0: never",
     )
+    verb.add_argument(
+        "--compare-memory",
+        choices=("all", "arrays"),
+        help="with --redundancy: what of the replicas' memory is compared after a checkpoint: arrays and single values (the "
+        "default), or arrays alone",
+    )
 
 
 def _clones(text: str) -> int:
@@ -171,6 +177,8 @@ def check(arguments: argparse.Namespace) -> None:
             raise UsageError("--compare says how replicas are compared: give --redundancy 2 or 3, too")
         if arguments.clones is not None:
             raise UsageError("--clones says how often replicas are replaced: give --redundancy 2 or 3, too")
+        if arguments.compare_memory is not None:
+            raise UsageError("--compare-memory says what replicas compare: give --redundancy 2 or 3, too")
         return
     if arguments.compare in ("sender", "receiver"):
         raise UsageError(f"--compare {arguments.compare} is not there yet: only late is")

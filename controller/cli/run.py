@@ -51,6 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "files_limit": 1 << 30,
     "redundancy": 1,
     "clones": 4,
+    "compare_memory": "all",
     "engine": None,
     "hosts": None,
     "engine_command": None,
@@ -407,6 +408,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         checkpoint_on_signal=option("checkpoint_on_signal"),
         replicas=replicas,
         clones=option("clones"),
+        compare_memory=option("compare_memory"),
         rank_options={
             "image_mode": mode,
             "wire": option("wire"),

@@ -70,7 +70,8 @@ class Copies(Inquiries):
             slow = "the processes of the copy" if copy.state == "starting" else "not all replicas"
             return clones.give_up(f"{slow} have answered within a minute", now_ns)
         if clones.is_held(self.planes, self.gone, rounds.highest):
-            return rounds.want(now_ns)
+            tell = messages.layer(copy=copy.plane, step="image", after=copy.after)
+            return [Send(tell, self.processes(self.planes)), *rounds.want(now_ns)]
         if copy.state == "imaging" and rounds.round is None and not rounds.wanted and self._may_copy:
             return clones.give_up(f"no checkpoint could be taken: {rounds.burnt}", now_ns)
         return []

@@ -44,7 +44,7 @@ Start = Callable[[int | None, Sequence[int], Callable[[int], Mapping[str, Any]]]
 class ReplicaPart:
     """The part of the service that only a job with replicas has. `feed`: takes events for the supervisor; `start(epoch,
     processes, more)`: forks these processes in the present incarnation, see `plan.specs`; `clones`: so many copies may be
-    made for each place and hour."""
+    made for each place and hour; `memory`: what of it is compared, "all" or "arrays"."""
 
     def __init__(
         self,
@@ -55,12 +55,13 @@ class ReplicaPart:
         feed: Callable[[Any], None],
         start: Start,
         clones: int,
+        memory: str,
     ) -> None:
         def on_conflict(rank: int, conflict: Conflict) -> None:
             feed(TextDiffers(rank, conflict.odd, conflict.at))
 
         self.replicas, self.feed, self.start, self.clones = replicas, feed, start, clones
-        self.job = job
+        self.job, self.memory = job, memory
         self.numbers = Numbering(job.size, replicas)
         self.reserved = RESERVED_PLANES if clones else 0
         lineage = self.lineage = Lineage()
@@ -98,6 +99,7 @@ class ReplicaPart:
                     "ranks": size,
                     "run": incarnation,
                     "resume": resumed,
+                    "memory": self.memory,
                     **({} if living is None else {"living": list(living)}),
                 },
             }

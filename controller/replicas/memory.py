@@ -1,4 +1,4 @@
-"""The replicas' arrays are compared after every checkpoint that they have verified: who is asked, what follows. Pure.
+"""What replicas hold in memory is compared after every checkpoint that they have verified: who is asked, what follows. Pure.
 
     a verified line is committed ──▶ one comparison of each rank (:mod:`ckpt.redundancy.memory.comparison`)
                                        ├── all are the same ──▶ logged
@@ -6,10 +6,10 @@
                                        └── the next line is committed before ──▶ its comparison follows this one, or after
                                            LINES_MAX lines takes its place
 
-Each replica tells its arrays at the first place of its program, after the image, that none had passed. The donor holds there
-what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that is in
-the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines that it
-has given; where nobody knows who is right, all go back.
+Each replica tells what it holds at the first place of its program, after the image, that none had passed. The donor holds
+there what it has made of what is in its image, and whoever goes on from that image comes to the same place. So an error that
+is in the image, and matters, is seen there. Who differs is wrong as one whose messages differ: it is lost, with the lines
+that it has given; where nobody knows who is right, all go back.
 
 A line counts as verified in full when this comparison has ended, and nothing differs (`verified`); what a restart makes of
 lines that are not is in `lines`.
@@ -29,15 +29,20 @@ from ckpt.redundancy.memory.comparison import Comparison, Difference
 
 __all__ = ["LINES_MAX", "Memories"]
 
+UNLIKE_MAX = 20
+"""So many names of values that differ everywhere are logged."""
+
 LINES_MAX = 8
 """After so many lines a comparison is given up: the child of a replica has died, or its program computes for long."""
 
 
 class Memories:
     """The comparisons of all ranks for one line. `found`: ranks that differ, and have not been seen to yet; `verified`:
-    lines in which all was the same, as far as it can be compared."""
+    lines in which all was the same, as far as it can be compared; `unlike`: see `Comparison`; the ranks run one program."""
 
-    def __init__(self, numbers: Numbering, lineage: Lineage, needed: int) -> None:
+    def __init__(
+        self, numbers: Numbering, lineage: Lineage, needed: int, unlike: set[str] | None = None
+    ) -> None:
         self.numbers, self.lineage, self.needed = numbers, lineage, needed
         self.epoch = self.next_epoch = 0
         self.planes: set[int] = set()
@@ -45,6 +50,7 @@ class Memories:
         self.comparisons: list[Comparison] = []
         self.found: list[tuple[int, Difference]] = []
         self.verified: set[int] = set()
+        self.unlike: set[str] = set() if unlike is None else unlike
 
     def begin(self, epoch: int, planes: Collection[int]) -> list[Action]:
         """The line of `epoch` is committed; these planes compute."""
@@ -56,7 +62,7 @@ class Memories:
         return [*given_up, *self._next()]
 
     def told(self, event: MemoryTold) -> list[Action]:
-        """A process has told where it is, or a part of its arrays."""
+        """A process has told where it is, or a part of what it holds."""
         if event.epoch != self.epoch or not self.comparisons:
             return []
         rank, plane = self.numbers.parts(event.rank)
@@ -80,8 +86,9 @@ class Memories:
         self.epoch, self.next_epoch, self.lines_since = self.next_epoch, 0, 0
         if not self.epoch or len(self.planes) < 2:
             return []
+        planes, decides = self.planes, self.lineage.decides
         ranks = range(self.numbers.ranks)
-        self.comparisons = [Comparison(self.planes, self.needed, self.lineage.decides) for _ in ranks]
+        self.comparisons = [Comparison(planes, self.needed, decides, self.unlike) for _ in ranks]
         return self._go_on()
 
     def _go_on(self) -> list[Action]:
@@ -113,5 +120,7 @@ class Memories:
                 str(rank): each["reason"] for rank, each in enumerate(ranks) if each.get("reason")
             },
         }
+        if self.unlike:
+            fields["unlike"] = sorted(self.unlike)[:UNLIKE_MAX]
         self.comparisons = []
         return [Log("memory-compared", fields)]

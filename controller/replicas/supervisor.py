@@ -83,7 +83,9 @@ class ReplicaSupervisor(Copies):
 
     def _begin(self) -> None:
         super()._begin()
-        self.memories = Memories(self.numbers, self.lineage, self.needed)
+        former: Memories | None = getattr(self, "memories", None)
+        unlike = None if former is None else former.unlike  # the program is the same
+        self.memories = Memories(self.numbers, self.lineage, self.needed, unlike)
         self.floors = Floors(self.numbers.ranks, self.planes, 0)
         self.ends = Ends()
         self.ends_ns: int | None = None

@@ -82,7 +82,8 @@ if TYPE_CHECKING:
 class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
 
-    `replicas`: how many processes compute each rank; `clones`: how often each of them may be replaced in an hour.
+    `replicas`: how many processes compute each rank; `clones`: how often each of them may be replaced in an hour;
+    `compare_memory`: "all", or "arrays" alone.
     `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
     `checkpoint_on_signal`: take a last checkpoint before a signal stops the job. `faults`: of a job on several hosts.
     """
@@ -96,6 +97,7 @@ class ServiceOptions:
     checkpoint_on_signal: bool = False
     replicas: int = 1
     clones: int = 0
+    compare_memory: str = "all"
     rank_options: dict[str, Any] = field(default_factory=dict)
     faults: FaultOptions | None = None
 
@@ -187,10 +189,16 @@ class Service:
             return None
         from ckpt.controller.replicas.driver import ReplicaPart
 
-        reporter = self.reporter
-        clones, more = self.options.clones, self._start_more
+        reporter, options = self.reporter, self.options
         return ReplicaPart(
-            self.job, self.options.replicas, reporter.output, reporter.say, self._feed, more, clones
+            self.job,
+            options.replicas,
+            reporter.output,
+            reporter.say,
+            self._feed,
+            self._start_more,
+            options.clones,
+            options.compare_memory,
         )
 
     def _fault_locator(self) -> FaultLocator | None:

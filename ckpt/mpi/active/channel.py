@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, SupportsIndex
 
 from ckpt.compat.threads import captured_in_threads
-from ckpt.errors import CkptError, Deadlock
+from ckpt.errors import CkptError, Deadlock, NotReplicable
 from ckpt.mpi.active.handlers import Section, handlers_of
 from ckpt.mpi.active.table import Member
 from ckpt.mpi.base import envelope
@@ -75,6 +75,10 @@ class ActiveMessages:
             raise MpiException(ERR_COMM, "active messages need an intracommunicator: merge the two groups")
         if shared.revoked:
             raise MpiException(ERR_REVOKED, "the communicator is revoked")
+        if engine.choices is not None:
+            raise NotReplicable(
+                "active messages under --redundancy: when a handler is called depends on time"
+            )
         if engine.imports.provisional:
             raise CkptError(
                 "a library makes a channel of active messages while it is imported. A restart imports it anew, and cannot "

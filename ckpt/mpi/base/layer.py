@@ -95,8 +95,9 @@ class Layer(Progress, Protocol):
     def restored(self, state: Any) -> Any:
         """The inverse of `saved`, for this process."""
 
-    def content(self) -> Any:
-        """What an image has of the layer; it can be loaded where there is none. Called while the program stands still."""
+    def content(self, epoch: int) -> Any:
+        """What the image of `epoch` has of the layer; it can be loaded where there is none. Called while the program stands
+        still."""
 
     @property
     def takes_images(self) -> bool:

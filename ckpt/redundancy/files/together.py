@@ -12,9 +12,10 @@ Rules
 - Nobody goes on from a change before the leader has told what came of it. So where it is not known, everybody living is
   still there, and a new leader may make the change again: what it does then is in changes.py.
 - Who has arrived says so again to everybody when somebody is lost or joins: a copy has not heard what was said before.
-- A copy that is being made (`hold` until `join` or `let_go`) is waited for from its image on (`captured`), by the replica
-  that has given it, and leads: so it finds the files as they were then. Not earlier, since who waits inside of a text
-  layer's `flush` cannot be captured. If that replica is lost, the copy is given up.
+- A copy that is being made (`expect_image` until `join` or `let_go`) is waited for from its image on (`captured`), by the
+  replica that has given it, and leads: so it finds the files as they were then. Not earlier, since who waits inside of a
+  text layer's `flush` cannot be captured: so neither from another image, of a checkpoint that was under way when its
+  choices began to be held. If that replica is lost, the copy is given up.
 
 Not here: who leads, what came of a change (`order`); when a replica comes too late (meeting.py).
 """
@@ -37,8 +38,8 @@ class Together:
 
     def __init__(self, me: int, living: Iterable[int]) -> None:
         self.me, self.living = me, {me, *living}
-        self.held: set[int] = set()
-        """Copies that are to be made."""
+        self.expected: dict[int, int] = {}
+        """Copies that are to be made, each from an image with a number above this."""
         self.awaited: set[int] = set()
         """Copies that go on from an image of this replica."""
         self.arrived: dict[int, tuple[int, str]] = {}
@@ -75,17 +76,17 @@ class Together:
         self.living -= set(replicas) - {self.me}
         self._told = set()
 
-    def hold(self, replica: int) -> None:
-        """A copy is to become this replica."""
-        self.held.add(replica)
+    def expect_image(self, replica: int, after: int) -> None:
+        """A copy is to become this replica, from an image with a number above `after`."""
+        self.expected[replica] = after
 
-    def captured(self) -> None:
-        """An image of this replica is taken."""
-        self.awaited |= self.held
+    def captured(self, epoch: int) -> None:
+        """The image of `epoch` is taken of this replica."""
+        self.awaited |= {replica for replica, after in self.expected.items() if epoch > after}
 
     def let_go(self, replica: int) -> None:
         """There will be no such copy."""
-        self.held.discard(replica)
+        self.expected.pop(replica, None)
         self.awaited.discard(replica)
 
     def join(self, replica: int) -> None:

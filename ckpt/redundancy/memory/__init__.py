@@ -1,8 +1,12 @@
-"""Memory of replicas, compared: which arrays a program holds, when they are told, and whether they are the same.
+"""Memory of replicas, compared: what a program holds, when that is told, and whether it is the same.
 
-    arrays        the arrays of a program, by the names of its variables, and digests of their blocks
-    question      a replica tells its arrays, at a place of its program that the controller names
+    search        arrays and single values, by the names of the variables that lead to them
+    values        single values as text
+    tensors       tensors of torch
+    arrays        what is told of them: digests of the blocks of arrays, and texts
+    question      a replica tells that, at a place of its program that the controller names
     comparison    whether the replicas of a rank hold the same; pure
+    flips         bits that flip on purpose
 
 Not here: what follows from a difference (:mod:`ckpt.controller.replicas.memory`).
 """

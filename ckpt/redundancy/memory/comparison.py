@@ -1,16 +1,19 @@
-"""Do the replicas of a rank hold the same arrays, at the same place of the program? Pure.
+"""Do the replicas of a rank hold the same in memory, at the same place of the program? Pure.
 
 A *place* is a number: so often has the program started an operation of the library (a send, a collective, a question that
 the leader answers). All replicas start the same operations in the same order, so at one place all of them have the same
 variables, whatever the time. Receives that name their source do not count: one whose message is there already takes a way of
 its own. A comparison of one rank:
 
-    asked ──all have told where they are──▶ placed: a place in front of all ──▶ each tells its arrays as it comes there
+    asked ──all have told where they are──▶ placed: a place in front of all ──▶ each tells what it holds as it comes there
       ▲                                       │
       └── one was there already: a place further on, TRIES_MAX times ───────────┘
 
 Compared is what all have under the same name with the same type and shape, block by block, without blocks that are *open* in
 one of them (:mod:`ckpt.redundancy.memory.arrays`). What else replicas hold may differ by design, and is not compared.
+
+A value (`VALUE`, or a row of them) that is another one in each of three replicas or more is no error of one of them: the
+program does not compute it alike. It is named (`unlike`), and from then on not compared.
 
     same        nothing differs
     differs     `odd` planes have other content than enough others that are independent of one another; empty: nobody knows
@@ -25,13 +28,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["BLOCKS", "Comparison", "Difference", "Record", "difference", "parse"]
+__all__ = ["BLOCKS", "VALUE", "Comparison", "Difference", "Record", "difference", "parse"]
 
 Decides = Callable[[Collection[int], Collection[int]], bool]
 """Do these planes, which agree, count against those others? (`ckpt.redundancy.membership.Lineage.decides`)"""
 
 BLOCKS = 64
 """An array is compared in at most so many blocks."""
+
+VALUE = "value"
+"""The form of a single value. Its digest is the value itself, where that is a short number; others have a "#" in it."""
+
+VALUES = (VALUE, "values")
+"""So end the forms of single values and of rows of them."""
 
 TRIES_MAX = 16
 """So many places are tried, each twice as far in front of the replicas as the one before."""
@@ -61,6 +70,9 @@ def parse(told: object) -> dict[str, Record]:
     """The records of a packet; what is not well-formed is left out, and then not compared."""
     found: dict[str, Record] = {}
     for name, row in told.items() if isinstance(told, dict) else ():
+        if type(row) is str:
+            found[name] = Record(VALUE, 1, 1, (row,), () if row else (0,))
+            continue
         if not isinstance(row, list) or [type(value) for value in row] != [str, int, int, list, list]:
             continue
         texts, opened = row[3], row[4]
@@ -69,9 +81,14 @@ def parse(told: object) -> dict[str, Record]:
     return found
 
 
-def difference(told: Mapping[int, Mapping[str, Record]], needed: int, decides: Decides) -> Difference | None:
-    """The first block that differs between the planes, of what each has `told`; None: all is the same."""
+def difference(
+    told: Mapping[int, Mapping[str, Record]], needed: int, decides: Decides, unlike: set[str] | None = None
+) -> Difference | None:
+    """The first block that differs between the planes, of what each has `told`; None: all is the same. Values with a name in
+    `unlike` are not compared; those that are others in each plane are put into it."""
     planes = sorted(told)
+    known = set() if unlike is None else unlike
+    found: Difference | None = None
     for name, first in told[planes[0]].items():
         records = {plane: told[plane].get(name) for plane in planes}
         if any(each is None or each[:3] != first[:3] for each in records.values()):
@@ -84,9 +101,12 @@ def difference(told: Mapping[int, Mapping[str, Record]], needed: int, decides: D
             ballots: dict[str, list[int]] = {}
             for plane, each in present.items():
                 ballots.setdefault(each.digests[block], []).append(plane)
-            if len(ballots) > 1:
-                return Difference(_odd(ballots, needed, decides), name, block, _text(name, first, block))
-    return None
+            if first.form.endswith(VALUES) and len(ballots) == len(planes) > 2:
+                known.add(name)
+            elif len(ballots) > 1 and name not in known and found is None:
+                odd = _odd(ballots, needed, decides)
+                found = Difference(odd, name, block, _text(name, first, block, ballots))
+    return found
 
 
 def _odd(ballots: Mapping[str, list[int]], needed: int, decides: Decides) -> tuple[int, ...]:
@@ -95,7 +115,12 @@ def _odd(ballots: Mapping[str, list[int]], needed: int, decides: Decides) -> tup
     return tuple(sorted(others)) if len(most) >= needed and decides(most, others) else ()
 
 
-def _text(name: str, record: Record, block: int) -> str:
+def _text(name: str, record: Record, block: int, ballots: Mapping[str, list[int]]) -> str:
+    if record.form == VALUE:
+        if any("#" in text for text in ballots):
+            return f"variable {name}"
+        rows = [f"{text} in replica {' and '.join(map(str, planes))}" for text, planes in ballots.items()]
+        return f"variable {name} ({', '.join(rows)})"
     if len(record.digests) == 1:
         return f"variable {name}"
     first = block * record.block_bytes
@@ -106,7 +131,9 @@ def _text(name: str, record: Record, block: int) -> str:
 class Comparison:
     """The comparison of one rank, between the `planes`."""
 
-    def __init__(self, planes: Collection[int], needed: int, decides: Decides) -> None:
+    def __init__(
+        self, planes: Collection[int], needed: int, decides: Decides, unlike: set[str] | None = None
+    ) -> None:
         self.planes, self.needed, self.decides = set(planes), needed, decides
         self.place = 0
         self.tries = 0
@@ -118,6 +145,8 @@ class Comparison:
         self.reason = ""
         self.is_excused = False
         self.found: Difference | None = None
+        self.unlike: set[str] = set() if unlike is None else unlike
+        """Values that are others in each of three planes; those of former comparisons are not compared."""
         self.is_to_ask = True
         """The planes are to be asked for `place`."""
         self._step = 1
@@ -131,7 +160,7 @@ class Comparison:
             self._place_again()
 
     def tells(self, plane: int, place: int, where: str, parts: int, records: Mapping[str, Record]) -> None:
-        """A part of the arrays of a replica. `where`: the functions that its program is in."""
+        """A part of what a replica holds. `where`: the functions that its program is in."""
         if self.outcome or plane not in self.planes or place != self.place or not place:
             return
         self.told.setdefault(plane, {}).update(records)
@@ -140,7 +169,7 @@ class Comparison:
         self._look()
 
     def cannot(self, plane: int, reason: str, *, is_excused: bool = False) -> None:
-        """A replica tells why it has no arrays to compare."""
+        """A replica tells why it has nothing to compare."""
         if not self.outcome and plane in self.planes:
             self.outcome, self.reason, self.is_excused = "none", reason, is_excused
 
@@ -174,7 +203,7 @@ class Comparison:
             if len({self.where[plane] for plane in self.planes}) > 1:
                 self.outcome, self.reason = "none", "the replicas are in different functions"
                 return
-            self.found = difference(told, self.needed, self.decides)
+            self.found = difference(told, self.needed, self.decides, self.unlike)
             self.outcome = "same" if self.found is None else "differs"
 
     def summary(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""A replica tells what arrays it holds, at a place of its program that the controller names. (driver)
+"""A replica tells what it holds in memory, at a place of its program that the controller names. (driver)
 
     ask(epoch, 0)       tell how many operations the program has started
-    ask(epoch, place)   tell the arrays when it starts operation `place`; at once the count if it is there already
+    ask(epoch, place)   tell what the program holds when it starts operation `place`; at once the count if it is there
 
 The process is forked at that place, as for an image, and the child computes the digests and tells them: the program waits
 for the fork only. Packets: ``memory``: the epoch; ``place``; ``at``: the count; or ``blocks``, in `parts`; or ``none``: why
 there will be nothing to compare, with ``by`` "program" where no later place would help.
 
-Not here: what is looked at (arrays.py), the comparison (comparison.py).
+Not here: what is looked at (search.py, arrays.py), the comparison (comparison.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 
 from ckpt.layer import Below, Engine
 from ckpt.redundancy.memory import arrays
-from ckpt.redundancy.memory.comparison import Record
+from ckpt.redundancy.memory.comparison import VALUE, Record
+from ckpt.redundancy.memory.search import Found, find
 
 __all__ = ["MemoryQuestion"]
 
@@ -33,8 +34,10 @@ FUNCTIONS_MAX = 40
 class MemoryQuestion:
     """The open question of one process; `places`: operations that its program has started."""
 
-    def __init__(self, below: Below) -> None:
+    def __init__(self, below: Below, *, with_values: bool = True) -> None:
         self.below = below
+        self.with_values = with_values
+        """Are single values told, too, and not arrays alone?"""
         self.engine: Engine | None = None
         self.places = 0
         self._epoch = self._place = 0
@@ -75,14 +78,16 @@ class MemoryQuestion:
             self._tell(place, none=f"no process could be forked: {failure}")
             return
         if pid == 0:
-            self._tell_arrays(place)
+            self._tell_all(place)
 
-    def _tell_arrays(self, place: int) -> None:
+    def _tell_all(self, place: int) -> None:
         """In the child; does not return."""
         try:
             gc.disable()
             frame = sys._getframe()
-            found = arrays.find(frame)
+            found = find(frame)
+            if not self.with_values:
+                found = Found(found.arrays, [], [])
             assert self.engine is not None
             opened = arrays.open_memory(self.engine)
             pieces = list(_parts(arrays.digests(found, opened)))
@@ -121,17 +126,18 @@ def _functions(frame: Any) -> Iterator[str]:
         frame = frame.f_back
 
 
-def _parts(records: Iterable[tuple[str, Record]]) -> Iterator[dict[str, Record]]:
-    """The records in pieces that fit into a packet; at least one, which may be empty."""
-    piece: dict[str, Record] = {}
+def _parts(records: Iterable[tuple[str, Record]]) -> Iterator[dict[str, Record | str]]:
+    """The records in pieces that fit into a packet; at least one, which may be empty. Of a single value its text alone."""
+    piece: dict[str, Record | str] = {}
     size = 0
     for name, record in records:
         if len(name) > NAME_MAX:
             continue
-        length = len(name) + len(record.form) + 16 * len(record.digests) + 4 * len(record.opened) + 40
+        length = len(ascii(name)) + len(record.form) + 4 * len(record.opened) + 40
+        length += sum(map(len, record.digests)) + 4 * len(record.digests)
         if size + length > PART_BYTES:
             yield piece
             piece, size = {}, 0
-        piece[name] = record
+        piece[name] = record.digests[0] if record.form == VALUE else record
         size += length
     yield piece

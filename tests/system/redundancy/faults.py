@@ -1,8 +1,8 @@
 """Jobs under ``--redundancy`` in which a bit flips, or processes are killed or stopped: the row `redundant` of `tests.soak`.
 
-Every case draws a program, two or three replicas, and either flips (in messages or in arrays) or one to three kills and
-stops after random numbers of events in the log, not at times. The output must be that of a run without replicas, byte for
-byte, and no replica may be called wrong in a case without flips.
+Every case draws a program, two or three replicas, and either flips (in messages, arrays or single values) or one to three
+kills and stops after random numbers of events in the log, not at times. The output must be that of a run without replicas,
+byte for byte, and no replica may be called wrong in a case without flips.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _outputs(job: Job, name: str) -> tuple[str, ...]:
 def _case(number: int, place: Path) -> Counter[str]:
     chance = random.Random(number)
     name, replicas = chance.choice(sorted(PROGRAMS)), chance.choice((2, 3, 3))
-    where = chance.choice(("message", "array", None))
+    where = chance.choice(("message", "array", "scalar", "object", None))
     said, env = place / "said", {}
     if where is not None:
         env = {"CKPT_FLIPS": f"seed={number},rate=0.002,where={where}", "CKPT_FLIPS_SAY": str(said)}
@@ -100,7 +100,7 @@ def _outcome(job: Job, what: str, has_flipped: bool, killed: int) -> Counter[str
     differ = job.events("replica-differs")
     assert has_flipped or not differ, f"{what}: a false alarm {json.dumps(differ)}\n{job.report()}"
     found = Counter({"kills and stops": killed, "copies": len(job.events("replica-cloned"))})
-    found["ranks whose arrays were the same"] = sum(event["same"] for event in job.events("memory-compared"))
+    found["ranks whose memory was the same"] = sum(event["same"] for event in job.events("memory-compared"))
     if has_flipped:
         named = any(event["replica"] is not None for event in differ)
         found["flips found and named" if named else "flips found" if differ else "flips without effect"] = 1

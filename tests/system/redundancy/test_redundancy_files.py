@@ -127,6 +127,26 @@ def test_what_a_wrong_leader_means_to_write_is_never_written(start: Start, tmp_p
     assert differs["replica"] == 0 and differs["what"] == "changes of files", job.report()
 
 
+def test_temporary_directories_can_be_used(start: Start, tmp_path: Path) -> None:
+    """The first use of `tempfile` writes a file, to see where it can: that was refused."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, tempfile
+        from pathlib import Path
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / "a.txt").write_text("a")
+            print((Path(directory) / "a.txt").read_text(), os.listdir(directory))
+        print(os.path.exists(directory))
+        with tempfile.SpooledTemporaryFile(max_size=100) as file:
+            print(file.write(b"abc"))
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    assert job.finish() == 0, job.report()
+    assert job.stdout == "a ['a.txt']\nFalse\n3\n"
+
+
 @pytest.mark.nightly
 def test_a_file_that_is_open_at_a_checkpoint_is_gone_on_with_by_any_number_of_replicas(
     start: Start, tmp_path: Path

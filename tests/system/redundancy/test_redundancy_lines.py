@@ -367,6 +367,82 @@ def test_an_error_in_an_array_that_is_never_sent_is_found_after_the_next_checkpo
     assert len(job.events("replica-differs")) == 1, job.report()
 
 
+VALUES = """
+    import time
+    import ckpt
+    from ckpt.redundancy import status
+
+    comm = ckpt.enable()
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    me = (status() or {"replica": 0})["replica"]  # no replica is wrong for that,
+    scale = 0.5
+
+    class Solver:
+        def __init__(self):
+            self.steps = {"dt": 0.1}
+            self.owner = id(self)  # nor for this
+
+    solver = Solver()
+    for step in range(1_000_000):
+        comm.send(step, right)
+        comm.recv(source=left)
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(("where", "variable"), [("scalar", "scale"), ("object", "solver.steps['dt']")])
+def test_an_error_in_a_value_that_is_never_sent_is_found_after_the_next_checkpoint(
+    start: Start, tmp_path: Path, where: str, variable: str, replicas: int
+) -> None:
+    env = {"CKPT_FLIPS": f"rank=1,replica=0,message=20,where={where},variable={variable}"}
+    job = start(write_app(tmp_path, VALUES), every=0.2, ranks=2, redundancy=replicas, env=env)
+    differs = job.wait_event("replica-differs")
+    assert differs["what"] == "memory" and f"variable {variable} (" in differs["reason"], job.report()
+    assert differs["replica"] == (0 if replicas == 3 else None), job.report()
+    distrusted = job.wait_event("lines-distrusted")
+    later = job.wait_for(lambda: _same_after(job, distrusted["ns"]), "a comparison of all values")
+    assert later["variables"] >= 10, job.report()
+    assert len(job.events("replica-differs")) == 1, job.report()
+
+
+UNLIKE = """
+    import os, time
+    import ckpt
+    from ckpt.redundancy import status
+
+    comm = ckpt.enable()
+    own = (status() or {"replica": 0})["replica"] + 0  # computed from what differs
+    for step in range(1_000_000):
+        comm.allreduce(step)
+        time.sleep(0.01)
+"""
+
+
+def test_a_value_that_the_program_does_not_compute_alike_is_named_and_no_replica_called_wrong(
+    start: Start, tmp_path: Path
+) -> None:
+    job = start(write_app(tmp_path, UNLIKE), every=0.2, ranks=1, redundancy=3)
+    compared = job.wait_event("memory-compared")
+    assert compared["verified"] and compared["unlike"] == ["own"], job.report()
+    assert not job.events("replica-differs"), job.report()
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("what", ["all", "arrays"])
+def test_of_two_replicas_such_a_value_is_a_difference_unless_arrays_alone_are_compared(
+    start: Start, tmp_path: Path, what: str
+) -> None:
+    job = start(write_app(tmp_path, UNLIKE), every=0.2, ranks=1, redundancy=2, compare_memory=what)
+    if what == "arrays":
+        assert job.wait_event("memory-compared")["verified"], job.report()
+        assert not job.events("replica-differs"), job.report()
+    else:
+        assert job.finish() == 15, job.report()
+        assert "variable own (0 in replica 0, 1 in replica 1)" in job.stderr, job.report()
+
+
 BUSY_THEN_IDLE = """
     import os, time
     import ckpt

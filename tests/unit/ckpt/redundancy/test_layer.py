@@ -11,6 +11,7 @@ import pytest
 
 from ckpt.errors import NotReplicable
 from ckpt.mpi import make_world
+from ckpt.mpi.active.channel import ActiveMessages
 from ckpt.mpi.base.envelope import ACTIVE, EAGER, pack
 from ckpt.redundancy import surroundings
 from ckpt.redundancy.choices import ReplicaChoices
@@ -119,6 +120,13 @@ def test_what_cannot_be_compared_is_refused(made: Any) -> None:
     _, layer, _ = made
     with pytest.raises(NotReplicable, match="active messages"):
         layer.send(0, pack(ACTIVE, 0, 0, 0))
+
+
+def test_a_channel_of_active_messages_is_refused_when_it_is_made(made: Any) -> None:
+    """A reduction that could not send told the others so, which could not be sent either, until the stack was full."""
+    _, _, world = made
+    with pytest.raises(NotReplicable, match="active messages under --redundancy"):
+        ActiveMessages(world, print)
 
 
 def test_random_bytes_follow_from_the_key_alone() -> None:

@@ -7,7 +7,14 @@ from itertools import permutations
 import pytest
 
 from ckpt.redundancy.membership import Lineage
-from ckpt.redundancy.memory.comparison import TRIES_MAX, Comparison, Record, difference, parse
+from ckpt.redundancy.memory.comparison import (
+    TRIES_MAX,
+    VALUE,
+    Comparison,
+    Record,
+    difference,
+    parse,
+)
 
 ANY = Lineage().decides
 
@@ -29,6 +36,48 @@ def test_of_two_that_differ_nobody_is_called_wrong() -> None:
     told = {0: {"u": record("a")}, 3: {"u": record("b")}}
     found = difference(told, 2, ANY)
     assert found is not None and (found.odd, found.text) == ((), "variable u")
+
+
+def value(text: str) -> Record:
+    return Record(VALUE, 1, 1, (text,), () if text else (0,))
+
+
+def test_a_value_is_told_with_its_text() -> None:
+    told = {plane: {"dt": value("0.5")} for plane in range(3)}
+    told[2]["dt"] = value("0.25")
+    found = difference(told, 2, ANY)
+    assert found is not None and found.odd == (2,)
+    assert found.text == "variable dt (0.5 in replica 0 and 1, 0.25 in replica 2)"
+    told[2]["dt"] = value("#abc")
+    found = difference(told, 2, ANY)
+    assert found is not None and found.text == "variable dt"
+
+
+def test_a_value_that_is_another_one_in_each_of_three_is_no_error_of_one_of_them() -> None:
+    told = {plane: {"me": value(str(plane)), "dt": value("0.5")} for plane in range(3)}
+    unlike: set[str] = set()
+    assert difference(told, 2, ANY, unlike) is None and unlike == {"me"}
+    told[1]["dt"] = value("0.25")
+    found = difference(told, 2, ANY, unlike)
+    assert found is not None and (found.odd, found.variable) == ((1,), "dt")
+    del told[2]
+    told[1]["dt"] = value("0.5")
+    found = difference(told, 2, ANY)
+    assert found is not None and (found.odd, found.variable) == ((), "me")
+    assert difference(told, 2, ANY, unlike) is None  # it is known from when there were three
+
+
+def test_values_that_differ_everywhere_are_learnt_also_behind_an_error() -> None:
+    """Else the two that are left differ in them, and the program goes back for nothing."""
+    told = {plane: {"dt": value("0.5"), "me": value(str(plane))} for plane in range(3)}
+    told[2]["dt"] = value("0.25")
+    unlike: set[str] = set()
+    found = difference(told, 2, ANY, unlike)
+    assert found is not None and found.variable == "dt" and unlike == {"me"}
+
+
+def test_an_address_in_one_replica_is_compared_in_none() -> None:
+    assert difference({0: {"id": value("")}, 1: {"id": value("140")}}, 2, ANY) is None
 
 
 def test_copies_that_agree_do_not_outvote_one_that_is_none() -> None:
@@ -55,6 +104,7 @@ def test_what_is_not_well_formed_is_left_out() -> None:
         "u": Record("<f8 (8,)", 4096, 8, ("aa",), (0,))
     }
     assert parse(None) == {}
+    assert parse({"dt": "0.5", "id": ""}) == {"dt": value("0.5"), "id": value("")}
 
 
 class Program:

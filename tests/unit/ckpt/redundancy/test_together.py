@@ -143,16 +143,18 @@ def test_every_rule_is_needed(name: str) -> None:
 def test_a_copy_that_is_being_made_is_waited_for_and_told_where_the_others_are() -> None:
     one = Together(0, [0, 1])
     assert one.arrive(4, "a") == [(1, (ARRIVED, 4, "a"))] and one.arrive(4, "a") == []
-    one.hold(3)
+    one.expect_image(3, after=6)
     one.receive(1, (ARRIVED, 4, "a"))
     assert one.is_agreed(4, "a"), "before its image nobody waits for it"
-    one.captured()
+    one.captured(6)
+    assert one.is_agreed(4, "a"), "nor after the image of a checkpoint that was under way already"
+    one.captured(7)
     assert not one.is_agreed(4, "a") and one.missing() == {3}
     one.join(3)
     assert one.arrive(4, "a") == [(1, (ARRIVED, 4, "a")), (3, (ARRIVED, 4, "a"))]
     one.receive(3, (ARRIVED, 4, "a"))
     assert one.is_agreed(4, "a")
-    one.hold(4)
-    one.captured()
+    one.expect_image(4, after=7)
+    one.captured(8)
     one.let_go(4)
     assert one.is_agreed(4, "a")

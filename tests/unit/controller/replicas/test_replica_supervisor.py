@@ -441,6 +441,26 @@ def copy_of_the_leader(job: Job) -> None:
     job.feed(ControlWritten(1))
 
 
+def test_the_replicas_are_told_which_image_a_copy_is_made_from_before_it_is_asked_for() -> None:
+    """One that took the image of a checkpoint that was under way waited from there on for a copy that was not to come."""
+    job = Job(ranks=1, clones=1)
+    job.feed(CheckpointRequested(None))
+    job.feed(Died(2, job.run, signal=9))
+    for process in (0, 1):
+        job.tell(process, held=3)
+    (told,) = [each for each in job.actions if isinstance(each, Send) and each.packet.get("step") == "image"]
+    assert (told.packet["copy"], told.packet["after"], told.ranks) == (3, 1, (0, 1))
+    marks = {"point": (1, "aa")}
+    job.feed(LineTold(0, job.run, 1, marks, 1, written=0))
+    job.feed(Voted(0, job.run, 1, (0, 1), "image", "", {}))
+    job.feed(LineTold(1, job.run, 1, marks, 1))
+    job.feed(LinePrinted(1))
+    job.feed(ControlWritten(1))
+    assert not any(isinstance(each, StartCopy) for each in job.actions)
+    asked = [each for each in job.actions if isinstance(each, Send) and each.packet["m"] == "checkpoint"]
+    assert asked[-1].packet["epoch"] == 2 and job.actions.index(told) < job.actions.index(asked[-1])
+
+
 def test_the_numbers_of_a_copy_that_could_not_be_started_are_not_waited_for_at_the_end() -> None:
     job = Job(ranks=1, clones=1)
     copy_of_the_leader(job)
