@@ -40,7 +40,7 @@ _UNPACKED = (
     *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.accumulate),
 )
 """Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
-_TAKING = (math.prod, dict.fromkeys)
+_TAKING = (math.prod, dict.fromkeys, None, math.fsum)
 _HEAPS = (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
@@ -74,6 +74,7 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_folds(*_FOLDS)
         _frames.follow_iterators(itertools.starmap, itertools.accumulate)
         _frames.follow_asking(*_ASKING)
+        _frames.follow_longest(itertools.zip_longest)
         _frames.follow_unpacking(_UNPACKED)
         _frames.follow_taking(_TAKING)
         _frames.follow_heaps(_HEAPS)
@@ -137,6 +138,7 @@ def run_records(
     _frames.follow_folds(*_FOLDS)
     _frames.follow_iterators(itertools.starmap, itertools.accumulate)
     _frames.follow_asking(*_ASKING)
+    _frames.follow_longest(itertools.zip_longest)
     _frames.follow_unpacking(_UNPACKED)
     _frames.follow_taking(_TAKING)
     _frames.follow_heaps(_HEAPS)

@@ -15,10 +15,13 @@
  *   frames_followed.c  puts the loops of frames_folds.c into the place of the interpreter's functions
  *   frames_containers.c  those of them that fill a container, and sorted with a key
  *   frames_iterators.c  map and zip, which are asked again for an item
+ *   frames_longest.c   zip_longest, which is asked again for an item
  *   frames_sorting.c   sorted and list.sort: keys and comparisons that are over are not made again
  *   frames_heaps.c     the functions of heapq where they compare in Python
  *   frames_asking.c    iterators of itertools that ask a function about an item
  *   frames_callbacks.c  functions in C that call a function of the program for each item
+ *   frames_solvers.c   functions in C that compute with what a function of the program returns: scipy's
+ *   frames_numbers.c   numbers and arrays that those give and get
  *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.prod and its like
  *
  * State is process wide, and of the main interpreter. Frames of one thread at a time are rebuilt. A capture may read the frames
@@ -72,7 +75,7 @@ extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[], solver_functions[], longest_functions[];
 extern PyTypeObject CollectorType, FoldType, PendingType, TakenType;
 
 /* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */
