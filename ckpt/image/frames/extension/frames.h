@@ -5,6 +5,7 @@
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
  *   frames_process.c   calls at the next check, fork, and other things of the process
+ *   frames_looks.c     looks at the stack, at checks, until nothing is in the way
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
  *   frames_moment.c    what a forked child does not find as it was
  *   frames_collected.c containers that C code is filling
@@ -55,7 +56,7 @@
 extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
-extern PyMethodDef process_methods[], moment_methods[], contents_methods[];
+extern PyMethodDef process_methods[], moment_methods[], contents_methods[], look_methods[];
 
 /* frames_moment.c: what note_moment() has noted, and descriptors that are not the program's. */
 typedef struct {
@@ -74,6 +75,9 @@ extern int share_offset(int fd, int other);
 extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
+
+/* frames_process.c: call it at a check, untraced */
+extern PyObject *call_here(PyThreadState *ts, PyObject *callable);
 
 extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[], solver_functions[], longest_functions[];
 extern PyTypeObject CollectorType, FoldType, PendingType, TakenType;
