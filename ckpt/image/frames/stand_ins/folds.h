@@ -88,6 +88,10 @@ extern int copy_content(PyObject *from, PyObject *to);
 enum { MOST_GIVEN = 32 };
 /* The contents of the arguments that are arrays, or NULL if none is; 0: they cannot be noted. */
 extern int note_contents(PyObject *arguments, PyObject **contents);
+/* What content_of() has said of an argument. contents: NULL: none is an array. */
+extern PyObject *noted_content(PyObject *contents, Py_ssize_t i);
+/* Are these arguments the same as those before, a tuple or one float? contents: of the latter. */
+extern int are_same_arguments(PyObject *before, PyObject *contents, PyObject *arguments);
 /* Put the noted content back into the arguments that have been changed. */
 extern int put_back(PyObject *arguments, PyObject *contents);
 /* frames_sorting.c */

@@ -9,7 +9,9 @@ enum { OF_AN_OBJECT = 40 }; /* bytes */
 
 static int is_number(PyObject *object)
 {
-    return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) || PyComplex_CheckExact(object)
+    if (PyFloat_CheckExact(object))
+        return 1;
+    return PyLong_CheckExact(object) || PyBool_Check(object) || PyComplex_CheckExact(object)
            || (strncmp(Py_TYPE(object)->tp_name, "numpy.", 6) == 0 && Py_TYPE(object)->tp_as_number != NULL
                && Py_TYPE(object)->tp_as_sequence == NULL);
 }
@@ -122,6 +124,32 @@ int note_contents(PyObject *arguments, PyObject **contents)
     }
     PyErr_Clear();
     return *contents != NULL;
+}
+
+static int are_same_bits(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
+
+/* What content_of() has said of an argument. */
+PyObject *noted_content(PyObject *contents, Py_ssize_t i) { return contents ? PyTuple_GET_ITEM(contents, i) : Py_None; }
+
+/* Are these arguments the same as those before, a tuple or one float? contents: of the latter. */
+int are_same_arguments(PyObject *before, PyObject *contents, PyObject *arguments)
+{
+    if (PyFloat_CheckExact(before)) {
+        PyObject *now = PyTuple_GET_SIZE(arguments) == 1 ? PyTuple_GET_ITEM(arguments, 0) : Py_None;
+        return PyFloat_CheckExact(now) && are_same_bits(PyFloat_AS_DOUBLE(now), PyFloat_AS_DOUBLE(before));
+    }
+    if (!PyTuple_Check(before) || PyTuple_GET_SIZE(before) != PyTuple_GET_SIZE(arguments))
+        return 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
+        PyObject *now = PyTuple_GET_ITEM(arguments, i), *then = PyTuple_GET_ITEM(before, i);
+        if (!Py_IS_TYPE(now, Py_TYPE(then)) || !is_as_noted(now, noted_content(contents, i)))
+            return 0;
+        if (PyFloat_CheckExact(now) && !are_same_bits(PyFloat_AS_DOUBLE(now), PyFloat_AS_DOUBLE(then)))
+            return 0;
+        if (PyLong_CheckExact(now) && PyObject_RichCompareBool(now, then, Py_EQ) != 1)
+            return 0;
+    }
+    return 1;
 }
 
 /* Put the noted content back into the arguments that have been changed. */

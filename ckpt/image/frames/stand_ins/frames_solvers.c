@@ -48,29 +48,6 @@ static void lose(Fold *fold)
     Py_CLEAR(fold->second);
 }
 
-static int are_same_bits(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
-
-/* What content_of() has said of an argument. */
-static PyObject *noted_content(PyObject *contents, Py_ssize_t i) { return contents ? PyTuple_GET_ITEM(contents, i) : Py_None; }
-
-/* Are these the arguments of the call that was interrupted? */
-static int asks_the_same(Fold *fold, PyObject *arguments)
-{
-    PyObject *before = fold->item;
-    if (!PyTuple_Check(before) || PyTuple_GET_SIZE(before) != PyTuple_GET_SIZE(arguments))
-        return 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
-        PyObject *now = PyTuple_GET_ITEM(arguments, i), *then = PyTuple_GET_ITEM(before, i);
-        if (!Py_IS_TYPE(now, Py_TYPE(then)) || !is_as_noted(now, noted_content(fold->second, i)))
-            return 0;
-        if (PyFloat_CheckExact(now) && !are_same_bits(PyFloat_AS_DOUBLE(now), PyFloat_AS_DOUBLE(then)))
-            return 0;
-        if (PyLong_CheckExact(now) && PyObject_RichCompareBool(now, then, Py_EQ) != 1)
-            return 0;
-    }
-    return 1;
-}
-
 /* Note the arguments of a call that begins. Those of an interrupted one stay: its frame has them. 0: they cannot be noted. */
 static int note_arguments(Fold *fold, PyObject *arguments, int is_interrupted, Py_ssize_t *references)
 {
@@ -115,7 +92,7 @@ static void note_result(Fold *fold, PyObject *returned)
 /* The interrupted call is over, in the arrays of the image: those of now get what it has written. */
 static int write_back(PyObject *interrupted, PyObject *contents, PyObject *arguments)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
+    for (Py_ssize_t i = 0; PyTuple_Check(interrupted) && i < PyTuple_GET_SIZE(arguments); i++) {
         PyObject *then = PyTuple_GET_ITEM(interrupted, i);
         if (!is_as_noted(then, noted_content(contents, i)) && copy_content(then, PyTuple_GET_ITEM(arguments, i)) < 0)
             return -1;
@@ -128,11 +105,13 @@ static PyObject *call_and_note(Recorder *self, PyObject *arguments, PyObject *in
 {
     Fold *fold = self->fold;
     Py_ssize_t references[MOST_GIVEN];
-    if (fold->phase == CALLS || !note_arguments(fold, arguments, interrupted != NULL, references)) { /* one call within another is not known */
+    /* one call within another is not known */
+    if (fold->phase == CALLS || !note_arguments(fold, arguments, interrupted != NULL, references)) {
         lose(fold);
         return PyObject_Call(self->function, arguments, NULL);
     }
-    Py_XSETREF(fold->function, Py_NewRef(self->function));
+    if (fold->function != self->function)
+        Py_XSETREF(fold->function, Py_NewRef(self->function));
     fold->phase = CALLS;
     PyObject *returned = PyObject_Call(self->function, arguments, NULL);
     fold->phase = BUSY;
@@ -146,6 +125,26 @@ static PyObject *call_and_note(Recorder *self, PyObject *arguments, PyObject *in
         note_result(fold, returned);
     Py_CLEAR(fold->item);
     Py_CLEAR(fold->second);
+    return returned;
+}
+
+/* The same for one float, as integrands and their like have: `item` is that float. */
+static PyObject *call_of_float(Recorder *self, PyObject *const *args, size_t nargsf)
+{
+    Fold *fold = self->fold;
+    fold->item = Py_NewRef(args[0]);
+    if (fold->function != self->function)
+        Py_XSETREF(fold->function, Py_NewRef(self->function));
+    fold->phase = CALLS;
+    PyObject *returned = PyObject_Vectorcall(self->function, args, nargsf, NULL);
+    fold->phase = BUSY;
+    Py_CLEAR(fold->item);
+    if (fold->mode == LOST)
+        return returned;
+    if (returned == NULL)
+        lose(fold);
+    else
+        note_result(fold, returned);
     return returned;
 }
 
@@ -164,10 +163,12 @@ static PyObject *record(PyObject *object, PyObject *const *args, size_t nargsf, 
         return again != NULL || PyErr_Occurred() ? again : PyErr_NoMemory();
     }
     const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    if (count == 1 && PyFloat_CheckExact(args[0]) && fold->item == NULL && fold->phase != CALLS)
+        return call_of_float(self, args, nargsf);
     PyObject *arguments = PyTuple_New(count), *interrupted = fold->item, *contents = fold->second, *returned = NULL;
     for (Py_ssize_t i = 0; arguments != NULL && i < count; i++)
         PyTuple_SET_ITEM(arguments, i, Py_NewRef(args[i]));
-    if (arguments != NULL && interrupted != NULL && !asks_the_same(fold, arguments)) {
+    if (arguments != NULL && interrupted != NULL && !are_same_arguments(fold->item, fold->second, arguments)) {
         PyErr_Format(PyExc_RuntimeError, "%R, called again after a restart, has not asked for the same as before: it depends on more "
                      "than its arguments, and cannot go on", PyTuple_GET_ITEM(fold->otherwise, 0));
         Py_CLEAR(arguments);
