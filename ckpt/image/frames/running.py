@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat import accelerators
 from ckpt.image.errors import RestoreError, Unsupported
 from ckpt.image.frames import _frames, selftest
 from ckpt.image.frames.opcodes import TABLE, TABLES, code_map
@@ -79,6 +80,7 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_taking(_TAKING)
         _frames.follow_heaps(_HEAPS)
         _frames.follow_substitutions(re.Pattern)
+        _frames.follow_parser(accelerators.json.make_scanner, types.SimpleNamespace)
     return fn(*args)
 
 
@@ -143,6 +145,7 @@ def run_records(
     _frames.follow_taking(_TAKING)
     _frames.follow_heaps(_HEAPS)
     _frames.follow_substitutions(re.Pattern)
+    _frames.follow_parser(accelerators.json.make_scanner, types.SimpleNamespace)
     return _frames.run(records, depth, blocked, begin)
 
 

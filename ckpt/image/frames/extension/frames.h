@@ -23,6 +23,7 @@
  *   frames_callbacks.c  functions in C that call a function of the program for each item
  *   frames_solvers.c   functions in C that compute with what a function of the program returns: scipy's
  *   frames_numbers.c   numbers and arrays that those give and get
+ *   frames_parsers.c   parsers of JSON that call hooks of the program
  *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.prod and its like
  *
  * State is process wide, and of the main interpreter. Frames of one thread at a time are rebuilt. A capture may read the frames
@@ -79,7 +80,7 @@ extern uint32_t read_locks(int fd, char *lines);
 /* frames_process.c: call it at a check, untraced */
 extern PyObject *call_here(PyThreadState *ts, PyObject *callable);
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[], solver_functions[], longest_functions[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[], solver_functions[], longest_functions[], parser_functions[];
 extern PyTypeObject CollectorType, FoldType, PendingType, TakenType;
 
 /* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */

@@ -73,6 +73,15 @@ extern PyObject *run_container(Fold *self);
 extern PyTypeObject *partial_type; /* functools.partial, once follow_folds() has been called */
 /* frames_callbacks.c */
 extern PyObject *run_callback(Fold *self);
+enum { OF_UFUNC = -1, OF_PARSER = -2 }; /* in the place of the argument that is the function */
+extern PyTypeObject RecorderType;
+extern int is_in_python(PyObject *function);
+extern PyObject *callback_recorder(PyObject *function, Fold *fold);
+/* args: one array, positional ones first */
+extern PyObject *begin_callback(PyObject *callable, PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t place,
+                                PyObject *function);
+/* frames_parsers.c: a parser of JSON like this one, with Recorders for its hooks in Python, which are added to a list. */
+extern PyObject *parser_with(PyObject *parser, Fold *fold, PyObject *recorders);
 /* frames_solvers.c */
 extern PyObject *run_solver(Fold *self);
 /* frames_numbers.c */

@@ -192,7 +192,7 @@ static void recorder_dealloc(PyObject *object)
 /* Names and defaults are those of the function. */
 static PyObject *recorder_getattro(PyObject *object, PyObject *name) { return PyObject_GetAttr(((Recorder *)object)->function, name); }
 
-static PyTypeObject RecorderType = {
+static PyTypeObject SolverRecorderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.frames._frames.SolverRecorder",
     .tp_basicsize = sizeof(Recorder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
@@ -222,7 +222,7 @@ static int which_solver(PyObject *callable)
 
 static PyObject *recorder_of(PyObject *function, Fold *fold)
 {
-    Recorder *recorder = PyObject_New(Recorder, &RecorderType);
+    Recorder *recorder = PyObject_New(Recorder, &SolverRecorderType);
     if (recorder != NULL) {
         recorder->call = record;
         recorder->function = Py_NewRef(function);
@@ -236,7 +236,7 @@ static void end_recorders(PyObject *args, Fold *fold)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
         PyObject *each = PyTuple_GET_ITEM(args, i);
-        if (each != NULL && Py_IS_TYPE(each, &RecorderType) && ((Recorder *)each)->fold == fold)
+        if (each != NULL && Py_IS_TYPE(each, &SolverRecorderType) && ((Recorder *)each)->fold == fold)
             ((Recorder *)each)->fold = NULL;
     }
 }
@@ -277,9 +277,9 @@ PyObject *run_solver(Fold *self)
     return result;
 }
 
-static int is_in_python(PyObject *object)
+static int is_callable_in_python(PyObject *object)
 {
-    if (PyFunction_Check(object) || PyMethod_Check(object) || Py_TYPE(object) == partial_type)
+    if (is_in_python(object))
         return 1;
     PyObject *call = Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE ? PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__call__") : NULL;
     int is = call != NULL && PyFunction_Check(call);
@@ -294,7 +294,7 @@ static PyObject *places_of_functions(int which, PyObject *args)
     PyObject *places = PyList_New(0);
     for (int i = 0; places != NULL && i < MOST_PLACES; i++) {
         Py_ssize_t place = solvers[which].places[i];
-        if (place < 0 || place >= PyTuple_GET_SIZE(args) || !is_in_python(PyTuple_GET_ITEM(args, place)))
+        if (place < 0 || place >= PyTuple_GET_SIZE(args) || !is_callable_in_python(PyTuple_GET_ITEM(args, place)))
             continue;
         PyObject *number = PyLong_FromSsize_t(place);
         if (number == NULL || PyList_Append(places, number) < 0)
@@ -358,7 +358,7 @@ static PyObject *follow_solver(PyObject *module, PyObject *args)
     PyObject *callable, *places;
     if (!PyArg_ParseTuple(args, "OO!:follow_solver", &callable, &PyTuple_Type, &places))
         return NULL;
-    if (PyType_Ready(&RecorderType) < 0)
+    if (PyType_Ready(&SolverRecorderType) < 0)
         return NULL;
     if (!frames_fit || !PyCFunction_CheckExact(callable) || PyTuple_GET_SIZE(places) > MOST_PLACES)
         Py_RETURN_FALSE;
