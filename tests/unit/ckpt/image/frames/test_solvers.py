@@ -97,13 +97,13 @@ def program(expression: str, places: str) -> str:
     return SOURCE.replace("EXPRESSION", expression).replace("PLACES", places)
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_of_scipy_goes_on(tmp_path: Path, call: str) -> None:
     resumed_output(tmp_path, program(CALLS[call], "(8,)"))
 
 
-@pytest.mark.rotate(6)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize("call", CALLS)
 def test_an_image_of_a_call_of_scipy_that_was_resumed(tmp_path: Path, call: str) -> None:
     resumed_output(tmp_path, program(CALLS[call], "(1, 4, 9)"), places=[3])
@@ -126,6 +126,7 @@ WAITS = {
 }
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("call", WAITS)
 def test_an_image_waits_where_a_call_of_scipy_could_not_be_made_again(tmp_path: Path, call: str) -> None:
     assert refusals(tmp_path, program(WAITS[call], "(3,)"))
