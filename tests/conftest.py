@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -45,6 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what runs in the background with these ignored, and a job that starts so ignores them, too.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     # Found once, by the process that starts the others: all of them are to have the same.
     os.environ.setdefault("CKPT_SEED", str(seed_of_the_commit()))
     config.stash[FIGURES], config.stash[TESTS] = {}, {}

@@ -27,7 +27,7 @@ from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import Stack
 from ckpt.image.interface.registry import libraries, look_for_extensions
-from ckpt.image.modules import held_locks, package_baseline, package_changes, standard_changes
+from ckpt.image.modules import held_locks, package_baseline, package_changes, search_path, standard_changes
 from ckpt.image.modules.plain_values import leave_out_not_plain
 from ckpt.image.modules.references import References, process_references
 from ckpt.image.pairs import Dump, ImageReport, Prepared
@@ -70,6 +70,7 @@ def preload() -> None:
     """
     look_for_extensions()
     libraries.loaded()
+    search_path.roots()
     package_baseline.note_standard()
     process_references.note_names()
     VirtualSubclasses.refresh(is_search_needed=False)

@@ -117,9 +117,11 @@ def preload() -> None:
     import ckpt.store.images.reader
     import ckpt.store.images.writer
     from ckpt.image.lowlevel import _lookup
+    from ckpt.store.records import formats
     from ckpt.transport.driver import originals
 
     originals.keep()
+    formats.compile_patterns()
     ckpt.image.preload()
     # At its end each rank collects garbage several times, with all these objects. The agent itself never does.
     _lookup.untrack_constants(gc.get_objects())
@@ -255,7 +257,7 @@ def _identity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The environment variables that a job sets for each of its ranks, fresh or resumed."""
+    """The environment variables that a job sets for each of its ranks."""
     me = _identity(spec)
     return {
         "RANK": str(me["rank"]),
@@ -348,7 +350,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
     runtime.bind(port, engine, world_of(engine), extras.get("ckpt.layer"))
     if runtime.finished_code is not None:
-        return _no_program
+        return lambda: None
     assert loaded.stack is not None, "only a finished rank has no stack"
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
@@ -392,9 +394,5 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
     port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
     runtime.bind(port, engine, world)
     if runtime.finished_code is not None:
-        return _no_program
+        return lambda: None
     return prepare_program(runtime.spec["argv"])
-
-
-def _no_program() -> None:
-    return None

@@ -20,6 +20,7 @@ from ckpt.controller.errors import (
     EXIT_DAMAGED,
     EXIT_FAILURE,
     EXIT_INCOMPATIBLE,
+    EXIT_UNRECOVERABLE,
     ControllerError,
     FilesNotPutBack,
 )
@@ -40,6 +41,7 @@ __all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_
 _SHOWN = 5
 _SHOWN_OF_AN_INTERVAL = 3
 _WITHOUT = "`ckpt restart --files off` goes on with the files as they are"
+_START_WITHOUT = "`ckpt run --resume auto --files off` starts it with the files as they are"
 
 
 class JobFiles:
@@ -130,7 +132,7 @@ class JobFiles:
                 self._unrecorded.have_put_back()
             return {**found, **self._for_ranks()}
         except UndoError as failure:
-            refusal = _refusal(self._job, failure)
+            refusal = _refusal(self._job, failure) if launch.epoch else _no_start(self._job, failure)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
                 return FilesDamaged(str(failure))
             raise refusal from failure
@@ -349,6 +351,12 @@ def lines_with_files(
 def from_start(job: JobDirectory) -> bool:
     """Are files recorded since the job's start?"""
     return is_recorded(job.options.get("files") or OFF)
+
+
+def _no_start(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:
+    if isinstance(failure, NotRecorded) and failure.path == job.path:
+        return FilesNotPutBack(f"{failure.what}; {_START_WITHOUT}", EXIT_UNRECOVERABLE)
+    return _refusal(job, failure)
 
 
 def _refusal(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:

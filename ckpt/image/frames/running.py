@@ -43,6 +43,7 @@ _UNPACKED = (
 """Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
 _TAKING = (math.prod, dict.fromkeys, None, math.fsum)
 _HEAPS = (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
+_PARSER = accelerators.json.make_scanner
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 
@@ -80,7 +81,7 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_taking(_TAKING)
         _frames.follow_heaps(_HEAPS)
         _frames.follow_substitutions(re.Pattern)
-        _frames.follow_parser(accelerators.json.make_scanner, types.SimpleNamespace)
+        _frames.follow_parser(_PARSER, types.SimpleNamespace)
     return fn(*args)
 
 
@@ -145,7 +146,7 @@ def run_records(
     _frames.follow_taking(_TAKING)
     _frames.follow_heaps(_HEAPS)
     _frames.follow_substitutions(re.Pattern)
-    _frames.follow_parser(accelerators.json.make_scanner, types.SimpleNamespace)
+    _frames.follow_parser(_PARSER, types.SimpleNamespace)
     return _frames.run(records, depth, blocked, begin)
 
 

@@ -10,6 +10,7 @@
    patches(sys.modules, by_value) finds functions, classes and instances of by-value modules in the others; foreign(modules,
    packages) those of modules outside of the packages.
    instances(sys.modules, types, excluded) finds the objects of exactly these types in modules and in the classes written there.
+   bound(sys.modules, variable) lists the values of that variable in all modules.
    added(sys.modules, known) lists the names of modules that a dict does not have.
 
    Not here: what the pickler asks about one object, and the tables of sets (_lookup.c); comparisons with notes (lookup_notes.c). */
@@ -310,7 +311,24 @@ static PyObject *added(PyObject *self, PyObject *args)
     return found;
 }
 
+PyDoc_STRVAR(bound_doc, "bound(modules, variable, /) -> list of values\n\nThe values of that variable in those modules that have it, in order.");
+
+static PyObject *bound(PyObject *self, PyObject *args)
+{
+    PyObject *modules, *variable, *name, *module, *found;
+    Py_ssize_t position = 0;
+    if (!PyArg_ParseTuple(args, "O!U", &PyDict_Type, &modules, &variable)) return NULL;
+    found = PyList_New(0);
+    while (found && PyDict_Next(modules, &position, &name, &module)) {
+        PyObject *attributes = PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+        PyObject *value = attributes ? PyDict_GetItemWithError(attributes, variable) : NULL;
+        if (PyErr_Occurred() || (value && PyList_Append(found, value))) Py_CLEAR(found);
+    }
+    return found;
+}
+
 static PyMethodDef methods[] = {
+    {"bound", bound, METH_VARARGS, bound_doc},
     {"added", added, METH_VARARGS, added_doc},
     {"owners", owners, METH_VARARGS, owners_doc},
     {"patches", patches, METH_VARARGS, patches_doc},

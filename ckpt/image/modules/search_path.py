@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from functools import cache
 
 __all__ = ["Roots", "roots", "translated"]
 
@@ -24,8 +25,9 @@ _STANDARD = ("platstdlib", "stdlib", "base_prefix")
 _INSTALLED = ("platlib", "purelib", "prefix")
 
 
+@cache
 def roots() -> Roots:
-    """The directories of this interpreter."""
+    """The directories of this interpreter. They stay the same; the agent has them found before it forks ranks."""
     paths = sysconfig.get_paths()
     found: Roots = {
         name: paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ckpt.compat.interpreter import RELEASE
@@ -28,11 +28,7 @@ def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any
     bytecode files. ``hash``: a hash that depends on the hash seed.
     """
     if packages is None:
-        packages = {
-            name: module.__version__
-            for name, module in list(sys.modules.items())
-            if "." not in name and type(getattr(module, "__dict__", {}).get("__version__")) is str
-        }
+        packages = _versions_of([name for name in sys.modules if "." not in name])
     return {
         "python": RELEASE,
         "implementation": sys.implementation.name,
@@ -42,6 +38,17 @@ def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any
         "hash": hash("the hash seed is part of an image"),
         "packages": dict(packages),
     }
+
+
+def _versions_of(names: Iterable[str]) -> dict[str, str]:
+    """Those of these modules that are imported and have a ``__version__``. A restarted rank looks at no other module: each
+    look writes a reference count, and so copies a page of memory."""
+    found: dict[str, str] = {}
+    for name in names:
+        version = getattr(sys.modules.get(name), "__dict__", {}).get("__version__")
+        if type(version) is str:
+            found[name] = version
+    return found
 
 
 def check_compatible(report: Mapping[str, Any]) -> None:
@@ -57,14 +64,14 @@ def compare_versions(saved: Mapping[str, Any], *, is_final: bool = False) -> Non
 
     Raises :class:`IncompatibleImage` for a fatal difference. The final comparison warns of harmless ones.
     """
-    here = current_versions()
+    here = current_versions({})
     if saved["format"] != here["format"]:
         raise IncompatibleImage(f"the image has format {saved['format']}; this ckpt reads {here['format']}")
     if (saved["implementation"], saved["magic"]) != (here["implementation"], here["magic"]):
         raise IncompatibleImage(f"the image was taken by Python {saved['python']}; this is {here['python']}")
     if saved["hash"] != here["hash"]:
         raise IncompatibleImage("the image was taken under another hash seed (PYTHONHASHSEED)")
-    fatal, harmless = differences(saved["packages"], here["packages"])
+    fatal, harmless = differences(saved["packages"], _versions_of(saved["packages"]))
     if fatal:
         raise IncompatibleImage(
             f"the image was taken with other packages: {', '.join(fatal)}; install the versions of the image, or start anew"

@@ -128,8 +128,10 @@ def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     sys.argv[:] = saved["argv"]
     for name in set(os.environ) - set(saved["environment"]):
         del os.environ[name]
-    os.environ.update(saved["environment"])
-    os.environ.update({name: text for name, text in environment.items() if name in saved["environment"]})
+    for name, text in saved["environment"].items():
+        text = environment.get(name, text)
+        if os.environ.get(name) != text:  # most are the same, and putenv(3) copies pages of memory
+            os.environ[name] = text
     if "TZ" in saved["environment"]:
         time.tzset()
     os.umask(saved["umask"])

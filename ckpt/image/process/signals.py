@@ -46,11 +46,10 @@ def set_handlers(saved: dict[str, Any]) -> None:
     global _timing
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     _timing = Timing(saved["timers"], saved["blocked"])
+    present = signal_handlers()
     for number, handler in saved["handlers"].items():
-        if handler is None:
-            continue
-        present = signal.getsignal(number)
-        if present is handler or (isinstance(present, signal.Handlers) and int(present) == handler):
+        now = present.get(number)
+        if handler is None or now is handler or (type(now) is int and now == handler):
             continue
         with contextlib.suppress(
             OSError

@@ -15,6 +15,7 @@ from ckpt.compat import accelerators, stdlib
 from ckpt.compat.children import CHILD_WAITS
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, by_name, later
+from ckpt.image.lowlevel import _lookup
 from ckpt.image.reducers.contexts import decimal_reducers, has_decimal_context
 from ckpt.image.reducers.logs import reduce_manager
 from ckpt.image.stdlib import c_objects
@@ -326,8 +327,7 @@ class Warnings(Library):
         self.module.filters[:] = filters
         stdlib.warning_filters_changed(self.module)
         now = self._version()
-        for module in list(sys.modules.values()):
-            registry = getattr(module, "__dict__", {}).get("__warningregistry__")
+        for registry in _lookup.bound(sys.modules, "__warningregistry__"):
             if type(registry) is dict and registry.get("version") == version:
                 registry["version"] = now
 

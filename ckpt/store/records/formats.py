@@ -43,6 +43,7 @@ __all__ = [
     "JOURNAL",
     "MANIFEST",
     "VECTORS",
+    "compile_patterns",
     "read",
     "write",
 ]
@@ -57,6 +58,16 @@ VECTORS: Final = Table(Text("0|[1-9][0-9]{0,8}"), Row(tx=COUNT, base=COUNT, rx=C
 
 def _in_image_directory(suffix: str) -> Text:
     return Text(rf"images/rank-[0-9]{{5,9}}/[!-.0-~]+\.{suffix}")
+
+
+_PACK: Final = _in_image_directory("pack")
+_MANIFEST_FILE: Final = _in_image_directory("json")
+
+
+def compile_patterns() -> None:
+    """Compile the patterns that ranks need for manifests and control files: once, before ranks are forked."""
+    for text in (VECTORS.key, _PACK, _MANIFEST_FILE):
+        text.matches("")
 
 
 def _check_indices(content: Mapping[str, Any]) -> None:
@@ -115,7 +126,7 @@ MANIFEST: Final = Record(
         "bytes_raw": COUNT,  # plain size of stream and buffers
         "bytes_written": COUNT,  # length of this image's own pack
         "meta": Free(),  # the image layer's report: stack, sizes, versions
-        "packs": Rows(Row(path=_in_image_directory("pack"), length=COUNT, alignment=OneOf(1, 4096))),
+        "packs": Rows(Row(path=_PACK, length=COUNT, alignment=OneOf(1, 4096))),
         "blocks": Rows(
             Row(
                 digest=DIGEST,
@@ -146,7 +157,7 @@ ENTRY: Final = Record(
         "incarnation": COUNT,
         "previous": COUNT,
         "epoch": EPOCH,
-        "manifest": _in_image_directory("json"),
+        "manifest": _MANIFEST_FILE,
         "digest": DIGEST,  # of the manifest file
         "bytes_raw": COUNT,
         "bytes_written": COUNT,

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 __all__ = [
@@ -88,11 +89,16 @@ class Text(Shape):
     def __init__(self, pattern: str | None = None) -> None:
         self.pattern = pattern
 
+    @cached_property
+    def matches(self) -> Callable[[str], object]:
+        """Does the whole text match the pattern? Most processes ask this of few shapes, and compiling takes long."""
+        return re.compile(self.pattern or "").fullmatch
+
     def check(self, values: Sequence[Any]) -> None:
         super().check(values)
         if self.pattern is None:
             return
-        matches = re.compile(self.pattern).fullmatch  # `re` caches it
+        matches = self.matches
         if not all(map(matches, values)):
             found = next(value for value in values if not matches(value))
             raise DoesNotFit(f"{_shown(found)} does not match {self.pattern}")

@@ -48,6 +48,10 @@ _MORE_HOSTS = (
     "files were recorded with ranks on one host, and can be put back by a restart there only (--engine local)"
 )
 _ANOTHER = "another file system is mounted there now, or all hosts do not share it any more"
+_CHANGED_BEFORE = (
+    "the program cannot start over here: it had changed files before epoch {}, the oldest one that is kept, and what these "
+    "were at its start is not known any more. Start it in another job directory, with its files as it needs them"
+)
 _SHARED = "shared"
 _LOST = "it is not what it was at the checkpoint: the host was restarted, or somebody else has changed the file since"
 
@@ -162,8 +166,11 @@ def refuse_copies(plans: list[Plan], state: State) -> None:
 
 
 def check_line(state: State, line: int, job: str) -> None:
-    """Raise NotRecorded if the files of this line are not known."""
-    if state.since is not None and line < state.since:
+    """Raise NotRecorded if the files of this line are not known. Line 0 is the job's start: where no rank had changed a file
+    before the oldest line that is known, files are there what they were at the start."""
+    if state.since is not None and line < state.since and not (line == 0 and state.untouched):
+        if line == 0:
+            raise NotRecorded(_CHANGED_BEFORE.format(state.since), path=job)
         raise NotRecorded(f"what files were before epoch {state.since} is not known", path=job)
     for low, high in state.left:
         if low < line <= high:

@@ -13,12 +13,12 @@ from typing import Any
 from ckpt.undo.chain import Interval, log_directories
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import LOG, host_of, line_key, name_of, read_log
-from ckpt.undo.records import Attributes, Content, Name, Record, Status, below_another
+from ckpt.undo.records import Attributes, Content, Name, Record, Status, Uncovered, below_another
 from ckpt.undo.records import Moved as MovedDirectory
 from ckpt.undo.restart.plan import Log
 from ckpt.undo.restart.state import Moved
 
-__all__ = ["kept_of", "logs_of"]
+__all__ = ["has_changes", "kept_of", "logs_of"]
 
 
 def logs_of(
@@ -45,6 +45,18 @@ def logs_of(
         Log(directory, list(records(directory)), host_of(directory, line_key(key)))
         for directory in directories
     ]
+
+
+def has_changes(interval: Interval, key: bytes, moved: list[Moved]) -> bool:
+    """Has a rank changed a file in this interval, as far as that can still be seen? What was made and has been removed is no
+    change. Raises LogDamaged, OSError."""
+    return any(_is_change(record) for log in logs_of(interval, key, moved) for record in log.records)
+
+
+def _is_change(record: Record) -> bool:
+    if isinstance(record, Name) and record.binding is None:
+        return os.path.lexists(record.path)
+    return isinstance(record, Name | Content | Attributes | MovedDirectory | Uncovered)
 
 
 def kept_of(log: Log) -> Iterator[dict[str, Any]]:

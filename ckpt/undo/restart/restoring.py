@@ -38,7 +38,7 @@ from ckpt.undo.restart.checking import (
     whole_logs,
 )
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
-from ckpt.undo.restart.intervals import kept_of, logs_of
+from ckpt.undo.restart.intervals import has_changes, kept_of, logs_of
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
@@ -73,7 +73,6 @@ _UNDONE, _DONE = "undone", "done-"
 
 _FOREIGN = "somebody else has changed the file since; it is left as it is"
 _UNMADE = "an undo log could not be made, so some changes may not be put back"
-_STARTS_OVER = "the program starts over; files are what they were at epoch {}: before, it is not known"
 
 
 @dataclass(slots=True)
@@ -132,10 +131,7 @@ def undo(
         if moved is not None and moved not in state.moved:
             state.moved.append(moved)
         restored = Restored()
-        if line == 0 and state.since > 0:
-            restored.problems.append(Problem("", _STARTS_OVER.format(state.since), is_final=True))
-        else:
-            check_line(state, line, job)
+        check_line(state, line, job)
         lines = list(lines)
         logs = whole_logs(job, key, line, state, lines)
         refuse_elsewhere(job, key, [of_ranks for _, of_ranks in logs], numbers)
@@ -170,7 +166,7 @@ def _note_done(job: str, key: bytes, line: int, state: State, later: list[tuple[
     assert state.since is not None
     since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
     renumbered = state.renumbered if intervals(job) else {}
-    done = State(since, state.left, renumbered, state.moved, later, booted=state.booted)
+    done = replace(state, since=since, renumbered=renumbered, chosen=later, foreign=[])
     if done != state:
         save(job, key, done)
 
@@ -309,7 +305,9 @@ def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
             since = oldest if old and state.since is not None else state.since
             left = [(low, high) for low, high in state.left if high >= oldest]
             renumbered, moved = (state.renumbered, state.moved) if len(old) < len(chain) else ({}, [])
-            now = State(since, left, renumbered, moved, state.chosen, booted=state.booted)
+            now = replace(state, since=since, left=left, renumbered=renumbered, moved=moved, foreign=[])
+            if old and (state.since == 0 or state.untouched):
+                now.untouched = not any(has_changes(interval, key, state.moved) for interval in old)
             if now != state:
                 save(job, key, now)
         for interval in old:

@@ -3,6 +3,7 @@
     JOB/undo/state    MAC, line feed, JSON:
 
 since       the oldest line that a restart can put files back to: from there on they are recorded; None: they are not
+untouched   had no rank changed a file before that line? Then the program can also start over
 left        ranges (L, H): a restart has gone back to line L when H was the highest epoch in use. The files of the lines
             above L, up to H, are not known any more. Written before the first change of such a restart
 renumbered  files that had to be made again -> the numbers that they have now; older intervals know them by the old ones
@@ -71,6 +72,7 @@ class State:
     chosen: list[tuple[int, Chosen]] = field(default_factory=list)
     foreign: list[tuple[str, FileId]] = field(default_factory=list)
     booted: tuple[int, str] = (-1, "")
+    untouched: bool = False  # of no meaning where `since` is 0
 
 
 def is_there(job: str) -> bool:
@@ -92,6 +94,7 @@ def load(job: str, key: bytes, from_start: bool) -> State:
             [(epoch, Chosen(*chosen)) for epoch, chosen in plain.get("chosen", ())],
             [(path, FileId(*file)) for path, file in plain.get("foreign", ())],
             _booted(*plain.get("booted", (-1, ""))),
+            bool(plain.get("untouched")),
         )
     except (KeyError, TypeError, ValueError) as failure:
         path = undo_path(job, _STATE)
@@ -112,6 +115,7 @@ def save(job: str, key: bytes, state: State) -> None:
         "chosen": state.chosen,
         "foreign": state.foreign,
         "booted": state.booted,
+        "untouched": state.untouched,
     }
     write_record(job, key, _STATE, plain)
 

@@ -107,6 +107,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what is below; ne
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct question *first;
 static pid_t helper_pid; /* the process in which the helper runs */
+static pid_t helper_tid;
 
 static struct question *question_of(const struct operation *operation)
 {
@@ -150,6 +151,7 @@ static void answer_question(struct question *question)
 static void *run_helper(void *unused)
 {
     pthread_mutex_lock(&lock);
+    helper_tid = gettid();
     for (;;) {
         struct question *question = first;
         if (question) {
@@ -181,20 +183,25 @@ static int start_helper(void)
 
 static int wait_until(const struct timespec *limit) { return pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, limit); }
 
-/* Does the main thread run, or wait for nothing but a core? Then it does not wait for the thread that asks. (The state in
-   /proc/self/stat, proc(5), follows the name of the program, which ends with the last parenthesis.) */
-static int main_thread_runs(void)
+/* Does a thread run, or wait for nothing but a core or a disk? (The state in /proc/PID/task/TID/stat, proc(5), follows the name of the
+   program, which ends with the last parenthesis.) */
+static int runs(pid_t tid)
 {
-    char text[512];
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    char text[512], path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return 0;
     ssize_t nbytes = read(fd, text, sizeof text - 1);
     close(fd);
     text[nbytes < 0 ? 0 : nbytes] = 0;
     const char *end = strrchr(text, ')');
-    return end && !strncmp(end, ") R", 3);
+    return end && (!strncmp(end, ") R", 3) || !strncmp(end, ") D", 3));
 }
+
+/* Does the main thread run? Then it does not wait for the thread that asks. Or does the helper? While the main thread hands the
+   GIL over to it, the main thread sleeps until the helper has got a core. */
+static int goes_on(void) { return runs(getpid()) || runs(helper_tid); }
 
 static void ask_helper(const struct operation *operation)
 {
@@ -221,7 +228,7 @@ static void ask_helper(const struct operation *operation)
         if (question->state == BEGUN && !has_begun) {
             has_begun = 1;
             limit_ns += CALLBACK_NS;
-        } else if (question->state == WAITING && limit_ns < begin_ns + RUNNING_NS && main_thread_runs())
+        } else if (question->state == WAITING && limit_ns < begin_ns + RUNNING_NS && goes_on())
             limit_ns += watch_patience_ns;
         else if (question->state != DONE) {
             question->is_abandoned = 1; /* the helper frees it */

@@ -428,3 +428,35 @@ def test_a_checkpoint_that_finds_no_moment_to_fork_is_tried_again(start: Start, 
     assert not job.events("files-not-covered"), job.report()
     assert not job.events("files-not-put-back"), job.report()
     assert job.output(0).split()[:2] == ["True", "True"], job.report()
+
+
+def test_a_program_does_not_start_over_on_its_own_changed_files(start: Start, tmp_path: Path) -> None:
+    """It ended with exit code 0 and each line was in the log twice, where the only checkpoint was damaged."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        ckpt.enable()
+        with open("log", "a") as log:
+            print("line", file=log)
+        ckpt.checkpoint()
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        """,
+    )
+    job = start(app, ranks=1)
+    job.wait_event("committed")
+    for pack in (job.directory / "images").rglob("*.pack"):
+        pack.write_bytes(b"damaged")
+    job.kill_rank(0)
+    assert job.finish() == 12, job.report()
+    said = " ".join(job.stderr.split())
+    assert "it had changed files before epoch 1" in said and "`ckpt run --resume auto --files off`" in said
+    assert (tmp_path / "log").read_text() == "line\n"
+    (tmp_path / "go").touch()
+    anyhow = run_ckpt(
+        *("run", "--resume", "auto", "--files", "off", "--job", job.directory, "--", app), cwd=tmp_path
+    )
+    assert anyhow.returncode == 0, anyhow.stderr
+    assert (tmp_path / "log").read_text() == "line\n" * 2

@@ -149,6 +149,19 @@ def test_names_of_modules_that_a_dict_does_not_have() -> None:
     assert _lookup.added({"a": 1, "b": 2, "c": 3}, {"b": None}) == ["a", "c"]
 
 
+def test_the_values_of_a_variable_in_all_modules_that_have_it() -> None:
+    with_it, without, other = (
+        types.ModuleType("with_it"),
+        types.ModuleType("without"),
+        types.ModuleType("other"),
+    )
+    with_it.registry, other.registry = {"a": 1}, None  # type: ignore[attr-defined]
+    modules = {"with_it": with_it, "without": without, "no module": 3, "other": other}
+    assert _lookup.bound(modules, "registry") == [{"a": 1}, None]
+    with pytest.raises(TypeError):
+        _lookup.bound(modules, 3)  # type: ignore[arg-type]
+
+
 class _Some:
     pass
 

@@ -41,7 +41,7 @@ def test_directory_environment_arguments_and_limits(tmp_path: Path) -> None:
         import gc, os, signal, sys
         os.makedirs("below", exist_ok=True)
         os.chdir("below")
-        os.environ["A_NEW_ONE"] = "1"
+        os.environ["A_NEW_ONE"], os.environ["HOME"] = "1", "changed"
         sys.argv.append("more")
         sys.path.append("/nowhere")
         sys.setrecursionlimit(2345)
@@ -56,11 +56,13 @@ def test_directory_environment_arguments_and_limits(tmp_path: Path) -> None:
         driver_tick()
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR2)
-        os.system("echo $A_NEW_ONE")
+        os.system('test "$A_NEW_ONE $HOME" = "1 changed" && echo the same environment')
         print(os.path.basename(os.getcwd()), sys.argv[-1], sys.path[-1], sys.getrecursionlimit(), got)
         print(gc.get_threshold(), gc.isenabled(), oct(os.umask(0)))
     """
-    assert "below more /nowhere 2345 10\n(123, 4, 5) False 0o27\n" in resumed_output(tmp_path, source)
+    output = resumed_output(tmp_path, source)
+    assert "the same environment" in output
+    assert "below more /nowhere 2345 10\n(123, 4, 5) False 0o27\n" in output
 
 
 def test_contexts_hooks_warnings_and_exit_functions(tmp_path: Path) -> None:

@@ -331,17 +331,30 @@ def test_intervals_before_the_oldest_line_are_removed(where: str) -> None:
         assert tree_of(job.root) == job.trees[1]
 
 
-def test_a_start_that_is_not_known_any_more_is_told_and_stops_nothing(where: str) -> None:
-    """No line can be read, so the program starts over, with the files of the oldest line."""
+def test_a_program_does_not_start_over_on_files_that_are_not_those_of_its_start(where: str) -> None:
+    """No line can be read. It did, after a message, ended with exit code 0, and each line of its log was there twice."""
     with job_of(where, 6) as job:
         job.close()
         forget(job.path, KEY, 1, from_start=True)
-        [problem] = job.undo(0).problems
-        assert problem.path == "" and "at epoch 1" in problem.reason and problem.is_final
-        assert tree_of(job.root) == job.trees[1]
-        job.epoch = 0
-        job.checkpoint()  # from the second start on
+        with pytest.raises(NotRecorded, match="cannot start over here: it had changed files before epoch 1"):
+            job.undo(0)
+        forget(job.path, KEY, 2, from_start=True)
+        with pytest.raises(NotRecorded, match="before epoch 2"):
+            job.undo(0)
+        job.undo(2)
+        assert tree_of(job.root) == job.trees[2]
+
+
+def test_a_program_starts_over_that_had_changed_nothing_before_the_oldest_line(where: str) -> None:
+    with job_of(where, 6, lines=0) as job:
+        job.checkpoint()
+        passing = os.path.join(job.root, "0", "passing")
+        job.ranks[0].new(passing, "")
+        job.ranks[0].remove(passing, "")
+        job.checkpoint()
         job.run()
+        job.close()
+        forget(job.path, KEY, 1, from_start=True)
         assert not job.undo(0).problems
         assert tree_of(job.root) == job.trees[0]
 
