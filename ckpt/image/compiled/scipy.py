@@ -11,20 +11,28 @@ of the first object are not freed.
 
 The structs are those of ``SuperLUObject`` (``_superluobject.h``), ``SuperMatrix``, ``SCformat`` and ``NCformat``
 (``supermatrix.h``). They are compared with what Python says of the object; if they differ, the object is refused by name.
+
+Solvers (``quad``, ``curve_fit``, ``odeint``, ``brentq`` …) call a function of the program from C. They keep their state in
+memory of their own, and depend on nothing but their arguments and on the numbers that they get returned. In a new process
+they are called again with these (``frames_solvers.c``). What scipy does in Python (``minimize``) is like any code. Functions
+that keep state in arrays of their caller (``scipy.integrate.ode``), or write to such (``generic_filter``), are left alone:
+an image waits for the end of the call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import sys
 from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.memory import in_place
 from ckpt.image.errors import RestoreError
+from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library, Reducer, by_name
 
-__all__ = ["MatrixOf", "SciPy", "make_factors", "reduce_factors"]
+__all__ = ["MatrixOf", "SciPy", "Solvers", "make_factors", "reduce_factors"]
 
 _PLACE = "scipy.sparse.linalg._dsolve._superlu"
 _SUPERNODAL, _BY_COLUMN = 3, 0  # Stype: SLU_SC, SLU_NC
@@ -34,6 +42,30 @@ _TYPES = "fdFD"  # Dtype: single, double, complex, double complex
 class SciPy(Library):
     def reducers(self) -> dict[type, Reducer]:
         return by_name(_PLACE, {"SuperLU": reduce_factors})
+
+
+_ONE: tuple[int, ...] = (0,)
+_SOLVERS: dict[str, dict[str, tuple[int, ...]]] = {
+    "scipy.integrate._odepack": {"odeint": (0, 4)},
+    "scipy.integrate._quadpack": dict.fromkeys(
+        ("qagse", "qagie", "qagpe", "qawoe", "qawfe", "qawse", "qawce"), _ONE
+    ),
+    "scipy.optimize._minpack": {"hybrd": _ONE, "hybrj": (0, 1), "lmdif": _ONE, "lmder": (0, 1)},
+    "scipy.optimize._zeros": dict.fromkeys(("bisect", "ridder", "brentq", "brenth"), _ONE),
+}
+"""Module in C → its functions, most of which have an underscore before their name, and the places of those of their
+arguments that are functions of the program."""
+
+
+class Solvers(Library):
+    def when_imported(self) -> None:
+        """One instance serves `scipy.integrate` and `scipy.optimize`."""
+        for name, functions in _SOLVERS.items():
+            module = sys.modules.get(name)
+            for function, places in functions.items():
+                solver = getattr(module, f"_{function}", None) or getattr(module, function, None)
+                if _frames.SUPPORTED and solver is not None:
+                    _frames.follow_solver(solver, places)
 
 
 class _Matrix(ctypes.Structure):

@@ -98,13 +98,16 @@ def path_of_iteration(iterator: Any, inner: Suspended) -> CallPath | None:
     if inner.gen is not None and iterator is inner.gen:
         return REDO
     cls = type(iterator)
-    parts = gc.get_referents(iterator) if cls.__module__ in ("builtins", "itertools") else []
+    is_readable = cls.__module__ in ("builtins", "itertools") and cls is not itertools.zip_longest
+    parts = gc.get_referents(iterator) if is_readable else []
     if cls is enumerate:
         return _again(parts[0], inner)
     if cls is zip:
         return (
             _again_zip(iterator, parts[0], inner) if parts and type(parts[0]) is tuple and parts[0] else None
         )
+    if cls is itertools.zip_longest:
+        return _again_longest(iterator, inner)
     if cls in _REPEATABLE:
         return _path_of_first_source(iterator, inner)
     if cls is _TEE:
@@ -264,6 +267,30 @@ def _again_zip(zipped: Any, sources: tuple[Any, ...], inner: Suspended) -> CallP
     return CallPath("R", _frames.Pending([*deeper, (zipped, taken)])) if deeper or path == REDO else None
 
 
+def _again_longest(zipped: Any, inner: Suspended) -> CallPath | None:
+    """The same for a `zip_longest`, which forgets sources that have ended."""
+    try:
+        state = _frames.longest_state(zipped)
+    except LookupError:
+        return None
+    sources, taken = state or ((), None)
+    at = len(taken or ())
+    if taken is None or at >= len(sources) or sources[at] is NULL:
+        return None
+    if any(_may_call(other, inner) for other in sources[:at] + sources[at + 1 :] if other is not NULL):
+        return None
+    path = _again(sources[at], inner)
+    if not at or path is None:
+        return path
+    deeper = path.value.steps if type(path.value) is _frames.Pending else []
+    ended = tuple(index for index in range(at) if sources[index] is NULL)
+    return (
+        CallPath("R", _frames.Pending([*deeper, (zipped, (taken, ended))]))
+        if deeper or path == REDO
+        else None
+    )
+
+
 def _may_call(source: Any, inner: Suspended) -> bool:
     """Whether an object is a callable that leads to inner, or an iterator in C that holds one: then nobody knows whether
     inner is run by this or by what takes items from it."""
@@ -272,6 +299,9 @@ def _may_call(source: Any, inner: Suspended) -> bool:
     cls = type(source)
     if cls.__module__ not in ("builtins", "itertools") or _frames.lookup(cls, "__next__") is NULL:
         return False
+    if cls is itertools.zip_longest:  # its own tuple may have gaps, so that nobody may look into it
+        state = _frames.longest_state(source)
+        return state is None or any(_may_call(each, inner) for each in state[0] if each is not NULL)
     parts = [part for part in gc.get_referents(source) if part is not cls]
     sources = [each for part in parts for each in (part[:_MOST_SOURCES] if type(part) is tuple else (part,))]
     return cls is not types.GeneratorType and any(_may_call(each, inner) for each in sources)

@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat import accelerators
 from ckpt.image.errors import RestoreError, Unsupported
 from ckpt.image.frames import _frames, selftest
 from ckpt.image.frames.opcodes import TABLE, TABLES, code_map
@@ -40,8 +41,9 @@ _UNPACKED = (
     *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.accumulate),
 )
 """Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
-_TAKING = (math.prod, dict.fromkeys)
+_TAKING = (math.prod, dict.fromkeys, None, math.fsum)
 _HEAPS = (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
+_PARSER = accelerators.json.make_scanner
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 
@@ -74,10 +76,12 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_folds(*_FOLDS)
         _frames.follow_iterators(itertools.starmap, itertools.accumulate)
         _frames.follow_asking(*_ASKING)
+        _frames.follow_longest(itertools.zip_longest)
         _frames.follow_unpacking(_UNPACKED)
         _frames.follow_taking(_TAKING)
         _frames.follow_heaps(_HEAPS)
         _frames.follow_substitutions(re.Pattern)
+        _frames.follow_parser(_PARSER, types.SimpleNamespace)
     return fn(*args)
 
 
@@ -137,10 +141,12 @@ def run_records(
     _frames.follow_folds(*_FOLDS)
     _frames.follow_iterators(itertools.starmap, itertools.accumulate)
     _frames.follow_asking(*_ASKING)
+    _frames.follow_longest(itertools.zip_longest)
     _frames.follow_unpacking(_UNPACKED)
     _frames.follow_taking(_TAKING)
     _frames.follow_heaps(_HEAPS)
     _frames.follow_substitutions(re.Pattern)
+    _frames.follow_parser(_PARSER, types.SimpleNamespace)
     return _frames.run(records, depth, blocked, begin)
 
 

@@ -102,6 +102,7 @@ BUILT_IN = {
     "pyarrow": f"{_COMPILED}.pyarrow:PyArrow",
     "tables": f"{_COMPILED}.tables:Tables",
     "scipy": f"{_COMPILED}.scipy:SciPy",
+    **dict.fromkeys(("scipy.integrate", "scipy.optimize"), f"{_COMPILED}.scipy:Solvers"),
     "xgboost": f"{_COMPILED}.xgboost:XGBoost",
     "cython_runtime": f"{_TOOLS}.cython:Cython",
     "diskcache": f"{_TOOLS}.diskcache:Diskcache",

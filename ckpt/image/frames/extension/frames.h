@@ -5,6 +5,7 @@
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
  *   frames_process.c   calls at the next check, fork, and other things of the process
+ *   frames_looks.c     looks at the stack, at checks, until nothing is in the way
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
  *   frames_moment.c    what a forked child does not find as it was
  *   frames_collected.c containers that C code is filling
@@ -15,10 +16,14 @@
  *   frames_followed.c  puts the loops of frames_folds.c into the place of the interpreter's functions
  *   frames_containers.c  those of them that fill a container, and sorted with a key
  *   frames_iterators.c  map and zip, which are asked again for an item
+ *   frames_longest.c   zip_longest, which is asked again for an item
  *   frames_sorting.c   sorted and list.sort: keys and comparisons that are over are not made again
  *   frames_heaps.c     the functions of heapq where they compare in Python
  *   frames_asking.c    iterators of itertools that ask a function about an item
  *   frames_callbacks.c  functions in C that call a function of the program for each item
+ *   frames_solvers.c   functions in C that compute with what a function of the program returns: scipy's
+ *   frames_numbers.c   numbers and arrays that those give and get
+ *   frames_parsers.c   parsers of JSON that call hooks of the program
  *   frames_taken.c     items that C code has taken from an iterator, given again: unpacking, math.prod and its like
  *
  * State is process wide, and of the main interpreter. Frames of one thread at a time are rebuilt. A capture may read the frames
@@ -52,7 +57,7 @@
 extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
-extern PyMethodDef process_methods[], moment_methods[], contents_methods[];
+extern PyMethodDef process_methods[], moment_methods[], contents_methods[], look_methods[];
 
 /* frames_moment.c: what note_moment() has noted, and descriptors that are not the program's. */
 typedef struct {
@@ -72,7 +77,10 @@ extern uint32_t read_locks(int fd, char *lines);
 
 #if FRAMES_SUPPORTED
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[];
+/* frames_process.c: call it at a check, untraced */
+extern PyObject *call_here(PyThreadState *ts, PyObject *callable);
+
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[], solver_functions[], longest_functions[], parser_functions[];
 extern PyTypeObject CollectorType, FoldType, PendingType, TakenType;
 
 /* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */

@@ -33,7 +33,7 @@ static void tracing_go_on(PyThreadState *ts)
     state.pauses--;
 }
 
-static PyObject *call_here(PyThreadState *ts, PyObject *callable)
+PyObject *call_here(PyThreadState *ts, PyObject *callable)
 {
     Frame *before = state.checked;
     state.checked = frames_fit ? thread_current_frame(ts) : NULL;
@@ -115,144 +115,6 @@ static PyObject *profile_call(PyObject *module, PyObject *frame)
     if (ts->c_profilefunc != NULL && ts->c_profilefunc(ts->c_profileobj, (PyFrameObject *)frame, PyTrace_CALL, Py_None) < 0)
         return NULL;
     Py_RETURN_NONE;
-}
-
-enum { OF_LIBRARY, OF_PROGRAM };
-#if FRAMES_SUPPORTED
-typedef struct { /* what look() or call_in_program() has queued, one of each */
-    PyObject *callable;
-    Frame *obstacle; /* not called while this frame is on the stack … */
-    int at;          /* … at this instruction */
-    int checks;      /* so many more places are looked at */
-    int queued;
-    Frame *place;    /* the last place that was looked at, and how often the interpreter has come back to it */
-    int place_at, times;
-} Look;
-
-static Look looks[2];
-
-#define MOST_TIMES 512 /* at each check the interpreter makes up to 32 calls that are queued meanwhile; some rounds of a loop */
-#define MOST_FRAMES 4096
-
-static int is_on_stack(Frame *obstacle, int at)
-{
-    Frame *callee = NULL;
-    int depth = 0;
-    for (Frame *f = thread_current_frame(PyThreadState_Get()); f != NULL && obstacle != NULL; callee = f, f = frame_previous(f)) {
-        if (f == obstacle)
-            return frame_lasti(f, callee) == at;
-        if (++depth == MOST_FRAMES)
-            return 1; /* it may be */
-    }
-    return 0;
-}
-
-static int look_here(void *look);
-
-static void look_further(Look *look)
-{
-    if (look->checks > 0 && !look->queued)
-        look->queued = Py_AddPendingCall(look_here, look) == 0;
-    thread_recheck_queue(PyThreadState_Get());
-}
-
-static int look_here(void *queued)
-{
-    Look *look = queued;
-    PyThreadState *ts = PyThreadState_Get();
-    Frame *here = thread_current_frame(ts);
-    look->queued = 0;
-    if (look->callable == NULL || here == NULL)
-        return 0;
-    if (here == look->place && frame_lasti(here, NULL) == look->place_at) {
-        if (++look->times < MOST_TIMES)
-            look_further(look);
-        return 0;
-    }
-    look->place = here;
-    look->place_at = frame_lasti(here, NULL);
-    look->times = 0;
-    look->checks--;
-    if (is_on_stack(look->obstacle, look->at)) {
-        look_further(look);
-        return 0;
-    }
-    PyObject *callable = Py_NewRef(look->callable);
-    PyObject *result = call_here(ts, callable);
-    int again = result != NULL && result == Py_True;
-    int rc = 0;
-    if (result == NULL) {
-        if (look == &looks[OF_LIBRARY] && PyErr_ExceptionMatches(PyExc_Exception))
-            PyErr_WriteUnraisable(callable);
-        else
-            rc = -1;
-    }
-    Py_XDECREF(result);
-    Py_DECREF(callable);
-    if (again)
-        look_further(look);
-    return rc;
-}
-#endif
-
-static PyObject *begin_look(int of, PyObject *args, const char *format)
-{
-#if FRAMES_SUPPORTED
-    PyObject *callable, *obstacle;
-    int at, checks;
-    Look *look = &looks[of];
-    if (!PyArg_ParseTuple(args, format, &callable, &PyLong_Type, &obstacle, &at, &checks))
-        return NULL;
-    if (!frames_fit)
-        Py_RETURN_FALSE;
-    look->obstacle = PyLong_AsVoidPtr(obstacle);
-    if (look->obstacle == NULL && PyErr_Occurred())
-        return NULL;
-    look->at = at;
-    look->checks = checks;
-    look->place = NULL;
-    Py_XSETREF(look->callable, Py_NewRef(callable));
-    if (look->queued)
-        Py_RETURN_FALSE;
-    look->queued = Py_AddPendingCall(look_here, look) == 0;
-    return PyBool_FromLong(look->queued);
-#else
-    Py_RETURN_FALSE;
-#endif
-}
-
-PyDoc_STRVAR(look_doc,
-"look(callable, obstacle, at, checks, /) -> bool\n\n"
-"As request(), but the call is made only at a check where the frame at the address `obstacle` (0: none) is not on the main\n"
-"thread's stack at the instruction `at`.  While the call returns True, it is made again at the next check; at most `checks`\n"
-"checks are looked at.  False: an earlier call is still queued; from now on it waits for the new obstacle.");
-static PyObject *look(PyObject *module, PyObject *args)
-{
-    return begin_look(OF_LIBRARY, args, "OO!ii:look");
-}
-
-PyDoc_STRVAR(call_in_program_doc,
-"call_in_program(callable, obstacle, at, checks, /) -> bool\n\n"
-"As look(), but the call is one of the program: every exception from it goes to the program.");
-static PyObject *call_in_program(PyObject *module, PyObject *args)
-{
-    return begin_look(OF_PROGRAM, args, "OO!ii:call_in_program");
-}
-
-PyDoc_STRVAR(on_stack_doc,
-"on_stack(obstacle, at, /) -> bool\n\n"
-"Whether the frame at the address `obstacle` is on the calling thread's stack, at the instruction `at`.");
-static PyObject *on_stack(PyObject *module, PyObject *args)
-{
-#if FRAMES_SUPPORTED
-    PyObject *obstacle;
-    int at;
-    if (!PyArg_ParseTuple(args, "O!i:on_stack", &PyLong_Type, &obstacle, &at))
-        return NULL;
-    return PyBool_FromLong(frames_fit && is_on_stack(PyLong_AsVoidPtr(obstacle), at));
-#else
-    Py_RETURN_FALSE;
-#endif
 }
 
 PyDoc_STRVAR(fork_doc,
@@ -386,9 +248,6 @@ static PyObject *unusual(PyObject *module, PyObject *args)
 
 PyMethodDef process_methods[] = {
     {"request", request, METH_O, request_doc},
-    {"call_in_program", call_in_program, METH_VARARGS, call_in_program_doc},
-    {"look", look, METH_VARARGS, look_doc},
-    {"on_stack", on_stack, METH_VARARGS, on_stack_doc},
     {"profile_call", profile_call, METH_O, profile_call_doc},
     {"untraced", untraced, METH_O, untraced_doc},
     {"fork", fork_bare, METH_VARARGS, fork_doc},

@@ -8,13 +8,13 @@
 
 enum {
     SUM, MIN, MAX, REDUCE, DICT, BYTES, BYTEARRAY, FROZENSET, SORTED, SORT, CALLBACK,
-    HEAPPUSH, HEAPPOP, HEAPREPLACE, HEAPPUSHPOP, HEAPIFY, KINDS
+    HEAPPUSH, HEAPPOP, HEAPREPLACE, HEAPPUSHPOP, HEAPIFY, SOLVER, KINDS
 };
-enum { HEAP_KINDS = KINDS - HEAPPUSH };
+enum { HEAP_KINDS = HEAPIFY + 1 - HEAPPUSH };
 enum { BUSY, NEXT, CALLS, COMPARES };
 enum { WHOLE, REAL, ANY }; /* how a sum is kept: in `whole`, in `real` and `lost`, in `result` */
 enum { COLLECTS, KEYS, SORTS };   /* SORTED and SORT, in `mode`: it takes items, it calls the key, it compares */
-enum { RETURNED, LOST };       /* CALLBACK, in `mode`: what has been returned is noted; not any more, so no image is taken */
+enum { RETURNED, LOST };       /* CALLBACK and SOLVER, in `mode`: what has been returned is noted; not any more, so no image is taken */
 
 typedef struct Sorting Sorting; /* frames_sorting.c */
 
@@ -73,6 +73,36 @@ extern PyObject *run_container(Fold *self);
 extern PyTypeObject *partial_type; /* functools.partial, once follow_folds() has been called */
 /* frames_callbacks.c */
 extern PyObject *run_callback(Fold *self);
+enum { OF_UFUNC = -1, OF_PARSER = -2 }; /* in the place of the argument that is the function */
+extern PyTypeObject RecorderType;
+extern int is_in_python(PyObject *function);
+extern PyObject *callback_recorder(PyObject *function, Fold *fold);
+/* args: one array, positional ones first */
+extern PyObject *begin_callback(PyObject *callable, PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t place,
+                                PyObject *function);
+/* frames_parsers.c: a parser of JSON like this one, with Recorders for its hooks in Python, which are added to a list. */
+extern PyObject *parser_with(PyObject *parser, Fold *fold, PyObject *recorders);
+/* frames_solvers.c */
+extern PyObject *run_solver(Fold *self);
+/* frames_numbers.c */
+extern int is_array(PyObject *object);
+/* A copy of what a function has returned, which nobody changes; NULL without an exception: of something else. bytes: its size. */
+extern PyObject *noted_copy(PyObject *returned, Py_ssize_t *bytes);
+/* The bytes of an array that is an argument; None: of something else. NULL without an exception: of an array that cannot be read. */
+extern PyObject *content_of(PyObject *argument);
+/* Is the argument what it was? content: what content_of() has said of it then. */
+extern int is_as_noted(PyObject *argument, PyObject *content);
+/* Put the content of one array, or bytes, into an array of the same size. */
+extern int copy_content(PyObject *from, PyObject *to);
+enum { MOST_GIVEN = 32 };
+/* The contents of the arguments that are arrays, or NULL if none is; 0: they cannot be noted. */
+extern int note_contents(PyObject *arguments, PyObject **contents);
+/* What content_of() has said of an argument. contents: NULL: none is an array. */
+extern PyObject *noted_content(PyObject *contents, Py_ssize_t i);
+/* Are these arguments the same as those before, a tuple or one float? contents: of the latter. */
+extern int are_same_arguments(PyObject *before, PyObject *contents, PyObject *arguments);
+/* Put the noted content back into the arguments that have been changed. */
+extern int put_back(PyObject *arguments, PyObject *contents);
 /* frames_sorting.c */
 extern PyTypeObject *key_of_comparison; /* what functools.cmp_to_key() makes keys of */
 extern int compares_in_python(PyObject *item);

@@ -1,5 +1,5 @@
 /* Functions in C that call a function of the program for each item, and keep what it has returned where nobody can read it: the
- * methods `sub` and `subn` of patterns, universal functions made by `numpy.frompyfunc` (and so `numpy.vectorize`), functions of
+ * methods `sub` and `subn` of patterns, parsers of JSON with hooks for objects, universal functions made by `numpy.frompyfunc` (and so `numpy.vectorize`), functions of
  * Cython.
  *
  * Such a call gets a Recorder instead of the program's function, which calls that function and notes what it has returned, in a
@@ -37,6 +37,8 @@ static PyObject *record(PyObject *object, PyObject *const *args, size_t nargsf, 
     if (fold->whole < PyList_GET_SIZE(fold->result))
         return Py_NewRef(PyList_GET_ITEM(fold->result, fold->whole++));
     int was = fold->phase;
+    if (fold->function != self->function)
+        Py_XSETREF(fold->function, Py_NewRef(self->function));
     fold->phase = was == CALLS ? BUSY : CALLS; /* one call within another is not known */
     PyObject *returned = PyObject_Vectorcall(self->function, args, nargsf, names);
     fold->phase = was;
@@ -55,7 +57,7 @@ static void recorder_dealloc(PyObject *object)
 /* Names and defaults are those of the function. */
 static PyObject *recorder_getattro(PyObject *object, PyObject *name) { return PyObject_GetAttr(((Recorder *)object)->function, name); }
 
-static PyTypeObject RecorderType = {
+PyTypeObject RecorderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.frames._frames.Recorder",
     .tp_basicsize = sizeof(Recorder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
@@ -84,7 +86,23 @@ static PyObject *ufunc_with(PyObject *ufunc, PyObject *function)
     return made;
 }
 
-/* `otherwise` of the fold: (callable, arguments, keywords or None, which argument the function is; -1: of a universal function) */
+PyObject *callback_recorder(PyObject *function, Fold *fold)
+{
+    Recorder *recorder = PyObject_New(Recorder, &RecorderType);
+    if (recorder != NULL) {
+        recorder->call = record;
+        recorder->function = Py_NewRef(function);
+        recorder->fold = fold;
+    }
+    return (PyObject *)recorder;
+}
+
+int is_in_python(PyObject *function)
+{
+    return PyFunction_Check(function) || PyMethod_Check(function) || Py_TYPE(function) == partial_type;
+}
+
+/* `otherwise` of the fold: (callable, arguments, keywords or None, which argument the function is, or OF_UFUNC, OF_PARSER) */
 PyObject *run_callback(Fold *self)
 {
     PyObject *callable, *args, *keywords;
@@ -94,30 +112,34 @@ PyObject *run_callback(Fold *self)
         || !PyArg_ParseTuple(self->otherwise, "OO!On", &callable, &PyTuple_Type, &args, &keywords, &place)
         || place >= PyTuple_GET_SIZE(args))
         return PyErr_Format(PyExc_TypeError, "this is no state of a call");
-    Recorder *recorder = PyObject_New(Recorder, &RecorderType);
-    if (recorder == NULL)
+    PyObject *recorder = callback_recorder(self->function, self), *recorders = PyList_New(0);
+    if (recorder == NULL || recorders == NULL || PyList_Append(recorders, recorder) < 0) {
+        Py_XDECREF(recorder);
+        Py_XDECREF(recorders);
         return NULL;
-    recorder->call = record;
-    recorder->function = Py_NewRef(self->function);
-    recorder->fold = self;
+    }
     self->whole = 0;
     self->mode = self->mode == LOST ? LOST : RETURNED;
-    PyObject *called = place < 0 ? ufunc_with(callable, (PyObject *)recorder) : Py_NewRef(callable), *result = NULL;
+    PyObject *called = place == OF_UFUNC ? ufunc_with(callable, recorder)
+                       : place == OF_PARSER ? parser_with(callable, self, recorders) : Py_NewRef(callable);
+    PyObject *result = NULL;
     PyObject *given = PyTuple_New(PyTuple_GET_SIZE(args));
     for (Py_ssize_t i = 0; given != NULL && i < PyTuple_GET_SIZE(args); i++)
-        PyTuple_SET_ITEM(given, i, Py_NewRef(i == place ? (PyObject *)recorder : PyTuple_GET_ITEM(args, i)));
+        PyTuple_SET_ITEM(given, i, Py_NewRef(i == place ? recorder : PyTuple_GET_ITEM(args, i)));
     if (called != NULL && given != NULL)
         result = PyObject_Call(called, given, keywords == Py_None ? NULL : keywords);
-    recorder->fold = NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(recorders); i++)
+        ((Recorder *)PyList_GET_ITEM(recorders, i))->fold = NULL;
     Py_XDECREF(called);
     Py_XDECREF(given);
     Py_DECREF(recorder);
+    Py_DECREF(recorders);
     return result;
 }
 
 /* args: one array, positional ones first */
-static PyObject *begin_call(PyObject *callable, PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t place,
-                            PyObject *function)
+PyObject *begin_callback(PyObject *callable, PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t place,
+                         PyObject *function)
 {
     PyObject *nothing = PyTuple_New(0), *iterator = nothing ? PyObject_GetIter(nothing) : NULL;
     PyObject *given = PyTuple_New(nargs), *keywords = names ? PyDict_New() : Py_NewRef(Py_None);
@@ -143,11 +165,6 @@ static PyObject *begin_call(PyObject *callable, PyObject *const *args, Py_ssize_
     return fold_run_once(self, iterator);
 }
 
-static int is_in_python(PyObject *function)
-{
-    return PyFunction_Check(function) || PyMethod_Check(function) || Py_TYPE(function) == partial_type;
-}
-
 /* ------------------------------------------------------------------ in their places: methods of patterns */
 
 typedef PyObject *(*MethodCall)(PyObject *, PyTypeObject *, PyObject *const *, size_t, PyObject *);
@@ -159,7 +176,7 @@ static PyObject *substitute(int which, PyObject *pattern, PyTypeObject *type, Py
     if (nargs < 2 || nargs > 3 || names != NULL || !is_in_python(args[0]))
         return methods[which].before(pattern, type, args, nargs, names);
     PyObject *all[] = {pattern, args[0], args[1], nargs > 2 ? args[2] : NULL};
-    return begin_call(methods[which].descriptor, all, 1 + nargs, NULL, 1, args[0]);
+    return begin_callback(methods[which].descriptor, all, 1 + nargs, NULL, 1, args[0]);
 }
 
 static PyObject *our_sub(PyObject *p, PyTypeObject *t, PyObject *const *a, size_t n, PyObject *k) { return substitute(SUB, p, t, a, n, k); }
@@ -230,7 +247,7 @@ static PyObject *call_ufunc(PyObject *ufunc, PyObject *const *args, size_t nargs
         Py_TYPE(ufunc)->tp_traverse(ufunc, visit_callable, &function);
     if (function == NULL)
         return ufunc_before(ufunc, args, nargsf, names);
-    return begin_call(ufunc, args, nargs, names, -1, function);
+    return begin_callback(ufunc, args, nargs, names, OF_UFUNC, function);
 }
 
 static PyObject *our_frompyfunc(PyObject *module, PyObject *args, PyObject *keywords)
@@ -273,7 +290,7 @@ static PyObject *call_function(PyObject *callable, PyObject *const *args, size_t
         i++;
     if (nargs <= functions[i].place || !is_in_python(args[functions[i].place]))
         return functions[i].before(callable, args, nargsf, names);
-    return begin_call(callable, args, nargs, names, functions[i].place, args[functions[i].place]);
+    return begin_callback(callable, args, nargs, names, functions[i].place, args[functions[i].place]);
 }
 
 PyDoc_STRVAR(follow_function_doc,

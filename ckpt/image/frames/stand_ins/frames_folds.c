@@ -240,6 +240,7 @@ static PyObject *fold_run(Fold *self, PyObject *iterator)
     case SUM: result = run_sum(self); break;
     case SORTED: case SORT: result = run_sorted(self); break;
     case CALLBACK: result = run_callback(self); break;
+    case SOLVER: result = run_solver(self); break;
     case HEAPPUSH: case HEAPPOP: case HEAPREPLACE: case HEAPPUSHPOP: case HEAPIFY: result = run_heap(self); break;
     case REDUCE: result = run_reduce(self); break;
     case MIN: case MAX: result = run_extreme(self); break;
@@ -315,10 +316,11 @@ static PyObject *fold_state(PyObject *object, PyObject *unused)
 {
     Fold *self = (Fold *)object;
     PyObject *null = null_object, *callable = followed[self->kind];
-    if (self->kind == CALLBACK && self->otherwise != NULL && PyTuple_Check(self->otherwise) && PyTuple_GET_SIZE(self->otherwise) > 0)
+    int is_recorded = self->kind == CALLBACK || self->kind == SOLVER;
+    if (is_recorded && self->otherwise != NULL && PyTuple_Check(self->otherwise) && PyTuple_GET_SIZE(self->otherwise) > 0)
         callable = PyTuple_GET_ITEM(self->otherwise, 0);
-    return Py_BuildValue("OiOOO", callable ? callable : null, self->mode == LOST && self->kind == CALLBACK ? BUSY : self->phase, self->iterator ? self->iterator : null,
-                         self->function ? self->function : null, self->item ? self->item : null);
+    return Py_BuildValue("OiOOO", callable ? callable : null, self->mode == LOST && is_recorded ? BUSY : self->phase,
+                         self->iterator ? self->iterator : null, self->function ? self->function : null, self->item ? self->item : null);
 }
 
 /* The first object of a comparison, in COMPARES; NULL without an exception: none is made. A new reference. */

@@ -1,5 +1,5 @@
 /* Iterators from which C code takes items that it keeps where nobody can read them: `a, b = generator`, and functions that
- * depend on the items alone (math.prod, dict.fromkeys, numpy.fromiter).
+ * depend on the items alone (math.prod, math.fsum, dict.fromkeys, numpy.fromiter).
  *
  * Such code gets a Taken instead of the iterator, which asks the iterator and notes the items. In another process the
  * instruction is repeated with a copy of the Taken: it gives the same items again, and then asks the iterator.
@@ -247,7 +247,7 @@ static PyObject *given(PyObject *iterable)
     return made;
 }
 
-enum { PROD, FROMKEYS, FROMITER, FUNCTIONS };
+enum { PROD, FROMKEYS, FROMITER, FSUM, FUNCTIONS };
 static PyCFunction functions_before[FUNCTIONS];
 typedef PyObject *(*ArrayCall)(PyObject *, PyObject *const *, Py_ssize_t);
 typedef PyObject *(*ArrayKeywordsCall)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
@@ -297,19 +297,27 @@ static PyObject *our_fromiter(PyObject *module, PyObject *args, PyObject *keywor
     return result;
 }
 
+static PyObject *our_fsum(PyObject *module, PyObject *iterable)
+{
+    PyObject *copy = given(iterable), *result = copy ? functions_before[FSUM](module, copy) : NULL;
+    Py_XDECREF(copy);
+    return result;
+}
+
 static const struct {
     int flags;
     PyCFunction ours;
 } functions[FUNCTIONS] = {
     [PROD] = {METH_FASTCALL | METH_KEYWORDS, (PyCFunction)(void (*)(void))our_prod},
     [FROMKEYS] = {METH_FASTCALL | METH_CLASS, (PyCFunction)(void (*)(void))our_fromkeys},
+    [FSUM] = {METH_O, our_fsum},
     [FROMITER] = {METH_VARARGS | METH_KEYWORDS, (PyCFunction)(void (*)(void))our_fromiter},
 };
 
 PyDoc_STRVAR(follow_taking_doc,
 "follow_taking(functions, /)\n\n"
 "From now on, what a call of one of these functions takes from an iterator is found by taken_of().  What it returns does not change.\n"
-"functions: at most math.prod, dict.fromkeys, numpy.fromiter, in this order; None for one that is left alone, as is one\n"
+"functions: at most math.prod, dict.fromkeys, numpy.fromiter, math.fsum, in this order; None for one that is left alone, as is one\n"
 "that is called in another way than is known.");
 static PyObject *follow_taking(PyObject *module, PyObject *given_functions)
 {

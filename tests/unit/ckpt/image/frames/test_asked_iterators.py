@@ -147,6 +147,20 @@ CALLS = {
     "a strict zip whose later source is longer": (
         "outcome(lambda: loop(zip('abcdefg', xs, produce(), strict=True)))"
     ),
+    "zip_longest": "loop(itertools.zip_longest(produce(), xs))",
+    "zip_longest of later sources": "list(itertools.zip_longest('ab', range(30), produce(), fillvalue=0))",
+    "zip_longest that ends with the first": "loop(itertools.zip_longest(produce(), 'abc', []))",
+    "zip_longest whose sources end in one round": (
+        "list(itertools.zip_longest([1, 2, 3, 4], (n for n in (0, 3, 4, 6) if n != 6 or tick(n)), produce()))"
+    ),
+    "zip_longest that goes on with a map": "list(itertools.zip_longest(range(3), map(f, xs)))",
+    "zip_longest that a name keeps": (
+        "(z := itertools.zip_longest([7], produce(), [8]), [next(z) for _ in range(6)], list(z))[1:]"
+    ),
+    "zip of zip_longest with one that has ended": ("loop(zip(itertools.zip_longest([1], xs), produce()))"),
+    "zip_longest of zip_longest": (
+        "list(itertools.zip_longest(itertools.zip_longest([1], produce()), 'abc', fillvalue=5))"
+    ),
     "zip in zip": "loop(zip(xs, zip('abcdefghijkl', map(f, xs))))",
     "enumerate of zip": "loop(enumerate(zip(itertools.count(), produce())))",
     "islice of enumerate": "[x for x in itertools.chain('ab', enumerate(map(f, xs)))]",
@@ -218,6 +232,8 @@ CALLS = {
     "unpacking of a generator that unpacks": "(lambda: [(a, c) for a, *_, c in [unpacks()]])()",
     "prod": "math.prod(produce(lambda n: n + 1))",
     "prod with a start": "math.prod(map(lambda n: f(n) + 1, xs), start=1.5)",
+    "fsum": "math.fsum(produce(lambda n: n / 7))",
+    "fsum of a map": "math.fsum(map(lambda n: 10.0 ** f(n), xs))",
     "dict.fromkeys": "list(dict.fromkeys(produce(lambda n: n % 7), 2))",
     "pairwise": "loop(itertools.pairwise(produce()))",
     "pairwise of map": "list(itertools.pairwise(map(f, xs)))",
@@ -257,10 +273,12 @@ WAITS = {
     "dropwhile whose function assigns to its argument": "list(itertools.dropwhile(rebinds, range(1, COUNT)))",
     "the key of groupby over a map with it": "list(itertools.groupby(map(f, xs), f))",
     "unpacking of an object with __iter__": "(lambda: [a for a, b, *c in [Many()]])()",
-    "fsum": "math.fsum(produce(float))",
+    "fsum of objects": "math.fsum(Real(n) for n in produce())",
     "prod that starts with an object": "math.prod(map(f, xs), start=Real(2))",
     "fromkeys of a class": "len(Own.fromkeys(produce()))",
-    "zip_longest": "list(itertools.zip_longest(produce(), xs))",
+    "zip_longest over a map with a function that another one has": (
+        "list(itertools.zip_longest(map(f, xs), map(f, xs)))"
+    ),
     "selectors of compress": "list(itertools.compress(xs, produce()))",
 }
 

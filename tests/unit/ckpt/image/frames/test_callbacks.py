@@ -53,6 +53,32 @@ SUBSTITUTIONS = {
     "in each other": "re.sub('[0-9]+', nested, text)",
     "with a star": "re.compile('[0-9]+').sub(*[replaced, text])",
 }
+JSON = {
+    "an object hook": "json.loads(document, object_hook=made_of)",
+    "an object hook that keeps its object": "[json.loads(document, object_hook=kept), made][0]",
+    "pairs": "json.loads(document, object_pairs_hook=lambda pairs: made_of(dict(pairs)))",
+    "several hooks": "json.loads(document, object_hook=made_of, parse_int=lambda text: work(int(text)))",
+    "a decoder, from a file": "json.load(io.StringIO(document), cls=json.JSONDecoder, object_hook=made_of)",
+    "a hook that raises": "outcome(lambda: json.loads(document, object_hook=raises))",
+    "in each other": "json.loads(document, object_hook=lambda d: json.loads('{\"n\": 5}', object_hook=made_of))",
+}
+JSON_SOURCE = """import io, json
+def made_of(d):
+    return ["made", work(d["n"]), d]
+def kept(d):
+    d["w"] = work(d["n"])
+    made.append(d)
+    return d
+def raises(d):
+    if work(d["n"]) > 40:
+        raise ValueError(d)
+    return d
+def outcome(call):
+    try:
+        return call()
+    except ValueError as error:
+        return error
+document = json.dumps({"n": 18, "all": [{"n": n, "more": {"n": n + 1, "x": 1.5}} for n in range(0, 16)]})"""
 NUMPY = {
     "vectorize": "numpy.vectorize(work)(range(COUNT))",
     "vectorize of two arguments": (
@@ -104,6 +130,14 @@ def test_a_substitution_goes_on(tmp_path: Path, call: str) -> None:
 @pytest.mark.parametrize("call", SUBSTITUTIONS)
 def test_an_image_of_a_substitution_that_was_resumed(tmp_path: Path, call: str) -> None:
     resumed_output(tmp_path, program("", SUBSTITUTIONS[call], "(1, 8, 15)"), places=[3])
+
+
+@pytest.mark.rotate(3)
+@pytest.mark.parametrize("call", JSON)
+def test_a_parser_of_json_goes_on(tmp_path: Path, call: str) -> None:
+    resumed_output(
+        tmp_path, program(JSON_SOURCE, JSON[call], "(1, 5, 12)"), places=[1 if "each other" in call else 3]
+    )
 
 
 @pytest.mark.rotate(4)

@@ -220,3 +220,38 @@ def test_where_a_frame_is_is_what_a_look_waits_for() -> None:
 
 def ended() -> FrameType:
     return sys._getframe()
+
+
+@pytest.mark.parametrize("calls", [1, 3], ids=["one function", "several functions"])
+def test_a_look_comes_between_two_long_calls_in_c(calls: int) -> None:
+    """Each of them is in the way while it calls functions in Python, at many more checks than are looked at; between two of
+    them are some nanoseconds. Such a loop had no checkpoint at all."""
+    obstacles: list[tuple[int, int]] = []
+    rounds: list[int] = []
+    looked: list[int] = []
+
+    def first() -> bool:
+        try:
+            capture(at="check")
+        except Refused as found:
+            obstacles.append(found.obstacle)
+        return False
+
+    def look() -> bool:
+        looked.append(len(rounds))
+        return False
+
+    def slow(_: int) -> int:
+        if not obstacles:
+            _frames.look(first, 0, 0, 1)
+            spin(10)
+            _frames.look(look, *obstacles[0], 4)
+        return spin(20_000)
+
+    def program() -> None:
+        for _ in range(5):
+            sorted(range(calls), key=functools.cache(slow))
+            rounds.append(calls)
+
+    run_base(program)
+    assert looked and looked[0] <= 1
