@@ -33,10 +33,10 @@ import os
 import select
 import threading
 import time
-from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ckpt.compat.threads import running_count
 from ckpt.transport.boards import board
 from ckpt.transport.boards.keeper import Boards
 from ckpt.transport.driver.helper import ProgressHelper
@@ -374,7 +374,7 @@ class Port:
         return (
             self._waits_for_others()
             and len(self._far_ranks) == self.endpoint.config.size - 1
-            and thread_count() <= 1 + self._far.threads  # the helper, and those of the wire
+            and running_count() <= 1 + self._far.threads  # the helper, and those of the wire
         )
 
     def wait(self, timeout_ns: int | None = None) -> None:

@@ -132,9 +132,9 @@ def test_who_waits_for_another_host_alone_sleeps_in_its_look(
     """An answer that took longer than a core is looked for had to pass through a wait, which took as long again."""
     near, far, came = two
     far._spin_ns = 0  # earlier waits were long
-    monkeypatch.setattr(port_module, "thread_count", lambda: 2)  # the helper, and a thread of the program
+    monkeypatch.setattr(port_module, "running_count", lambda: 2)  # the helper, and a thread of the program
     assert not far.glance(), "that one would wait for the lock"
-    monkeypatch.setattr(port_module, "thread_count", lambda: 1)
+    monkeypatch.setattr(port_module, "running_count", lambda: 1)
     slept = far.counters()["waits_slept"]
     near.send(1, b"later")
     deadline = time.monotonic() + LIMIT_S
@@ -149,7 +149,7 @@ def test_control_traffic_ends_a_look_that_sleeps(
     two: tuple[Port, Port, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, far, _ = two
-    monkeypatch.setattr(port_module, "thread_count", lambda: 1)
+    monkeypatch.setattr(port_module, "running_count", lambda: 1)
     monkeypatch.setattr(port_module, "FAR_LOOK_NS", 3600 * 10**9)
     inner, outer = os.pipe()
     heard: list[bytes] = []
