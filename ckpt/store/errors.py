@@ -11,7 +11,8 @@
     ├── LockLost                    11   this controller no longer holds the job: it must stop
     ├── Damaged                     3 while another committed line remains, else 12
     │   ├── RecordDamaged                job.json, key, a manifest or a control file does not verify
-    │   │   └── NotCommitted             a control file that no record of the journal names: there is no such line
+    │   │   ├── NotCommitted             a control file that no record of the journal names: there is no such line
+    │   │   └── KeyUnreadable            the job's key may not be read here
     │   ├── BlockDamaged                 a pack is missing, cut short, or does not match its digests
     │   └── Misplaced                    a genuine record, but of another job, rank, epoch or incarnation
     ├── Incompatible                13   another format, Python version, number of ranks; `reason` says which

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.turns(12)]
 LONG_S = 120.0
 
 TROUBLED = """
-    import math, os, socket, sqlite3, subprocess, threading, time, weakref, zlib
+    import array, os, socket, sqlite3, subprocess, threading, time, weakref, zlib
 
     unpacker = zlib.decompressobj()
     database = sqlite3.connect(":memory:"); database.create_function("twice", 1, abs)
@@ -50,7 +50,7 @@ TROUBLED = """
         while True:
             for i in range(20):
                 slow(i)
-            math.fsum(slow(i) for i in range(20))
+            sum(array.array("d", (slow(i) for i in range(20))))
             step += 1
             print(step)
 
@@ -117,7 +117,7 @@ def test_everything_that_would_not_survive_is_reported_at_once(tmp_path: Path) -
     descriptors = [problem["what"] for problem in found["problems"] if problem["kind"] == "descriptor"]
     assert any("app.py" in what for what in descriptors), descriptors
     assert any(
-        "fsum() is running" in row["reason"] and "app.py:29" in row["where"] for row in found["refusals"]
+        "array() is running" in row["reason"] and "app.py:29" in row["where"] for row in found["refusals"]
     )
     assert not any(image["ok"] for image in found["images"])
     assert subprocess.run(["pgrep", "-f", f"sleep {seconds}"], capture_output=True).stdout == b""
@@ -226,18 +226,18 @@ def test_the_remedies_heal(tmp_path: Path) -> None:
 
 def test_a_hidden_place_is_named_with_its_length(tmp_path: Path) -> None:
     text = """
-        import math, time
+        import array, time
 
         def slow(i):
             time.sleep(0.01)
             return i
 
-        print(math.fsum(slow(i) for i in range(10**6)))
+        print(sum(array.array("d", (slow(i) for i in range(10**6)))))
     """
     code, found = doctor("--seconds", 2, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
     assert code == 1
     [problem] = found["problems"]
-    assert problem["kind"] == "refusal" and "fsum() is running <genexpr>" in problem["what"]
+    assert problem["kind"] == "refusal" and "array() is running <genexpr>" in problem["what"]
     assert "app.py:8" in problem["where"] and "write the loop out" in problem["remedy"]
 
 

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 Start = Callable[..., Job]
 
 LOG = """
-    import math, os, time
+    import array, os, time
     import ckpt
     from mpi4py import MPI
     comm = MPI.COMM_WORLD
@@ -74,21 +74,21 @@ def test_at_the_end_it_is_said_that_nothing_was_committed_and_why(start: Start, 
             yield time.sleep(0.001) or 1
 
     ask()
-    print(min(math.fsum(until_refused()), 1))
+    print(min(sum(array.array("d", until_refused())), 1))
     os._exit(0)
     """,
     )
     job = start(app, ranks=1)
     job.finish()
     [said] = [line for line in job.stderr.splitlines() if "nothing was committed" in line]
-    reason = "rank 0 cannot be captured: fsum() is running until_refused ("
+    reason = "rank 0 cannot be captured: array() is running until_refused ("
     assert said.startswith(f"ckpt: nothing was committed, because {reason}"), job.report()
-    line = app.read_text().splitlines().index("print(min(math.fsum(until_refused()), 1))") + 1
+    line = app.read_text().splitlines().index('print(min(sum(array.array("d", until_refused())), 1))') + 1
     assert f"{app}:{line} <module>). What to do: write the loop out" in said, job.report()
 
 
 def test_an_image_is_taken_when_the_frame_in_the_way_is_left(start: Start, tmp_path: Path) -> None:
-    """`math.fsum(generator)` around the messages of all ranks: the round was open, and every message waited for it."""
+    """`array.array("d", generator)` around the messages of all ranks: the round was open, every message waited for it."""
     app = write_app(
         tmp_path,
         LOG
@@ -98,7 +98,7 @@ def test_an_image_is_taken_when_the_frame_in_the_way_is_left(start: Start, tmp_p
         while not all_have_seen("refused"):
             yield 1
 
-    math.fsum(until_refused())
+    sum(array.array("d", until_refused()))
     while not all_have_seen("committed"):
         time.sleep(0.001)
     print("done")
@@ -113,7 +113,7 @@ def test_an_image_is_taken_when_the_frame_in_the_way_is_left(start: Start, tmp_p
 def test_a_rank_that_is_held_up_gives_its_image_up_and_says_for_how_long(
     start: Start, tmp_path: Path
 ) -> None:
-    """It is inside of C when it is asked, and of `math.fsum` when the round is there."""
+    """It is inside of C when it is asked, and of `array.array` when the round is there."""
     app = write_app(
         tmp_path,
         LOG
@@ -126,7 +126,8 @@ def test_a_rank_that_is_held_up_gives_its_image_up_and_says_for_how_long(
             yield 1
 
     if comm.rank == 1:
-        math.fsum(until_aborted(f"touch {there}; until grep -q captured $CKPT_JOB/events.jsonl; do sleep 0.01; done"))
+        command = f"touch {there}; until grep -q captured $CKPT_JOB/events.jsonl; do sleep 0.01; done"
+        sum(array.array("d", until_aborted(command)))
     else:
         while not os.path.exists(there):
             time.sleep(0.001)
@@ -147,14 +148,14 @@ def test_a_rank_that_is_held_up_gives_its_image_up_and_says_for_how_long(
 def test_a_program_that_waits_for_its_checkpoint_where_there_can_be_none_is_told(
     start: Start, tmp_path: Path
 ) -> None:
-    """`ckpt.checkpoint()` inside of `math.fsum` waited until the round was given up, after two minutes."""
+    """`ckpt.checkpoint()` inside of `array.array` waited until the round was given up, after two minutes."""
     app = write_app(
         tmp_path,
         """
-        import math
+        import array
         import ckpt
         ckpt.enable()
-        print(math.fsum(ckpt.checkpoint() is None for _ in range(2)))
+        print(sum(array.array("d", (ckpt.checkpoint() is None for _ in range(2)))))
         """,
     )
     job = start(app, ranks=1)
@@ -162,7 +163,7 @@ def test_a_program_that_waits_for_its_checkpoint_where_there_can_be_none_is_told
     failed = job.events("failed")
     assert len(failed) == 2, job.report()
     assert all(
-        "the program waits for its checkpoint where fsum() is running" in each["reason"] for each in failed
+        "the program waits for its checkpoint where array() is running" in each["reason"] for each in failed
     )
 
 
@@ -196,7 +197,7 @@ def test_who_waits_for_a_program_that_waits_for_the_checkpoint_gives_it_up(
             print(number)
         os.write(writing, b"-")
     else:
-        print(int(math.fsum(received())))
+        print(int(sum(array.array("d", received()))))
     """,
     )
     job = start(app, ranks=3, timeout=86400)

@@ -320,11 +320,11 @@ def test_a_library_that_keeps_or_duplicates_the_world_when_it_is_imported_has_it
 def test_a_wait_that_cannot_be_captured_for_what_comes_after_the_others_image_burns_the_round_and_not_the_time(
     start: Start, tmp_path: Path
 ) -> None:
-    """Rank 1 waits inside `math.fsum`; what it waits for carries the epoch of rank 0's image, and is held until its own."""
+    """Rank 1 waits inside `array.array`; that carries the epoch of rank 0's image, and is held until its own."""
     app = write_app(
         tmp_path,
         """
-        import math
+        import array
         import ckpt
         comm = ckpt.enable()
         if comm.rank == 0:
@@ -333,7 +333,7 @@ def test_a_wait_that_cannot_be_captured_for_what_comes_after_the_others_image_bu
             comm.send(42, 1)
         else:
             comm.send("inside", 0)
-            print(int(math.fsum(comm.recv(source=0) for _ in range(1))))
+            print(int(sum(array.array("d", (comm.recv(source=0) for _ in range(1))))))
         """,
     )
     job = start(app, ranks=2, timeout=86400)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import operator
 import os
 import queue
 import signal
@@ -246,7 +246,9 @@ def test_a_thread_that_takes_no_rest_in_c_does_not_stop_and_nobody_stays_stopped
     totals, stop = [0, 0], threading.Event()
     with (
         running(count, totals, stop, end=stop.set) as counting,
-        running(lambda: math.fsum(i for i in iter(stop.is_set, True)), end=stop.set) as summing,
+        running(
+            lambda: operator.countOf((i for i in iter(stop.is_set, True)), True), end=stop.set
+        ) as summing,
     ):
         wait_until(lambda: totals[0] > 1000)
         others = StoppedThreads(Stack(), lambda: [counting, summing])
@@ -277,7 +279,9 @@ def test_a_thread_whose_c_code_calls_python_all_the_time_is_refused_after_so_man
         step(ident)
 
     monkeypatch.setattr(captured._frames, "step", counted)
-    with running(lambda: math.fsum(i for i in iter(stop.is_set, True)), end=stop.set) as summing:
+    with running(
+        lambda: operator.countOf((i for i in iter(stop.is_set, True)), True), end=stop.set
+    ) as summing:
         others = StoppedThreads(Stack(), lambda: [summing])
         with pytest.raises(Refused, match="thread 'other'"):
             others.stop()
