@@ -6,8 +6,8 @@ a run prints the same with and without workers.
 
 With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, another one for every seed (tests/seeds.py),
 and only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test
-or module, and each version of Python, has a rotation of its own. Of what is then left of a folder whose tests take long (all
-but tests/unit), one in `OF_LONG_ONES` runs: each module has at least one left, so many modules would take long, too.
+or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, every second test
+runs in tests/unit, and one in three elsewhere: each module has at least one left, so many modules would take long, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-OF_LONG_ONES = 2
+OF_MARKED_UNIT_TESTS, OF_OTHER_MARKED_TESTS = 2, 3
 FIGURE = "ckpt-figure"  # of the properties of a test: a name, a tab, a number
 FIGURES = pytest.StashKey[dict[str, int]]()
 TESTS = pytest.StashKey[dict[str, dict[str, object]]]()
@@ -163,11 +163,11 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
     folders: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in (item for all_of_them in cases.values() for item in all_of_them if item not in left_out):
         folder, _, _ = item.nodeid.partition("::")[0].rpartition("/")
-        if not f"{folder}/".startswith(("/", "tests/unit/")):
+        if folder:
             folders[folder].append(item)
-    for folder, long_ones in folders.items():
-        rotation = f"{folder} on {sys.version_info.minor}"
-        left_out |= set(long_ones) - set(share(long_ones, OF_LONG_ONES, rotation))
+    for folder, marked in folders.items():
+        parts = OF_MARKED_UNIT_TESTS if folder.startswith("tests/unit/") else OF_OTHER_MARKED_TESTS
+        left_out |= set(marked) - set(share(marked, parts, f"{folder} on {sys.version_info.minor}"))
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
