@@ -11,6 +11,7 @@
    packages) those of modules outside of the packages.
    instances(sys.modules, types, excluded) finds the objects of exactly these types in modules and in the classes written there.
    bound(sys.modules, variable) lists the values of that variable in all modules.
+   identities(module, types) finds the values of a module that an image may have to refer to by their name.
    added(sys.modules, known) lists the names of modules that a dict does not have.
 
    Not here: what the pickler asks about one object, and the tables of sets (_lookup.c); comparisons with notes (lookup_notes.c). */
@@ -311,6 +312,40 @@ static PyObject *added(PyObject *self, PyObject *args)
     return found;
 }
 
+PyDoc_STRVAR(identities_doc, "identities(module, excluded, /) -> list of (name, value)\n\n"
+                             "The attributes of a module whose identity matters: their exact type is none of the tuple excluded, and they are no types.\n"
+                             "A string counts if its name is in capitals and it has several characters (argparse.SUPPRESS), a float if it is no number.");
+
+/* 1, 0, or -1 with an error */
+static int has_identity(PyObject *name, PyObject *value, PyObject *excluded)
+{
+    if (is_one_of(value, excluded) || PyType_Check(value)) return 0;
+    if (PyFloat_CheckExact(value)) return PyFloat_AS_DOUBLE(value) != PyFloat_AS_DOUBLE(value);
+    if (!PyUnicode_CheckExact(value)) return 1;
+    if (PyUnicode_GET_LENGTH(value) < 2 || !PyUnicode_Check(name)) return 0;
+    Py_UCS4 third = PyUnicode_GET_LENGTH(name) > 2 ? PyUnicode_READ_CHAR(name, 2) : 0; /* of most names enough to tell */
+    if (third >= 'a' && third <= 'z') return 0;
+    PyObject *is_upper = PyObject_CallMethod(name, "isupper", NULL);
+    Py_XDECREF(is_upper);
+    return is_upper ? is_upper == Py_True : -1;
+}
+
+static PyObject *identities(PyObject *self, PyObject *args)
+{
+    PyObject *module, *excluded, *name, *value, *found;
+    Py_ssize_t position = 0;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyModule_Type, &module, &PyTuple_Type, &excluded)) return NULL;
+    PyObject *attributes = PyModule_GetDict(module);
+    found = PyList_New(0);
+    while (found && attributes && PyDict_Next(attributes, &position, &name, &value)) {
+        int answer = has_identity(name, value, excluded);
+        PyObject *row = answer > 0 ? PyTuple_Pack(2, name, value) : NULL;
+        if (answer < 0 || (answer && (!row || PyList_Append(found, row)))) Py_CLEAR(found);
+        Py_XDECREF(row);
+    }
+    return found;
+}
+
 PyDoc_STRVAR(bound_doc, "bound(modules, variable, /) -> list of values\n\nThe values of that variable in those modules that have it, in order.");
 
 static PyObject *bound(PyObject *self, PyObject *args)
@@ -328,6 +363,7 @@ static PyObject *bound(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
+    {"identities", identities, METH_VARARGS, identities_doc},
     {"bound", bound, METH_VARARGS, bound_doc},
     {"added", added, METH_VARARGS, added_doc},
     {"owners", owners, METH_VARARGS, owners_doc},

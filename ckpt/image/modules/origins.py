@@ -31,6 +31,7 @@ __all__ = ["SECOND_NAMES", "OWN_PACKAGES", "is_by_value", "is_standard", "look_a
 
 OWN_PACKAGES = ("ckpt",)
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__))) + os.sep
+_OWN_FOLDER = os.path.dirname(version.__file__) + os.sep
 _ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
 SECOND_NAMES = frozenset({"__mp_main__"})
 
@@ -91,8 +92,12 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     if isinstance(file, str):
         own_name = attributes.get("__name__")  # a module of ckpt may have another name too (mpi4py.MPI)
         for module_name in (name, own_name) if isinstance(own_name, str) else (name,):
-            if module_name.partition(".")[0] in OWN_PACKAGES and _real_path(file).startswith(_OWN_ROOT):
-                return False
+            if module_name.partition(".")[0] in OWN_PACKAGES and (
+                file.startswith(_OWN_FOLDER) or _real_path(file).startswith(_OWN_ROOT)
+            ):
+                return (
+                    False  # the folder as it was imported first: most of our modules need no look at the disk
+                )
         return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
     path = attributes.get("__path__")
     if path is not None:  # a namespace package has no file

@@ -51,11 +51,10 @@ Pid = tuple[Any, ...]
 
 # Values of these types are found by other means (functions and classes by qualified name), or their identity does not
 # matter.
-_NOT_REFERENCED = frozenset(
-    (int, bool, complex, bytes, tuple, frozenset, type(None), type(NotImplemented), type(...), type)
-) | {types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType}
-_MARKS = frozenset({str, float})
-"""Types of constants that programs may compare by identity: see :func:`_is_mark`."""
+_NOT_REFERENCED = (
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType),
+    *(int, bool, complex, bytes, tuple, frozenset, type(None), type(NotImplemented), type(...)),
+)
 
 # Types of plain values that a program may bind in modules of others, as settings.
 _SETTING_TYPES = frozenset(
@@ -64,13 +63,6 @@ _SETTING_TYPES = frozenset(
 
 _OWN_MPI = "ckpt.MPI"
 _OF_IMAGES = ("ckpt.image.", "ckpt.compat.")
-
-
-def _is_mark(key: str, value: object) -> bool:
-    """Is this variable a constant that programs compare by identity, such as ``argparse.SUPPRESS`` or ``math.nan``?"""
-    if type(value) is str:
-        return key.isupper() and len(value) > 1
-    return type(value) is float and value != value
 
 
 def _copy(text: str) -> str:
@@ -146,30 +138,26 @@ class References:
                     self.by_value[name] = module
             if not origin[1]:
                 self._changed_modules[name] = module
-                self._search(name, attributes, checked)
+                self._search(name, module, checked)
         if are_changed:
             names = sorted(self.by_value, key="__main__".__ne__)  # it comes first, also if it was replaced
             self.by_value = {  # no page of another module is touched, and copied
                 name: each for name in names if isinstance(each := modules.get(name), types.ModuleType)
             }
 
-    def _search(self, name: str, attributes: Mapping[str, Any], checked: set[int]) -> None:
+    def _search(self, name: str, module: types.ModuleType, checked: set[int]) -> None:
         # checked: addresses of objects whose persistent id is known to be valid; modules share many objects
-        ids, own_names = self._ids, self._own_names.get(name)
+        attributes, ids, own_names = module.__dict__, self._ids, self._own_names.get(name)
         if own_names is not None:
             self.added[name] = [key for key in attributes if key not in own_names]
         version = attributes.get("__version__")
         if type(version) is str and "." not in name:
             self.versions[name] = version
-        for key, value in attributes.items():
+        for key, value in _lookup.identities(module, _NOT_REFERENCED):
             cls = type(value)  # isinstance() could call a __class__ property of the program
-            if cls in _NOT_REFERENCED:  # nearly all values
-                continue
             if cls is types.ModuleType:
                 if value.__dict__.get("__name__") == _OWN_MPI:
                     self._mpi_names[name, key] = value
-                continue
-            if issubclass(cls, type) or (cls in _MARKS and not _is_mark(key, value)):
                 continue
             if own_names is not None and key not in own_names and cls in _SETTING_TYPES:
                 continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import math
+import threading
 import types
 
 import pytest
@@ -235,3 +237,34 @@ def test_notes_that_hold_an_object_of_a_type_are_found() -> None:
     }
     assert _lookup.holding(notes, 0, (frozenset,)) == [notes[1], notes[2], notes[3]]
     assert _lookup.holding(notes, 0, ()) == []
+
+
+def test_the_values_of_a_module_whose_identity_matters() -> None:
+    module = types.ModuleType("made_here")
+    settings, lock = {"a": 1}, threading.Lock()
+    vars(module).update(
+        settings=settings,
+        lock=lock,
+        SUPPRESS="==SUPPRESS==",
+        suppress="==suppress==",
+        S1="=",
+        nan=math.nan,
+        one=1.0,
+        number=1,
+        cls=dict,
+        __ALL__="in capitals",
+    )
+    vars(module)[7] = "a name that is no string"  # type: ignore[index]
+    found = dict(_lookup.identities(module, (int, types.BuiltinFunctionType, type(None))))
+    assert found == {
+        "settings": settings,
+        "lock": lock,
+        "SUPPRESS": "==SUPPRESS==",
+        "nan": found["nan"],
+        "__ALL__": "in capitals",
+    }
+
+
+def test_the_values_of_what_is_no_module_are_not_asked_for() -> None:
+    with pytest.raises(TypeError, match="module"):
+        _lookup.identities({}, ())  # type: ignore[arg-type]
