@@ -311,7 +311,7 @@ def _usable_lines(
         if not or_start:
             raise lines[-1].error
         job.events.append("starting-over", epoch=lines[-1].epoch, reason=str(lines[-1].error))
-        reporter.say("there is no checkpoint that can be used: the program starts over")
+        reporter.say("there is no checkpoint that can be used: trying the start of the program")
     controls = {line.epoch: line.control for line in lines if line.control is not None}
     good = redundancy.usable(job, controls, reporter, replicas, or_start=or_start)
     usable = plan.resumable(good, None)

@@ -85,7 +85,7 @@ class Lines:
         if self.start_over:
             actions.append(Log("starting-over", {"epoch": bad, "reason": why}))
             actions.append(
-                Say(f"{trouble}, and there is no other checkpoint: the program starts over: {why}")
+                Say(f"{trouble}, and there is no other checkpoint, trying the start of the program: {why}")
             )
             return actions, None
         reason = (

@@ -223,7 +223,7 @@ def test_a_large_file_that_is_gone_is_named_with_rank_and_remedy(start: Start, t
     assert job.finish() == 0, job.report()
     said = " ".join(job.stderr.split())
     assert (
-        "rank 0 cannot go on from epoch 1, and there is no other checkpoint: the program starts over: module"
+        "rank 0 cannot go on from epoch 1, and there is no other checkpoint, trying the start of the program: module"
         in said
     )
     assert (

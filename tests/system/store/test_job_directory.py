@@ -278,7 +278,7 @@ def test_where_no_line_can_be_read_restart_refuses_and_run_starts_over_and_says_
     app = held.directory.parent / "app.py"
     done = run_ckpt("run", "--resume", "auto", "--job", held.directory, "--entry", ENTRY, "--", app, 20)
     assert done.returncode == 0, done.stderr
-    assert "the program starts over" in done.stderr and f"epoch {newest}" in done.stderr
+    assert "trying the start of the program" in done.stderr and f"epoch {newest}" in done.stderr
     assert held.events("starting-over") and newest in {e["epoch"] for e in held.events("line-unusable")}
     assert held.output(0).splitlines() == COUNTED
 
