@@ -74,7 +74,15 @@ extern PyTypeObject *partial_type; /* functools.partial, once follow_folds() has
 /* frames_callbacks.c */
 extern PyObject *run_callback(Fold *self);
 enum { OF_UFUNC = -1, OF_PARSER = -2 }; /* in the place of the argument that is the function */
+/* It stands in for a function of the program, and notes in a Fold what that function returns. Names and defaults are the function's. */
+typedef struct {
+    PyObject ob_base;
+    vectorcallfunc call; /* how it notes */
+    PyObject *function;
+    Fold *fold; /* NULL: its call is over */
+} Recorder;
 extern PyTypeObject RecorderType;
+extern PyObject *recorder_make(PyObject *function, Fold *fold, vectorcallfunc call);
 extern int is_in_python(PyObject *function);
 extern PyObject *callback_recorder(PyObject *function, Fold *fold);
 /* args: one array, positional ones first */

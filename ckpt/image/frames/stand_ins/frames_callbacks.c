@@ -17,14 +17,6 @@
 
 #include <stddef.h>
 
-typedef struct {
-    PyObject ob_base;
-    vectorcallfunc call;
-    PyObject *function;
-    Fold *fold; /* NULL: its call is over */
-} Recorder;
-
-
 /* An array of numpy without dimensions is read at once, and may be another number by the time it would be read again. */
 static int can_be_noted(PyObject *returned) { return strcmp(Py_TYPE(returned)->tp_name, "numpy.ndarray") != 0; }
 
@@ -86,16 +78,18 @@ static PyObject *ufunc_with(PyObject *ufunc, PyObject *function)
     return made;
 }
 
-PyObject *callback_recorder(PyObject *function, Fold *fold)
+PyObject *recorder_make(PyObject *function, Fold *fold, vectorcallfunc call)
 {
     Recorder *recorder = PyObject_New(Recorder, &RecorderType);
     if (recorder != NULL) {
-        recorder->call = record;
+        recorder->call = call;
         recorder->function = Py_NewRef(function);
         recorder->fold = fold;
     }
     return (PyObject *)recorder;
 }
+
+PyObject *callback_recorder(PyObject *function, Fold *fold) { return recorder_make(function, fold, record); }
 
 int is_in_python(PyObject *function)
 {

@@ -6,7 +6,7 @@
  * calls its function without asking its sources, or begins with the items that it has. rebuild_frame() announces a Pending
  * (frames_rebuild.c) just before it has an instruction repeated, which asks the iterator before anything else.
  */
-#include "../extension/frames.h"
+#include "sources.h"
 
 #if FRAMES_SUPPORTED
 
@@ -218,14 +218,6 @@ static void asking_remove(Asking *mine)
         PyMem_Free(mine);
 }
 
-/* Does an iterator of this type run no Python code? */
-static int is_plain_iterator(PyTypeObject *type)
-{
-    return type == &PyListIter_Type || type == &PyTupleIter_Type || type == &PyRangeIter_Type || type == &PyUnicodeIter_Type
-           || type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type || type == &PySetIter_Type
-           || type == &PyBytesIter_Type || type == &PyLongRangeIter_Type;
-}
-
 static int asks_first_only(Zip *zip)
 {
     for (Py_ssize_t i = 1; i < zip->size; i++) {
@@ -234,24 +226,6 @@ static int asks_first_only(Zip *zip)
             return 0;
     }
     return 1;
-}
-
-/* The tuple of the last time, if nobody else has it, as zip itself does; or another one. */
-static PyObject *zip_tuple(Zip *zip)
-{
-    if (Py_REFCNT(zip->result) != 1)
-        return PyTuple_New(zip->size);
-    if (!PyObject_GC_IsTracked(zip->result)) /* a collection may have taken it from its lists: for other items */
-        PyObject_GC_Track(zip->result);
-    return Py_NewRef(zip->result);
-}
-
-static int has_failed(void)
-{
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))
-        return 1;
-    PyErr_Clear();
-    return 0;
 }
 
 static void raise_length(Py_ssize_t source, const char *difference)
@@ -264,7 +238,7 @@ static void raise_length(Py_ssize_t source, const char *difference)
 static void zip_end(Asking *mine, Py_ssize_t ended)
 {
     mine->count = ENDS;
-    if (has_failed())
+    if (is_failure())
         return;
     if (ended > 0) {
         raise_length(ended, "shorter");
@@ -277,7 +251,7 @@ static void zip_end(Asking *mine, Py_ssize_t ended)
             raise_length(i, "longer");
             return;
         }
-        if (has_failed())
+        if (is_failure())
             return;
     }
 }
@@ -285,7 +259,7 @@ static void zip_end(Asking *mine, Py_ssize_t ended)
 /* how: items that have been taken already, or NULL; takes the reference. */
 static PyObject *zip_ask(Zip *zip, PyObject *how)
 {
-    PyObject *items = zip_tuple(zip);
+    PyObject *items = tuple_again(zip->result, zip->size);
     Asking *mine = items ? asking_push(zip, items) : NULL;
     if (mine == NULL) {
         Py_XDECREF(items);

@@ -6,7 +6,7 @@
  * the iterator has. A step of a Pending, (zip_longest, (items, ended)), says with which items it begins, and which of the sources
  * that have given them have ended: these are not asked any more.
  */
-#include "../extension/frames.h"
+#include "sources.h"
 
 #if FRAMES_SUPPORTED
 
@@ -54,29 +54,10 @@ static int all_plain(Longest *zip)
 {
     for (Py_ssize_t i = 0; i < zip->size; i++) {
         PyObject *source = PyTuple_GET_ITEM(zip->sources, i);
-        PyTypeObject *type = source ? Py_TYPE(source) : &PyTupleIter_Type;
-        if (type != &PyListIter_Type && type != &PyTupleIter_Type && type != &PyRangeIter_Type && type != &PyUnicodeIter_Type)
+        if (source != NULL && !is_plain_iterator(Py_TYPE(source)))
             return 0;
     }
     return 1;
-}
-
-/* The tuple of the last time, if nobody else has it, as zip_longest itself does; or another one. */
-static PyObject *tuple_for_items(Longest *zip)
-{
-    if (Py_REFCNT(zip->result) != 1)
-        return PyTuple_New(zip->size);
-    if (!PyObject_GC_IsTracked(zip->result)) /* a collection may have taken it from its lists: for other items */
-        PyObject_GC_Track(zip->result);
-    return Py_NewRef(zip->result);
-}
-
-static int has_failed(void)
-{
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration))
-        return 1;
-    PyErr_Clear();
-    return 0;
 }
 
 /* The item of a source, or what fills its place; NULL: the iteration is over, or has failed. A new reference. */
@@ -87,7 +68,7 @@ static PyObject *item_of_source(Longest *zip, Py_ssize_t at)
     if (item != NULL)
         return item;
     if (source != NULL) {
-        const int failed = has_failed();
+        const int failed = is_failure();
         zip->active--;
         if (zip->active == 0 || failed) {
             zip->active = 0;
@@ -116,7 +97,7 @@ static void forget_sources(Longest *zip, PyObject *ended)
 /* given: items that have been taken already, or NULL */
 static PyObject *longest_ask(Longest *zip, PyObject *given)
 {
-    PyObject *items = tuple_for_items(zip);
+    PyObject *items = tuple_again(zip->result, zip->size);
     Asking *mine = items ? asking_push(zip, items) : NULL;
     if (mine == NULL) {
         Py_XDECREF(items);

@@ -31,13 +31,6 @@ static struct {
 } solvers[MOST];
 static int known;
 
-typedef struct {
-    PyObject ob_base;
-    vectorcallfunc call;
-    PyObject *function;
-    Fold *fold; /* NULL: its call is over */
-} Recorder;
-
 /* ------------------------------------------------------------------ one call of the program's function */
 
 static void lose(Fold *fold)
@@ -183,25 +176,6 @@ static PyObject *record(PyObject *object, PyObject *const *args, size_t nargsf, 
     return returned;
 }
 
-static void recorder_dealloc(PyObject *object)
-{
-    Py_DECREF(((Recorder *)object)->function);
-    PyObject_Free(object);
-}
-
-/* Names and defaults are those of the function. */
-static PyObject *recorder_getattro(PyObject *object, PyObject *name) { return PyObject_GetAttr(((Recorder *)object)->function, name); }
-
-static PyTypeObject SolverRecorderType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.frames._frames.SolverRecorder",
-    .tp_basicsize = sizeof(Recorder),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(Recorder, call),
-    .tp_call = PyVectorcall_Call,
-    .tp_getattro = recorder_getattro,
-    .tp_dealloc = recorder_dealloc,
-};
-
 /* ------------------------------------------------------------------ the call */
 
 static PyObject *call_before(int which, PyObject *args, PyObject *keywords)
@@ -220,23 +194,12 @@ static int which_solver(PyObject *callable)
     return -1;
 }
 
-static PyObject *recorder_of(PyObject *function, Fold *fold)
-{
-    Recorder *recorder = PyObject_New(Recorder, &SolverRecorderType);
-    if (recorder != NULL) {
-        recorder->call = record;
-        recorder->function = Py_NewRef(function);
-        recorder->fold = fold;
-    }
-    return (PyObject *)recorder;
-}
-
 /* Somebody may have kept a Recorder: it notes nothing any more. */
 static void end_recorders(PyObject *args, Fold *fold)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
         PyObject *each = PyTuple_GET_ITEM(args, i);
-        if (each != NULL && Py_IS_TYPE(each, &SolverRecorderType) && ((Recorder *)each)->fold == fold)
+        if (each != NULL && Py_IS_TYPE(each, &RecorderType) && ((Recorder *)each)->fold == fold)
             ((Recorder *)each)->fold = NULL;
     }
 }
@@ -261,7 +224,7 @@ PyObject *run_solver(Fold *self)
         PyTuple_SET_ITEM(given, i, Py_NewRef(PyTuple_GET_ITEM(args, i)));
     for (Py_ssize_t i = 0; given != NULL && i < PyTuple_GET_SIZE(places); i++) {
         Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(places, i));
-        PyObject *recorder = place < 0 || place >= PyTuple_GET_SIZE(args) ? NULL : recorder_of(PyTuple_GET_ITEM(args, place), self);
+        PyObject *recorder = place < 0 || place >= PyTuple_GET_SIZE(args) ? NULL : recorder_make(PyTuple_GET_ITEM(args, place), self, record);
         if (recorder == NULL)
             Py_CLEAR(given);
         else {
@@ -358,7 +321,7 @@ static PyObject *follow_solver(PyObject *module, PyObject *args)
     PyObject *callable, *places;
     if (!PyArg_ParseTuple(args, "OO!:follow_solver", &callable, &PyTuple_Type, &places))
         return NULL;
-    if (PyType_Ready(&SolverRecorderType) < 0)
+    if (PyType_Ready(&RecorderType) < 0)
         return NULL;
     if (!frames_fit || !PyCFunction_CheckExact(callable) || PyTuple_GET_SIZE(places) > MOST_PLACES)
         Py_RETURN_FALSE;
