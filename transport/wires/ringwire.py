@@ -1,15 +1,17 @@
 """A wire between the processes of one host: frames in rings of shared memory, beside an inner wire. (driver)
 
-`RingWire` stands on any wire. For each peer that it sends to it makes one ring (`ring.py`) and offers it to the peer;
-when the peer reads that ring, frames go there, without a system call unless the peer sleeps. Until then, and for ever
-if there is no ring, they take the inner wire, which stays connected: a ring is a shorter way and nothing else. A frame
-that was in a ring whose reader or writer died counts as lost, and the endpoint above sends it again.
+`RingWire` stands on any wire. For each peer that it sends to it makes one ring (`ring.py`) and offers it to the peer.
+Frames go into that ring, without a system call unless the peer sleeps. The first ones are in it before the peer has taken
+it: so between ranks with rings the inner wire needs no connection, whose handshake would take longer than many messages. A
+peer that has not taken the ring after EARLY_NS, and one that has none, gets its frames by the inner wire: a ring is a
+shorter way and nothing else. A frame in a ring that nobody reads, or whose writer died, counts as lost, and the endpoint
+above sends it again.
 
 A process takes a ring only from the bell (`bell.py`) that `connect` has named for the sender's rank, if it has named one.
 So a zombie's rings are not those of its successor. A new ring of a rank takes the place of its former one, whose writer
 sees that nobody reads any more and uses the inner wire.
 
-    out   none ──send──▶ offered ──the peer reads──▶ ready
+    out   none ──send──▶ offered ──the peer reads──▶ ready       in an offered one: for EARLY_NS
             ▲               │                          │
             └── later ──────┴── no answer, damaged, closed, `renew`: the inner wire, counted and reported
 
@@ -45,6 +47,9 @@ RING_BYTES: Final = 512 << 10
 """Of one ring, where there are few."""
 ANSWER_NS: Final = 10_000_000_000
 """An offer that is not taken for so long is given up."""
+EARLY_NS: Final = 200_000_000
+"""For so long after a ring was offered frames are put into it, whether the peer has taken it or not. If they are lost there,
+the endpoint above sends them again, and not before."""
 RETRY_NS: Final = 1_000_000_000
 RETRY_LONGEST_NS: Final = 300_000_000_000
 LOOKS_PER_BELL: Final = 64
@@ -67,6 +72,8 @@ class _Peer:
     """Of its bell; None: it has none."""
     writer: Writer | None = None
     offered_ns: int = 0
+    early_until_ns: int = 0
+    """Until then frames are put into a ring that the peer has not taken yet."""
     retry_ns: int = 0
     wait_ns: int = RETRY_NS
 
@@ -200,6 +207,9 @@ class RingWire:
         self._looks += 1
         if self._armed or self._looks >= LOOKS_PER_BELL:
             self._attend()
+            frame = self._ring_receive()  # a ring that has just been taken may have frames
+            if frame is not None:
+                return frame
         return self._inner_receive()
 
     def spin(self, end_ns: int) -> None:
@@ -270,9 +280,13 @@ class RingWire:
                 elif self._clock() - peer.offered_ns > ANSWER_NS:
                     self._fall_back(rank, peer, "the peer does not take the ring")
             elif self._clock() >= peer.retry_ns:
-                sent = self._inner_send(rank, parts)  # first: a ring must not take the last descriptors
                 self._offer(rank, peer)
-                return sent
+            if peer.writer is not None and self._clock() < peer.early_until_ns:
+                code = peer.writer.send(parts)
+                if code == ring.TAKEN_ASLEEP:  # it has taken the ring meanwhile
+                    self.wake(rank)
+                if code in (ring.TAKEN, ring.TAKEN_ASLEEP):
+                    return True
         return self._inner_send(rank, parts)
 
     def _offer(self, rank: int, peer: _Peer) -> None:
@@ -284,6 +298,8 @@ class RingWire:
             self._bell.offer(self._rank, self._capacity, writer.fd, peer.path)
             writer.forget_fd()
             peer.offered_ns = self._clock()
+            if peer.wait_ns == RETRY_NS:  # no ring of this peer has come to nothing
+                peer.early_until_ns = peer.offered_ns + EARLY_NS
         except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
             self._close_writer(rank, peer)  # its queue is full, or it is gone: no failure of rings
             peer.retry_ns = self._clock() + RETRY_NS

@@ -53,10 +53,11 @@ FULL = """
 
     comm = ckpt.enable()
     if comm.rank == 0:
-        for peer in 1, 2:  # connections, and rings
+        rings = current().port._ring_wire
+        for peer in 1, 2:
             comm.send("to and fro", peer)
             comm.recv(source=peer)
-        rings = current().port._ring_wire
+            rings._inner.send(peer, (b"no frame",))  # connects the socket
         rings._close_writer(2, rings._peers[2])  # the next message finds no ring, and makes one
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, before[1]))
@@ -83,6 +84,28 @@ def test_a_rank_without_a_free_descriptor_uses_the_socket_and_says_so(start: Sta
     assert (said["rank"], said["peer"]) == (0, 2) and "no ring can be made" in said["reason"]
     assert job.finish() == 0, job.report()
     assert job.output(2) == "True\n"
+
+
+NO_SOCKETS = """
+    import os, ckpt
+    from ckpt.transport.wires import ringwire
+
+    ringwire.EARLY_NS = 1 << 60  # however busy the machine is
+    comm = ckpt.enable()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert comm.alltoall(list(range(comm.size))) == [comm.rank] * comm.size
+    for peer in range(comm.size):
+        comm.sendrecv("x", (comm.rank + peer) % comm.size, source=(comm.rank - peer) % comm.size)
+    print(len(os.listdir("/proc/self/fd")) - before)
+"""
+
+
+def test_between_ranks_with_rings_no_socket_is_connected(start: Start, tmp_path: Path) -> None:
+    """So a job may have more ranks than a rank has descriptors."""
+    job = start(write_app(tmp_path, NO_SOCKETS), ranks=4, every=100)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(4)] == ["0\n"] * 4, job.report()
 
 
 GOES_ON = """
