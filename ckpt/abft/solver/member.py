@@ -182,6 +182,7 @@ class Member:
             self.link.send(target, panel.packed, tag(kind, k))
         elif kind == "right":
             assert self.step == k
+            self.look(slice(self.shape.groups * self.shape.nb, None))
             self.link.send(target, np.ascontiguousarray(self.local.right_hand_sides), tag(kind, k))
         else:
             assert self.update is not None and self.update.k == k
@@ -271,7 +272,6 @@ class Member:
         if self.step < k:
             assert self._ahead is not None
             return self._ahead
-        self.look(self.shape.group_slice(k // self.shape.Q))
         return self._here()[0].part(k)
 
     def _op_give_part(self, op: Op, k: int, rank: int) -> None:
@@ -353,7 +353,7 @@ class Member:
         self._apply(k)
         local, place = self._here()
         if self.verify and self.step % self.verify == 0 and local.sums is not None:
-            local.sums.verify_from(self.shape.rows_before(place.p, self.step), start)
+            local.sums.verify_share(self.shape.rows_before(place.p, self.step), start)
         for old in [old for old in self.panels if old < self.step - WINDOW * self.shape.Q]:
             for request in self._sends.pop(old, ()):
                 self.link.finish(request)
