@@ -100,8 +100,9 @@ class Local:
         """A view of the block column of a group."""
         return self.numbers[:, self.shape.group_slice(group)]
 
-    def block_copy(self, group: int) -> Array:
-        return np.ascontiguousarray(self.block(group))
+    def block_copy(self, group: int, rows: int) -> Array:
+        """The first rows of the block column of a group."""
+        return np.ascontiguousarray(self.block(group)[:rows])
 
     # -- panel ---------------------------------------------------------------------------------------
 
@@ -239,16 +240,19 @@ class Local:
 
     # -- shares of recovery and encoding -------------------------------------------------------------
 
-    def combine(self, share: Share, given: dict[int, Array]) -> None:
-        """Compute the block of this column back, or encode; `given`: the group's blocks of the other columns of data."""
+    def combine(self, share: Share, given: dict[int, Array], rows: int) -> None:
+        """Compute the block of this column back, or encode; `given`: the first rows of the group's blocks of the other
+        columns of data. The other rows are zero (steps.py)."""
         if self.sums is not None:
             self.sums.verify()
-        block = self.block(share.group)
+        whole = self.block(share.group)
+        block = whole[:rows]
         if share.kind == "subtract":
-            self._backups.append((share.group, block.copy()))
+            self._backups.append((share.group, whole.copy()))
             block *= share.much[share.column]
         else:
             block[...] = 0
+        whole[rows:] = 0
         for q, other in given.items():
             if share.much[q]:
                 block += share.much[q] * other

@@ -10,7 +10,7 @@ from ckpt.abft.decisions.course import Course, State, final_rows
 from ckpt.abft.decisions.encoding import solution
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.plan import decide, first_course
-from ckpt.abft.decisions.steps import trailing_group
+from ckpt.abft.decisions.steps import share_rows, trailing_group
 from ckpt.abft.numbers.local import Local
 
 SHAPE = Shape(1, 10, 400, 4)
@@ -72,8 +72,9 @@ class Solve:
 
     def _shares(self, k: int) -> None:
         for share in self.course.shares.get(k, ()):
-            given = {q: self.at(q).block_copy(share.group) for q in range(SHAPE.Q) if q != share.column}
-            self.at(share.column).combine(share, given)
+            rows = share_rows(SHAPE, k, share.group, 0)
+            given = {q: self.at(q).block_copy(share.group, rows) for q in range(SHAPE.Q) if q != share.column}
+            self.at(share.column).combine(share, given, rows)
 
     def _step(self, k: int) -> None:
         owner = self.at(SHAPE.owner(k))
