@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import Singular
-from ckpt.abft.numbers.dense import factorise, solve_lower
+from ckpt.abft.numbers.dense import factorise, solve_lower, summed
 from ckpt.abft.numbers.verify import Sums, sums_of_rows
 
 __all__ = ["Array", "Local", "Panel", "Update", "bytes_of", "moves"]
@@ -242,20 +242,19 @@ class Local:
 
     def combine(self, share: Share, given: dict[int, Array], rows: int) -> None:
         """Compute the block of this column back, or encode; `given`: the first rows of the group's blocks of the other
-        columns of data. The other rows are zero (steps.py)."""
+        columns of data. The other rows are zero (steps.py).
+
+        The rounding of plain sums would be most of the error that is left behind by several replacements."""
         if self.sums is not None:
             self.sums.verify()
         whole = self.block(share.group)
-        block = whole[:rows]
         if share.kind == "subtract":
             self._backups.append((share.group, whole.copy()))
-            block *= share.much[share.column]
+            mine = whole[:rows] * share.much[share.column]
         else:
-            block[...] = 0
+            mine = np.zeros_like(whole[:rows])
+        whole[:rows] = summed(mine, (share.much[q] * given[q] for q in sorted(given) if share.much[q]))
         whole[rows:] = 0
-        for q, other in given.items():
-            if share.much[q]:
-                block += share.much[q] * other
         if self.sums is not None:
             self.sums.take_anew()
 

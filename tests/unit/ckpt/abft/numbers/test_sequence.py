@@ -11,6 +11,7 @@ from ckpt.abft.decisions.encoding import solution
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.plan import decide, first_course
 from ckpt.abft.decisions.steps import share_rows, trailing_group
+from ckpt.abft.numbers.dense import solve_upper
 from ckpt.abft.numbers.local import Local
 
 SHAPE = Shape(1, 10, 400, 4)
@@ -50,7 +51,8 @@ class Solve:
         self._shares(SHAPE.blocks)
         upper = np.stack([self.at(q).numbers[:, :-1] for q in range(SHAPE.Q)], axis=1)
         upper = upper.reshape(SHAPE.n, SHAPE.Q, SHAPE.groups, SHAPE.nb).swapaxes(1, 2)
-        y = np.linalg.solve(np.triu(upper.reshape(SHAPE.n, SHAPE.n)), self.at(0).right_hand_sides)
+        wide = np.triu(upper.reshape(SHAPE.n, SHAPE.n)).astype(np.longdouble)
+        y = solve_upper(wide, self.at(0).right_hand_sides.astype(np.longdouble))
         x = solution(y, final_rows(self.course), SHAPE.Q, SHAPE.nb)
         return float(np.abs(self.matrix @ x - self.right).max() / np.abs(x).max())
 
@@ -87,8 +89,8 @@ class Solve:
 
 
 def test_the_residual_does_not_grow_with_every_death() -> None:
-    """It was 3.6 times that of no death, after 16 deaths: groups under way were turned back last, when their panels had been
-    made of checksums. 1.6 to 2.5 times now, on these matrices."""
+    """Found: block columns whose panels are made of checksums (the group under way was turned back last), and the rounding
+    of the sums with which blocks are computed back. 1.6 to 2.5 times that of no death now; with plain sums 3.2 to 5.4."""
     deaths = [1 + 98 * number // 16 for number in range(16)]
     ratios = [Solve(seed, deaths).residual() / Solve(seed, []).residual() for seed in range(3)]
     assert median(ratios) < 3, ratios
