@@ -8,6 +8,11 @@ columns hold by then. What a column is to hold again:
     open groups    its block column was factorised before it was replaced: what the panel was made of, always
     other groups   the true column, before the group is encoded anew (`restore`), or at once (on_loss "recover")
 
+The group that the next panel is of comes first, then those after it: two in each step, so every block is turned back before
+its panel is made. What is factorised as checksums stays so to the end, and each such block doubles the rounding
+error of its group: after 16 deaths, with the last groups first, 13 of 100 blocks had (residual 3.6 times that without a
+death; 1.9 times in this order). Finished groups come last, since nothing but the next death waits for them.
+
 Shares are of steps. A share is done in all process rows if a column that did its own one at that place, or later, has
 applied the panel of its step, or if anybody has applied a panel that this column has made in a later step: processes do
 everything in order, and every column of data gives its block to every share. All others are undone by who has begun them,
@@ -26,7 +31,7 @@ from ckpt.abft.decisions.encoding import Row, row_of, subtraction, unit, weights
 from ckpt.abft.decisions.grid import Column, Shape
 from ckpt.abft.decisions.steps import Share, made_in
 
-__all__ = ["settle", "spread"]
+__all__ = ["settle", "spread", "turned_back"]
 
 
 def settle(course: Course, steps: Mapping[int, int], base: int) -> Course:
@@ -61,7 +66,7 @@ def settle(course: Course, steps: Mapping[int, int], base: int) -> Course:
 
 
 def spread(course: Course, forming: Sequence[int], restore: bool) -> Course:
-    """Plan what is to be computed back and encoded, over the steps from `base` on, the last groups first.
+    """Plan what is to be computed back and encoded, over the steps from `base` on: first what is factorised first.
 
     `forming`: the numbers of new columns of checksums, which get their rows here.
     """
@@ -69,8 +74,8 @@ def spread(course: Course, forming: Sequence[int], restore: bool) -> Course:
     recover = course.on_loss == "recover"
     wanted = set(range(shape.groups)) if forming else {group for _, group in course.open}
     if recover:
-        wanted |= {group for group in range(shape.groups) if _turned_back(course, group, base)}
-    groups = sorted(wanted, reverse=True)
+        wanted |= {group for group in range(shape.groups) if turned_back(course, group, base)}
+    groups = sorted(wanted, key=lambda group: (_is_finished(shape, group, base), group))
     shares: dict[int, tuple[Share, ...]] = {}
     new: dict[int, dict[int, Row]] = {c: {} for c in forming}
     for number, group in enumerate(groups):
@@ -78,7 +83,7 @@ def spread(course: Course, forming: Sequence[int], restore: bool) -> Course:
         rows = list(course.roles.rows(group))
         back = {v: row for (v, of), row in course.open.items() if of == group}
         if recover or (restore and forming):
-            back |= _turned_back(course, group, k)
+            back |= turned_back(course, group, k)
         mine = []
         for v, row in sorted(back.items()):
             mine.append(Share("subtract", group, v, subtraction(rows, row), row))
@@ -99,7 +104,11 @@ def _formed(column: Column, rows: Mapping[int, Row], ready: int) -> Column:
     return column._replace(rows=tuple(row for _, row in sorted(rows.items())), ready=ready)
 
 
-def _turned_back(course: Course, group: int, k: int) -> dict[int, Row]:
+def _is_finished(shape: Shape, group: int, base: int) -> bool:
+    return (group + 1) * shape.Q <= base
+
+
+def turned_back(course: Course, group: int, k: int) -> dict[int, Row]:
     """The true rows of the columns that hold others and do not make a panel of their block of the group before step k."""
     Q = course.shape.Q
     rows = course.roles.rows(group)

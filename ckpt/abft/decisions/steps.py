@@ -45,6 +45,7 @@ __all__ = [
     "made_in",
     "operations",
     "share_operations",
+    "share_rows",
     "token_is_due",
     "trailing_group",
 ]
@@ -97,6 +98,13 @@ def token_is_due(shape: Shape, k: int, base: int) -> bool:
     """Must the owner of panel k hear from the columns of checksums first? `base`: the step of the last meeting."""
     done = k // shape.Q - 1  # the group whose end is told of
     return k % shape.Q == 0 and done >= 1 and done * shape.Q - 1 >= base
+
+
+def share_rows(shape: Shape, k: int, group: int, p: int) -> int:
+    """How many rows of process row p a share of this group needs in step k: those that are not zero in all columns, from the
+    first one on. Below the diagonal blocks of a finished group all are."""
+    last = (group + 1) * shape.Q
+    return shape.rows_before(p, last) if last <= k else shape.local_rows(p)
 
 
 def share_operations(shape: Shape, k: int, p: int, v: int, shares: Sequence[Share]) -> list[Op]:

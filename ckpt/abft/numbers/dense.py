@@ -1,4 +1,4 @@
-"""Dense kernels on one process: the factorisation of a panel with partial pivoting, triangular solves.
+"""Dense kernels on one process: the factorisation of a panel with partial pivoting, triangular solves, sums of arrays.
 
 Recursive, so that most of the work is done by numpy's matrix product. LAPACK does the panel where scipy is there and
 the panel is large enough to be worth its import.
@@ -8,12 +8,13 @@ Pure: numbers in, numbers out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["factorise", "solve_lower", "solve_upper"]
+__all__ = ["factorise", "solve_lower", "solve_upper", "summed"]
 
 Array = npt.NDArray[Any]
 
@@ -110,3 +111,14 @@ def _solve_upper(upper: Array, x: Array) -> None:
     _solve_upper(upper[half:, half:], x[half:])
     x[:half] -= upper[:half, half:] @ x[half:]
     _solve_upper(upper[:half, :half], x[:half])
+
+
+def summed(first: Array, others: Iterable[Array]) -> Array:
+    """The sum of arrays with the rounding of one addition: what each addition loses is added up beside it (TwoSum)."""
+    total, lost = first, np.zeros_like(first)
+    for each in others:
+        found = total + each
+        part = found - total
+        lost += (total - (found - part)) + (each - part)
+        total = found
+    return np.asarray(total + lost)

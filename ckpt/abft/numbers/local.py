@@ -21,8 +21,8 @@ import numpy.typing as npt
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import Singular
-from ckpt.abft.numbers.dense import factorise, solve_lower
-from ckpt.abft.numbers.verify import Sums
+from ckpt.abft.numbers.dense import factorise, solve_lower, summed
+from ckpt.abft.numbers.verify import Sums, sums_of_rows
 
 __all__ = ["Array", "Local", "Panel", "Update", "bytes_of", "moves"]
 
@@ -100,15 +100,19 @@ class Local:
         """A view of the block column of a group."""
         return self.numbers[:, self.shape.group_slice(group)]
 
-    def block_copy(self, group: int) -> Array:
-        return np.ascontiguousarray(self.block(group))
+    def block_copy(self, group: int, rows: int) -> Array:
+        """The first rows of the block column of a group."""
+        return np.ascontiguousarray(self.block(group)[:rows])
 
     # -- panel ---------------------------------------------------------------------------------------
 
     def part(self, k: int) -> Array:
         """The rows from block row k on of block column k, which this column owns."""
-        first = self.shape.rows_before(self.p, k)
-        return np.ascontiguousarray(self.block(k // self.shape.Q)[first:])
+        first, group = self.shape.rows_before(self.p, k), k // self.shape.Q
+        found = self.block(group)[first:].copy()
+        if self.sums is not None and self.sums.verify_part(self.shape.group_slice(group), first, found):
+            found = self.block(group)[first:].copy()
+        return found
 
     def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
         """The panel of every process row, at the root. `parts`: of all rows. Raises Singular."""
@@ -164,8 +168,9 @@ class Local:
         """Block row k of U, at the root, with the rows that the others have given."""
         shape = self.shape
         if self.sums is not None:
-            own = range(shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1))
-            self.sums.verify_rows([*own, *self._sources(k, panel, self.p)])
+            first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
+            self.sums.verify_rows(slice(first, below))
+            self.sums.verify_rows([row for row in self._sources(k, panel, self.p) if row >= below])
         found = moves(shape, k, panel.pivots)
         top = np.empty((shape.nb, self.numbers.shape[1] - start), dtype=self.dtype)
         taken = dict.fromkeys(given, 0)
@@ -189,13 +194,10 @@ class Local:
         trailing = slice(start, self.numbers.shape[1])
         self._set([place for p, place in arriving if p == self.p], trailing, update.out[self.p])
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
+        across = None if self.sums is None else sums_of_rows(update.upper)
         if below > first:
-            self._set(slice(first, below), trailing, update.upper)
-        if below < len(self.numbers):
-            lower = panel.lower[below - first :]
-            self.numbers[below:, start:] -= lower @ update.upper
-            if self.sums is not None:
-                self.sums.subtracted(slice(below, len(self.numbers)), start, lower, update.upper)
+            self._set(slice(first, below), trailing, update.upper, across)
+        self._subtract(below, start, panel.lower[below - first :], update.upper, across)
         if owner:
             self.finish_block(k, panel, first, below)
         self._backups.clear()
@@ -216,32 +218,43 @@ class Local:
     def finish_block(self, k: int, panel: Panel, first: int, below: int) -> None:
         """Block column k, which is here, becomes upper triangular; its block row is at `first` … `below`, if it is here."""
         block = self.shape.group_slice(k // self.shape.Q)
-        self._set(slice(below, len(self.numbers)), block, 0)
-        if below > first:
-            self._set(slice(first, below), block, np.triu(panel.lower[: self.shape.nb]))
+        top = np.triu(panel.lower[: below - first])
+        if self.sums is not None:
+            self.sums.finish(first, block, top)
+        else:
+            self.numbers[first:below, block] = top
+            self.numbers[below:, block] = 0
 
-    def _set(self, rows: Any, columns: slice, values: Any) -> None:
+    def _set(self, rows: Any, columns: slice, values: Array, across: Array | None = None) -> None:
         if self.sums is not None:
-            self.sums.before(rows, columns)
-        self.numbers[rows, columns] = values
+            self.sums.set(rows, columns, values, across)
+        else:
+            self.numbers[rows, columns] = values
+
+    def _subtract(self, row: int, start: int, lower: Array, upper: Array, across: Array | None) -> None:
+        """Subtract `lower @ upper` from the rows from `row` on, in the columns from `start` on. `across`: for the sums."""
+        self.numbers[row:, start:] -= lower @ upper
         if self.sums is not None:
-            self.sums.after(rows, columns)
+            assert across is not None
+            self.sums.subtracted(slice(row, len(self.numbers)), start, lower, upper, across)
 
     # -- shares of recovery and encoding -------------------------------------------------------------
 
-    def combine(self, share: Share, given: dict[int, Array]) -> None:
-        """Compute the block of this column back, or encode; `given`: the group's blocks of the other columns of data."""
+    def combine(self, share: Share, given: dict[int, Array], rows: int) -> None:
+        """Compute the block of this column back, or encode; `given`: the first rows of the group's blocks of the other
+        columns of data. The other rows are zero (steps.py).
+
+        The rounding of plain sums would be most of the error that is left behind by several replacements."""
         if self.sums is not None:
             self.sums.verify()
-        block = self.block(share.group)
+        whole = self.block(share.group)
         if share.kind == "subtract":
-            self._backups.append((share.group, block.copy()))
-            block *= share.much[share.column]
+            self._backups.append((share.group, whole.copy()))
+            mine = whole[:rows] * share.much[share.column]
         else:
-            block[...] = 0
-        for q, other in given.items():
-            if share.much[q]:
-                block += share.much[q] * other
+            mine = np.zeros_like(whole[:rows])
+        whole[:rows] = summed(mine, (share.much[q] * given[q] for q in sorted(given) if share.much[q]))
+        whole[rows:] = 0
         if self.sums is not None:
             self.sums.take_anew()
 

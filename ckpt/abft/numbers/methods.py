@@ -19,6 +19,7 @@ import numpy as np
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.errors import NotPositive
 from ckpt.abft.numbers.local import Array, Local, Panel, Update
+from ckpt.abft.numbers.verify import sums_of_rows
 
 __all__ = ["LocalCholesky", "LocalQR", "ReflectionPanel", "reflections", "unit_lower"]
 
@@ -112,11 +113,8 @@ class LocalQR(Local):
     def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
         shape = self.shape
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
-        if first < len(self.numbers):
-            lower = self._reflectors(k, panel)
-            self.numbers[first:, start:] -= lower @ update.upper
-            if self.sums is not None:
-                self.sums.subtracted(slice(first, len(self.numbers)), start, lower, update.upper)
+        across = None if self.sums is None else sums_of_rows(update.upper)
+        self._subtract(first, start, self._reflectors(k, panel), update.upper, across)
         if owner:
             self.finish_block(k, panel, first, below)
         self._backups.clear()

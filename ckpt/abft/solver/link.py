@@ -7,9 +7,8 @@ earlier communicator are never received.
 A death costs nothing until somebody meets it: a send to the dead rank or a receive from it raises. Who meets it
 revokes, so all hear of it at their next call, or in the one they are in.
 
-`meet` is the only collective: `Shrink` (an agreement on who lives), everybody's state to everybody, and an `Agree` on
-whether all have got them; else once more. So all that come out of a meeting have the same states, and nobody comes
-out alone.
+`meet` is the only collective: one agreement on who lives and on what everybody says (`shrink`). So all that come out of a
+meeting have the same states, and nobody comes out alone.
 
 Ranks are those of the grid's communicator, whatever the present one is. `hook`, for tests, is called with a name and
 "before" or "after" around every call.
@@ -53,9 +52,9 @@ class Link:
         self._comm = comm
         self._own = False
         self._intact = True  # nothing on the communicator was interrupted
+        self._former: list[Any] = []  # to be freed
         self._index: dict[int, int] = {}
         self._hook = hook
-        self._pending: list[Any] = []
 
     @contextmanager
     def _call(self, name: str) -> Iterator[None]:
@@ -105,30 +104,15 @@ class Link:
 
     def meet(self, state: S) -> dict[int, S]:
         """Everybody's state, the same at every rank that returns; only of living ranks. Ends what is under way."""
-        former = []
-        while True:
-            if self._own and self._intact:  # nothing is under way on it
-                former.append(self._comm)
-            with self._call("shrink"):
-                comm = self._comm.Shrink()
-            self._comm, self._own, self._intact = comm, True, True
-            states: list[S] = []
-            try:
-                with self._call("allgather"):
-                    states = comm.allgather(state)
-                whole = 1
-            except Interrupted:
-                whole = 0
-            try:
-                with self._call("agree"):
-                    agreed = comm.Agree(whole)
-            except Interrupted:  # a death that not all have acknowledged: raised at all alike
-                continue
-            if agreed:
-                for each in former:  # all have come out of its Shrink
-                    each.Free()
-                self._index = {state.rank: place for place, state in enumerate(states)}
-                return {state.rank: state for state in states}
+        former, before = self._former, self._comm if self._own else None
+        with self._call("shrink"):
+            self._comm, states = self._comm.shrink(state)
+        for each in former:  # all have come out of the agreement on it, since they have come to the next one
+            each.Free()
+        self._former = [before] if before is not None and self._intact else []  # nothing is under way on it
+        self._own, self._intact = True, True
+        self._index = {each.rank: place for place, each in enumerate(states)}
+        return {each.rank: each for each in states}
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -144,6 +128,9 @@ class Link:
 
     def close(self) -> None:
         """Let go of the communicator."""
+        for each in self._former:
+            each.Free()
+        self._former = []
         if self._own:
             self._comm.Free()
             self._own = False

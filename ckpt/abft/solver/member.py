@@ -18,7 +18,14 @@ import numpy.typing as npt
 from ckpt.abft.decisions.copies import holders
 from ckpt.abft.decisions.course import Course, Decision, State, Transfer
 from ckpt.abft.decisions.grid import Place, Shape
-from ckpt.abft.decisions.steps import WINDOW, Op, operations, share_operations, trailing_group
+from ckpt.abft.decisions.steps import (
+    WINDOW,
+    Op,
+    operations,
+    share_operations,
+    share_rows,
+    trailing_group,
+)
 from ckpt.abft.numbers.local import Local, Panel, Update
 from ckpt.abft.solver.link import Link
 from ckpt.abft.solver.matrix import Matrix
@@ -182,6 +189,7 @@ class Member:
             self.link.send(target, panel.packed, tag(kind, k))
         elif kind == "right":
             assert self.step == k
+            self.look(slice(self.shape.groups * self.shape.nb, None))
             self.link.send(target, np.ascontiguousarray(self.local.right_hand_sides), tag(kind, k))
         else:
             assert self.update is not None and self.update.k == k
@@ -271,7 +279,6 @@ class Member:
         if self.step < k:
             assert self._ahead is not None
             return self._ahead
-        self.look(self.shape.group_slice(k // self.shape.Q))
         return self._here()[0].part(k)
 
     def _op_give_part(self, op: Op, k: int, rank: int) -> None:
@@ -353,7 +360,7 @@ class Member:
         self._apply(k)
         local, place = self._here()
         if self.verify and self.step % self.verify == 0 and local.sums is not None:
-            local.sums.verify_from(self.shape.rows_before(place.p, self.step), start)
+            local.sums.verify_share(self.shape.rows_before(place.p, self.step), start)
         for old in [old for old in self.panels if old < self.step - WINDOW * self.shape.Q]:
             for request in self._sends.pop(old, ()):
                 self.link.finish(request)
@@ -372,16 +379,20 @@ class Member:
     def _op_give_block(self, op: Op, k: int, rank: int) -> None:
         share = self._share(op)
         self.look(self.shape.group_slice(share.group))
-        self.link.send(rank, self._here()[0].block_copy(share.group), tag("block", k))
+        local, place = self._here()
+        rows = share_rows(self.shape, k, share.group, place.p)
+        self.link.send(rank, local.block_copy(share.group, rows), tag("block", k))
 
     def _op_get_block(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
-        shape = self._here()[0].block(0).shape
-        array = self.link.receive(rank, shape, self.matrix.dtype, tag("block", k))
+        rows = share_rows(self.shape, k, self._share(op).group, self._here()[1].p)
+        array = self.link.receive(rank, (rows, self.shape.nb), self.matrix.dtype, tag("block", k))
         self._given.setdefault(f"block {op.detail}", {})[op.peer[1]] = array
 
     def _op_combine(self, op: Op, k: int, rank: int) -> None:
-        self._here()[0].combine(self._share(op), self._given.get(f"block {op.detail}", {}))
+        (local, place), share = self._here(), self._share(op)
+        rows = share_rows(self.shape, k, share.group, place.p)
+        local.combine(share, self._given.get(f"block {op.detail}", {}), rows)
 
     def _share(self, op: Op) -> Any:
         assert self.course is not None

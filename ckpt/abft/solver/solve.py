@@ -213,7 +213,9 @@ class _Solve:
             behind = max(0, course.base - before) if self.member.place is not None and before >= 0 else 0
             loss = Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
             self.losses.append(loss)
-            if self.link.rank == min(self.states):
+            if self.link.rank == min(
+                course.roles.idle or self.states
+            ):  # of those that nobody waits for, if any
                 log_loss(self.task.name, loss, recovered=self.on_loss == "recover")
         self.seen_ns = 0
 

@@ -1,4 +1,5 @@
-"""The methods of ULFM (User-Level Failure Mitigation, as in mpi4py 4): Get_failed, Ack_failed, Revoke, Agree, Shrink.
+"""The methods of ULFM (User-Level Failure Mitigation, as in mpi4py 4): Get_failed, Ack_failed, Revoke, Agree, Shrink; and
+`shrink`, which mpi4py has not.
 
 The effect of failures on operations is in engine/failures.py, the agreement of survivors in engine/agreement.py. Agree and
 Shrink also work on a revoked communicator, and while other operations are under way in it.
@@ -10,11 +11,12 @@ A contribution to an agreement has four parts, which are combined as follows:
     acknowledged          whether all surviving members have acknowledged all failed members; if not, Agree raises
                           ERR_PROC_FAILED, at every member
     proposals             two context numbers of each surviving member; the numbers of the lowest survivor are used for
-                          the communicator that Shrink makes
+                          the communicator that Shrink makes. Of `shrink` also the member's object, pickled
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -109,6 +111,24 @@ class Failures(CommBase):
         new, request = self.Ishrink()
         request.wait()
         return new
+
+    def shrink(self, obj: Any) -> tuple[Any, list[Any]]:
+        """As Shrink, and the objects that the members of the new communicator have given, in the order of their ranks in it.
+
+        Both are agreed on: all survivors get the same, even if members die during the call. So a program that has met a
+        failure needs one agreement, where it would need Shrink, allgather, and Agree on whether all have got everything.
+        """
+        shared, engine = self._alive(), self._engine
+        new_class = type(self) if shared.topology is None else self._plain()
+        copy: Any = CommBase.__new__(new_class)
+        given = pickle.dumps(obj, 5)
+        with engine.lock:
+            proposal = engine.next_context(), engine.next_context(), given
+            consensus = self._start_consensus(-1, proposal, _bind_survivors, engine, shared, copy)
+            engine.wait(consensus)
+            proposals = consensus.value[3]
+            found = [proposals[rank][2] for rank in copy._shared.group]
+        return copy, [pickle.loads(each) for each in found]
 
     def Ishrink(self) -> tuple[Any, Request]:
         """Shrink, nonblocking: the communicator is null until the request is done."""

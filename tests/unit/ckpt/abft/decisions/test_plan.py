@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -204,12 +205,30 @@ def a_panel_made_ahead_is_made_before_the_shares_of_its_step() -> None:
     assert shares.settle(replace(of, ahead=0), {0: 9, 1: 8}, 9).settled == {(2, 0)}
 
     roles = Roles((Column((0,)), Column((1,), 0, ((1.0, 1.0),) * 4)), (Column((2,)),))
-    for ahead, expected in ((0, {(2, 3), (2, 2), (3, 1)}), (1, {(2, 3), (2, 2)})):
-        found = shares.spread(course.Course(Shape(1, 2, 8, 1), roles, 1, base=2, ahead=ahead), (2,), True)
-        turned = {
-            (k, s.group) for k, of_step in found.shares.items() for s in of_step if s.kind == "subtract"
-        }
-        assert turned == expected
+    for ahead, expected in ((0, {1}), (1, set())):
+        late = course.Course(Shape(1, 2, 8, 1), roles, 1, base=2, ahead=ahead)
+        assert set(shares.turned_back(late, 1, 3)) == expected, "column 1 makes panel 3"
+
+
+def nothing_stays_replaced_where_there_are_spares() -> None:
+    """A column that is lost at any step is turned back before it makes a panel, so no transformation is left at the end."""
+    for Q, groups, ahead in itertools.product((1, 2, 3, 10), (1, 2, 3, 9), (0, 1)):
+        shape = Shape(1, Q, Q * groups, 1)
+        first = plan.first_course(shape, tuple(range(Q + 2)), 1, ahead=ahead)
+        for base, lost in itertools.product(range(1, shape.blocks), range(Q)):
+            states = {
+                rank: course.State(rank, step=base, update=base - 1, high=base)
+                if rank <= Q
+                else course.State(rank)
+                for rank in range(Q + 2)
+                if rank != lost
+            }
+            then = plan.decide(first, states).course
+            assert then.roles.checks and not course.final_rows(then), (Q, groups, ahead, base, lost)
+
+
+def test_nothing_stays_replaced_where_there_are_spares() -> None:
+    nothing_stays_replaced_where_there_are_spares()
 
 
 def test_a_panel_made_ahead_is_made_before_the_shares_of_its_step() -> None:
@@ -298,6 +317,12 @@ MUTANTS = {
         "made = made_in(k, course.base, course.ahead)",
         "made = k",
     ),
+    "the last groups are turned back first": (
+        shares,
+        "key=lambda group: (_is_finished(shape, group, base), group)",
+        "reverse=True",
+    ),
+    "finished groups are turned back first": (shares, "(_is_finished(shape, group, base), group)", "group"),
     "blocks of which the panel is made ahead are turned back": (
         shares,
         "and made_in(group * Q + v, course.base, course.ahead) >= k",
@@ -383,6 +408,7 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         copies_outlive_as_many_columns_as_may_be_lost()
         the_solution_is_lost_after_two_deaths()
         a_panel_made_ahead_is_made_before_the_shares_of_its_step()
+        nothing_stays_replaced_where_there_are_spares()
         the_foremost_column_is_lost_before_the_others_have_its_panels()
         for small in ((2, 1, 3, 0), (1, 2, 4, 1), (1, 3, 6, 0)):
             explore(*small)

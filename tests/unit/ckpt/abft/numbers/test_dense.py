@@ -50,3 +50,18 @@ def test_triangular_solves(size: int, kind: str) -> None:
     lower = np.tril(square, -1) + np.eye(size)
     assert np.abs(lower @ dense.solve_lower(square, right) - right).max() < close
     assert np.abs(np.triu(square) @ dense.solve_upper(square, right) - right).max() < close
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "complex64", "complex128"])
+def test_a_sum_of_arrays_has_the_rounding_of_one_addition(kind: str) -> None:
+    random = np.random.default_rng(1)
+    terms = [random.normal(size=(30, 20)) * 10.0 ** random.integers(-3, 3) for _ in range(12)]
+    if "complex" in kind:
+        terms = [term + 1j * random.normal(size=term.shape) for term in terms]
+    arrays = [term.astype(kind) for term in terms]
+    exact = sum(array.astype(np.clongdouble) for array in arrays)
+    found = dense.summed(arrays[0], arrays[1:])
+    assert found.dtype == kind
+    for part in (np.real, np.imag):
+        off = np.abs(part(found) - part(exact))
+        assert (off <= 1.01 * np.finfo(kind).eps / 2 * np.abs(part(exact)) + 1e-30).all()

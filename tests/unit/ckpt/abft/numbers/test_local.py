@@ -106,10 +106,10 @@ def test_what_was_subtracted_can_be_undone() -> None:
     given = {q: parts[0, q].block(0) for q in (0, 2)}
     held = (unit(0, 3), weights(0, 0, 3), unit(2, 3))
     share = Share("subtract", 0, 1, subtraction(held, unit(1, 3)), unit(1, 3))
-    checks.combine(share, given)
+    checks.combine(share, given, 6)
     assert np.allclose(checks.block(0), matrix[:, 2:4])
     checks.undo_shares()
     assert np.array_equal(checks.numbers, before)
-    checks.combine(share, given)
+    checks.combine(share, given, 6)
     checks.undo_shares(settled={0})
     assert np.allclose(checks.block(0), matrix[:, 2:4]), "what counts is not undone"

@@ -427,6 +427,28 @@ def test_shrinking_survives_failures_during_it_and_what_comes_out_works() -> Non
         assert len(set(map(repr, results.values()))) <= 1, seed
 
 
+def test_shrinking_with_objects_gives_all_survivors_the_same_whoever_dies_when() -> None:
+    """The objects of all members of the new communicator, in its order; without a further call."""
+
+    def program(comm: Any) -> Any:
+        rest, outcomes = comm, []
+        for step in range(6):
+            rest, found = rest.shrink((comm.rank, step))
+            assert len(found) == rest.size and found[rest.rank] == (comm.rank, step)
+            outcomes.append(found)
+        return outcomes
+
+    for seed in range(100):
+        choose = random.Random(seed)
+        size = choose.randint(2, 6)
+        victims = choose.sample(range(size), choose.randint(1, size - 1))
+        results = run_with_deaths(size, program, {rank: choose.randint(0, 40) for rank in victims}, seed)
+        assert len(set(map(repr, results.values()))) <= 1, (seed, results)
+        for outcomes in results.values():
+            for step, found in enumerate(outcomes):
+                assert {(rank, step) for rank in results} <= set(found), "a survivor's object is missing"
+
+
 def test_an_intercommunicator_is_shrunk_on_both_sides() -> None:
     def program(comm: Any) -> Any:
         low = comm.rank < 3
