@@ -37,7 +37,7 @@ from ckpt.image.dumping import (
     prepare,
     refresh_modules,
 )
-from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
+from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported, without_frames
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.running import available, run_base
@@ -107,4 +107,5 @@ __all__ = [
     "resume_others",
     "run_base",
     "run_program",
+    "without_frames",
 ]
