@@ -29,6 +29,7 @@ from ckpt.capture.description import extras, output_lengths
 from ckpt.capture.lesson import Lesson
 from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
+from ckpt.image.process.signals import declare_deferred
 
 if TYPE_CHECKING:
     from ckpt import image
@@ -134,6 +135,7 @@ class Taker:
 
         port, (previous, epoch) = self._runtime.port, label
         assert port is not None
+        declare_deferred(lambda: tuple(port.interrupts.pending))
         self._look_again_for_maps(waited_since_ns)
         captured_ns = time.perf_counter_ns()
         port.publish(epoch)  # before anything of the program goes on: what changes then is not in the image
