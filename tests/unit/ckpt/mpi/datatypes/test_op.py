@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt import MPI
 from ckpt.mpi.base.errors import ERR_OP, MpiException
 from ckpt.mpi.datatypes import op as ops
-from ckpt.mpi.datatypes.datatypes import BYTE, PREDEFINED, from_code
+from ckpt.mpi.datatypes.datatypes import BYTE, PREDEFINED, Datatype, from_code
 
 EXPECTED = {
     "MPI_SUM": np.add,
@@ -124,7 +123,7 @@ def test_predefined_operations_and_types_survive_pickling_as_themselves() -> Non
 def test_a_function_of_the_program_sees_elements_with_gaps_as_they_are_in_memory() -> None:
     """It saw them packed: `np.frombuffer` with a padded structure raised ValueError in `Allreduce`."""
     padded = struct.Struct("=dixxxx")
-    datatype = MPI.Datatype.Create_struct([1, 1], [0, 8], [MPI.DOUBLE, MPI.INT32_T]).Create_resized(
+    datatype = Datatype.Create_struct([1, 1], [0, 8], [from_code("d"), from_code("i")]).Create_resized(
         0, padded.size
     )
 
@@ -137,5 +136,5 @@ def test_a_function_of_the_program_sees_elements_with_gaps_as_they_are_in_memory
         return bytearray(b"".join(padded.pack(*pair) for pair in pairs))
 
     one, two = values((1.0, 1), (5.0, 1), (2.0, 9)), values((3.0, 2), (4.0, 2), (2.0, 3))
-    MPI.Op.Create(larger).Reduce_local([one, 3, datatype], [two, 3, datatype])
+    ops.Op.Create(larger).Reduce_local([one, 3, datatype], [two, 3, datatype])
     assert two == values((3.0, 2), (5.0, 1), (2.0, 9))
