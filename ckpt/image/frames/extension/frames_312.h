@@ -18,6 +18,7 @@
 #undef _PyGC_FINALIZED /* defined again by the internal headers */
 #include "internal/pycore_frame.h"
 #include "internal/pycore_interp.h"
+#include "internal/pycore_runtime.h"
 
 typedef _PyInterpreterFrame Frame;
 
