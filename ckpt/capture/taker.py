@@ -2,9 +2,9 @@
 let the threads go on, thaw, report the pause.
 
 All these steps run under the port's lock; they are the whole pause of the program. The mode (fork or synchronous) is chosen
-when the image is first wanted (:mod:`ckpt.capture.choice`), and a change of the mode is logged. Where the kernel refuses the
-fork, the image is written synchronously, and the frozen port answers its peers with negative acknowledgements. The report
-of the image names the mode that was used.
+when the image is first wanted (:mod:`ckpt.capture.choice`), and a change of the mode is logged. An image that comes late
+looks again for mapped files. Where the kernel refuses the fork, the image is written synchronously, and the frozen port
+answers its peers with negative acknowledgements. The report of the image names the mode that was used.
 
 The children that write images are reaped here, by the main thread or the helper thread, whichever comes first. If a child
 died without a vote, the round fails.
@@ -20,7 +20,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture import memory
@@ -29,6 +29,7 @@ from ckpt.capture.description import extras, output_lengths
 from ckpt.capture.lesson import Lesson
 from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
+from ckpt.image.process.signals import declare_deferred
 
 if TYPE_CHECKING:
     from ckpt import image
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Taker"]
 
 _REHEARSAL_LONGEST_NS = 3_000_000
+_LATE_NS = 10_000_000
+"""An image that is taken so long after it was wanted may be of a program that has mapped files since."""
 _IMAGES_WITHOUT_FORK = 10
 """So many images are written without fork after the kernel has refused a fork or has killed a child that was writing."""
 
@@ -79,26 +82,39 @@ class Taker:
         ``mode``: "auto", "fork" or "sync"; ``None``: as asked before.
         """
         self.requested_mode = mode or self.requested_mode
-        before = self.choice
         if self._without_fork and (
             self.requested_mode == "auto" or (self.requested_mode == "fork" and self._writer_was_killed)
         ):
             self._without_fork -= 1
-            self.choice = Choice("sync", self._why_without_fork)
+            self._set_choice(Choice("sync", self._why_without_fork))
         else:
-            memory_left = memory.available()
-            self.choice = choose(
+            self._choose_anew(memory.shared_files())
+
+    def _choose_anew(self, shared_files: Sequence[str]) -> None:
+        memory_left = memory.available()
+        self._set_choice(
+            choose(
                 self.requested_mode,
                 resident_bytes=memory.resident_bytes(),
                 available_bytes=None if memory_left is None else memory_left.available_bytes,
                 sharers=self._runtime.spec.get("local_size", 1),
                 kills_group=memory_left is not None and memory_left.kills_group,
-                shared_files=memory.shared_files(),
+                shared_files=shared_files,
             )
-        if self.choice.mode != before.mode:
+        )
+
+    def _set_choice(self, choice: Choice) -> None:
+        if choice.mode != self.choice.mode:
             self._runtime.control.send(
-                {"m": "event", "event": "image-mode", "mode": self.choice.mode, "reason": self.choice.reason}
+                {"m": "event", "event": "image-mode", "mode": choice.mode, "reason": choice.reason}
             )
+        self.choice = choice
+
+    def _look_again_for_maps(self, waited_since_ns: int) -> None:
+        """The program has gone on since :meth:`choose`; it may have mapped a file for shared writing."""
+        is_late = time.monotonic_ns() - waited_since_ns > _LATE_NS
+        if is_late and self.choice.mode == "fork" and (shared_files := memory.shared_files()):
+            self._choose_anew(shared_files)
 
     def take(
         self,
@@ -119,6 +135,8 @@ class Taker:
 
         port, (previous, epoch) = self._runtime.port, label
         assert port is not None
+        declare_deferred(lambda: tuple(port.interrupts.pending))
+        self._look_again_for_maps(waited_since_ns)
         captured_ns = time.perf_counter_ns()
         port.publish(epoch)  # before anything of the program goes on: what changes then is not in the image
         port.freeze()

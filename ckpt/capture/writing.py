@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -74,7 +75,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     from ckpt.capture.description import describe_messages
     from ckpt.store import ImageWriter, JobDirectory
 
-    epoch = job.epoch
+    epoch, outer = job.epoch, sys.exception()
     resident_bytes = memory.resident_bytes()
     vectors = {str(peer): list(vector) for peer, vector in job.vectors.items()}
     try:
@@ -108,9 +109,13 @@ def write(runtime: RankContext, job: Writing) -> bool:
     except image.Unpicklable as failure:
         runtime.imager.taker.lesson.tell(failure.held_type)
         report_failure(runtime, epoch, failure.reason, failure.path)
+        image.without_frames(
+            failure, outer
+        )  # in the rank itself, nothing of the program may stay alive for it
         return False
     except Exception as failure:  # a full disk, no memory, a __reduce__ that raises
         report_failure(runtime, epoch, _failure_text(failure), runtime.spec["job_dir"])
+        image.without_frames(failure, outer)
         return False
     lost = list(dict.fromkeys(row["package"] for row in report.left_out if row["kind"] in image.LOST))
     if lost:

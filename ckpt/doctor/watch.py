@@ -36,6 +36,7 @@ from ckpt.capture.places import is_library, library_caller, wake_main_thread
 from ckpt.capture.threads import is_left_out
 from ckpt.doctor import surroundings
 from ckpt.doctor.appends import Appends
+from ckpt.doctor.changes import Changes
 from ckpt.image.files.descriptors import our_files
 from ckpt.image.interface.registry import libraries
 from ckpt.transport.wires import owned
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from ckpt.image.frames.stack import Stack
     from ckpt.rank.runtime import Runtime
 
-__all__ = ["THREAD_NAME", "Watch", "examinations_due"]
+__all__ = ["THREAD_NAME", "Watch", "directory_of", "examinations_due"]
 
 THREAD_NAME = "ckpt-doctor"
 _PERIOD_S = 0.01
@@ -59,19 +60,26 @@ _IMPORTING = ("a module is being imported", "")
 _DIRECTORY = "doctor"
 
 
+def directory_of(runtime: Runtime) -> str:
+    """Where the ranks write what they find."""
+    directory = os.path.join(runtime.spec["job_dir"], _DIRECTORY)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    return directory
+
+
 class Watch:
     """Samples and examinations of one rank. The object is made before the program begins; `start` returns at once."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        directory = os.path.join(runtime.spec["job_dir"], _DIRECTORY)
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        directory = directory_of(runtime)
         self._file = os.open(
             os.path.join(directory, f"rank-{runtime.rank}.jsonl"),
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
             0o600,
         )
         self._appends = Appends()
+        self._changes = Changes(directory, runtime.rank)
         self._own_descriptors = surroundings.descriptors()
         self._started_s = time.monotonic()
         self._asked_s = 0.0
@@ -88,6 +96,7 @@ class Watch:
 
     def start(self) -> None:
         self._appends.watch()
+        self._changes.watch()
         thread = threading.Thread(target=self._loop, name=THREAD_NAME, daemon=True)
         thread.start()
         owned.note_thread(thread)

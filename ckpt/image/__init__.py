@@ -37,7 +37,7 @@ from ckpt.image.dumping import (
     prepare,
     refresh_modules,
 )
-from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported
+from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported, without_frames
 from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back
 from ckpt.image.frames.running import available, run_base
@@ -58,7 +58,7 @@ from ckpt.image.pairs import ImageReport, Prepared
 from ckpt.image.pickling.pickler import Sink, register_reducer
 from ckpt.image.process.clocks import go_on as go_on_clocks
 from ckpt.image.process.clocks import monotonic_offset_ns
-from ckpt.image.process.signals import program_mask
+from ckpt.image.process.signals import declare_deferred, program_mask
 from ckpt.image.program import prepare_program, run_program
 from ckpt.image.threads.captured import LeftOut, StoppedThreads, is_waiting
 
@@ -82,6 +82,7 @@ __all__ = [
     "check",
     "check_compatible",
     "declare_connections",
+    "declare_deferred",
     "declare_moved",
     "declare_put_back",
     "dump",
@@ -107,4 +108,5 @@ __all__ = [
     "resume_others",
     "run_base",
     "run_program",
+    "without_frames",
 ]

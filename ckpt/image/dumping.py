@@ -177,6 +177,62 @@ class _Files(NamedTuple):
             self.channels.give_to(pickler)
 
 
+class _Picklers:
+    """Makes the picklers of one image, which all know the same of the program."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        references: References,
+        live: Mapping[str, object],
+        files: _Files,
+        notes: dict[int, FileNote],
+        stack: Stack,
+        others: dict[int, tuple[threading.Thread, Any]],
+        kind: type[ImagePickler],
+        is_disposable: bool,
+    ) -> None:
+        self._references, self._live = references, live
+        self._files, self._stack, self._others = files, stack, others
+        self._saver = files.saver(notes, is_disposable=is_disposable)
+        self._kind, self._is_disposable = kind, is_disposable
+        self._has_restart_hooks = bool(getattr(prepared.extras.get("ckpt.hooks"), "after", ()))
+        self._made: list[ImagePickler] = []
+
+    def make(self, stream: Stream) -> ImagePickler:
+        return self._make(stream, self._kind, self._is_disposable)
+
+    def rehearsal(self, most_bytes: int | None = None) -> ImagePickler:
+        """A pickler that keeps nothing. ``most_bytes``: see :class:`DiscardingSink`."""
+        return self._make(Stream(DiscardingSink(most_bytes)), ImagePickler, False)
+
+    def short_rehearsal(self) -> ImagePickler:
+        return self.rehearsal(_REHEARSED_BYTES)
+
+    def _make(self, stream: Stream, kind: type[ImagePickler], is_disposable: bool) -> ImagePickler:
+        pickler = kind(
+            stream,
+            self._references,
+            live=self._live,
+            is_disposable=is_disposable,
+            extra_reducers=self._saver.reducers(),
+            rehearsal=self.short_rehearsal,
+        )
+        self._made.append(pickler)
+        self._files.give_to(pickler)
+        pickler.defer(restore_descriptors, Descriptors(self._saver))
+        pickler.threads = self._others
+        pickler.has_restart_hooks = self._has_restart_hooks
+        _tell_of_stack(pickler, self._stack)
+        return pickler
+
+    def forget(self) -> None:
+        """Let go of all objects of the program: picklers and this object refer to each other."""
+        for pickler in self._made:
+            pickler.forget()
+        self.__dict__.clear()
+
+
 def _look_at_files(notes: dict[int, FileNote], *, is_disposable: bool) -> _Files:
     """Without a pipe or socket of the program the modules for them are not imported."""
     surveyed, channels = survey(notes), None
@@ -236,48 +292,26 @@ def _run_dump(
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()
     changed = _find_changes(baseline_notes, references, late)
-    picklers: list[ImagePickler] = []
+    picklers = _Picklers(
+        prepared, references, live, noted, descriptors, stack, others, pickler_class, is_disposable
+    )
 
     def work() -> ImageReport:
-        files = noted.saver(descriptors, is_disposable=is_disposable)
-
-        def make_pickler(
-            stream: Stream, kind: type[ImagePickler] = pickler_class, is_disposable: bool = is_disposable
-        ) -> ImagePickler:
-            pickler = kind(
-                stream,
-                references,
-                live=live,
-                is_disposable=is_disposable,
-                extra_reducers=files.reducers(),
-                rehearsal=lambda: rehearsal(_REHEARSED_BYTES),
-            )
-            picklers.append(pickler)
-            noted.give_to(pickler)
-            pickler.defer(restore_descriptors, Descriptors(files))
-            pickler.threads = others
-            pickler.has_restart_hooks = bool(getattr(prepared.extras.get("ckpt.hooks"), "after", ()))
-            _tell_of_stack(pickler, stack)
-            return pickler
-
-        def rehearsal(most_bytes: int | None = None) -> ImagePickler:
-            return make_pickler(Stream(DiscardingSink(most_bytes)), ImagePickler, False)
-
         package_changes.leave_out_unsavable(
             changed,
-            lambda changes: failure_of(rehearsal(), [tuple(change) for change in changes]),
+            lambda changes: failure_of(picklers.rehearsal(), [tuple(change) for change in changes]),
             frames,
         )
         leave_out_not_plain(changed, baseline_notes, references, frames)
         references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers, others)
         late["locks"] = [held_lock[1:] for held_lock in references.held_locks]
-        resources.leave_out(late, references, lambda part: failure_of(rehearsal(_REHEARSED_BYTES), part))
-        return (dump_class or Dump)(prepared, sink, make_pickler).run(early, late)
+        resources.leave_out(late, references, lambda part: failure_of(picklers.short_rehearsal(), part))
+        return (dump_class or Dump)(prepared, sink, picklers.make).run(early, late)
 
     try:
         with collector_off(), warnings_ignored():
             return on_deep_stack(work)
     finally:
         references.forget()  # must not keep objects of the program alive
-        for pickler in () if is_disposable else picklers:
-            pickler.forget()
+        if not is_disposable:
+            picklers.forget()

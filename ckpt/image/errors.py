@@ -14,6 +14,24 @@
 from __future__ import annotations
 
 
+def without_frames(failure: Exception, outer: BaseException | None) -> Exception:
+    """``failure``, without the frames of the functions that it has left. They hold objects of the program, and the exception
+    itself; so all of that would stay alive until the garbage collector runs.
+
+    ``outer``: the exception that is handled where ``failure`` is caught, perhaps the program's; None: there is none. It and
+    what has led to it are left as they are.
+    """
+    pending: list[BaseException | None] = [failure]
+    seen = {id(outer)}
+    while pending:
+        found = pending.pop()
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            found.__traceback__ = None
+            pending += [found.__cause__, found.__context__]
+    return failure
+
+
 class ImageError(Exception):
     """Base class of the errors that this package raises on purpose."""
 

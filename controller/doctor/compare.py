@@ -7,9 +7,10 @@ system or from the order of messages: the image has lost state. If the two resto
 cause is not known, and the report says so.
 
 Files are compared when the first run and the restored run have both ended. They are the files under the working directory
-that were written or renamed during the first run, and those that only the restored run has made. Before each restored run
-and at the end, the files of the first run are put back as the first run left them. Files that only a restored run has made
-are moved away meanwhile (`MovedFiles`), and are never deleted. Text is compared line by line, other data byte by byte. Not
+that the program's ranks have written or renamed during the first run, and those that only the restored run has made. Files that
+others change there meanwhile (an editor, another job, processes that the ranks have started) are left alone. Before each
+restored run and at the end, the files of the first run are put back as the first run left them. Files that only a restored run has
+made are moved away meanwhile (`MovedFiles`), and are never deleted. Text is compared line by line, other data byte by byte. Not
 compared: large files and the end of a long output, which the report names, and files outside of the working directory.
 
 Not here: processes (`ckpt.controller.doctor.trial`).
@@ -18,13 +19,18 @@ Not here: processes (`ckpt.controller.doctor.trial`).
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
+import json
 import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckpt.store import JobDirectory
 
 Outputs = Mapping[Any, bytes | None]
 """Contents by rank (output) or by path (file); None: there is no such file."""
@@ -143,10 +149,44 @@ def _text(line: bytes | None, begin: int = 0) -> str:
 # -- files -----------------------------------------------------------------------------------------------------------------
 
 
-def written(directory: str, since_ns: int, but: Collection[str] = ()) -> tuple[dict[str, bytes], list[str]]:
+def changed_by(job: JobDirectory | None) -> set[str]:
+    """The names, without symbolic links above them, of all files that ranks of this job of the doctor have changed so far: those
+    that its ranks have written down (:mod:`ckpt.doctor.changes`), and those in the undo log."""
+    from ckpt.doctor.changes import PREFIX
+    from ckpt.undo.errors import UndoError
+    from ckpt.undo.restart.restoring import describe
+
+    names: set[str] = set()
+    if job is None:
+        return names
+    for path in glob.glob(os.path.join(glob.escape(os.path.join(job.path, "doctor")), f"{PREFIX}*")):
+        with open(path, encoding="utf-8") as file:
+            names.update(json.loads(line) for line in file if line.endswith("\n"))
+    with contextlib.suppress(UndoError):  # a damaged log: what it has is not compared
+        names.update(row["path"] for each in describe(job.path, job.key, 0) for row in each["kept"])
+    return {_canonical(name) for name in names}
+
+
+def _canonical(path: str) -> str:
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
+def _is_among(path: str, changed: Collection[str]) -> bool:
+    """Is it one of these, or below one of these (a directory that was renamed)?"""
+    path = _canonical(path)
+    while path not in changed:
+        path, below = os.path.dirname(path), path
+        if path == below:
+            return False
+    return True
+
+
+def written(
+    directory: str, since_ns: int, changed: Collection[str], but: Collection[str] = ()
+) -> tuple[dict[str, bytes], list[str]]:
     """Contents by name of the regular files under `directory` that were written, made or renamed since `since_ns`.
 
-    Files named in `but` are left out. Second: the names of files that are too large, or too many, to be kept.
+    Only files among `changed` (`changed_by`) count. Files named in `but` are left out. Second: the names of files that are too large, or too many, to be kept.
     """
     found: dict[str, bytes] = {}
     left_out: list[str] = []
@@ -159,6 +199,7 @@ def written(directory: str, since_ns: int, but: Collection[str] = ()) -> tuple[d
                 name in but
                 or not stat.S_ISREG(status.st_mode)
                 or max(status.st_mtime_ns, status.st_ctime_ns) < since_ns
+                or not _is_among(path, changed)
             ):
                 continue
             size = status.st_size

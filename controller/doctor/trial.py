@@ -1,19 +1,17 @@
 """The trial of `ckpt doctor`: runs the program for some seconds, takes images, restores each one, and collects the facts.
 
 The trial uses a job of its own in a temporary directory, and the `ckpt` command itself: `run` (with the rank of
-`ckpt.doctor`, no restarts, all checkpoints kept, `--files off` because the trial puts files back itself),
-`checkpoint` at a few moments, and `stop`; then, for each checkpoint, `restart` and `stop`. The newest checkpoint is restored
-first, because a restart cuts the program's files back to the length they had. Before the first `stop`, the trial waits until
-the ranks have made the examinations that were due in the time, at most `_EXAMINED_LIMIT_S`: otherwise a program that was
-never examined would be reported as healthy. A restored program runs until it ends, until each rank has printed more than in
-the first run, or for as long as the first run ran after the image (and `_RESTORED_LONGER_S`). Then the output of both runs
-is compared, and a restored program that printed nothing, where the first run went on printing, is a failure.
+`ckpt.doctor`, no restarts, all checkpoints kept), `checkpoint` at a few moments, and `stop`; then, for each checkpoint,
+`restart` and `stop`. The newest one is restored first, because with `--files off` a restart cuts files back to the length
+they had. Before the first `stop`, the trial waits until the ranks have made the examinations that were due in the time, at
+most `_EXAMINED_LIMIT_S`: otherwise a program that was never examined would be reported as healthy. A restored program runs
+until it ends, until each rank has printed more than in the first run, or for as long as the first run ran after the image
+(and `_RESTORED_LONGER_S`). Then the output of both runs is compared, and a restored program that printed nothing, where the
+first run went on printing, is a failure.
 
 If a restored run differs, the program is restored once more from the same image, to tell lost state from chance. Files of
-the program are compared too, if the program ends by itself (`ckpt.controller.doctor.compare`).
-
-At the end the trial ends all its processes and removes the temporary directory. Other effects of the program outside the
-trial are not undone.
+the program are compared too, if the program ends by itself (`ckpt.controller.doctor.compare`). At the end all processes are
+ended, and the temporary directory is removed. Other effects of the program outside are not undone.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.controller.doctor.compare import (
     MovedFiles,
     Outputs,
+    changed_by,
     contents,
     judge,
     judge_files,
@@ -49,7 +48,7 @@ from ckpt.transport.records import dataclass
 if TYPE_CHECKING:
     from ckpt.store import JobDirectory
 
-_ENTRY = "ckpt.doctor.rank:run_rank"
+_ENTRIES = ("ckpt.doctor.rank:run_rank", "ckpt.doctor.rank:run_restored_rank")
 _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 20.0
 _EXAMINED_LIMIT_S = 30.0
@@ -110,7 +109,7 @@ class _Trial:
         self._start(
             "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
             "--timeout", max(options.seconds, 2.0), "--image-mode", "fork",
-            "--files", options.files, "--entry", _ENTRY, "--", *options.program,
+            "--files", options.files, "--entry", _ENTRIES[0], "--", *options.program,
         )  # fmt: skip
         self._wait(lambda: bool(self._events("running")), _START_LIMIT_S)
         if self.job is None:
@@ -124,7 +123,7 @@ class _Trial:
         first, self.first_sizes = self._outputs(), self._output_sizes()
         error = self._error()
         if ended and code == 0:
-            self.files, self.not_compared = written(os.getcwd(), since_ns)
+            self.files, self.not_compared = written(os.getcwd(), since_ns, changed_by(self.job))
             self.present = present(os.getcwd())
         restarts = [
             self._examine(image, ran_s, first, code if ended else None)
@@ -289,7 +288,7 @@ class _Trial:
         put_back(os.getcwd(), self.files)
         since_ns = time.time_ns()
         epoch = image["epoch"]
-        self._start("restart", f"{self.job_path}@{epoch}", "--max-restarts", 0)
+        self._start("restart", f"{self.job_path}@{epoch}", "--max-restarts", 0, "--entry", _ENTRIES[1])
         before = len(self._events("restarted"))
         begun_s = time.monotonic()
         came_up = self._wait(lambda: len(self._events("restarted")) > before, _START_LIMIT_S)
@@ -317,7 +316,8 @@ class _Trial:
             result.update(ok=False, reason=text)
         if not came_up or (ended and code != 0 and code != first_code):
             result.update(ok=False, reason=self._error() or f"it ended with exit code {code}")
-        made, _ = written(os.getcwd(), since_ns, self.present) if ended and self.present else ({}, [])
+        is_compared = ended and self.present
+        made = written(os.getcwd(), since_ns, changed_by(self.job), self.present)[0] if is_compared else {}
         files = {**contents(os.getcwd(), self.files), **made}
         self.moved_files.move_away(made)
         return result, now, files

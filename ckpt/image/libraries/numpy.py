@@ -237,7 +237,7 @@ def reduce_memmap(pickler: Saver, array: Any) -> Any:
         array.mode != "r" and array.mode != "c" and pickler.is_disposable
     ):  # program and child share the memory
         raise pickle.PicklingError(
-            f"{array.filename} is mapped for shared writing: only `--image-mode sync` can save it"
+            f"{array.filename} has just been mapped for shared writing; the next image is written without a fork"
         )
     order = "C" if array.flags.c_contiguous else "F"
     content = None

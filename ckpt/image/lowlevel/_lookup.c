@@ -12,9 +12,9 @@
       find by its identity only: special(object);
    3. else None.
 
-   Before 2 and 3, table(object) is called for a dict that keeps objects by their id(). In such a dict a key is the address of its
-   value, of the object that its value refers to weakly, or of an object in its value (a tuple or list); or the address of the
-   dict itself (the memo of copy.deepcopy).
+   Before 2 and 3, table(object) is called for a dict or set that may keep numbers that are the id() of objects. In such a dict a key
+   is the address of its value, of the object that its value refers to weakly, or of an object in its value (a tuple or list); or
+   the address of the dict itself (the memo of copy.deepcopy); or all keys that are numbers, or all such members, may be addresses.
 
    What searches the imported modules is in lookup_modules.c, what compares them with notes in lookup_notes.c.
 
@@ -175,35 +175,52 @@ static int leads_to(PyObject *value, uintptr_t address, int depth)
     return 0;
 }
 
-static int is_by_id(PyObject *dict, PyObject *key, PyObject *value)
+/* The number, if it may be the address of an object, else 0. */
+static uintptr_t as_address(PyObject *number)
 {
     int overflow;
-    long long number = PyLong_AsLongLongAndOverflow(key, &overflow);
-    if (overflow || number < LEAST_ADDRESS || number >= LEAST_NO_ADDRESS || number % ALIGNMENT) return 0;
-    if ((uintptr_t)number == (uintptr_t)dict) return PyList_CheckExact(value); /* copy.deepcopy keeps objects alive there */
-    return leads_to(value, (uintptr_t)number, 1);
+    long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (overflow || value < LEAST_ADDRESS || value >= LEAST_NO_ADDRESS || value % ALIGNMENT) return 0;
+    return (uintptr_t)value;
+}
+
+static int is_by_id(PyObject *dict, uintptr_t address, PyObject *value)
+{
+    if (!address) return 0;
+    if (address == (uintptr_t)dict) return PyList_CheckExact(value); /* copy.deepcopy keeps objects alive there */
+    return leads_to(value, address, 1);
 }
 
 /* 1: special, 0: ordinary, -1: error */
 static int is_special(PyObject *obj, int *is_table)
 {
-    if (PyDict_CheckExact(obj)) {
+    int special = 0, addresses = 0, others = 0;
+    if (PyDict_Check(obj)) {
         Py_ssize_t position = 0;
         PyObject *key, *value;
-        int special = 0;
         while ((!special || !*is_table) && PyDict_Next(obj, &position, &key, &value)) {
-            if (PyLong_CheckExact(key))
-                *is_table = *is_table || is_by_id(obj, key, value);
-            else
+            if (PyLong_CheckExact(key)) {
+                uintptr_t address = as_address(key);
+                *is_table = *is_table || is_by_id(obj, address, value);
+                address ? (addresses = 1) : (others = 1);
+            } else
                 special = special || has_python_hash(key, TUPLE_DEPTH);
         }
+        *is_table = *is_table || (addresses && !others);
         return special;
     }
     PySetObject *so = (PySetObject *)obj;
     if (!set_dummy) return 0; /* not laid out as expected */
     if (!so->used && PyFrozenSet_CheckExact(obj)) return 0;
-    for (Py_ssize_t i = 0; i <= so->mask; i++)
-        if (so->table[i].key && so->table[i].hash != -1 && has_python_hash(so->table[i].key, TUPLE_DEPTH)) return 1;
+    for (Py_ssize_t i = 0; i <= so->mask; i++) {
+        PyObject *key = so->table[i].hash != -1 ? so->table[i].key : NULL;
+        if (key && PyLong_CheckExact(key))
+            as_address(key) ? (addresses = 1) : (others = 1);
+        else
+            special = special || (key && has_python_hash(key, TUPLE_DEPTH));
+    }
+    *is_table = addresses && !others && PySet_CheckExact(obj);
+    if (special) return 1;
     int canonical = is_canonical(so);
     if (canonical < 0) PyErr_NoMemory();
     return canonical < 0 ? -1 : !canonical;
@@ -228,16 +245,17 @@ static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, 
         Py_DECREF(found);
     }
     if (PyFloat_CheckExact(obj) && isnan(PyFloat_AS_DOUBLE(obj))) return PyObject_CallOneArg(self->special, obj);
-    if (!PyDict_CheckExact(obj) && !PyAnySet_CheckExact(obj)) Py_RETURN_NONE;
+    if (!PyDict_Check(obj) && !PyAnySet_CheckExact(obj)) Py_RETURN_NONE;
     int is_table = 0, special = is_special(obj, &is_table);
     if (special < 0) return NULL;
+    if (PyDict_Check(obj) && !PyDict_CheckExact(obj)) special = 0; /* its reducer sees to that */
     if (is_table) {
         PyObject *noted = PyObject_CallOneArg(self->table, obj);
         if (!noted) return NULL;
         Py_DECREF(noted);
     }
     if (special) return PyObject_CallOneArg(self->special, obj);
-    Py_ssize_t size = PyDict_CheckExact(obj) ? PyDict_GET_SIZE(obj) : ((PySetObject *)obj)->mask;
+    Py_ssize_t size = PyDict_Check(obj) ? PyDict_GET_SIZE(obj) : ((PySetObject *)obj)->mask;
     if (size > REMEMBERED_ITEMS && put(self, obj, NULL)) return NULL;
     Py_RETURN_NONE;
 }

@@ -8,6 +8,9 @@ table                                                      what becomes new
 a ``dict`` with a key that is the address of the object    its keys
 that the value is, refers to weakly, or holds (in a tuple
 or list): ``{id(obj): obj}``, ``WeakValueDictionary``
+a ``dict`` or ``set`` of which all numbers among the keys  its keys, its members
+or members may be addresses: ``{id(obj): value}``,
+``{id(obj)}``
 the memo of ``copy.deepcopy``                              its keys
 in variables of functions, and attributes of objects, of   keys, members, entries and values, within tuples too
 modules that a library names in

@@ -33,6 +33,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from ckpt.image.errors import without_frames
 from ckpt.image.frames import _frames
 from ckpt.image.frames.suspended import CachedCall
 from ckpt.image.interface.library import Library
@@ -103,14 +104,15 @@ class DiscardingSink:
 
 def failure_of(pickler: pickle.Pickler, obj: object) -> Exception | None:
     """Try to save an object. Returns the exception, or ``None``: the object can be saved. ``pickler`` must write into
-    :class:`DiscardingSink`.
+    :class:`DiscardingSink`. The exception has no traceback, which would keep ``obj`` alive.
     """
+    outer = sys.exception()
     try:
         pickler.dump(obj)
     except EnoughWritten:
         return None
     except Exception as failure:  # any failure is the result
-        return failure
+        return without_frames(failure, outer)
     return None
 
 

@@ -1,6 +1,7 @@
-"""The state that a forked child cannot read later: interval timers, the signal mask, offsets of open files.
+"""The state that a forked child cannot read later: interval timers, signals, offsets of open files.
 
-A child of ``fork(2)`` has no timers of its parent, and shares file offsets with it. So this state is recorded before the
+A child of ``fork(2)`` has no timers and no pending signals of its parent, and shares file offsets with it. So this state is
+recorded before the
 fork. One record is a ``bytes`` object, called ``noted`` here and elsewhere::
 
     note()          in the parent, right before the fork: the record. ``_frames.fork(noted)`` then gives the child open
@@ -28,13 +29,15 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.files.descriptors import baseline, known
 from ckpt.image.files.file_notes import FileNote, kind_of
 from ckpt.image.frames import _frames
+from ckpt.image.process import signals
 from ckpt.image.process.signals import Timing
 from ckpt.transport.records import NamedTuple
 from ckpt.transport.wires import owned
 
 __all__ = ["Moment", "check", "note", "has_written_files", "read", "written_files"]
 
-_HEAD = struct.Struct("=12qQ")
+_HEAD = struct.Struct("=12q3Q")
+_TRIES = 8
 _DESCRIPTOR = struct.Struct("=qqQQQiiiIIIII")
 _SIGNALS = 64
 
@@ -49,8 +52,21 @@ class Moment(NamedTuple):
 def note() -> bytes:
     """Make the record; takes about 30 µs for 30 descriptors. Raises OSError: the process has no free descriptor, and
     listing ``/proc/self/fd`` needs one.
+
+    The signals that have arrived and whose handlers have not been called yet belong to it. Where the interpreter is about to
+    call a handler, it does so before another try.
     """
-    return _frames.note_moment(owned.numbers(), known())
+    for _ in range(_TRIES):
+        deferred = signals.deferred_signals()
+        noted = _frames.note_moment(owned.numbers(), known())
+        is_tripped = _HEAD.unpack_from(noted)[-1]
+        if not is_tripped and deferred == signals.deferred_signals():
+            break
+    if not deferred:
+        return noted
+    head = [*_HEAD.unpack_from(noted)]
+    head[-2] |= sum(1 << (number - 1) for number in set(deferred))
+    return _HEAD.pack(*head) + noted[_HEAD.size :]
 
 
 def check(noted: bytes) -> None:
@@ -70,11 +86,14 @@ def check(noted: bytes) -> None:
 
 def read(noted: bytes) -> Moment:
     """Decode the record of :func:`note`."""
-    *timers, mask = _HEAD.unpack_from(noted)
+    *timers, mask, pending, _ = _HEAD.unpack_from(noted)
     seconds = [whole + micro / 1e6 for whole, micro in zip(timers[::2], timers[1::2], strict=True)]
-    blocked = tuple(number for number in range(1, _SIGNALS + 1) if mask >> (number - 1) & 1)
-    timing = Timing(tuple(zip(seconds[::2], seconds[1::2], strict=True)), blocked)
+    timing = Timing(tuple(zip(seconds[::2], seconds[1::2], strict=True)), _numbers(mask), _numbers(pending))
     return Moment(timing, dict(_files(noted)))
+
+
+def _numbers(bits: int) -> tuple[int, ...]:
+    return tuple(number for number in range(1, _SIGNALS + 1) if bits >> (number - 1) & 1)
 
 
 def written_files(noted: bytes, left_out: tuple[bytes, ...] = ()) -> Iterator[tuple[int, FileNote]]:

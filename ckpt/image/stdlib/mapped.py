@@ -37,7 +37,7 @@ def reduce_map(pickler: Any, mapped: mmap.mmap) -> Any:
         raise PicklingError(f"the mapped file {place!r} has been removed")
     if shared and writable and pickler.is_disposable:
         raise PicklingError(
-            f"{place or 'shared memory'} is mapped for shared writing: only `--image-mode sync` can save it"
+            f"{place or 'shared memory'} has just been mapped for shared writing; the next image is written without a fork"
         )
     access = _access(place, shared, writable)
     content = PickleBuffer(memoryview(mapped).toreadonly()) if writable else None

@@ -223,12 +223,30 @@ class Op(Handle):
 
         out: memory for the result, which may be `a` or `b`. The result may be elsewhere: use the return value."""
         if self._function is not None:
+            if not datatype.contiguous:
+                return self._combine_spread(a, b, datatype)
             result = bytearray(b)
             self._function(memoryview(a), result, datatype)
             if len(result) != len(b):
                 raise ValueError(f"the operation made {len(result)} bytes of {len(b)}")
             return result
         return combine_predefined(self._name, a, b, datatype.code, out)
+
+    def _combine_spread(self, a: Buffer, b: Buffer, datatype: Datatype) -> Buffer:
+        """As :meth:`combine`, with a function of the program and a datatype that has gaps, or another order than memory: the
+        function sees the elements as they are in memory."""
+        from ckpt.mpi.datatypes.buffers import BufferSpec
+
+        count, before = len(b) // datatype.size if datatype.size else 0, max(0, -datatype.true_lb)
+        nbytes = (
+            max(count * datatype.extent, datatype.true_ub + (count - 1) * datatype.extent) if count else 0
+        )
+        one, two = bytearray(before + nbytes), bytearray(before + nbytes)
+        low, high = (BufferSpec(memory, count, datatype, before) for memory in (one, two))
+        low.write(a)
+        high.write(b)
+        self._function(memoryview(one)[before:], memoryview(two)[before:], datatype)  # type: ignore[misc]
+        return high.read()
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
         """Combine two buffers of this process; the result is in the second. ValueError: counts or datatypes differ."""

@@ -365,6 +365,27 @@ def test_a_file_that_is_changed_in_place_after_the_image_is_a_problem(tmp_path: 
     assert (tmp_path / "total.txt").read_text() == "0000060", "left as the first run left it"
 
 
+@pytest.mark.parametrize("files", ["auto", "off"])
+def test_files_that_others_change_meanwhile_are_left_alone(tmp_path: Path, files: str) -> None:
+    """What an editor or another job wrote below the working directory was put back as it was when the first run ended."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, sys, time
+        own = open("own.txt", "w")
+        for step in range(30):
+            print("step", step, file=own, flush=True)
+            # an editor: it saves its file during the first run and during each restored run
+            os.system(f"echo $$ {time.time_ns()} > edited.txt; cp edited.txt new-$$.txt")
+            time.sleep(0.05)
+        """,
+    )
+    _, found = doctor("--files", files, "--seconds", 1, "--images", 1, app, cwd=tmp_path)
+    saved = [path.read_text() for path in tmp_path.glob("new-*.txt")]
+    assert (tmp_path / "edited.txt").read_text() == max(saved, key=lambda text: int(text.split()[1]))
+    assert found["restarts"] and not any("edited.txt" in str(each["also"]) for each in found["restarts"])
+
+
 EDITS_AND_RENAMES = """
     import os, sys, time
     import numpy

@@ -59,6 +59,46 @@ def test_the_mode_is_chosen_and_said_and_the_result_the_same(
     assert bool(job.events("fork-failed")) == (hindrance == "fork")
 
 
+@pytest.mark.parametrize("mode", ["fork", "sync"])
+def test_an_image_keeps_nothing_of_the_program_alive_whether_it_is_taken_or_fails(
+    start: Start, tmp_path: Path, mode: str
+) -> None:
+    """A statement of sqlite3 that was not over for want of the garbage collector kept the program from committing."""
+    app = write_app(
+        tmp_path,
+        """
+        import gc, sqlite3, weakref
+        import ckpt
+
+        ckpt.enable()
+        gc.disable()
+
+        class Held:
+            pass
+
+        def held(obj, expected):
+            epoch = ckpt.checkpoint()
+            while ckpt.checkpoint() is None and expected:
+                pass
+            return weakref.ref(obj)
+
+        base = sqlite3.connect("base.db", isolation_level=None)
+        base.execute("pragma journal_mode=wal")
+        for _ in range(3):
+            print(held(Held(), True)() is None)
+            print(held(base.execute("pragma wal_checkpoint(truncate)"), False)() is None)
+            base.execute("begin")
+            base.execute("create table if not exists numbers (number)")
+            base.execute("commit")
+        """,
+    )
+    job = start(app, ranks=1, image_mode=mode)
+    assert job.finish() == 0, job.report()
+    assert job.output(0).split() == ["True"] * 6
+    reasons = [event["reason"] for event in job.events("failed")]
+    assert reasons and all("a cursor in the middle of its results" in reason for reason in reasons), reasons
+
+
 def test_the_mode_is_in_the_status(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
     job = start(app, 3000, 0.01, ranks=2, every=0.1, image_mode="sync")

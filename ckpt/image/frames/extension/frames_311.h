@@ -43,6 +43,9 @@ static inline int thread_is_traced(PyThreadState *ts) { return ts->c_tracefunc !
 /* what an object of `threading.local` finds the values of a thread by: a dictionary; or NULL */
 static inline PyObject *thread_local_key(PyThreadState *ts) { return Py_XNewRef(ts->dict); }
 
+/* whether a signal has arrived whose handler in Python has not been called yet */
+static inline int signals_are_tripped(PyThreadState *ts) { return _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending) != 0; }
+
 /* the interpreter's lock (GIL); the number of switches grows when another thread than the last one gets it */
 typedef struct _gil_runtime_state Gil;
 static inline Gil *gil_get(void) { return &_PyRuntime.ceval.gil; }

@@ -18,6 +18,7 @@
 #undef _PyGC_FINALIZED /* defined again by the internal headers */
 #include "internal/pycore_frame.h"
 #include "internal/pycore_interp.h"
+#include "internal/pycore_runtime.h"
 
 typedef _PyInterpreterFrame Frame;
 
@@ -51,6 +52,9 @@ static inline int thread_is_traced(PyThreadState *ts)
 
 /* what an object of `threading.local` finds the values of a thread by: a dictionary; or NULL */
 static inline PyObject *thread_local_key(PyThreadState *ts) { return Py_XNewRef(ts->dict); }
+
+/* whether a signal has arrived whose handler in Python has not been called yet */
+static inline int signals_are_tripped(PyThreadState *ts) { return _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending) != 0; }
 
 /* the interpreter's lock (GIL); the number of switches grows when another thread than the last one gets it */
 typedef struct _gil_runtime_state Gil;

@@ -66,6 +66,9 @@ static inline PyObject *thread_local_key(PyThreadState *ts)
     return PyTuple_Pack(2, ts->threading_local_key, ts->threading_local_sentinel ? ts->threading_local_sentinel : Py_None);
 }
 
+/* whether a signal has arrived whose handler in Python has not been called yet */
+static inline int signals_are_tripped(PyThreadState *ts) { return _Py_eval_breaker_bit_is_set(ts, _PY_SIGNALS_PENDING_BIT) != 0; }
+
 /* the interpreter's lock (GIL); the number of switches grows when another thread than the last one gets it */
 typedef struct _gil_runtime_state Gil;
 static inline Gil *gil_get(void) { return PyInterpreterState_Get()->ceval.gil; }

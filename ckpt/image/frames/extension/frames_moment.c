@@ -28,6 +28,8 @@
 typedef struct {
     int64_t timers[3][4]; /* of ITIMER_REAL, _VIRTUAL, _PROF: seconds and microseconds left, the same of the interval */
     uint64_t blocked;     /* bit n - 1: signal n */
+    uint64_t pending;     /* signals that have arrived, and that the kernel holds back since they are blocked */
+    uint64_t is_tripped;  /* another signal has arrived, and the interpreter has not called its handler yet */
 } Head;
 
 typedef struct { /* followed by its path, by the lines of /proc/self/fdinfo that tell of locks, and by its content */
@@ -73,29 +75,50 @@ static int append(Buffer *buffer, const void *data, size_t bytes)
     return 0;
 }
 
-static int append_head(Buffer *buffer)
+static uint64_t bits_of(const sigset_t *signals)
 {
-    Head head = {0};
+    uint64_t bits = 0;
+    for (int number = 1; number <= 64; number++)
+        if (sigismember(signals, number) == 1)
+            bits |= (uint64_t)1 << (number - 1);
+    return bits;
+}
+
+static int note_timers(Head *head)
+{
     const int timers[] = {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF};
     for (int i = 0; i < 3; i++) {
         struct itimerval timer;
-        if (getitimer(timers[i], &timer) < 0) {
-            PyErr_SetFromErrno(PyExc_OSError);
+        if (getitimer(timers[i], &timer) < 0)
             return -1;
-        }
         int64_t values[] = {timer.it_value.tv_sec, timer.it_value.tv_usec, timer.it_interval.tv_sec, timer.it_interval.tv_usec};
-        memcpy(head.timers[i], values, sizeof values);
+        memcpy(head->timers[i], values, sizeof values);
     }
-    sigset_t blocked;
-    int error = pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    return 0;
+}
+
+/* All signals are blocked meanwhile: what a timer has sent that is noted as over is then among those that have arrived. */
+static int append_head(Buffer *buffer)
+{
+    Head head = {0};
+    sigset_t all, blocked, pending;
+    sigfillset(&all);
+    int error = pthread_sigmask(SIG_SETMASK, &all, &blocked);
+    if (!error) {
+        if (note_timers(&head) < 0 || sigpending(&pending) < 0)
+            error = errno;
+        else
+            head.pending = bits_of(&pending);
+        head.is_tripped = (uint64_t)signals_are_tripped(PyThreadState_Get());
+        head.blocked = bits_of(&blocked);
+        int restored = pthread_sigmask(SIG_SETMASK, &blocked, NULL);
+        error = error ? error : restored;
+    }
     if (error) {
         errno = error;
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    for (int number = 1; number <= 64; number++)
-        if (sigismember(&blocked, number) == 1)
-            head.blocked |= (uint64_t)1 << (number - 1);
     return append(buffer, &head, sizeof head);
 }
 
@@ -281,7 +304,7 @@ static PyObject *bytes_of(Buffer *buffer)
 
 PyDoc_STRVAR(note_moment_doc,
 "note_moment(ours=(), known={}, /) -> bytes\n\n"
-"Timers, blocked signals of this thread, and every open descriptor; see the C source for the layout.  No more than the type is\n"
+"Timers, signals that are blocked in this thread or have arrived, and every open descriptor; see the C source for the layout.  No more than the type is\n"
 "noted of the event descriptors in `ours`, and of descriptors that refer to what `known` says, {descriptor: (device, inode)}, but\n"
 "for standard streams.  Raises OSError.");
 static PyObject *note_moment(PyObject *module, PyObject *args)

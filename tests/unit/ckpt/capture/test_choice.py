@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
+import types
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from ckpt.capture import memory
 from ckpt.capture.choice import choose
+from ckpt.capture.taker import Taker
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -58,7 +64,6 @@ def test_what_the_kernel_says_is_plausible() -> None:
 
 
 def test_files_mapped_for_shared_writing_are_found(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    import mmap
     import multiprocessing
 
     path = tmp_path / "field"
@@ -70,3 +75,17 @@ def test_files_mapped_for_shared_writing_are_found(tmp_path) -> None:  # type: i
             assert str(path) in memory.shared_files()
     semaphore = multiprocessing.Lock()  # tqdm makes one: no reason for images that stop the program
     assert not [name for name in memory.shared_files() if "sem." in name], semaphore
+
+
+def test_a_file_mapped_after_the_image_was_wanted_is_not_forked_over(tmp_path: Path) -> None:
+    """A program that was importing when the image was wanted mapped a file before it was taken, and the round failed."""
+    sent: list[dict[str, Any]] = []
+    control = types.SimpleNamespace(send=sent.append)
+    runtime: Any = types.SimpleNamespace(spec={"options": {"image_mode": "fork"}}, control=control)
+    taker = Taker(runtime)
+    taker.choose(None)
+    path = tmp_path / "field"
+    path.write_bytes(bytes(8192))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        taker._look_again_for_maps(waited_since_ns=0)
+    assert taker.choice.mode == "sync" and str(path) in sent[0]["reason"]

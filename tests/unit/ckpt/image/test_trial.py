@@ -99,10 +99,11 @@ def test_addresses_that_stay_are_named() -> None:
     first, second = map(id, objects)
     variables = {
         "objects": objects,
-        "seen": {first},
-        "names": Holder(table={first: "a", second: "b"}),
+        "seen": [first],
+        "names": Holder(table={first: "a", second: "b", 3: "no address"}),
         "pairs": [((second, 1), "a"), (2, 3)],
         "kept": {first: objects[0], second: (objects[1], "b")},
+        "renumbered": ({first}, {second: "b"}),
         "numbers": [8 << 40, 2**70],
     }
     report, _ = examine(prepare(None, {}), live={}, seen=[SeenFrame("f", variables)])

@@ -76,7 +76,7 @@ def test_large_files_are_named_and_not_read(tmp_path: Path) -> None:
     with open(tmp_path / "large", "wb") as file:
         file.truncate(1 << 40)
     (tmp_path / "small").write_text("x")
-    assert written(str(tmp_path), 0) == ({"small": b"x"}, ["large"])
+    assert written(str(tmp_path), 0, {str(tmp_path)}) == ({"small": b"x"}, ["large"])
 
 
 def test_what_only_a_restored_run_has_made_is_out_of_sight_for_a_while_and_never_deleted(
@@ -88,10 +88,10 @@ def test_what_only_a_restored_run_has_made_is_out_of_sight_for_a_while_and_never
     before = present(str(place))
     (place / "sub" / "new").write_text("once")
     moved_files = MovedFiles(str(place), str(tmp_path / "moved"))
-    moved_files.move_away(written(str(place), 0, before)[0])
+    moved_files.move_away(written(str(place), 0, {str(place)}, before)[0])
     assert present(str(place)) == {"old"}
     (place / "sub" / "new").write_text("twice")
-    moved_files.move_away(written(str(place), 0, before)[0])
+    moved_files.move_away(written(str(place), 0, {str(place)}, before)[0])
     moved_files.move_back()
     assert present(str(place)) == {"old", "sub/new"} and (place / "sub" / "new").read_text() == "once"
 
@@ -105,7 +105,9 @@ def test_files_that_a_program_has_written_are_found_and_put_back(tmp_path: Path)
     (tmp_path / "sub" / "result").write_text("first run")
     (tmp_path / ".hidden" / "cache").write_text("x")
     since_ns = os.stat(tmp_path / "sub" / "result").st_ctime_ns
-    found, _ = written(str(tmp_path), since_ns)
+    (tmp_path / "of an editor").write_text("saved meanwhile")
+    changed = {str(tmp_path / name) for name in ("input", "sub/result", ".hidden")}
+    found, _ = written(str(tmp_path), since_ns, changed)
     assert found == {"sub/result": b"first run"} or changed_ns >= since_ns
     identity = os.stat(tmp_path / "sub" / "result").st_ino
     (tmp_path / "sub" / "result").write_text("restored, and longer")

@@ -127,8 +127,24 @@ def table_key(table: dict[Any, Any]) -> Any:
 def test_numbers_elsewhere_stay() -> None:
     objects = nodes()
     numbers = [id(node) for node in objects]
-    tables: tuple[Any, ...] = ({id(node): node.name for node in objects}, set(numbers), numbers)
+    small: dict[int, str] = {id(node): node.name for node in objects} | {3: "no address"}
+    tables: tuple[Any, ...] = (small, {*numbers, 3}, frozenset(numbers), numbers)
     assert copy_of((tables, objects))[0] == tables
+
+
+def test_dictionaries_and_sets_of_addresses_become_new() -> None:
+    """A table of requests by the `id` of their arrays was not found any more after a restart: KeyError."""
+    objects = nodes()
+    gone = id(Node("gone"))
+    names = {id(node): node.name for node in objects}
+    lists = defaultdict(list, {id(node): [node.name] for node in objects})
+    tables: tuple[Any, ...] = (names, names | {gone: "gone"}, names | {"other": 1}, lists)
+    sets = (set(names), {*names, gone})
+    (first, second, third, lists), (members, others), copies = copy_of((tables, sets, objects))
+    here = {id(node): node.name for node in copies}
+    assert first == here and second == here | {gone: "gone"} and third == here | {"other": 1}
+    assert members == set(here) and others == {*here, gone}
+    assert lists == {id(node): [node.name] for node in copies} and lists.default_factory is list
 
 
 def test_random_numbers_stay() -> None:

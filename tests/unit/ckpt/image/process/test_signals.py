@@ -97,3 +97,27 @@ def test_where_nothing_is_held_nothing_changes() -> None:
     with signals.program_mask():
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
     assert signals.start_timers() is None
+
+
+def test_a_signal_that_has_arrived_and_has_not_been_handled_comes_back(tmp_path: Path) -> None:
+    """A one-shot timer was over while a look at the program went on: after a restart the program waited for it for ever."""
+    source = """
+        import os, signal
+        from ckpt.image.process import signals
+
+        arrived = []
+        signal.signal(signal.SIGALRM, lambda number, frame: arrived.append(number))
+        signal.signal(signal.SIGUSR1, lambda number, frame: arrived.append(number))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        original = os.getpid()
+        signals.declare_deferred(lambda: (signal.SIGALRM, signal.SIGTERM))  # as the gate of the port defers them
+        driver_tick()
+        if os.getpid() == original:
+            signal.raise_signal(signal.SIGALRM)
+        print(sorted(number.name for number in signal.sigpending()), arrived == [signal.SIGALRM])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        print(arrived == [signal.SIGALRM, signal.SIGUSR1])
+    """
+    assert resumed_output(tmp_path, source) == "['SIGUSR1', 'SIGUSR2'] True\nTrue\n"

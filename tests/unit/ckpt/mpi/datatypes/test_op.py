@@ -1,6 +1,7 @@
 """Reductions of objects and of buffers."""
 
 import pickle
+import struct
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from ckpt.mpi.base.errors import ERR_OP, MpiException
 from ckpt.mpi.datatypes import op as ops
-from ckpt.mpi.datatypes.datatypes import BYTE, PREDEFINED, from_code
+from ckpt.mpi.datatypes.datatypes import BYTE, PREDEFINED, Datatype, from_code
 
 EXPECTED = {
     "MPI_SUM": np.add,
@@ -117,3 +118,23 @@ def test_predefined_operations_and_types_survive_pickling_as_themselves() -> Non
     assert pickle.loads(pickle.dumps(PREDEFINED["MPI_DOUBLE"])) is PREDEFINED["MPI_DOUBLE"]
     with pytest.raises(MpiException):
         ops.SUM.Free()
+
+
+def test_a_function_of_the_program_sees_elements_with_gaps_as_they_are_in_memory() -> None:
+    """It saw them packed: `np.frombuffer` with a padded structure raised ValueError in `Allreduce`."""
+    padded = struct.Struct("=dixxxx")
+    datatype = Datatype.Create_struct([1, 1], [0, 8], [from_code("d"), from_code("i")]).Create_resized(
+        0, padded.size
+    )
+
+    def larger(low: Any, high: Any, used: Any) -> None:
+        assert used == datatype and len(low) == len(high) == 3 * padded.size
+        pairs = zip(padded.iter_unpack(low), padded.iter_unpack(high), strict=True)
+        high[:] = b"".join(padded.pack(*max(pair)) for pair in pairs)
+
+    def values(*pairs: tuple[float, int]) -> bytearray:
+        return bytearray(b"".join(padded.pack(*pair) for pair in pairs))
+
+    one, two = values((1.0, 1), (5.0, 1), (2.0, 9)), values((3.0, 2), (4.0, 2), (2.0, 3))
+    ops.Op.Create(larger).Reduce_local([one, 3, datatype], [two, 3, datatype])
+    assert two == values((3.0, 2), (5.0, 1), (2.0, 9))
