@@ -7,11 +7,12 @@ system or from the order of messages: the image has lost state. If the two resto
 cause is not known, and the report says so.
 
 Files are compared when the first run and the restored run have both ended. They are the files under the working directory
-that the program's ranks have written or renamed during the first run, and those that only the restored run has made. Files that
-others change there meanwhile (an editor, another job, processes that the ranks have started) are left alone. Before each
-restored run and at the end, the files of the first run are put back as the first run left them. Files that only a restored run has
-made are moved away meanwhile (`MovedFiles`), and are never deleted. Text is compared line by line, other data byte by byte. Not
-compared: large files and the end of a long output, which the report names, and files outside of the working directory.
+that the program's ranks have written or renamed during the first run, and those that only the restored run has made. Files
+that others change there meanwhile (an editor, another job, processes that the ranks have started) are left alone. Before
+each restored run and at the end, the files of the first run are put back as the first run left them. Files that only a
+restored run has made are moved away meanwhile (`MovedFiles`), and are never deleted. Text is compared line by line, other
+data byte by byte. Not compared: large files and the end of a long output, which the report names, and files outside of the
+working directory.
 
 Not here: processes (`ckpt.controller.doctor.trial`).
 """
@@ -150,8 +151,8 @@ def _text(line: bytes | None, begin: int = 0) -> str:
 
 
 def changed_by(job: JobDirectory | None) -> set[str]:
-    """The names, without symbolic links above them, of all files that ranks of this job of the doctor have changed so far: those
-    that its ranks have written down (:mod:`ckpt.doctor.changes`), and those in the undo log."""
+    """The names, without symbolic links above them, of all files that ranks of this job of the doctor have changed so far:
+    those that its ranks have written down (:mod:`ckpt.doctor.changes`), and those in the undo log."""
     from ckpt.doctor.changes import PREFIX
     from ckpt.undo.errors import UndoError
     from ckpt.undo.restart.restoring import describe
@@ -186,7 +187,8 @@ def written(
 ) -> tuple[dict[str, bytes], list[str]]:
     """Contents by name of the regular files under `directory` that were written, made or renamed since `since_ns`.
 
-    Only files among `changed` (`changed_by`) count. Files named in `but` are left out. Second: the names of files that are too large, or too many, to be kept.
+    Only files among `changed` (`changed_by`) count. Files named in `but` are left out.
+    Second: the names of files that are too large, or too many, to be kept.
     """
     found: dict[str, bytes] = {}
     left_out: list[str] = []
