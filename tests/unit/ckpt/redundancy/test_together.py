@@ -45,8 +45,10 @@ class World(Replicas):
         return functools.partial(copy.deepcopy, self) if is_mutant else super().saved()
 
     def key(self) -> str:
+        """In what order the others have arrived makes no difference; with it, three replicas had fifty times the states."""
         return repr((
-            [vars(each) for each in (*self.orders.values(), *self.together.values())],
+            [vars(each) for each in self.orders.values()],
+            [vars(each) | {"arrived": sorted(each.arrived.items())} for each in self.together.values()],
             self.queues, self.at, self.decided, self.seen, self.file, self.losses, self.dead, self.told,
         ))  # fmt: skip
 
@@ -117,7 +119,7 @@ def test_each_change_is_made_once_and_not_before_all_have_come_to_it(
 def test_the_same_within_larger_bounds(
     replicas: int, changes: int, losses: tuple[int, ...], odd: int | None
 ) -> None:
-    assert explore(World(replicas, changes, losses, odd, Together)) > 900
+    assert explore(World(replicas, changes, losses, odd, Together)) > 300
 
 
 MUTANTS = {

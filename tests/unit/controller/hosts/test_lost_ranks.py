@@ -288,6 +288,7 @@ def test_in_every_order(tolerant: bool) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)  # 80,000 states: a minute of an idle processor
 @pytest.mark.parametrize("tolerant", [True, False])
 def test_in_every_order_further(tolerant: bool) -> None:
     states, broken = explore(tolerant=tolerant)

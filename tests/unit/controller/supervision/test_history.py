@@ -185,3 +185,39 @@ def test_changes_of_files_that_are_not_covered_count_until_the_next_checkpoint_o
     assert summarise(continued).uncovered == {3: 1}
     for event in ("files-put-back", "files-given-up"):
         assert not summarise([*lines, line(event)]).uncovered
+
+
+def test_a_controller_that_goes_on_with_the_ranks_keeps_lease_and_engine_of_the_last_one() -> None:
+    before = [
+        *START,
+        line("controller", pid=9),
+        line("engine", lease_s=4.0),
+        line("host-joined", lease_s=6.0),
+    ]
+    shared = [*before, line("files-shared", host="b")]
+    assert (summarise(shared).shared or {})["host"] == "b"
+    adopted = summarise([*shared, line("controller", pid=10, adopts=True)])
+    assert (adopted.lease_s, adopted.engine, adopted.shared) == (6.0, before[4], None)
+    anew = summarise([*shared, line("controller", pid=10)])
+    assert (anew.lease_s, anew.engine) == (0.0, None)
+
+
+def test_what_replicas_have_found_is_known_to_the_next_controller() -> None:
+    history = summarise(
+        [
+            *START,
+            line("memory-compared", epoch=1, verified=True),
+            line("memory-compared", epoch=2, verified=False),
+            line("lines-distrusted", epochs=[2, None]),
+            line("fault-located", host="b"),
+        ]
+    )
+    assert (history.compared, history.distrusted) == ([1], [2])
+    assert (history.fault or {})["host"] == "b"
+
+
+def test_who_is_dead_without_a_restart_is_known_until_the_next_one() -> None:
+    lines = [*START, line("rank-died", rank=0, signal=9), line("continuing", rank=0)]
+    assert summarise(lines).failed == {0}
+    lines.append(line("rank-started", rank=0, pid=12, incarnation=1, start_ticks=3))
+    assert summarise(lines).failed == frozenset()

@@ -22,7 +22,7 @@ from ckpt.controller.supervision.events import (
     Refused,
     Voted,
 )
-from ckpt.controller.supervision.packet_events import agent_event, log_line, message, rank_event
+from ckpt.controller.supervision.packet_events import agent_event, log_line, message, process_of, rank_event
 
 VOTE = {
     "m": "voted",
@@ -107,3 +107,9 @@ def test_what_goes_into_the_log() -> None:
 )
 def test_what_the_user_is_told_at_once(packet: dict[str, Any], text: str | None) -> None:
     assert message(2, packet) == text
+
+
+def test_a_process_is_told_by_what_the_agent_knows_of_it() -> None:
+    event = {"event": "rank-started", "rank": 1, "incarnation": 2, "pid": 7, "start_ticks": 8, "t": "now"}
+    assert process_of(event, "rank") == {"rank": 1, "pid": 7, "start_ticks": 8}
+    assert process_of({**event, "host": "b"}) == {"pid": 7, "start_ticks": 8, "host": "b"}

@@ -103,6 +103,14 @@ def test_a_controller_goes_on_with_ranks_that_run() -> None:
     assert of(Launch, job.handle(Fenced(3), now_ns=0)) == [Launch(4, 6, "rank 0 was killed by SIGKILL")]
 
 
+def test_a_number_that_may_have_been_said_to_ranks_is_burnt_when_the_log_has_no_round_of_it() -> None:
+    job = Supervisor(Coordinator(1, highest=7, committed=6), incarnation=4, lines=(5, 6))
+    actions = job.handle(Adopt(3, {0: "a"}, {}), now_ns=0)
+    assert of(Discard, actions) == [Discard(7)]
+    assert [action.event for action in of(Log, actions)] == ["adopted"]  # type: ignore[union-attr]
+    assert (job.last_line, job.needed_lines) == (6, ())
+
+
 def test_ranks_that_have_all_finished_without_a_controller_are_released_by_the_next_one() -> None:
     job = supervisor(lines=(2,))
     actions = job.handle(Adopt(0, {0: "a", 1: "b"}, {0: 0, 1: 0}), now_ns=0)

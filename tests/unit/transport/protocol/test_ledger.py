@@ -114,6 +114,24 @@ def test_a_payload_with_another_checksum_counts_as_lost() -> None:
     assert books.accept_remote(0, 4, 0, b"", payload, bytearray, lambda *_: Wanted(4)) == NEW
 
 
+def test_a_payload_elsewhere_is_refused_where_there_is_no_memory_for_it() -> None:
+    def without_memory(nbytes: int) -> bytearray:
+        raise MemoryError
+
+    books = ledger(limit=100)
+    assert remote(books, 1, bytes(101)) == REFUSED, "others are to come before it"
+    payload = Elsewhere(4, b"data")
+    assert books.accept_remote(0, 4, 0, b"", payload, without_memory, None) == REFUSED
+    assert (payload.reads, books.partials) == (0, {})
+
+
+def test_a_payload_elsewhere_is_refused_if_its_message_has_another_length() -> None:
+    books = ledger()
+    assert remote(books, 0, b"ab", total=4) == PIECE
+    assert remote(books, 0, b"cd", total=5, offset=2) == REFUSED
+    assert remote(books, 0, b"cd", total=4, offset=2) == NEW
+
+
 def test_rx_moves_only_when_taken() -> None:
     books = ledger()
     assert accept(books, 0, b"a", b"b") == NEW

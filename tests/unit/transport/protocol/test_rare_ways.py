@@ -268,6 +268,50 @@ def test_the_lengths_of_a_fragment_are_its_own() -> None:
     assert len(frames.decode_fragment((head, numbers), head, 0, 2, 4)[3]) == 4
 
 
+class Elsewhere(frames.Remote):
+    """A payload in the memory of another process."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(len(content))
+        self.content = content
+
+    def read(self, into: memoryview) -> bool:
+        into[:] = self.content
+        return True
+
+
+def test_the_payload_of_a_fragment_may_be_elsewhere() -> None:
+    a = port()
+    head, _ = frames.encode_fragment(IDENT, (0, 0, 100), 0, 6, 0, b"ab", b"cdef", frames.CHECKED)
+    a.receive((head, Elsewhere(b"cdeX")), 0)
+    assert not a.deliverable, "another checksum"
+    a.receive((head, Elsewhere(b"cdef")), 0)
+    assert take(a) == [b"abcdef"]
+
+
+@pytest.mark.parametrize(("total", "content"), [(6, b"cd"), (5, b"cdef")])
+def test_the_length_of_a_payload_elsewhere_is_that_of_its_fragment(total: int, content: bytes) -> None:
+    head, _ = frames.encode_fragment(IDENT, (0, 0, 0), 0, total, 0, b"ab", b"cdef")
+    with pytest.raises(FrameError, match="length"):
+        frames.decode_fragment((head, Elsewhere(content)), head, 0, 2, 4)
+
+
+def test_how_a_payload_elsewhere_is_read_is_the_wires() -> None:
+    with pytest.raises(NotImplementedError):
+        frames.Remote(4).read(memoryview(bytearray(4)))
+
+
+def test_a_long_message_is_sent_again_in_shorter_fragments() -> None:
+    a, b = port(0, large_bytes=40, fragment_bytes=1000), port(1)
+    a.send(1, b"head", bytes(200))
+    assert len(a.transmit(0)) == 1
+    a.set_fragment(1, 100)
+    assert a.flush_due and carry(a, b) == 2
+    a.set_fragment(1, None)
+    assert carry(a, b) == 0, "nothing is sent again for longer ones"
+    assert take(b) == [b"head" + bytes(200)]
+
+
 def test_pieces_of_what_came_whole_are_forgotten() -> None:
     a = port()
     a.receive(frames.encode_fragment(IDENT, (0, 0, 100), 1, 20, 0, b"", bytes(10)), 0)

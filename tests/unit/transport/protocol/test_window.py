@@ -77,6 +77,18 @@ def test_a_message_that_is_half_cut_is_cut_again_from_its_start() -> None:
     assert [(p.offset, p.charge) for p in transmit(w)] == [(300, 150), (450, 150)]  # type: ignore[union-attr]
 
 
+def test_what_has_arrived_of_a_message_is_under_way_no_more_when_it_is_cut_again() -> None:
+    w = window(fragment=200)
+    w.add_large(b"", memoryview(bytes(400)))
+    transmit(w)
+    w.hint([], [(0, 0, 200)], 0)
+    w.set_fragment(100)
+    assert w.flight_charge == 0
+    assert [p.offset for p in transmit(w)] == [0, 100, 200, 300]  # type: ignore[union-attr]
+    w.acknowledge(1, 0)
+    assert (w.flight, w.flight_charge, w.backlog()) == ({}, 0, 0)
+
+
 def test_a_payload_is_sent_from_the_callers_memory() -> None:
     w = window()
     memory = bytearray(150)

@@ -73,11 +73,15 @@ def explore(
     )
     run.run()
     run.check()
+    known: dict[Any, int] = {}  # a number for each state: a cut is met a million times, a state made but once
+    numbers = {
+        rank: [known.setdefault(each.state(), len(known)) for each in of] for rank, of in run.history.items()
+    }
     states, seen = 0, set()
     for cut in cuts(run):
         states += 1
         for dead in combinations(range(ranks), redundant):
-            key = dead, *(run.history[rank][done].state() for rank, done in cut.items() if rank not in dead)
+            key = dead, *(numbers[rank][done] for rank, done in cut.items() if rank not in dead)
             if key not in seen:
                 seen.add(key)
                 following = after_death(run, cut, dead)

@@ -157,3 +157,22 @@ def test_calls_at_once_are_all_made_and_the_first_failure_is_raised() -> None:
     with pytest.raises(OSError, match="refused"):
         FileSystem().at_once([lambda: call(0), lambda: call(1), lambda: call(2)])
     assert sorted(made) == [0, 0, 1, 2, 2]
+
+
+def test_calls_at_once_are_made_one_by_one_where_the_system_has_no_thread_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    made: list[int] = []
+
+    def call(number: int) -> None:
+        made.append(number)
+        if number:
+            raise OSError(errno.EIO, f"refused {number}")
+
+    monkeypatch.setattr("_thread.start_new_thread", refused)
+    with pytest.raises(OSError, match="refused 1"):
+        FileSystem().at_once([lambda: call(0), lambda: call(1), lambda: call(2)])
+    assert sorted(made) == [0, 1, 2]

@@ -149,6 +149,37 @@ def test_a_line_is_none_before_its_record(job: JobDirectory) -> None:
     assert read_image(job, 0) == "other"
 
 
+def test_a_controller_that_cannot_remove_what_was_not_committed_does_not_begin(job: JobDirectory) -> None:
+    class Keeping(WithoutFlock):
+        def unlink(self, path: str) -> None:
+            if path.endswith("epoch-00000001.json"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            super().unlink(path)
+
+    job.lock().release()
+    left = records.replace(control_of(1, [write_image(job, 0, 1, "left")]), record=4)
+    Path(job.control_directory, "epoch-00000001.json").write_bytes(left.encode(job.key, job.job_id))
+    with pytest.raises(StorageFailed, match="unlink"):
+        records.replace(job, fs=Keeping()).lock()
+    job.lock().release()
+    assert list_epochs(job) == []
+
+
+def test_a_control_file_that_is_there_again_and_again_is_no_commit(job: JobDirectory) -> None:
+    class Taken(WithoutFlock):
+        def link(self, source: str, target: str) -> None:
+            if target.endswith("epoch-00000001.json"):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            super().link(source, target)
+
+    with job.lock() as lock:
+        entry = write_image(job, 0, 1, "one")
+        control = records.replace(control_of(1, [entry]), generation=lock.generation)
+        with pytest.raises(StorageFailed, match="File exists"):
+            write_control(job, control, lock=lock, fs=Taken())
+    assert latest_committed(job) is None
+
+
 def test_a_control_file_of_a_former_generation_gives_way(job: JobDirectory) -> None:
     with job.lock() as lock:
         committed(job, lock, 1, "one")

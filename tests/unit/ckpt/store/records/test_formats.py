@@ -299,3 +299,14 @@ def test_a_manifest_of_an_earlier_version_is_read() -> None:
     assert said is not None
     formats.FILES.check([said])
     assert (said["bytes"], said["uncovered"], said["boot"]) == (7, [], "")
+
+
+def test_a_number_is_one_of_those_that_are_defined() -> None:
+    ranks, verify = decided("manifest", signed("manifest", GOOD["manifest"] | {"packs": [[PACK, 5000, 2]]}))
+    assert ranks is not None and "none of 1, 4096" in ranks
+    assert verify is not None and "none of 1, 4096" in verify
+
+
+def test_every_shape_has_an_annotation_or_is_refused() -> None:
+    with pytest.raises(TypeError, match="no annotation for Shape"):
+        schema._annotation(Shape())

@@ -3,6 +3,7 @@ need it."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from store_helpers import commit, make_job, read_image, write_image
 
 from ckpt.store import JobDirectory, LockLost, list_epochs, load_manifest, prune, verify
+from ckpt.store.upkeep.verification import Finding
 
 DATA = os.urandom(200_000)
 
@@ -160,3 +162,35 @@ def test_a_line_that_is_pruned_while_it_is_verified_is_no_damage(
     report = verify(job)
     assert lines == [1, 2, 3] and [line.epoch for line in report.lines] == [2, 3]
     assert report.good and report.exit_code == 0
+
+
+def test_the_only_line_that_was_looked_at_is_pruned_meanwhile(tmp_path: Path) -> None:
+    """What is there then is looked at again."""
+    job = make_job(tmp_path)
+    commit(job, 1, "one")
+
+    def goes(epoch: int) -> list[Finding]:
+        if list_epochs(job) == [1]:
+            commit(job, 2, "two")
+            os.unlink(os.path.join(job.control_directory, "epoch-00000001.json"))
+            return [Finding("Damaged", None, None, "its images are gone")]
+        return []
+
+    assert [line.epoch for line in verify(job, also=goes).lines] == [2]
+
+
+def test_a_damaged_line_of_which_the_system_says_nothing_is_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(tmp_path)
+    commit(job, 1, "one")
+
+    def refused(path: str) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def damaged(epoch: int) -> list[Finding]:
+        monkeypatch.setattr(job.fs, "file_size", refused)
+        return [Finding("Damaged", None, None, "said by a test")]
+
+    (line,) = verify(job, also=damaged).lines
+    assert line.epoch == 1 and not line.good
