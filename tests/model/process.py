@@ -128,6 +128,7 @@ class NoSignals:
     """In place of `ckpt.transport.driver.interrupts.InterruptGate`."""
 
     running = 0
+    pending: tuple[int, ...] = ()
 
     def install(self) -> None:
         """No handlers here."""

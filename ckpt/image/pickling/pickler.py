@@ -103,14 +103,12 @@ class DiscardingSink:
 
 
 def failure_of(pickler: pickle.Pickler, obj: object) -> Exception | None:
-    """Try to save an object. Returns the exception, or ``None``: the object can be saved. ``pickler`` must write into
-    :class:`DiscardingSink`. The exception has no traceback, which would keep ``obj`` alive.
-    """
+    """Try to save an object; ``pickler`` must write into :class:`DiscardingSink`. Returns the exception, without a
+    traceback, which would keep ``obj`` alive; ``None``: the object can be saved."""
     outer = sys.exception()
     try:
-        pickler.dump(obj)
-    except EnoughWritten:
-        return None
+        with contextlib.suppress(EnoughWritten):
+            pickler.dump(obj)
     except Exception as failure:  # any failure is the result
         return without_frames(failure, outer)
     return None

@@ -122,7 +122,7 @@ def test_a_file_that_is_gone_at_the_restart(tmp_path: Path, loss: str, said: str
     done = in_its_place("run", "--files", "off", "--job", "job", "app.py")
     assert done.returncode == 13, done.stderr
     assert "standard input" in done.stderr and said.format(path=path) in " ".join(done.stderr.split())
-    assert "starts over" not in done.stderr
+    assert "the start of the program" not in done.stderr
     assert in_its_place("restart", "job").returncode == 13, "nor has it then"
     (tmp_path / "elsewhere").rename(path)
     again = in_its_place("restart", "job")

@@ -401,7 +401,7 @@ def test_a_line_on_a_bad_place_of_the_disk_is_named_and_the_older_one_is_used(
     assert again.events("line-unusable")[0]["epoch"] == newest
     assert "Input/output error" in again.events("line-unusable")[0]["reason"]
     if what == ".pack":
-        assert again.events("starting-over") and "starts over" in again.stderr
+        assert again.events("starting-over") and "trying the start of the program" in again.stderr
     else:
         assert 0 < again.events("restarted")[-1]["from_epoch"] < newest
     assert again.output(0).splitlines() == [f"step {i}" for i in range(20)]

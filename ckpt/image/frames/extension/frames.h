@@ -148,5 +148,7 @@ int thread_is_traced_by_program(PyThreadState *ts);
 /* A generator or coroutine, or NULL with TypeError. */
 PyGenObject *as_generator(PyObject *o);
 
+#else
+static inline int signals_are_tripped(PyThreadState *ts) { (void)ts; return 0; } /* images are refused anyway */
 #endif /* FRAMES_SUPPORTED */
 #endif
