@@ -21,7 +21,7 @@ from ckpt.compat.threads import is_foreign
 if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
 
-__all__ = ["children", "descriptors", "raw_descriptors", "threads"]
+__all__ = ["children", "descriptors", "descriptors_of_job", "raw_descriptors", "threads"]
 
 _STD_FDS = frozenset({0, 1, 2})
 _COMMAND_CHARS = 120
@@ -91,6 +91,13 @@ def descriptors() -> dict[int, str]:
         if int(name) not in _STD_FDS:
             found[int(name)] = target
     return found
+
+
+def descriptors_of_job(job_dir: str) -> dict[int, str]:
+    """The :func:`descriptors` of files in this job's directory. They are never the program's: the undo log, for one, which
+    may have been opened just now."""
+    directory = os.path.realpath(job_dir) + os.sep
+    return {fd: target for fd, target in descriptors().items() if target.startswith(directory)}
 
 
 def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str, Any]]:

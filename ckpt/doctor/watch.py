@@ -252,6 +252,7 @@ class Watch:
         ours = {*our_files(), *libraries.coming_back()[1]}
         now = surroundings.descriptors()
         own = {**self._own_descriptors, **{fd: target for fd, target in now.items() if fd in ours}}
+        own |= surroundings.descriptors_of_job(runtime.spec["job_dir"])
         with_sockets = runtime.size == 1
         raw = surroundings.raw_descriptors(own, with_sockets=with_sockets)
         t_s = self._write("surroundings", **found, descriptors=raw)
