@@ -6,8 +6,10 @@ a run prints the same with and without workers.
 
 With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, another one for every seed (tests/seeds.py),
 and only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test
-or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, every second test
-runs in tests/unit, and one in three elsewhere: each module has at least one left, so many modules would take long, too.
+or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, every third test
+runs in tests/unit, and one in four elsewhere: each module has at least one left, so many modules would take long, too. Of a
+test without such a mark that has three or more cases, one third of the cases runs; of the checks of the whole source, which
+lie in tests/ itself, all cases run.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-OF_MARKED_UNIT_TESTS, OF_OTHER_MARKED_TESTS = 2, 3
+OF_MARKED_UNIT_TESTS, OF_OTHER_MARKED_TESTS = 3, 4
+OF_CASES, MANY_CASES = 3, 3
 FIGURE = "ckpt-figure"  # of the properties of a test: a name, a tab, a number
 FIGURES = pytest.StashKey[dict[str, int]]()
 TESTS = pytest.StashKey[dict[str, dict[str, object]]]()
@@ -147,6 +150,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.Item]) -> None:
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    others: dict[str, list[pytest.Item]] = defaultdict(list)
     marks: dict[str, pytest.Mark] = {}
     for item in items:
         rotate, turns = item.get_closest_marker("rotate"), item.get_closest_marker("turns")
@@ -155,7 +159,14 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
         if mark is not None:
             cases[name].append(item)
             marks[name] = mark
+        elif item.path.parent != Path(__file__).parent:
+            others[item.nodeid.partition("[")[0]].append(item)
     left_out: set[pytest.Item] = set()
+    for name, all_of_them in others.items():
+        if len(all_of_them) >= MANY_CASES:
+            left_out |= set(all_of_them) - set(
+                share(all_of_them, OF_CASES, f"{name} on {sys.version_info.minor}")
+            )
     for name, all_of_them in cases.items():
         mark = marks[name]
         rotation = f"{name} on {sys.version_info.minor}"

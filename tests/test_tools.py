@@ -205,3 +205,16 @@ def test_a_run_with_workers_tells_figures_times_and_skips_of_all_and_takes_its_s
     )
     assert told["test_it.py::test_not_here"]["skipped"] == "needs nothing"
     assert all(test["seconds"] >= 0 for test in told.values())
+
+
+def test_the_serial_tests_are_looked_for_in_the_files_that_have_some(run_tests):
+    found = run_tests.with_serial_tests([])
+    assert str(ROOT / "tests" / "unit" / "controller" / "cli" / "test_cli_arguments.py") in found
+    assert str(ROOT / "tests" / "test_docs.py") not in found
+    assert all("mark.serial" in Path(path).read_text() for path in found)
+
+
+def test_paths_of_the_command_line_are_narrowed_to_the_serial_tests_below_them(run_tests):
+    one = "tests/unit/controller/cli/test_cli_arguments.py"
+    assert run_tests.with_serial_tests(["tests/unit/controller"]) == [str(ROOT / one)]
+    assert run_tests.with_serial_tests([f"{one}::test_x", "tests/test_docs.py"]) == [f"{one}::test_x"]

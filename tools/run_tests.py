@@ -57,6 +57,17 @@ def pytest(report: Path, selected: str, *options: str) -> int:
     return 0 if code == NOTHING_SELECTED else code
 
 
+def with_serial_tests(paths: list[str]) -> list[str]:
+    """The files below `paths` with tests that are marked `serial`: to collect all others takes longer than to run these."""
+    found: list[str] = []
+    for path in paths or ["tests"]:
+        place = ROOT / path.partition("::")[0]
+        files = [place] if place.is_file() else sorted(place.rglob("test_*.py"))
+        marked = [str(file) for file in files if "mark.serial" in file.read_text(encoding="utf-8")]
+        found += [path] if marked and place.is_file() else marked
+    return found
+
+
 def on_other_versions(nightly: bool) -> int:
     command = [sys.executable, str(ROOT / "tools" / "other_pythons.py"), *(["--nightly"] if nightly else [])]
     return subprocess.run(command, cwd=ROOT).returncode
@@ -72,7 +83,7 @@ def prepare(nightly: bool) -> None:
         [*command, *(["--nightly"] if nightly else [])], cwd=ROOT, stdout=subprocess.DEVNULL
     )
     if next((ROOT / "tests").rglob("*-pytest-*.pyc"), None) is None:
-        collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "serial"]
+        collect = [sys.executable, "-m", "pytest", "--collect-only", "-q"]
         subprocess.run(collect, cwd=ROOT, stdout=subprocess.DEVNULL)
     others.wait()
 
@@ -134,7 +145,8 @@ def main() -> int:
         prepare(arguments.nightly)
     if pytest(reports[0], f"{chosen} and not serial", *parallel, *rotate, *arguments.paths):
         failed.append("the tests")
-    if pytest(reports[1], f"{chosen} and serial", *rotate, *arguments.paths):
+    alone = with_serial_tests(arguments.paths)
+    if alone and pytest(reports[1], f"{chosen} and serial", *rotate, *alone):
         failed.append("the tests that run alone")
     if not arguments.paths and on_other_versions(arguments.nightly):
         failed.append("the tests on other versions of Python")

@@ -14,16 +14,21 @@ import pytest
 
 from tests.system.support import Job, run_ckpt, same_after_kills
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [
     pytest.mark.system,
     pytest.mark.nightly,
     pytest.mark.gpu,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="another machine: it has no GPU that CUDA can use"
-    ),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> None:
+    """Not when the tests are collected: the import of torch takes seconds, in every run of any test."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("another machine: it has no GPU that CUDA can use")
+
 
 Start = Callable[..., Job]
 
