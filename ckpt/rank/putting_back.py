@@ -73,6 +73,8 @@ def _take_options(runtime: Runtime) -> None:
         poll.poll()
         try:
             packets = runtime.control.receive()
+            if not runtime.control.alive and not packets:  # it was closed before `loaded` was sent
+                raise ControlLost("the agent of this rank has closed the control channel")
         except ControlLost as lost:
             runtime.leave(EXIT_FENCED, f"rank {runtime.rank}: {lost}; stopping")
         for packet in packets:
