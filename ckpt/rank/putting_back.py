@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import image
 from ckpt.errors import ControlLost
@@ -86,12 +87,20 @@ def _take_options(runtime: Runtime) -> None:
                 case "stop":
                     runtime.leave(packet["exit_code"], packet.get("reason"))
                 case "alone":
-                    why = "the controller is gone, and has not put files back"
-                    runtime.leave(EXIT_FENCED, f"rank {runtime.rank}: {why}; stopping")
+                    _be_interrupted(runtime)
                 case _:
                     runtime.early.append(packet)
     runtime.options.update(options)
     runtime.spec["options"] = {**runtime.spec["options"], **options}
+
+
+def _be_interrupted(runtime: Runtime) -> NoReturn:
+    """Nobody will put files back. Not by an exit code: the agent would take that for the end of the program."""
+    os.write(
+        2, f"rank {runtime.rank}: the controller is gone, and has not put files back; stopping\n".encode()
+    )
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
 
 
 class _Openings:

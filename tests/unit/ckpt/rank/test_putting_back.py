@@ -104,7 +104,7 @@ def test_a_rank_takes_what_the_controller_says_of_files_and_keeps_the_rest(
     assert runtime.early == [{"m": "status"}]
 
 
-@pytest.mark.parametrize("packet", [{"m": "alone"}, {"m": "stop", "exit_code": 70, "reason": ""}, None])
+@pytest.mark.parametrize("packet", [{"m": "stop", "exit_code": 70, "reason": ""}, None])
 def test_a_rank_whose_files_nobody_puts_back_ends(
     rank: tuple[Any, ControlChannel], packet: dict[str, Any] | None
 ) -> None:
