@@ -2,12 +2,14 @@
 
 :mod:`ckpt.image.pairs` describes the pairs of the stream. The order of a load:
 
-1. early state, empty modules, imports of by-reference modules, the pairs;
-2. deferred calls, which may open files; late state;
+1. early state, empty modules, imports of by-reference modules, redirected streams, the pairs;
+2. standard input; deferred calls, which may open files; late state;
 3. files are cut, written and locked, and unused descriptor numbers freed; standard streams, changes in installed packages,
    unwritten output, recursion limit, limits.
 
-No file of the program is changed before 3: a load that fails earlier leaves the files as they were.
+No file of the program is changed before 3: a load that fails earlier leaves the files as they were. Where a restart has
+still to put files back, that is waited for as late as possible: before 2, or where the first of the pairs opens a file
+(:mod:`ckpt.image.files.reopen`).
 
 Not here: where the image comes from and who may have written it (:mod:`ckpt.store`).
 """
@@ -21,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ckpt.image.errors import ImageError, RestoreError
-from ckpt.image.files import cuts, numbers, reopen, standard_output
+from ckpt.image.files import cuts, numbers, reopen, standard_input, standard_output
 from ckpt.image.files.descriptors import note_baseline
 from ckpt.image.frames import running
 from ckpt.image.interface.registry import libraries
@@ -70,12 +72,17 @@ class Loaded:
 
 
 def load(
-    source: Source, *, live: Mapping[str, object], environment: Mapping[str, str] | None = None
+    source: Source,
+    *,
+    live: Mapping[str, object],
+    environment: Mapping[str, str] | None = None,
+    wait_for_files: Callable[[], None] | None = None,
 ) -> Loaded:
     """Restore the whole state of an image in this process, except that the stack does not run yet.
 
     ``live``: the objects of this process for the names given to ``dump``. ``environment``: environment variables that have
-    other values now; a variable that the program has deleted stays deleted.
+    other values now; a variable that the program has deleted stays deleted. ``wait_for_files``: returns when files are what
+    they were at the checkpoint; None: they are.
 
     The modules of the program, ``__main__`` included, are made anew. No code of the program runs except ``__hash__`` and
     ``__eq__`` of keys and members. When ``load`` returns, signals are blocked until the program goes on
@@ -86,7 +93,7 @@ def load(
     """
     note_baseline()
     limits.note_baseline()
-    reopen.begin()
+    reopen.begin(wait_for_files)
     try:
         return _load(source, live, environment or {})
     except BaseException:
@@ -113,6 +120,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         _make_channels(header["early"]["channels"])
         namespaces = _make_modules(header["modules"])
         import_all(header["imported"])
+        resources.open_streams(header["early"])
         loaded = Loaded()
         late: dict[str, Any] = {}
         calls: list[Call] = []
@@ -140,6 +148,8 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
     compare_versions(
         header["versions"], is_final=True
     )  # now that everything is imported, and no file is touched yet
+    reopen.wait_for_files()
+    standard_input.go_on_reading(header["early"].get("input"))
     for function, args in calls:
         function(*args)
     cuts.warn_of_shorter_output()

@@ -6,6 +6,7 @@
     beside, asking                     waits of threads other than the main one; what a program asks for
     network                            which wires connect the rank with its peers
     files, commits                     files that go back, calls that wait for a commit
+    putting_back                       a rank that resumes waits until files are put back
     layers                             a layer under the engine; forks: warnings of ``os.fork``; mpi4py_alias: ``import
                                        mpi4py``
     world, standalone                  what ``import ckpt`` works on; a program without a job

@@ -22,13 +22,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt.compat.compiled import stale
-from ckpt.errors import CannotCapture, IncompatibleImage, NoInput
+from ckpt.errors import CannotCapture, IncompatibleImage
 from ckpt.image.files import standard_output
 from ckpt.image.files.output import Output
 from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.channel import reports
 from ckpt.rank.channel.control import ControlChannel
+from ckpt.rank.channel.inputs import no_input, open_at, open_input
 from ckpt.rank.ending import (
     Ending,
     exit_code_of,
@@ -39,8 +40,9 @@ from ckpt.rank.ending import (
     with_stops,
     without_finding,
 )
-from ckpt.rank.files import files_of, is_put_back
+from ckpt.rank.files import files_of
 from ckpt.rank.layers import check_copy, port_state, progress_of
+from ckpt.rank.putting_back import obey_early, waiting_for_files
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def run_rank(
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
         runtime.files.start()
+        obey_early(runtime)
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
         own = f"{failure}" if has_user_text(failure) else stale(failure)
@@ -148,41 +151,19 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     fd 0 is the file given as standard input (rank 0 only), or /dev/null; fds 1 and 2 append to the rank's output files,
     whose lengths become part of each image.
     """
-    me = _identity(spec)
-    standard_input = spec.get("options", {}).get("stdin") if me["rank"] == 0 else None
     output = os.path.join(spec["job_dir"], "output")
-    for fd, path, flags in (
-        (
-            0,
-            standard_input["path"] if standard_input and standard_input["kind"] == "file" else os.devnull,
-            os.O_RDONLY,
-        ),
-        (1, os.path.join(output, f"rank-{me['streams']}.out"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
-        (2, os.path.join(output, f"rank-{me['streams']}.err"), os.O_WRONLY | os.O_APPEND | os.O_CREAT),
-    ):
-        try:
-            opened = os.open(path, flags, 0o600)
-        except OSError as failure:
-            if fd != 0 or standard_input is None:
-                raise
-            standard_input = {
-                "kind": "lost",
-                "text": f"a file that cannot be opened any more: {path}: {failure.strerror}",
-            }
-            opened = os.open(os.devnull, flags)
-        if opened != fd:
-            os.dup2(opened, fd)
-            os.close(opened)
+    standard_input = open_input(spec, is_first=_identity(spec)["rank"] == 0)
+    streams = _identity(spec)["streams"]
+    for fd, name in ((1, f"rank-{streams}.out"), (2, f"rank-{streams}.err")):
+        open_at(fd, os.path.join(output, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if spec.get("resume") is None and spec["restarts"]:
         # The job starts again from its beginning, since no checkpoint had been committed: the output begins anew too.
         os.ftruncate(1, 0)
         os.ftruncate(2, 0)
-    if standard_input and standard_input["kind"] == "file":
-        os.lseek(0, standard_input["offset"], os.SEEK_SET)
     raw = (
         io.FileIO(0, closefd=False)
         if not standard_input or standard_input["kind"] == "file"
-        else _no_input(standard_input)
+        else no_input(standard_input)
     )
     encoding, errors, _ = _conversion("stdin", "strict")
     sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors)
@@ -191,33 +172,6 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     faulthandler.enable(file=sys.stderr)
     standard_streams.std_objects()  # records the three streams, with their buffers and raw files
-
-
-def _no_input(standard_input: Mapping[str, Any]) -> _NoInput:
-    if standard_input["kind"] == "lost":
-        return _NoInput(f"standard input is {standard_input['text']}. Put it back, and start the job again")
-    return _NoInput(
-        f"standard input is {standard_input['kind']}: what is read from it could not be read again after a restart. "
-        "Give a file (ckpt run APP.PY < FILE), or nothing (< /dev/null)"
-    )
-
-
-class _NoInput(io.RawIOBase):
-    """Standard input that cannot be read, or not again after a restart. Each read raises NoInput, which gives the reason."""
-
-    name = "<stdin>"
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 0
-
-    def readinto(self, _: object) -> int:
-        raise NoInput(self.reason)
 
 
 def _conversion(name: str, errors: str) -> tuple[str, str, bool]:
@@ -332,10 +286,10 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
-    if runtime.options.get("files_put_back"):
-        image.declare_put_back(is_put_back(spec))
+    wait = waiting_for_files(runtime)
     live = {"ckpt.layer": runtime, **runtime.live}  # a rank without a layer is its own
-    loaded = image.load(reader, live=live, environment=job_environment(spec))
+    environment = job_environment(spec)
+    loaded = image.load(reader, live=live, environment=environment, wait_for_files=wait)
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] in image.LOST]
     for packet in reports.load(spec["resume"], [*not_saved, *loaded.left_out], loaded.not_put_back):
         runtime.control.send(packet)
@@ -390,6 +344,9 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
     runtime.finished_code = header["finished"]
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)
+    wait = waiting_for_files(runtime)
+    if wait is not None:
+        wait()
     engine, world = make_world(runtime)
     port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
     runtime.bind(port, engine, world)

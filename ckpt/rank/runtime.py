@@ -57,7 +57,6 @@ _LAYER_TICK_NS = 50_000_000
 
 class Runtime:
     """One rank of a job. Implements the communicator's ``Progress`` protocol.
-
     The main thread holds ``lock`` during library calls. ``live`` maps names to the objects that an image holds by name only
     (persistent ids); a resumed process puts its own objects there.
     """
@@ -87,6 +86,7 @@ class Runtime:
             from ckpt.replay.program import Replay
 
             self.explicit = Replay(self)
+        self.early: list[Packet] = []  # what the controller has said while the image was loaded
         self._in_hook = False
         self.layer: Layer | None = None
         """Set from the start where the program's ranks are not the processes (:mod:`ckpt.mpi.base.layer`)."""

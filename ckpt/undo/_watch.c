@@ -3,6 +3,8 @@
        install(callback, fast_path)     callback(event, arguments, is_nested) is called from now on; None: no more. Not for
                                         operations that the FastPath settles (fast_path.c); None: there is none
        LEFT_ALONE                       directories of the system, in which nothing is recorded
+       before_opening(function)         function(event, path) is called before something is opened, listed or changed by its
+                                        path, until it returns false; None: no more
        set_patience(ns)                 how long a thread without the GIL waits until its operation is told
 
    The hook is in C because it is called for every audit event: most of them it leaves at once, and a file that is opened for
@@ -27,6 +29,7 @@
 
 static PyObject *callback; /* borrowed by calls, so install() must not run within one */
 static PyObject *fast_path;
+static PyObject *opener;
 int callbacks_under_way;
 static int is_added;
 static __thread int depth;
@@ -82,8 +85,34 @@ int watch_tell(const char *event, PyObject *args)
     return result == NULL ? -1 : 0;
 }
 
+static const char *const openings[] = {"open", "os.listdir", "os.scandir", "sqlite3.connect", "ctypes.dlopen", "os.rename",
+                                       "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", NULL};
+
+/* Tell `opener` of a path, unless it is itself what opens it. */
+static int tell_opener(const char *event, PyObject *args)
+{
+    static __thread int is_telling;
+    const char *const *each = openings;
+    while (*each && strcmp(event, *each) != 0)
+        each++;
+    if (*each == NULL || is_telling || !PyTuple_Check(args) || PyTuple_GET_SIZE(args) == 0)
+        return 0;
+    PyObject *called = Py_NewRef(opener);
+    is_telling = 1;
+    PyObject *result = PyObject_CallFunction(called, "sO", event, PyTuple_GET_ITEM(args, 0));
+    is_telling = 0;
+    int goes_on = result == NULL ? -1 : PyObject_IsTrue(result);
+    if (goes_on == 0 && opener == called)
+        Py_CLEAR(opener);
+    Py_XDECREF(result);
+    Py_DECREF(called);
+    return goes_on < 0 ? -1 : 0;
+}
+
 static int hook(const char *event, PyObject *args, void *unused)
 {
+    if (opener != NULL && tell_opener(event, args) < 0)
+        return -1;
     if (callback == NULL)
         return 0;
     if (fast_path != NULL && strcmp(event, "os.chdir") == 0)
@@ -100,6 +129,32 @@ static int hook(const char *event, PyObject *args, void *unused)
     return watch_tell(event, args);
 }
 
+static int add_hook(void)
+{
+    if (!is_added && PySys_AddAuditHook(hook, NULL) < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_RuntimeError, "another audit hook refuses that files are watched");
+        return -1;
+    }
+    is_added = 1;
+    return 0;
+}
+
+PyDoc_STRVAR(before_opening_doc,
+             "before_opening(function, /) -> None\n\n"
+             "Call function(event, path) before something is opened, listed or changed by its path (or descriptor), until it\n"
+             "returns false; None: call nothing. If it raises, that does not happen. Raises as install().");
+
+static PyObject *before_opening(PyObject *module, PyObject *function)
+{
+    if (function != Py_None && add_hook() < 0)
+        return NULL;
+    PyObject *old = opener;
+    opener = function == Py_None ? NULL : Py_NewRef(function);
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(install_doc, "install(callback, fast_path, /) -> None\n\n"
                           "Call callback(event, arguments, is_nested) before operations that may change files and that the\n"
                           "FastPath (or None) does not settle; None: call nothing. Raises RuntimeError: another audit hook\n"
@@ -114,14 +169,8 @@ static PyObject *install(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_TypeError, "a FastPath or None is wanted");
         return NULL;
     }
-    if (called != Py_None && !is_added) {
-        if (PySys_AddAuditHook(hook, NULL) < 0) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_RuntimeError, "another audit hook refuses that files are watched");
-            return NULL;
-        }
-        is_added = 1;
-    }
+    if (called != Py_None && add_hook() < 0)
+        return NULL;
     PyObject *old = callback, *old_path = fast_path;
     callback = called == Py_None ? NULL : Py_NewRef(called);
     fast_path = settles == Py_None ? NULL : Py_NewRef(settles);
@@ -150,6 +199,7 @@ PyDoc_STRVAR(mac_doc, "mac(key, before, text, /) -> str\n\n"
                       "The MAC of a line of the log. ``key``: 16 bytes; ``before``: the MAC of the line before. Raises ValueError.");
 
 static PyMethodDef methods[] = {{"install", install, METH_VARARGS, install_doc},
+                                {"before_opening", before_opening, METH_O, before_opening_doc},
                                 {"set_patience", set_patience, METH_O, set_patience_doc},
                                 {"mac", log_mac, METH_VARARGS, mac_doc},
                                 {NULL, NULL, 0, NULL}};

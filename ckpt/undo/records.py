@@ -15,9 +15,10 @@ Pure. Not here: how before-images are kept on disk (:mod:`ckpt.undo.keeping`).
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ckpt.transport.records import NamedTuple
@@ -225,11 +226,16 @@ def renamed(path: str, source: str, target: str) -> str:
     return path
 
 
-def and_above(path: str) -> Iterator[str]:
+@functools.lru_cache(1024)
+def _and_above(directory: str) -> tuple[str, ...]:
+    above = posixpath.dirname(directory)
+    return () if directory == above else (directory, *_and_above(above))
+
+
+def and_above(path: str) -> tuple[str, ...]:
     """The path, and the directories above it but for the root, nearest first."""
-    while path != (above := posixpath.dirname(path)):
-        yield path
-        path = above
+    above = posixpath.dirname(path)
+    return () if path == above else (path, *_and_above(above))
 
 
 _PATHS = ("path", "source", "target")

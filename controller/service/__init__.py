@@ -1,7 +1,8 @@
 """The controller's driver: sockets of ranks and of commands, clocks, commit, output.
 
     service                        the event loop. Start reading here
-    commit, files, unrecorded      a line becomes durable; the program's files at a restart
+    commit, files, host_files,     a line becomes durable; the program's files at a restart
+    unrecorded
     clients, livestatus, signals   commands, `ckpt status`, signals
     passthrough, sources, report   the output of ranks and of the controller
     placing                        where ranks run

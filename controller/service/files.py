@@ -1,7 +1,9 @@
-"""The program's files at a restart: put back before ranks start, by the undo log that the ranks have kept. (driver)
+"""The program's files at a restart: put back when all ranks have loaded, by the undo log that the ranks have kept. (driver)
 
-A restart puts files back when every process of the old incarnation has ended, and before one of the new is forked. With
-``--files off`` nothing is recorded, so what had been recorded before is given up.
+A restart looks at all that it needs when every process of the old incarnation has ended. Files are put back when all ranks
+have loaded their images, as far as that needs no file (`put_back_now`); before the ranks are forked where they load none,
+where one of the files is code, which they would import, or their standard input, and with replicas. With ``--files off``
+nothing is recorded, so what had been recorded before is given up.
 
 Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); changes that ranks have not recorded
 (:mod:`.unrecorded`).
@@ -10,6 +12,7 @@ Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); change
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
 import os
 import threading
 import time
@@ -24,9 +27,11 @@ from ckpt.controller.errors import (
     ControllerError,
     FilesNotPutBack,
 )
+from ckpt.controller.service.host_files import HostFiles
 from ckpt.controller.service.unrecorded import UnrecordedChanges
-from ckpt.controller.supervision.events import FilesDamaged, Launch
+from ckpt.controller.supervision.events import FilesDamaged, FilesRefused, Launch
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
+from ckpt.transport.records import dataclass
 from ckpt.undo import DIRECTORY, restart
 from ckpt.undo.errors import CopyDamaged, LogDamaged, NotRecorded, UndoError
 from ckpt.undo.selection.covering import covering
@@ -34,7 +39,6 @@ from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, word
 
 if TYPE_CHECKING:
     from ckpt.controller.sharing.proof import SharedFiles
-    from ckpt.undo.restart.plan import Clocks
 
 __all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_of_lines"]
 
@@ -63,6 +67,8 @@ class JobFiles:
         self._now = Chosen(words_of(options.get("files") or OFF), options.get("files_directory") or job.cwd)
         old, new = options.get("moved") or ("", "")
         self._moved = (old, os.path.realpath(new)) if old != new else None
+        standard_input = options.get("stdin") or {}
+        self._input = os.path.realpath(standard_input["path"]) if standard_input.get("path") else ""
         self._say = say
         self._log = log
         self._unrecorded: UnrecordedChanges | None = None
@@ -70,23 +76,12 @@ class JobFiles:
             covers = covering(list(self._now.words), self._now.directory)
             self._unrecorded = UnrecordedChanges(job, new or job.cwd, covers, say, log)
         self._local: set[str] = set()  # file systems of one host alone, by host; told already
-        self._hosts = None if shared is None else _Hosts(shared, is_on=self._is_on)
+        self._hosts = None if shared is None else HostFiles(shared, is_on=self._is_on)
         if shared is not None and self._is_on:
-            self._say_shared(shared)
+            assert self._hosts is not None
+            self._hosts.say(shared, say, log)
+        self._prepared: _Waiting | None = None  # files that are put back when all ranks have loaded
         self._not_covered: dict[int, list[restart.restoring.Problem]] = {}  # epoch -> what was told
-
-    def _say_shared(self, shared: SharedFiles) -> None:
-        """Say, and write down, on which file systems files go back."""
-        assert self._hosts is not None
-        fields = {"shared": self._hosts.mounts, "refused": shared.refused, "clocks": shared.unknown_clocks}
-        self._log("files-shared", fields)
-        for directory, reason in shared.refused.items():
-            self._say(f"files in {directory} do not go back: {reason}")
-        if shared.unknown_clocks:
-            self._say(
-                f"{shared.unknown_clocks}: of a file that ranks on several hosts change, it will not be known which change "
-                "was first"
-            )
 
     def poll(self) -> None:
         """To be called a few times a second."""
@@ -105,42 +100,62 @@ class JobFiles:
             self._unrecorded.ended(is_well=exit_code == 0)
         if self._is_on and exit_code != 0:
             try:
-                restart.restoring.ended(self._job.path, self._job.key)
+                # If nothing was put back, what is noted of the last end is right still.
+                restart.restoring.ended(self._job.path, self._job.key, again=self._prepared is None)
             except UndoError as failure:
                 self._say(f"what others change from now on may be overwritten by a restart: {failure}")
 
     def put_back(
-        self, launch: Launch, highest: int, *, has_older: bool = False
+        self, launch: Launch, highest: int, *, has_older: bool = False, can_wait: bool = False
     ) -> dict[str, Any] | FilesDamaged:
         """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. ``has_older``: is
-        there an older line? Returns options for the ranks; or that this line needs a copy that is damaged, and nothing was
-        changed. Raises FilesNotPutBack.
+        there an older line? ``can_wait``: the ranks wait for `put_back_now`, if the options say ``files_wait``. Returns
+        options for the ranks; or that this line needs a copy that is damaged, and nothing was changed. Raises
+        FilesNotPutBack.
         """
-        moved, self._moved = self._moved, None  # what this controller's ranks change is there
+        self._prepared = None
         if launch.incarnation == 0 and not _has_chain(self._job):
             return self._for_ranks()
         try:
             if not self._is_on:
+                self._moved = None
                 self._give_up()
                 return {}
             if self._unrecorded is not None and launch.incarnation > 0:
                 self._unrecorded.before_putting_back(launch.epoch or 0)
-            found = self._put_back(
-                launch, highest, moved and restart.restoring.Moved(launch.incarnation, *moved)
-            )
-            if self._unrecorded is not None:
-                self._unrecorded.have_put_back()
-            return {**found, **self._for_ranks()}
+            waiting = self._prepare(launch, highest)
+            if can_wait and launch.epoch and waiting.may_wait(self._input):
+                self._prepared = waiting
+                return {"files_wait": True, **self._for_ranks()}
+            return {**self._apply(waiting), **self._for_ranks()}
         except UndoError as failure:
             refusal = _refusal(self._job, failure) if launch.epoch else _no_start(self._job, failure)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
                 return FilesDamaged(str(failure))
             raise refusal from failure
 
+    def put_back_now(self) -> dict[str, Any] | FilesRefused:
+        """All ranks have loaded, and wait. Returns options for them; or why files are not put back."""
+        waiting = self._prepared
+        if waiting is None:
+            return {}
+        try:
+            told = self._apply(waiting)
+        except UndoError as failure:
+            refusal = _refusal(self._job, failure)
+            return FilesRefused(refusal.exit_code, str(refusal))
+        finally:
+            self._prepared = None
+        self._begin(waiting.line)
+        return told
+
     def begin(self, launch: Launch) -> None:
-        """The ranks of this launch, for which files have been put back, are started now."""
+        """The ranks of this launch are started now."""
+        self._begin(launch.epoch or 0)
+
+    def _begin(self, line: int) -> None:
         if self._unrecorded is not None:
-            self._unrecorded.begin(launch.epoch or 0)
+            self._unrecorded.begin(line)
 
     def _for_ranks(self) -> dict[str, Any]:
         """Options for ranks on several hosts. Raises NotUndone."""
@@ -156,14 +171,15 @@ class JobFiles:
             self._log("files-given-up", {})
             self._say("files are not put back (--files off)")
 
-    def _put_back(
-        self, launch: Launch, highest: int, moved: restart.restoring.Moved | None
-    ) -> dict[str, Any]:
+    def _prepare(self, launch: Launch, highest: int) -> _Waiting:
         began_ns = time.monotonic_ns()
         line = launch.epoch or 0
+        moved = None
+        if self._moved is not None:
+            moved = restart.restoring.Moved(launch.incarnation, *self._moved)
         told = [each for epoch, problems in self._not_covered.items() if epoch >= line for each in problems]
         on_hosts = {} if self._hosts is None else self._hosts.of_restart()
-        restored = restart.restoring.undo(
+        prepared = restart.restoring.prepare(
             *(self._job.path, self._job.key, line),
             highest=highest,
             from_start=from_start(self._job),
@@ -175,6 +191,14 @@ class JobFiles:
             now=self._now,
             **on_hosts,
         )
+        return _Waiting(prepared, line, time.monotonic_ns() - began_ns)
+
+    def _apply(self, waiting: _Waiting) -> dict[str, Any]:
+        began_ns, line = time.monotonic_ns() - waiting.took_ns, waiting.line
+        restored = waiting.prepared.apply()
+        self._moved = None  # what this controller's ranks change is there
+        if self._unrecorded is not None:
+            self._unrecorded.have_put_back()
         self._not_covered = {epoch: each for epoch, each in self._not_covered.items() if epoch < line}
         if restored.chosen and restored.chosen[-1].words != self._now.words:
             self._log("files-chosen", {"epoch": line, "files": self._now.words})
@@ -260,29 +284,20 @@ class JobFiles:
             self._say("more files are not covered (files-not-covered in the event log)")
 
 
-class _Hosts:
-    """What a job needs whose ranks are on several hosts: the file systems that these share, and their clocks."""
+@dataclass(slots=True)
+class _Waiting:
+    """Files that are to be put back to this line. ``took_ns``: to look at what that needs."""
 
-    def __init__(self, shared: SharedFiles, *, is_on: bool) -> None:
-        """``is_on``: files go back; then this process knows the file systems by their numbers from now on."""
-        self.numbers = dict(shared.numbers)
-        self.mounts: list[str] = []
-        self._boots = shared.boots
-        self._clocks: Clocks | None = None
-        if is_on:
-            # A job on one host imports none of this.
-            from ckpt.undo.records import MARGIN_NS
-            from ckpt.undo.restart.plan import Clocks
-            from ckpt.undo.shared import Shared
+    prepared: restart.restoring.Prepared
+    line: int
+    took_ns: int
 
-            here = Shared(shared.numbers, "")
-            here.use()
-            self.mounts = here.mounts
-            self._clocks = Clocks(MARGIN_NS, None if shared.unknown_clocks else MARGIN_NS)
-
-    def of_restart(self) -> dict[str, Any]:
-        """Arguments for :func:`ckpt.undo.restart.restoring.undo`."""
-        return {"numbers": self.numbers, "clocks": self._clocks, "boots": self._boots}
+    def may_wait(self, opened: str) -> bool:
+        """Can ranks load their images before? What is put back is neither code, which they import, nor the file ``opened``,
+        which they open first. (Also if it is nothing: a rank that has loaded before the others would go on, and change
+        files.)"""
+        found, code = self.prepared, tuple(importlib.machinery.all_suffixes())
+        return not (found.comes_back(code) or (opened and found.concerns(opened)))
 
 
 def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.LineNote]:

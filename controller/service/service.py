@@ -37,7 +37,7 @@ from ckpt.controller.service.passthrough import Passthrough
 from ckpt.controller.service.placing import Placer
 from ckpt.controller.service.report import Reporter
 from ckpt.controller.service.signals import PASSES, STOPS, SignalSource
-from ckpt.controller.supervision import packet_events, past, plan
+from ckpt.controller.supervision import messages, packet_events, past, plan
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
@@ -51,8 +51,10 @@ from ckpt.controller.supervision.events import (
     End,
     Fence,
     FilesDamaged,
+    FilesRefused,
     Launch,
     Log,
+    PutFilesBack,
     Reply,
     Say,
     Send,
@@ -329,6 +331,8 @@ class Service:
                 self.events.append(self._commit(action))
             case Discard(epoch=epoch):
                 self._discard(epoch)
+            case PutFilesBack():
+                self._put_files_back()
             case Launch():
                 self._discard(self.supervisor.coordinator.highest, fenced=True)
                 self._launch(action)
@@ -347,7 +351,9 @@ class Service:
 
     def _launch(self, action: Launch) -> None:
         lines, highest = self.supervisor.lines, self.supervisor.coordinator.highest
-        files = self.files.put_back(action, highest, has_older=lines.has_older)
+        files = self.files.put_back(
+            action, highest, has_older=lines.has_older, can_wait=self.replicas is None
+        )
         if isinstance(files, FilesDamaged):
             self.events.append(files)
             self._watch_agent()  # it answers that no rank is alive
@@ -369,6 +375,14 @@ class Service:
         self.files.begin(action)
         self.launcher.start(specs)
         self._watch_agent()
+
+    def _put_files_back(self) -> None:
+        told = self.files.put_back_now()
+        if isinstance(told, FilesRefused):
+            self.events.append(told)
+            return
+        for packet in messages.files(told):
+            self.launcher.send(packet, None)
 
     def _start_more(
         self, epoch: int | None, processes: Sequence[int], more: Callable[[int], Mapping[str, Any]]

@@ -173,6 +173,22 @@ class FilesDamaged:
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """The rank has loaded what of its image needs no file, and waits for :class:`PutFilesBack`."""
+
+    rank: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRefused:
+    """Files could not be put back: the file system has refused a step."""
+
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentLost:
     """The agent died, and its ranks with it."""
 
@@ -229,7 +245,8 @@ class Tick:
 
 Event = (
     Begin | Adopt | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
-    | BackRequested | FilesDamaged | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
+    | BackRequested | FilesDamaged | FilesRefused | Loaded
+    | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
 RoundEvent = (
@@ -246,6 +263,12 @@ class Launch:
     incarnation: int
     epoch: int | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutFilesBack:
+    """All ranks have loaded their images: put the program's files back, and tell the ranks. Or the answer is
+    `FilesRefused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,4 +361,17 @@ class End:
     kind: Literal["finished", "stopped", "interrupted"] = "finished"
 
 
-Action = Launch | SetBranch | Fence | Send | Terminate | WriteControl | Discard | Log | Reply | Say | End
+Action = (
+    Launch
+    | PutFilesBack
+    | SetBranch
+    | Fence
+    | Send
+    | Terminate
+    | WriteControl
+    | Discard
+    | Log
+    | Reply
+    | Say
+    | End
+)

@@ -6,6 +6,7 @@ helper thread and an image child can all write, and packets do not mix. Between 
 
     rank → controller (key "m"; the agent adds rank and incarnation, which it knows better than the rank)
         hello      rank, incarnation, pid, address            the port is bound; the table may be sent
+        loaded     (nothing)                                  the image is loaded; waits for `files`
         ready      epoch                                      answer to `ask`: could be captured here
         captured   epoch, previous, *_ns, mode                image captured, the rank computes again
         voted      epoch, label, manifest, digest, vectors    the image is durable
@@ -24,6 +25,7 @@ helper thread and an image child can all write, and packets do not mix. Between 
     controller → rank
         table{peers}  ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
         committed{epoch}  release{final}  failed{ranks, cause}  stop{exit_code, reason}  layer{…}  status
+        files{options, more}
 
     controller → agent (key "a")                 agent → controller (key "e")
         attach   generation                          state    pid, generation, ranks (to attach, query)
@@ -52,6 +54,8 @@ from ckpt.transport import jsontext
 Packet = dict[str, Any]
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+_PATHS: Final = 20
+"""So many paths, of at most 4096 bytes, fit into one packet."""
 
 _INT: Final = Integer(least=-(1 << 63))
 _STR: Final = Text()
@@ -67,6 +71,7 @@ _LABEL: Final = Row(previous=ENTRY.fields["previous"], epoch=ENTRY.fields["epoch
 
 _RANK_FIELDS: Final[dict[str, dict[str, Shape]]] = {
     "hello": {"address": _STR},
+    "loaded": {},
     "ready": {"epoch": _INT},
     "captured": {"epoch": _INT},
     "voted": {**_VOTE, "label": _LABEL},
@@ -93,6 +98,18 @@ def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
         "m": "table",
         "peers": {str(rank): [inc, address] for rank, (inc, address) in sorted(peers.items())},
     }
+
+
+def files(options: Mapping[str, Any]) -> list[Packet]:
+    """Files have been put back. `options`: what the ranks need to know of that; a long list of files takes several packets,
+    each with the `more` that says whether another one follows."""
+    paths = list(options.get("files_problems", ()))
+    parts = [paths[first : first + _PATHS] for first in range(0, len(paths), _PATHS)] or [[]]
+    packets: list[Packet] = [
+        {"m": "files", "options": {"files_problems": each}, "more": True} for each in parts
+    ]
+    packets[-1] = {"m": "files", "options": {**options, "files_problems": parts[-1]}, "more": False}
+    return packets
 
 
 def ask(epoch: int, waiting: Iterable[int] = ()) -> Packet:

@@ -21,6 +21,7 @@ from ckpt.controller.supervision.events import (
     Fenced,
     Finished,
     Hello,
+    Loaded,
     ProgramError,
     Ready,
     Refused,
@@ -41,6 +42,8 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
     match packet["m"]:
         case "hello":
             return Hello(rank, incarnation, packet["address"])
+        case "loaded":
+            return Loaded(rank, incarnation)
         case "captured":
             pause_ns = packet.get("pause_ns")
             return Captured(rank, incarnation, packet["epoch"], pause_ns if isinstance(pause_ns, int) else 0)

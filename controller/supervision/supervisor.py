@@ -14,6 +14,8 @@ Rules
 - A death by signal (or of the agent) is an accident: the job is restarted, within the number of allowed restarts. An
   exception, an exit code other than 0, or an exit with status 0 without the packet `finished`, is caused by the program: a
   restart would not help. The job ends with that code, and the other ranks are told.
+- Ranks that resume from images load them first. Where a restart has files to put back, they wait for that; it is done when
+  all of them have said that they have loaded. So an image that cannot be loaded changes no file.
 - If a rank that resumes from an image fails before it has sent `hello`, it could not read that image: the line is excluded,
   and the next older line is tried (`lines`). If the interpreter does not fit the image, the line is not at fault.
 - Ranks that are told to stop get a `stop` packet, and are ended if they do not leave (`stopping`). This is done after a last
@@ -73,11 +75,14 @@ from ckpt.controller.supervision.events import (
     Fence,
     Fenced,
     FilesDamaged,
+    FilesRefused,
     Finished,
     Hello,
     Launch,
+    Loaded,
     Log,
     ProgramError,
+    PutFilesBack,
     Reply,
     Say,
     Send,
@@ -129,6 +134,7 @@ class Supervisor:
         self.restarts = 0
         self.lines = Lines(lines, start_over=start_over, needs_branch=needs_branch)
         self.resumed: int | None = None  # epoch that the present incarnation resumed from
+        self.loaded: set[int] = set()  # ranks that wait until files are put back
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
         self.gone: set[int] = set()
@@ -188,6 +194,9 @@ class Supervisor:
                 return self._fenced(event, now_ns)
             case FilesDamaged(reason=reason):
                 return self._set_line_aside(None, reason, now_ns) if self.phase == "starting" else []
+            case FilesRefused(exit_code=code, reason=reason):
+                end = End(code, reason, "interrupted")
+                return self._stop_now(end, now_ns) if self.phase == "starting" else []
             case AgentLost():
                 return self._agent_lost(event, now_ns)
             case StopRequested():
@@ -206,6 +215,9 @@ class Supervisor:
         if event.incarnation != self.incarnation or not 0 <= event.rank < self.size:
             return []  # a packet of an older incarnation, which has been fenced or will be
         match event:
+            case Loaded():
+                self.loaded.add(event.rank)
+                return self._check_loaded()
             case Hello():
                 return self._hello(event, now_ns)
             case Finished():
@@ -224,8 +236,16 @@ class Supervisor:
         self.resumed = self.lines.newest
         self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
         self.diagnoses = {}
+        self.loaded = set()
         self.since_ns = self.since_ns or now_ns
         return [Launch(self.incarnation, self.resumed, reason)]
+
+    def _check_loaded(self) -> list[Action]:
+        """Files are put back when nothing that can be known before forbids to go on from this line."""
+        if self.phase != "starting" or not self.loaded or len(self.loaded | self.failed) < self.size:
+            return []
+        self.loaded = set()
+        return [PutFilesBack()]
 
     def _hello(self, event: Hello, now_ns: int) -> list[Action]:
         if self.phase != "starting":
@@ -416,7 +436,7 @@ class Supervisor:
             Say(f"{why}; the job goes on without it"),
             *self.coordinator.incomplete(why),
         ]
-        return actions + self._check_there(now_ns) + self._check_finished()
+        return actions + self._check_loaded() + self._check_there(now_ns) + self._check_finished()
 
     def _agent_lost(self, event: AgentLost, now_ns: int) -> list[Action]:
         log = Log("agent-lost", {"reason": event.reason})

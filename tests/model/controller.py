@@ -26,7 +26,9 @@ from ckpt.controller.supervision.events import (
     Fenced,
     Hello,
     Launch,
+    Loaded,
     Log,
+    PutFilesBack,
     Send,
     Tick,
     WriteControl,
@@ -244,7 +246,9 @@ class Controller:
                 self.unnoticed = frozenset()
                 line = None if epoch is None else next(line for line in self.lines if line[0] == epoch)
                 effects.launch = (incarnation, line)
-                events.extend(Hello(rank, incarnation, "model") for rank in range(self.size))
+                events.extend(Loaded(rank, incarnation) for rank in range(self.size))
+            case PutFilesBack():
+                events.extend(Hello(rank, self.incarnation, "model") for rank in range(self.size))
             case End():
                 self.ended = True
 

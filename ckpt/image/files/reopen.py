@@ -10,6 +10,8 @@
 - A file that is gone is made again if the image holds its content (small files). A writable file gets its saved content
   back if another file has its path now, or if the file is shorter than it was: a temporary file, for example, that the
   program has renamed or removed since the image, and made again.
+- Where a restart has still to put files back, that is waited for before the first file is opened: who opens one otherwise
+  calls :func:`wait_for_files`.
 - A file that cannot be opened is a :class:`RestoreError` with the path; the loader adds the name of the variable.
 - Bytes that the program had written but not flushed are put into the buffer of their file object, not into the file: other
   descriptors of the same file may write first.
@@ -64,6 +66,8 @@ class SavedFile:
 
 _put_back: list[Callable[[str], bool]] = []  # if a restart has put files back: has it this one?
 
+_due: list[Callable[[], None]] = []  # if files are still to be put back: waits for that; then what follows
+
 _Opened = tuple[int, int, int]  # a descriptor, device, inode
 _opened: dict[int, _Opened] = {}  # by SavedFile.first
 _made: set[str] = set()  # paths of files that were gone and have been made again
@@ -80,13 +84,33 @@ def declare_put_back(is_right: Callable[[str], bool]) -> None:
     _put_back[:] = [is_right]
 
 
-def begin() -> None:
-    """A load begins: the records of an earlier load are dropped."""
+def begin(wait: Callable[[], None] | None = None) -> None:
+    """A load begins: the records of an earlier load are dropped. ``wait``: returns when files have been put back; None: they
+    are."""
+    _due[:] = [] if wait is None else [wait]
     _opened.clear()
     _made.clear()
     _made_directories.clear()
     _replacements.clear()
     cuts.begin()
+
+
+def waits_for_files() -> bool:
+    """Are files still to be put back?"""
+    return bool(_due)
+
+
+def wait_for_files() -> None:
+    """Return when the files are what they were at the checkpoint. Raises what functions for then raise."""
+    functions, _due[:] = list(_due), []
+    for function in functions:
+        function()
+
+
+def when_files_are_back(function: Callable[[], None]) -> None:
+    """Call this when files have been put back, unless they are already."""
+    if _due:
+        _due.append(function)
 
 
 def put(saved: SavedFile) -> int:
@@ -168,6 +192,7 @@ def open_saved(saved: SavedFile) -> int:
     """
     if saved.stream is not None:
         return os.dup(saved.stream)
+    wait_for_files()
     if saved.first in _opened:
         fd, *identity = _opened[saved.first]
         with contextlib.suppress(OSError):

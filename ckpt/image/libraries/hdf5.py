@@ -22,6 +22,7 @@ from typing import Any
 import h5py  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.files.reopen import wait_for_files
 from ckpt.image.libraries import hdf5_marks
 
 __all__ = ["flush_all", "reduce_file", "reduce_identifier", "reduce_member", "reduce_member_identifier"]
@@ -101,6 +102,7 @@ def reduce_identifier(pickler: Any, identifier: Any) -> Any:
 
 
 def open_file(path: str, mode: str, is_swmr: bool, settings: dict[str, Any]) -> Any:
+    wait_for_files()  # HDF5 opens files in C
     if mode == "r+":
         hdf5_marks.remove_mark(path)
     try:

@@ -19,6 +19,7 @@ from typing import Any
 import netCDF4  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.files.reopen import wait_for_files
 
 __all__ = ["flush_all", "reduce_data_set", "reduce_dimension", "reduce_group", "reduce_variable"]
 
@@ -92,6 +93,7 @@ def reduce_variable(pickler: Any, variable: Any) -> Any:
 
 
 def make_data_set(path: str, mode: Any) -> Any:
+    wait_for_files()  # the library opens files in C
     try:
         return netCDF4.Dataset(path, mode)
     except OSError as failure:

@@ -23,7 +23,7 @@ from ckpt.image.files import reopen
 from ckpt.image.files.file_notes import FileNote
 from ckpt.image.files.moved import moved
 
-__all__ = ["go_back", "note_directory"]
+__all__ = ["go_back", "is_there", "note_directory"]
 
 _FILES = ("file", "deleted")
 
@@ -48,6 +48,11 @@ def note_directory(notes: Iterable[FileNote]) -> dict[str, Any]:
     except OSError:
         pass  # a directory that may be entered but not read
     return {"directory": directory, "directory_mode": mode}
+
+
+def is_there(saved: Mapping[str, Any]) -> bool:
+    """Can it be entered?"""
+    return saved["directory"] is not None and os.access(moved(saved["directory"]), os.X_OK)
 
 
 def go_back(saved: Mapping[str, Any]) -> None:

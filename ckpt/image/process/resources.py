@@ -6,6 +6,7 @@
     note_late()           in the child: values that may be objects of the program ("late state")
     leave_out()           in the child: removes values of libraries that no image can hold
     apply_early/late()    in the new process: set the values
+    open_streams()        between them: open redirected streams
 
 A forked child has its own copy of all of this state except timers and the offsets of open files
 (:mod:`ckpt.image.process.moment`), so the parent looks at nothing else. :func:`note_late` runs in the thread that runs the
@@ -24,6 +25,7 @@ Not here: the modules' variables and the stack (:mod:`ckpt.image.pairs`).
 from __future__ import annotations
 
 import contextvars
+import functools
 import gc
 import io
 import os
@@ -46,14 +48,23 @@ from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.process import clocks, directory, exits, limits, signals
 from ckpt.image.process.settings import apply_library_settings, note_library_settings
 from ckpt.image.reducers.logs import note_logging, put_back
-from ckpt.image.stdlib.temporary import note_directories, restore_directories
+from ckpt.image.stdlib.temporary import are_there, note_directories, restore_directories
 
 if TYPE_CHECKING:
     from ckpt.image.files.file_notes import FileNote
     from ckpt.image.files.saved_files import SavedFiles
     from ckpt.image.modules.references import References
 
-__all__ = ["Collector", "apply_early", "apply_late", "leave_out", "note_early", "note_late", "put_streams"]
+__all__ = [
+    "Collector",
+    "apply_early",
+    "apply_late",
+    "leave_out",
+    "note_early",
+    "note_late",
+    "open_streams",
+    "put_streams",
+]
 
 Collector = tuple[bool, tuple[int, int, int]]
 """Is the garbage collector enabled, and its thresholds."""
@@ -116,13 +127,17 @@ def _note_redirected(fd: int, note: FileNote, saved_files: SavedFiles) -> reopen
 
 def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Set the early state. ``environment``: environment variables that have other values now; a variable that the program
-    has deleted stays deleted. Raises :class:`~ckpt.image.errors.RestoreError`: the working directory or a file is gone, and
-    :class:`~ckpt.errors.IncompatibleImage`: so is standard input.
+    has deleted stays deleted. Raises :class:`~ckpt.image.errors.RestoreError`: the working directory is gone.
     """
     clocks.go_on(saved.get("clocks"))
     numbers.reserve(saved["numbers"])
+    if not are_there(saved["temporary"]) or not (saved["directory"] is None or directory.is_there(saved)):
+        reopen.wait_for_files()
     restore_directories(saved["temporary"])
-    directory.go_back(saved)
+    if not reopen.waits_for_files() or directory.is_there(saved):
+        directory.go_back(saved)
+    # Another directory may have that name until then.
+    reopen.when_files_are_back(functools.partial(directory.go_back, saved))
     entries = search_path.translated(saved["path"], saved["roots"], search_path.roots())
     sys.path[:] = map(moved, entries)
     sys.argv[:] = saved["argv"]
@@ -139,9 +154,13 @@ def apply_early(saved: dict[str, Any], environment: Mapping[str, str]) -> None:
         sys.modules["random"].Random("")
     for fd, length in saved["lengths"].items():
         cuts.cut_output(fd, length)
+
+
+def open_streams(saved: dict[str, Any]) -> None:
+    """Open files that the program has put under the numbers of standard streams. ``saved``: early state. Raises as
+    :func:`apply_early`."""
     for stream in saved["redirected"]:
         reopen.put_stream(stream)
-    standard_input.go_on_reading(saved.get("input"))
 
 
 # ---------------------------------------------------------------------- late

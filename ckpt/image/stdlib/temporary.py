@@ -16,7 +16,7 @@ from typing import Any
 from ckpt.compat.stdlib import finalizers
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["LIMIT_BYTES", "note_directories", "restore_directories"]
+__all__ = ["LIMIT_BYTES", "are_there", "note_directories", "restore_directories"]
 
 LIMIT_BYTES = 64 << 20
 
@@ -61,6 +61,11 @@ def _read_tree(top: str, reading: _Reading) -> None:
                     reading.left_bytes -= len(content)
                     saved["files"].append((*place, content))
     reading.found.append(saved)
+
+
+def are_there(saved: list[Saved]) -> bool:
+    """Is none of these directories gone?"""
+    return all(os.path.isdir(tree["path"]) for tree in saved)
 
 
 def restore_directories(saved: list[Saved]) -> None:

@@ -11,6 +11,7 @@
 :mod:`ckpt.undo.restart.kept_files`   whether copies and hard links are what was kept
 :mod:`ckpt.undo.restart.line_notes`   what the lines say of the logs
 :mod:`ckpt.undo.restart.others`       what somebody else has changed since a line
+:mod:`ckpt.undo.restart.removing`     what is not needed any more
 :mod:`ckpt.undo.restart.verifying`    for `ckpt verify`
 :mod:`ckpt.undo.restart.state`        what is known of the undo log as a whole
 :mod:`ckpt.undo.restart.ending`       what somebody else has changed since the job ended

@@ -10,15 +10,15 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ckpt.undo.chain import Interval, log_directories
+from ckpt.undo.chain import Interval, intervals, log_directories
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import LOG, host_of, line_key, name_of, read_log
 from ckpt.undo.records import Attributes, Content, Name, Record, Status, Uncovered, below_another
 from ckpt.undo.records import Moved as MovedDirectory
 from ckpt.undo.restart.plan import Log
-from ckpt.undo.restart.state import Moved
+from ckpt.undo.restart.state import Moved, load, named
 
-__all__ = ["has_changes", "kept_of", "logs_of"]
+__all__ = ["describe", "has_changes", "kept_of", "logs_of"]
 
 
 def logs_of(
@@ -84,3 +84,35 @@ def _kind_of(status: Status) -> str:
     if status.is_directory:
         return "directory"
     return "symbolic link" if status.is_symlink else "name"
+
+
+def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
+    """What a restart from this line would undo: for each interval ``epoch``, ``incarnation``, the numbers of ``records``,
+    ``links`` and ``copies``, the ``bytes`` of the copies, what is ``kept`` of each path (:func:`.intervals.kept_of`),
+    ``uncovered`` changes, and of which ``hosts``, where ranks are on several. Raises LogDamaged, NotUndone.
+    """
+    with named(job):
+        moved = load(job, key, from_start=True).moved
+        return [_described(interval, key, moved) for interval in intervals(job) if interval.epoch >= line]
+
+
+def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, Any]:
+    logs = logs_of(interval, key, moved)
+    copies = [
+        os.path.join(log.directory, str(record.copy))
+        for log in logs
+        for record in log.records
+        if isinstance(record, Content) and record.copy
+    ]
+    records = [record for log in logs for record in log.records]
+    return {
+        "epoch": interval.epoch,
+        "incarnation": interval.incarnation,
+        "records": len(records),
+        "hosts": ", ".join(sorted({log.host for log in logs if log.host})),
+        "links": sum(isinstance(record, Name) and record.kept > 0 for record in records),
+        "copies": len(copies),
+        "bytes": sum(os.lstat(copy).st_blocks * 512 for copy in copies),
+        "kept": [each for log in logs for each in kept_of(log)],
+        "uncovered": [[each.path, each.reason] for each in records if isinstance(each, Uncovered)],
+    }

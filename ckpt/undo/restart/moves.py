@@ -39,7 +39,7 @@ class Log(NamedTuple):
         return posixpath.join(self.directory, str(number)) if number else ""
 
 
-def _above(path: str) -> Iterator[str]:
+def _above(path: str) -> tuple[str, ...]:
     return and_above(posixpath.dirname(path))
 
 

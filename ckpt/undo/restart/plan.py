@@ -29,6 +29,7 @@ from ckpt.undo.records import (
     Record,
     Status,
     Uncovered,
+    and_above,
 )
 from ckpt.undo.restart.across_hosts import HostRecord, across_hosts
 from ckpt.undo.restart.moves import Left, Log, PathsSince, Removals, Renamings, Settled, settled
@@ -219,12 +220,10 @@ def _by_time(logs: Iterable[tuple[Log, list[Record | Settled]]]) -> list[tuple[L
 
 def _is_below_none(path: str, names: dict[str, Binding]) -> bool:
     """Is the path below a name that was no directory? Another rank has made the directory, and this one did not know."""
-    above = posixpath.dirname(path)
-    while above != posixpath.dirname(above):
+    for above in and_above(path)[1:]:
         binding = names.get(above, ...)
         if binding is not ... and (binding is None or not binding.is_directory):
             return True
-        above = posixpath.dirname(above)
     return False
 
 

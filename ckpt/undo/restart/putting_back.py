@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
-from ckpt.undo.records import Binding, FileId, Status
+from ckpt.undo.records import Binding, FileId, Status, and_above
 from ckpt.undo.restart.places import OpenedFile, Places
 from ckpt.undo.restart.plan import FilePlan, Plan
 
@@ -360,9 +360,9 @@ class _PuttingBack:
 def _above(paths: list[str]) -> Iterator[str]:
     """The directories above the paths, nearest first."""
     for path in paths:
-        while path != os.path.dirname(path):
-            path = os.path.dirname(path)
-            yield path
+        if path != os.sep:
+            yield from and_above(path)[1:]
+            yield os.sep
 
 
 @contextlib.contextmanager

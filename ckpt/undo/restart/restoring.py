@@ -15,17 +15,16 @@ Not here: what one interval needs (:mod:`ckpt.undo.restart.plan`), how it is don
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ckpt.transport.records import dataclass, field, replace
-from ckpt.undo.chain import Interval, intervals, log_directories, undo_path
-from ckpt.undo.errors import NotRecorded, NotUndone
+from ckpt.undo.chain import Interval, intervals, log_directories
+from ckpt.undo.errors import NotRecorded
 from ckpt.undo.logs import forget_unmade, unmade
-from ckpt.undo.records import Content, FileId, Name, Uncovered
+from ckpt.undo.records import FileId, and_above
 from ckpt.undo.restart.checking import (
     Logs,
     check_line,
@@ -38,13 +37,23 @@ from ckpt.undo.restart.checking import (
     whole_logs,
 )
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
-from ckpt.undo.restart.intervals import has_changes, kept_of, logs_of
+from ckpt.undo.restart.intervals import describe, has_changes, logs_of
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
 from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
-from ckpt.undo.restart.state import Moved, State, is_there, load, save, sync_directory, sync_file_systems
+from ckpt.undo.restart.removing import DONE, UNDONE, empty_undone, has_done, remove_done
+from ckpt.undo.restart.state import (
+    Moved,
+    State,
+    is_there,
+    load,
+    named,
+    save,
+    sync_directory,
+    sync_file_systems,
+)
 from ckpt.undo.sealing import make_durable, read_notes
 from ckpt.undo.selection.patterns import AUTO, Choices, Chosen
 from ckpt.undo.shared import Numbers
@@ -52,6 +61,7 @@ from ckpt.undo.shared import Numbers
 __all__ = [
     "LineNote",
     "Moved",
+    "Prepared",
     "Problem",
     "Restored",
     "can_put_back",
@@ -63,15 +73,14 @@ __all__ = [
     "has_chain",
     "has_done",
     "note_shared",
+    "prepare",
     "remove_done",
     "shared_then",
     "undo",
 ]
 
-_UNDONE, _DONE = "undone", "done-"
-
-
 _FOREIGN = "somebody else has changed the file since; it is left as it is"
+_LOOK_AGAIN_NS = 1_000_000_000  # files are looked at once more if loading has taken longer
 _UNMADE = "an undo log could not be made, so some changes may not be put back"
 
 
@@ -92,7 +101,12 @@ class Restored:
 _AUTO = Chosen([AUTO], "/")
 
 
-def undo(
+def undo(job: str, key: bytes, line: int, **told: Any) -> Restored:
+    """Put files back to what they were at ``line``: :func:`prepare`, and all of it at once."""
+    return prepare(job, key, line, **told).apply()
+
+
+def prepare(
     job: str,
     key: bytes,
     line: int,
@@ -108,8 +122,9 @@ def undo(
     numbers: Numbers | None = None,
     clocks: Clocks | None = None,
     boots: frozenset[str] = frozenset(),
-) -> Restored:
-    """Put files back to what they were at ``line`` (0: the job's start). No process of the job may be alive.
+) -> Prepared:
+    """Look at all that is needed to put files back to what they were at ``line`` (0: the job's start), and change nothing.
+    No process of the job may be alive, until all is put back, that changes files.
 
     ``highest``: the highest epoch in use. ``from_start``: files are recorded since the job's start, if no state says
     otherwise. ``directory``: where the program works. ``moved``: a directory that the user has renamed. ``told``: what
@@ -119,44 +134,110 @@ def undo(
     Can be done again after it was killed, or has raised.
 
     Raises NotRecorded: the files of this line are not known, those in the renamed directory are other ones (a copy), or the
-    directory is gone. LogDamaged, CopyDamaged (another line may do without that copy): nothing has been changed. NotUndone:
-    the file system refuses a step.
+    directory is gone. LogDamaged, CopyDamaged (another line may do without that copy).
     """
     job = os.path.realpath(job)  # files are reached through no symbolic link
-    with _named(job):
-        state = load(job, key, from_start)
+    with named(job):
+        state, prepared = load(job, key, from_start), Prepared(job, key, line, highest, first, now, moved)
+        prepared.state = state
         if state.since is None:
-            _begin_to_record(job, key, line, highest, Choices(first).go_on(line, now))
-            return Restored(is_recorded=False)
+            return prepared
         if moved is not None and moved not in state.moved:
             state.moved.append(moved)
-        restored = Restored()
         check_line(state, line, job)
         lines = list(lines)
-        logs = whole_logs(job, key, line, state, lines)
+        logs = prepared.logs = whole_logs(job, key, line, state, lines)
         refuse_elsewhere(job, key, [of_ranks for _, of_ranks in logs], numbers)
         refuse_without(directory, [of_ranks for _, of_ranks in logs])
-        restored.problems += known_problems(job, key, line, state, lines, logs, boots)
+        prepared.problems += known_problems(job, key, line, state, lines, logs, boots)
         plans = [make_plan(of_ranks, clocks) for _, of_ranks in logs]
         if moved is not None:
             refuse_copies(plans, state)
-        state.foreign += _of_others(job, key, state, moved, (line, highest), logs, plans)
-        chain = [(interval, plan) for (interval, _), plan in zip(logs, plans, strict=True)]
-        restored.problems += check_kept(chain, state.renumbered, {file for _, file in state.foreign})
+        prepared.chain = [(interval, plan) for (interval, _), plan in zip(logs, plans, strict=True)]
+        prepared.foreign = prepared.of_others()
+        foreign = {file for _, file in (*state.foreign, *prepared.foreign)}
+        prepared.problems += check_kept(prepared.chain, state.renumbered, foreign)
+        prepared.told = list(told)
+        return prepared
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A restart of which all is known, and nothing is done. ``foreign``: what somebody else has changed since, as found at
+    ``looked_ns``."""
+
+    job: str
+    key: bytes
+    line: int
+    highest: int
+    first: Chosen
+    now: Chosen
+    moved: Moved | None
+    state: State = field(default_factory=State)
+    logs: Logs = field(default_factory=list)
+    chain: list[tuple[Interval, Plan]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    told: list[Problem] = field(default_factory=list)
+    foreign: list[tuple[str, FileId]] = field(default_factory=list)
+    looked_ns: int = 0
+
+    def comes_back(self, suffixes: tuple[str, ...]) -> bool:
+        """Does a file with such a name come back, or change?"""
+        return any(
+            name.endswith(suffixes)
+            for _, plan in self.chain
+            for file in plan.files.values()
+            for name in (file.path, *file.names)
+        )
+
+    def concerns(self, path: str) -> bool:
+        """Does this path, or one above it, change?"""
+        above = set(and_above(path))
+        return any(
+            not above.isdisjoint((*plan.names, *plan.directories))
+            or any(not above.isdisjoint((file.path, *file.names)) for file in plan.files.values())
+            for _, plan in self.chain
+        )
+
+    def of_others(self) -> list[tuple[str, FileId]]:
+        """What somebody else has changed since, and which files it was."""
+        self.looked_ns = time.monotonic_ns()
+        found = changed_since(self.job, self.key, self.moved)
+        if (self.line, self.highest) not in self.state.left:
+            # else ranks, or a restart that was killed, have changed files since the notes
+            chain = [(of_ranks, plan) for (_, of_ranks), (_, plan) in zip(self.logs, self.chain, strict=True)]
+            found += changed_by_others(chain, self.key, self.state.renumbered)
+        return found
+
+    def apply(self) -> Restored:
+        """Put all files back. Can be done again, from :func:`prepare` on, after it was killed, or has raised. Raises
+        NotUndone: the file system refuses a step."""
+        with named(self.job):
+            return self._apply()
+
+    def _apply(self) -> Restored:
+        job, line, highest, state = self.job, self.line, self.highest, self.state
+        choices = Choices(self.first, state.chosen)
+        if state.since is None:
+            later = Choices(self.first).go_on(line, self.now)
+            _begin_to_record(job, self.key, line, highest, later)
+            return Restored(is_recorded=False)
+        if time.monotonic_ns() - self.looked_ns > _LOOK_AGAIN_NS:
+            self.foreign = self.of_others()
+        state.foreign += self.foreign
         if highest > line:
             state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
-        if highest > line or moved is not None or state.foreign:
-            save(job, key, state)
+        if highest > line or self.moved is not None or state.foreign:
+            save(job, self.key, state)
         forget_end(job)
-        choices = Choices(first, state.chosen)
-        restored.intervals, restored.chosen = len(chain), choices.since(line)
-        restored.problems += told
+        restored = Restored(problems=self.problems, intervals=len(self.chain), chosen=choices.since(line))
+        restored.problems += self.told
         without_log = unmade(job)
         restored.problems += [Problem("", f"{_UNMADE}: {path}", is_final=True) for path in without_log]
-        for interval, plan in chain:
-            _undo_interval(job, key, state, interval, plan, restored)
+        for interval, plan in self.chain:
+            _undo_interval(job, self.key, state, interval, plan, restored)
         restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
-        _note_done(job, key, line, state, choices.go_on(line, now).later)
+        _note_done(job, self.key, line, state, choices.go_on(line, self.now).later)
         forget_unmade(without_log)
         return restored
 
@@ -171,23 +252,6 @@ def _note_done(job: str, key: bytes, line: int, state: State, later: list[tuple[
         save(job, key, done)
 
 
-def _of_others(
-    job: str,
-    key: bytes,
-    state: State,
-    moved: Moved | None,
-    left: tuple[int, int],
-    logs: Logs,
-    plans: list[Plan],
-) -> list[tuple[str, FileId]]:
-    """What somebody else has changed since, and which files it was. ``left``: the lines that are left."""
-    found = changed_since(job, key, moved)
-    if left not in state.left:  # else ranks, or a restart that was killed, have changed files since the notes
-        chain = [(of_ranks, plan) for (_, of_ranks), plan in zip(logs, plans, strict=True)]
-        found += changed_by_others(chain, key, state.renumbered)
-    return found
-
-
 def _undo_interval(
     job: str, key: bytes, state: State, interval: Interval, plan: Plan, restored: Restored
 ) -> None:
@@ -198,7 +262,7 @@ def _undo_interval(
         replace(each, nameless=None) if each.nameless in plan.files else each for each in restored.problems
     ]
     known = dict(state.renumbered)
-    undone = os.path.join(job, _UNDONE)
+    undone = os.path.join(job, UNDONE)
     restored.problems += put_back(plan, undone, state.renumbered, restored.problems)
     restored.names += len(plan.names)
     restored.files += len(plan.files)
@@ -238,7 +302,7 @@ def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
 
     Raises LogDamaged, NotUndone.
     """
-    with _named(job):
+    with named(job):
         state = load(job, key, from_start)
         try:
             if state.since is not None:
@@ -248,9 +312,12 @@ def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
         return ""
 
 
-def ended(job: str, key: bytes) -> None:
-    """The job has ended, and none of its processes is alive: note what its files are. Raises LogDamaged, NotUndone."""
-    with _named(job):
+def ended(job: str, key: bytes, *, again: bool = True) -> None:
+    """The job has ended, and none of its processes is alive: note what its files are. ``again``: also if that is noted
+    already. Raises LogDamaged, NotUndone."""
+    with named(job):
+        if not again and ends_noted(job, key):
+            return
         if chain := intervals(job):
             moved = load(job, key, from_start=True).moved
             known = ends_noted(job, key)
@@ -276,7 +343,7 @@ def give_up(job: str, key: bytes) -> bool:
     """The job goes on without putting files back, and without recording. What was kept lies in ``undone`` until the next
     line is committed. Returns whether anything was. Raises NotUndone.
     """
-    with _named(job):
+    with named(job):
         save(job, key, State())
         return _move_chain(job)
 
@@ -286,7 +353,7 @@ def _move_chain(job: str) -> bool:
     chain = intervals(job)
     forget_end(job)  # the job goes on without it
     for interval in chain:
-        undone = os.path.join(job, _UNDONE)
+        undone = os.path.join(job, UNDONE)
         os.makedirs(undone, mode=0o700, exist_ok=True)
         target = os.path.join(undone, os.path.basename(interval.path))
         while os.path.lexists(target):
@@ -297,7 +364,7 @@ def _move_chain(job: str) -> bool:
 
 def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
     """No line before ``oldest`` is left: what only those need is out of the chain. Raises LogDamaged, NotUndone."""
-    with _named(job):
+    with named(job):
         chain = intervals(job)
         old = [interval for interval in chain if interval.epoch < oldest]
         if old or is_there(job):
@@ -314,82 +381,11 @@ def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
             _retire(interval)
 
 
-def empty_undone(job: str) -> None:
-    """A line has been committed: what the last restart has moved out of the way is not needed any more. Raises NotUndone."""
-    with _named(job):
-        undone = os.path.join(job, _UNDONE)
-        if not os.path.lexists(undone):
-            return
-        os.makedirs(undo_path(job), mode=0o700, exist_ok=True)
-        target = undo_path(job, f"{_DONE}{_UNDONE}")
-        while os.path.lexists(target):
-            target += "+"
-        os.rename(undone, target)
-
-
-def has_done(job: str) -> bool:
-    """Is there anything to be removed?"""
-    return any(_done(job))
-
-
-def remove_done(job: str) -> None:
-    """Remove what is out of the chain, at any time. What cannot be removed stays, and does no harm."""
-    for path in _done(job):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _done(job: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        return [undo_path(job, name) for name in os.listdir(undo_path(job)) if name.startswith(_DONE)]
-    return []
-
-
-def describe(job: str, key: bytes, line: int) -> list[dict[str, Any]]:
-    """What a restart from this line would undo: for each interval ``epoch``, ``incarnation``, the numbers of ``records``,
-    ``links`` and ``copies``, the ``bytes`` of the copies, what is ``kept`` of each path (:func:`.intervals.kept_of`),
-    ``uncovered`` changes, and of which ``hosts``, where ranks are on several. Raises LogDamaged, NotUndone.
-    """
-    with _named(job):
-        moved = load(job, key, from_start=True).moved
-        return [_described(interval, key, moved) for interval in intervals(job) if interval.epoch >= line]
-
-
-def _described(interval: Interval, key: bytes, moved: list[Moved]) -> dict[str, Any]:
-    logs = logs_of(interval, key, moved)
-    copies = [
-        os.path.join(log.directory, str(record.copy))
-        for log in logs
-        for record in log.records
-        if isinstance(record, Content) and record.copy
-    ]
-    records = [record for log in logs for record in log.records]
-    return {
-        "epoch": interval.epoch,
-        "incarnation": interval.incarnation,
-        "records": len(records),
-        "hosts": ", ".join(sorted({log.host for log in logs if log.host})),
-        "links": sum(isinstance(record, Name) and record.kept > 0 for record in records),
-        "copies": len(copies),
-        "bytes": sum(os.lstat(copy).st_blocks * 512 for copy in copies),
-        "kept": [each for log in logs for each in kept_of(log)],
-        "uncovered": [[each.path, each.reason] for each in records if isinstance(each, Uncovered)],
-    }
-
-
 def _retire(interval: Interval) -> None:
     """Take an interval out of the chain, for all ranks at once, durably."""
     above, name = os.path.split(interval.path)
-    target = os.path.join(above, _DONE + name)
+    target = os.path.join(above, DONE + name)
     while os.path.lexists(target):
         target += "+"
     os.rename(interval.path, target)
     sync_directory(above)
-
-
-@contextlib.contextmanager
-def _named(job: str) -> Iterator[None]:
-    """An OSError of the job directory becomes a NotUndone."""
-    try:
-        yield
-    except OSError as failure:
-        raise NotUndone(failure.strerror or str(failure), path=str(failure.filename or job)) from failure

@@ -22,9 +22,10 @@ Not here: the intervals (:mod:`ckpt.undo.chain`), what a restart does with all t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from blake3 import blake3
@@ -33,7 +34,7 @@ from ckpt.transport import jsontext
 from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo import _status
 from ckpt.undo.chain import undo_path
-from ckpt.undo.errors import LogDamaged
+from ckpt.undo.errors import LogDamaged, NotUndone
 from ckpt.undo.records import FileId
 from ckpt.undo.selection.patterns import Chosen
 
@@ -193,3 +194,12 @@ def sync_directory(path: str) -> None:
 def _mac(key: bytes, name: str, text: str) -> str:
     derived = blake3(key, derive_key_context=f"checkpoint toolkit, undo {name}").digest()
     return blake3(text.encode("latin-1"), key=derived).hexdigest(length=_MAC_DIGITS // 2)
+
+
+@contextlib.contextmanager
+def named(job: str) -> Iterator[None]:
+    """An OSError of the job directory becomes a NotUndone."""
+    try:
+        yield
+    except OSError as failure:
+        raise NotUndone(failure.strerror or str(failure), path=str(failure.filename or job)) from failure

@@ -240,7 +240,7 @@ MOMENTS = {
     "all is put back, and the interval is in the chain": Point(
         "", "controller", "ckpt.undo.restart.restoring:_retire", "before"
     ),
-    "behind the last step": Point("", "controller", "ckpt.undo.restart.restoring:undo", "after"),
+    "behind the last step": Point("", "controller", "ckpt.undo.restart.restoring:_note_done", "after"),
 }
 
 

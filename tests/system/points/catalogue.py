@@ -192,9 +192,20 @@ POINTS: tuple[Point, ...] = (
     *_before("rebirth", "rank", "ckpt.rank.boot:run_rank", "recovery"),
     *_around("image-opened", "rank", "ckpt.store.images.reader:ImageReader.__init__", "recovery"),
     *_around("image-loaded", "rank", "ckpt.image.loading:load", "recovery"),
+    *_around("files-waited-for", "rank", "ckpt.rank.putting_back:_take_options", "recovery"),
     *_around("port-reopened", "rank", "ckpt.rank.network:open_port", "recovery"),
     *_before("stack-resumed", "rank", "ckpt.image.frames.running:resume", "recovery"),
     *_around("first-frames-taken", "rank", "ckpt.transport.driver.port:Port.set_peer", "recovery"),
+    *_around(
+        "files-put-back", "controller", "ckpt.controller.service.files:JobFiles.put_back_now", "recovery"
+    ),
+    *_around(
+        "files-put-back-told",
+        "controller",
+        "ckpt.controller.launch.local:LocalLauncher.send",
+        "recovery",
+        packet="files",
+    ),
     # ckpt restart of a job of which nothing is alive.
     *_around("lock-taken", "controller", "ckpt.store.job.lock:take_lock", "restart"),
     *_around("survivors-fenced", "controller", "ckpt.controller.launch.local:fence_survivor", "restart"),

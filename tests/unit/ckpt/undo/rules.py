@@ -374,8 +374,8 @@ MUTANTS = [
     Mutant(
         "a line is left behind before the first change",
         "restart.restoring",
-        "if highest > line or moved is not None or state.foreign:",
-        "if moved is not None or state.foreign:",
+        "if highest > line or self.moved is not None or state.foreign:",
+        "if self.moved is not None or state.foreign:",
         RESTORING + "test_a_line_is_left_behind_before_the_first_change",
     ),
     Mutant(
@@ -402,8 +402,8 @@ MUTANTS = [
     Mutant(
         "what somebody else has changed since the end is left",
         "restart.restoring",
-        "    found = changed_since(job, key, moved)",
-        "    found = []",
+        "        found = changed_since(self.job, self.key, self.moved)",
+        "        found = []",
         RESTORING + "test_what_somebody_else_has_changed_since_the_end_is_left_and_told",
     ),
     Mutant(

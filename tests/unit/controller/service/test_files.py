@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,11 @@ def files_of(job: JobDirectory, said: list[str], logged: list[Any]) -> JobFiles:
     return JobFiles(job, {"files": "auto"}, said.append, lambda *line: logged.append(line))
 
 
+def prepare_as(monkeypatch: pytest.MonkeyPatch, restored: Restored) -> None:
+    prepared = SimpleNamespace(apply=lambda: restored)
+    monkeypatch.setattr(restart.restoring, "prepare", lambda *_, **__: prepared)
+
+
 def test_the_first_three_files_that_are_not_covered_are_said_for_each_interval(job: JobDirectory) -> None:
     said: list[str] = []
     of_job = files_of(job, said, [])
@@ -43,7 +49,7 @@ def test_five_problems_are_said_and_all_are_logged(
     said: list[str] = []
     logged: list[Any] = []
     problems = [Problem(f"/{number}", "why") for number in range(7)] + [Problem("/8", "twice", is_final=True)]
-    monkeypatch.setattr(restart.restoring, "undo", lambda *_, **__: Restored(problems=problems, intervals=1))
+    prepare_as(monkeypatch, Restored(problems=problems, intervals=1))
     options = files_of(job, said, logged).put_back(Launch(1, 3, "died"), 4)
     assert options == {
         "files_put_back": True,
@@ -58,7 +64,7 @@ def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
     job: JobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = Restored(problems=[Problem("", "the undo log cannot be written")], intervals=1)
-    monkeypatch.setattr(restart.restoring, "undo", lambda *_, **__: lost)
+    prepare_as(monkeypatch, lost)
     assert not files_of(job, [], []).put_back(Launch(1, 3, "died"), 4)["files_put_back"]
 
 

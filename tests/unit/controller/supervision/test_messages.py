@@ -65,6 +65,15 @@ def test_the_table_is_keyed_by_text_because_json_is() -> None:
     }
 
 
+def test_many_files_that_do_not_come_back_take_several_packets() -> None:
+    paths = [f"/{number}" for number in range(45)]
+    packets = messages.files({"files_put_back": True, "files_problems": paths, "files_recorded": []})
+    assert [packet["more"] for packet in packets] == [True, True, False]
+    assert [path for packet in packets for path in packet["options"]["files_problems"]] == paths
+    assert packets[-1]["options"]["files_put_back"] is True
+    assert messages.files({}) == [{"m": "files", "options": {"files_problems": []}, "more": False}]
+
+
 def test_exact_bytes_of_a_packet() -> None:
     assert messages.encode(messages.abort(7, "Platte voll ü")) == (
         b'{"m":"abort","epoch":7,"reason":"Platte voll \\u00fc"}'

@@ -17,6 +17,7 @@ from ckpt.controller.supervision.events import (
     Fenced,
     Finished,
     Hello,
+    Loaded,
     ProgramError,
     Ready,
     Refused,
@@ -40,6 +41,7 @@ VOTE = {
     ("packet", "event"),
     [
         ({"m": "hello", "address": "ipc://x"}, Hello(2, 1, "ipc://x")),
+        ({"m": "loaded"}, Loaded(2, 1)),
         ({"m": "captured", "epoch": 3, "pause_ns": 7}, Captured(2, 1, 3, 7)),
         (VOTE, Voted(2, 1, 3, (1, 3), "images/rank-00001/x.json", "d0" * 32, {1: (5, 3, 4)}, 10, 7)),
         ({"m": "ready", "epoch": 3}, Ready(2, 1, 3)),

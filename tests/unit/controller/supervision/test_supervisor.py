@@ -28,11 +28,14 @@ from ckpt.controller.supervision.events import (
     Fence,
     Fenced,
     FilesDamaged,
+    FilesRefused,
     Finished,
     Hello,
     Launch,
+    Loaded,
     Log,
     ProgramError,
+    PutFilesBack,
     Ready,
     Reply,
     Say,
@@ -116,6 +119,36 @@ def test_ranks_that_have_all_finished_without_a_controller_are_released_by_the_n
     actions = job.handle(Adopt(0, {0: "a", 1: "b"}, {0: 0, 1: 0}), now_ns=0)
     assert of(Send, actions)[-1] == Send({"m": "release"})
     assert job.phase == "releasing"
+
+
+def test_files_are_put_back_when_the_last_rank_has_loaded() -> None:
+    job = supervisor(lines=(6,))
+    assert of(Launch, job.handle(Begin(), now_ns=0)) == [Launch(0, 6, "resumed")]
+    assert job.handle(Loaded(1, 0), now_ns=0) == []
+    assert job.handle(Loaded(1, 7), now_ns=0) == [], "of another incarnation"
+    assert job.handle(Loaded(0, 0), now_ns=0) == [PutFilesBack()]
+    assert job.handle(Loaded(0, 0), now_ns=0) == [], "once"
+
+
+def test_files_are_not_put_back_where_a_rank_cannot_load_its_image() -> None:
+    job = supervisor(lines=(3, 6))
+    job.handle(Begin(), now_ns=0)
+    job.handle(Loaded(1, 0), now_ns=0)
+    assert of(Fence, job.handle(ProgramError(0, 0, 3, "no such module"), now_ns=0)) == [Fence(0)]
+    assert job.handle(Loaded(0, 0), now_ns=0) == [], "it is too late"
+    assert of(Launch, job.handle(Fenced(0), now_ns=0)) == [Launch(1, 3, "epoch 6 cannot be read")]
+    assert job.handle(Loaded(0, 1), now_ns=0) == []
+    assert job.handle(Loaded(1, 1), now_ns=0) == [PutFilesBack()]
+
+
+def test_files_that_the_file_system_refuses_end_the_job_with_its_words() -> None:
+    job = supervisor(lines=(6,))
+    job.handle(Begin(), now_ns=0)
+    job.handle(Loaded(0, 0), now_ns=0)
+    job.handle(Loaded(1, 0), now_ns=0)
+    actions = job.handle(FilesRefused(1, "read-only"), now_ns=0)
+    assert of(Send, actions) == [Send({"m": "stop", "exit_code": 1, "reason": ""})]
+    assert job.outcome == End(1, "read-only", "interrupted")
 
 
 def test_the_table_is_sent_when_the_last_rank_has_said_hello() -> None:
@@ -407,6 +440,7 @@ class World:
         self.now_ns = 0
         self.alive: set[tuple[int, int]] = set()  # (rank, incarnation)
         self.launched: list[int] = []
+        self.loaded: set[tuple[int, int]] = set()
         self.fenced = -1
         self.pending: list[Event] = []  # completions that will come
         self.epochs: list[int] = []
@@ -430,6 +464,8 @@ class World:
                 assert epoch == max(set(self.committed) - self.aside, default=None)
                 self.launched.append(incarnation)
                 self.alive = {(rank, incarnation) for rank in range(self.size)}
+            case PutFilesBack():
+                assert self.alive <= self.loaded, "a rank that has not loaded may still fail to"
             case Log(event="line-unusable", fields=fields):
                 self.aside.add(int(fields["epoch"]))
             case Fence(incarnation=incarnation):
@@ -493,6 +529,9 @@ class World:
             return Voted(rank, incarnation, epoch, (epoch - 1, epoch), "m", "d", {})
         if kind < 75 and alive:
             return Captured(rank, incarnation, epoch)
+        if kind == 75 and alive:
+            self.loaded.add((rank, incarnation))
+            return Loaded(rank, incarnation)
         if kind < 77 and alive:
             return Failed(rank, incarnation, epoch, "no")
         if kind < 84 and alive:

@@ -1,0 +1,133 @@
+"""A rank that resumes waits until files are put back: the controller does that when all ranks have loaded their images.
+
+    rank         loads its image, up to the first thing that needs a file ──▶ ``loaded``
+    controller   has ``loaded`` of all ranks: puts files back              ──▶ ``files`` (one packet or several)
+    rank         opens its files, loads the rest, and says ``hello``
+
+By then the rank has read and verified its whole image, has imported all modules, and has compared their versions. What needs
+a file says so itself (:mod:`ckpt.image.files.reopen`); what a package opens by itself while its objects are loaded is seen
+by an audit hook.
+
+Not here: what the controller does (:mod:`ckpt.controller.service.files`), what is loaded when (:mod:`ckpt.image.loading`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ckpt import image
+from ckpt.errors import ControlLost
+from ckpt.rank.files import is_put_back
+from ckpt.rank.packets import EXIT_FENCED, obey
+from ckpt.undo import _watch
+
+if TYPE_CHECKING:
+    from ckpt.rank.runtime import Runtime
+
+__all__ = ["obey_early", "waiting_for_files"]
+
+_CODE = (".py", ".pyc", ".pyi", ".so")
+_SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/etc", "/lib", "/lib64", "/opt")
+
+
+def waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
+    """The function that waits until files are put back, for :func:`ckpt.image.load`; None: they are."""
+    if not runtime.options.get("files_wait"):
+        _declare(runtime)
+        return None
+
+    def wait() -> None:
+        _watch.before_opening(None)
+        _take_options(runtime)
+        _declare(runtime)
+
+    _watch.before_opening(_Openings(runtime).is_none)
+    return wait
+
+
+def obey_early(runtime: Runtime) -> None:
+    """The port is open: do what the controller has said meanwhile."""
+    with runtime.lock:
+        for packet in runtime.early:
+            obey(runtime, packet)
+        runtime.early.clear()
+
+
+def _declare(runtime: Runtime) -> None:
+    if runtime.options.get("files_put_back"):
+        image.declare_put_back(is_put_back(runtime.spec))
+
+
+def _take_options(runtime: Runtime) -> None:
+    """Say that this rank has loaded, and wait for what the controller says of files."""
+    runtime.control.send({"m": "loaded"})
+    poll = select.poll()
+    poll.register(runtime.control.fileno(), select.POLLIN)
+    options: dict[str, Any] = {}
+    is_done = False
+    while not is_done:
+        poll.poll()
+        try:
+            packets = runtime.control.receive()
+            if not runtime.control.alive and not packets:  # it was closed before `loaded` was sent
+                raise ControlLost("the agent of this rank has closed the control channel")
+        except ControlLost as lost:
+            runtime.leave(EXIT_FENCED, f"rank {runtime.rank}: {lost}; stopping")
+        for packet in packets:
+            match packet["m"]:
+                case "files":
+                    paths = [*options.get("files_problems", ()), *packet["options"].pop("files_problems", ())]
+                    options |= {**packet["options"], "files_problems": paths}
+                    is_done = not packet["more"]
+                case "stop":
+                    runtime.leave(packet["exit_code"], packet.get("reason"))
+                case "alone":
+                    _be_interrupted(runtime)
+                case _:
+                    runtime.early.append(packet)
+    runtime.options.update(options)
+    runtime.spec["options"] = {**runtime.spec["options"], **options}
+
+
+def _be_interrupted(runtime: Runtime) -> NoReturn:
+    """Nobody will put files back. Not by an exit code: the agent would take that for the end of the program."""
+    os.write(
+        2, f"rank {runtime.rank}: the controller is gone, and has not put files back; stopping\n".encode()
+    )
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+class _Openings:
+    """What is opened while an image is loaded, and is no file of the program: code, packages and what they come with, the
+    system, the job directory."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        known = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.__file__), *_SYSTEM}
+        known |= {entry for entry in sys.path if entry.endswith(("-packages", ".zip"))}
+        ours = (runtime.spec["job_dir"], runtime.spec["runtime_dir"], os.path.dirname(image.__path__[0]))
+        self._known = tuple(path.rstrip("/") + "/" for path in {*known, *ours} if path.startswith("/"))
+
+    def is_none(self, event: str, path: Any) -> bool:
+        """Called by the audit hook: wait if this is a file of the program. Returns whether to be called again."""
+        if not image.waits_for_files():
+            return False
+        if not self._is_left_alone(event, path):
+            image.wait_for_files()
+        return image.waits_for_files()
+
+    def _is_left_alone(self, event: str, path: Any) -> bool:
+        try:
+            text = os.fsdecode(path)
+        except TypeError:  # a descriptor; None: the working directory, or the program itself
+            return isinstance(path, int) or event == "ctypes.dlopen"
+        if event == "ctypes.dlopen":
+            return "/" not in text or text.startswith(self._known)
+        if text.endswith(_CODE) or text == ":memory:":
+            return True
+        return (os.path.abspath(text) + "/").startswith(self._known)
