@@ -61,7 +61,7 @@ def owns_its_memory(obj: Any) -> bool:
 
 
 def _view_under(obj: Any) -> memoryview | None:
-    """The buffer in which the object lies. (``cast`` gives a pointer all that its argument keeps, also the buffer under that.)"""
+    """The buffer in which the object lies. (``cast`` gives a pointer what its argument keeps, that buffer too.)"""
     view = _kept_directly(obj).get(_VIEW)
     if isinstance(view, memoryview) and view.c_contiguous:
         at = ctypes.addressof(obj) - address_of(view)

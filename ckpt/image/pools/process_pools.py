@@ -103,7 +103,7 @@ class ProcessPools(Library):
 
 
 def reduce_cache(saver: Any, cache: Any) -> Any:
-    """The table of a pool's open tasks. Results hold it (``apply_async``, ``map_async``), also longer than there is the pool."""
+    """The table of a pool's open tasks. Results (``apply_async``, ``map_async``) hold it, also when the pool is over."""
     for queue in worker_pools.queues_of_cache(cache):
         if not plumbing.owned(queue):
             plumbing.keep(queue)

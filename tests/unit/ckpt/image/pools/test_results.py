@@ -9,7 +9,7 @@ from tests.unit.ckpt.image.support import copy_of
 
 
 def test_a_result_outlives_its_pool() -> None:
-    """It holds the table of the pool's open tasks, and that a queue: no image could be taken as long as the program kept it."""
+    """It holds the table of the pool's open tasks, and that a queue: no image could be taken while the program kept it."""
     with ThreadPool(1) as pool:
         result = pool.apply_async(int, ("7",))
         assert result.get() == 7

@@ -101,7 +101,7 @@ def test_an_empty_database_in_memory_is_made_again() -> None:
 
 
 def test_a_database_in_memory_is_in_memory_after_a_restart_too() -> None:
-    """SQLite gives one that was deserialized a name. Images taken after a restart looked for a file "x": none could be loaded."""
+    """SQLite names one that was deserialized. Images taken after a restart looked for a file "x": none could be loaded."""
     library: Any = libraries.find("sqlite3")
     pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
     made = sqlite3.connect(":memory:")
