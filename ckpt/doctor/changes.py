@@ -7,8 +7,8 @@ met. Which events change which files is what :mod:`ckpt.undo.operations` says.
 
 Files that are opened for appending again and again are counted. An image records the files that are open, and without an
 undo log (``--files off``) a restart cuts only these back to the length that they had. If the program opens a file,
-appends a line and closes the file, no image finds that file open: the lines that were appended after the image stay in the file, and the
-restarted program appends them once more.
+appends a line and closes the file, no image finds that file open: the lines that were appended after the image stay in the
+file, and the restarted program appends them once more.
 """
 
 from __future__ import annotations
