@@ -21,6 +21,7 @@ from typing import Any
 __all__ = [
     "CALL_QUEUE",
     "FEEDER",
+    "POOL_CACHE",
     "POOL_MOMENTS",
     "POOL_WAIT",
     "RECEIVE",
@@ -51,6 +52,7 @@ __all__ = [
     "open_work",
     "pool_threads",
     "pools",
+    "queues_of_cache",
     "queues_of_executor",
     "queues_of_pool",
     "renew_executor",
@@ -73,6 +75,9 @@ FEEDER = "multiprocessing.queues.Queue._feed"
 
 CALL_QUEUE = "_SafeQueue"
 """The class of the queue from which the workers of an executor take tasks."""
+
+POOL_CACHE = "_PoolCache"
+"""The class of the table of a pool's open tasks."""
 
 _POOL = "multiprocessing.pool:Pool"
 _CONNECTION = "multiprocessing.connection:_ConnectionBase"
@@ -311,8 +316,16 @@ def pool_threads(pool: Any) -> list[Any]:
 def queues_of_pool(pool: Any) -> list[Any]:
     """Its queues that are pipes."""
     names = ("_inqueue", "_outqueue", "_change_notifier")
-    cls = sys.modules["multiprocessing.queues"].SimpleQueue
-    return [pool.__dict__[name] for name in names if type(pool.__dict__.get(name)) is cls]
+    return [pool.__dict__[name] for name in names if _is_queue(pool.__dict__.get(name))]
+
+
+def queues_of_cache(cache: Any) -> list[Any]:
+    """The queue by which the table of a pool's open tasks tells that it is empty."""
+    return [cache.notifier] if _is_queue(getattr(cache, "notifier", None)) else []
+
+
+def _is_queue(part: Any) -> bool:
+    return type(part) is sys.modules["multiprocessing.queues"].SimpleQueue
 
 
 def has_processes(pool: Any) -> bool:

@@ -4,8 +4,8 @@ The program runs as in any job, with another entry function (`--entry ckpt.docto
 interpreter for a check every few milliseconds, and counts where the program could be captured and where not
 (:mod:`.watch`). At times the rank forks a child that writes an image, keeps none of its bytes, and records the objects
 that cannot be saved (:mod:`ckpt.image.trial`). Threads, child processes and descriptors are read from ``threading`` and
-/proc (:mod:`.surroundings`). Files that are opened for appending are counted by an audit hook (:mod:`.appends`); another one
-writes down the names of the files that the program changes (:mod:`.changes`).
+/proc (:mod:`.surroundings`). An audit hook counts files that are opened for appending, and writes down the names of those
+that the program changes (:mod:`.changes`).
 
 The findings go to ``doctor/rank-N.jsonl`` in the job directory, one JSON object a line:
 

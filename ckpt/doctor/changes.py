@@ -1,10 +1,14 @@
-"""The names of the files that the program changes itself. (driver)
+"""What the program does to files by itself, by an audit hook (PEP 578). (driver)
 
 The trial of `ckpt doctor` compares files, and puts them back. Others may change files below the same directory meanwhile: an
-editor, another job. So it must know which ones are the program's: with this audit hook (PEP 578), and by the undo log, which
-also has what compiled libraries change.
+editor, another job. So it must know which ones are the program's: by this hook, and by the undo log, which also has what
+compiled libraries change. The names go to ``doctor/changed-N`` in the job directory, one as JSON a line, when they are first
+met. Which events change which files is what :mod:`ckpt.undo.operations` says.
 
-The names go to ``doctor/changed-N`` in the job directory, one as JSON a line, when they are first met.
+Files that are opened for appending again and again are counted. An image records the files that are open, and without an
+undo log (``--files off``) a restart cuts only these back to the length that they had. If the program opens a file,
+appends a line and closes the file, no image finds that file open: the lines that were appended after the image stay in the
+file, and the restarted program appends them once more.
 """
 
 from __future__ import annotations
@@ -13,53 +17,78 @@ import contextlib
 import json
 import os
 import sys
+from types import FrameType
 from typing import Any
+
+from ckpt.doctor.surroundings import is_below
+from ckpt.undo.operations import operations_of
 
 __all__ = ["PREFIX", "Changes"]
 
 PREFIX = "changed-"
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_NAMES = {
-    "os.rename": 2,
-    "os.link": 2,
-    "os.symlink": 2,
-    "os.remove": 1,
-    "os.truncate": 1,
-    "sqlite3.connect": 1,
-}
-"""Audit event -> the number of its arguments that are names."""
-_OF_A_DATABASE = ("", "-journal", "-wal", "-shm")
+_CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_OTHERS = frozenset({"os.rename", "os.link", "os.symlink", "os.remove", "os.truncate", "sqlite3.connect"})
+"""Not those that make a directory or remove one, or change attributes: by that, what others have in the directory, or write
+to the file, is not the program's."""
+_MOST_COUNTED = 50
 
 
 class Changes:
-    """Writes down the names, from :meth:`watch` on."""
+    """Writes down the names, and counts what is opened for appending, from :meth:`watch` on."""
 
     def __init__(self, directory: str, rank: int) -> None:
-        self._job = os.path.dirname(directory)
+        self._job = os.path.realpath(os.path.dirname(directory))
         path = os.path.join(directory, f"{PREFIX}{rank}")
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._known: set[str] = set()
+        self._opened: dict[str, tuple[int, str]] = {}
 
     def watch(self) -> None:
         """Install the audit hook, which cannot be removed from a process."""
         sys.addaudithook(self._on_event)
 
+    def appended(self) -> list[dict[str, Any]]:
+        """Regular files that were opened for appending more than once: ``{"path", "times", "where"}``, by any function, and
+        where that was last."""
+        return [
+            {"path": path, "times": times, "where": where}
+            for path, (times, where) in list(self._opened.items())
+            if times > 1 and os.path.isfile(path)
+        ]
+
     def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
         # called for every audit event of the interpreter, so it must be quick; an exception here would come out of open()
         if event == "open":
-            if isinstance(args[2], int) and args[2] & _WRITES:
-                self._note(args[0])
-        elif event in _NAMES:
-            for name in args[: _NAMES[event]]:
-                for ending in _OF_A_DATABASE if event == "sqlite3.connect" else ("",):
-                    self._note(name, ending)
-
-    def _note(self, name: object, ending: str = "") -> None:
-        if not isinstance(name, (str, bytes, os.PathLike)):
-            return  # a descriptor was given, not a path
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            path = os.path.abspath(os.fsdecode(name)) + ending
-            if path in self._known or path.startswith((self._job, "/dev/", "/proc/")):
+            if not isinstance(args[2], int) or not args[2] & _CHANGES or isinstance(args[0], int):
                 return
-            self._known.add(path)
-            os.write(self._file, f"{json.dumps(path)}\n".encode())
+        elif event not in _OTHERS:
+            return
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            for operation in operations_of(event, args):
+                for path in filter(None, (operation.path, operation.target)):
+                    self._note(path)
+            if event == "open" and args[2] & os.O_APPEND:
+                self._count(os.path.abspath(os.fsdecode(args[0])))
+
+    def _note(self, path: str) -> None:
+        if path in self._known or path.startswith(("/dev/", "/proc/")) or is_below(path, self._job):
+            return
+        self._known.add(path)
+        os.write(self._file, f"{json.dumps(path)}\n".encode())
+
+    def _count(self, path: str) -> None:
+        if path in self._opened or len(self._opened) < _MOST_COUNTED:
+            times, _ = self._opened.get(path, (0, ""))
+            self._opened[path] = times + 1, _caller()
+
+
+def _caller() -> str:
+    """The line of the innermost frame of the stack that is not in the standard library: ``file:line function``."""
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == "__main__" or package not in sys.stdlib_module_names:
+            code = frame.f_code
+            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_qualname}"
+        frame = frame.f_back
+    return ""

@@ -21,7 +21,7 @@ from ckpt.compat.threads import is_foreign
 if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
 
-__all__ = ["children", "descriptors", "descriptors_of_job", "raw_descriptors", "threads"]
+__all__ = ["children", "descriptors", "is_below", "raw_descriptors", "threads"]
 
 _STD_FDS = frozenset({0, 1, 2})
 _COMMAND_CHARS = 120
@@ -93,11 +93,10 @@ def descriptors() -> dict[int, str]:
     return found
 
 
-def descriptors_of_job(job_dir: str) -> dict[int, str]:
-    """The :func:`descriptors` of files in this job's directory. They are never the program's: the undo log, for one, which
-    may have been opened just now."""
-    directory = os.path.realpath(job_dir) + os.sep
-    return {fd: target for fd, target in descriptors().items() if target.startswith(directory)}
+def is_below(path: str, directory: str) -> bool:
+    """Is it the name of something in this directory? Both names are without symbolic links. What is in the job's directory
+    is never the program's: the undo log, for one, which may have been opened just now."""
+    return path.startswith(directory + os.sep)
 
 
 def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str, Any]]:

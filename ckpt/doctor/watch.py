@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 from ckpt.capture.places import is_library, library_caller, wake_main_thread
 from ckpt.capture.threads import is_left_out
 from ckpt.doctor import surroundings
-from ckpt.doctor.appends import Appends
 from ckpt.doctor.changes import Changes
 from ckpt.image.files.descriptors import our_files
 from ckpt.image.interface.registry import libraries
@@ -78,7 +77,6 @@ class Watch:
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
             0o600,
         )
-        self._appends = Appends()
         self._changes = Changes(directory, runtime.rank)
         self._own_descriptors = surroundings.descriptors()
         self._started_s = time.monotonic()
@@ -95,7 +93,6 @@ class Watch:
         self._child: tuple[int, float] | None = None
 
     def start(self) -> None:
-        self._appends.watch()
         self._changes.watch()
         thread = threading.Thread(target=self._loop, name=THREAD_NAME, daemon=True)
         thread.start()
@@ -250,9 +247,11 @@ class Watch:
 
         runtime = self._runtime
         ours = {*our_files(), *libraries.coming_back()[1]}
-        now = surroundings.descriptors()
-        own = {**self._own_descriptors, **{fd: target for fd, target in now.items() if fd in ours}}
-        own |= surroundings.descriptors_of_job(runtime.spec["job_dir"])
+        job = os.path.realpath(runtime.spec["job_dir"])
+        now = surroundings.descriptors().items()
+        own = self._own_descriptors | {
+            fd: target for fd, target in now if fd in ours or surroundings.is_below(target, job)
+        }
         with_sockets = runtime.size == 1
         raw = surroundings.raw_descriptors(own, with_sockets=with_sockets)
         t_s = self._write("surroundings", **found, descriptors=raw)
@@ -284,7 +283,7 @@ class Watch:
             in_library=self._in_library,
             refused=refused,
             late=self._late,
-            appended=self._appends.found(),
+            appended=self._changes.appended(),
         )
 
     def _write(self, kind: str, **fields: Any) -> float:

@@ -3,7 +3,8 @@
 Each object is one of three kinds.
 
 - A part of another object (``structure.field``, ``array[0]``) is found again by its path from that object.
-- A view of a buffer (``from_buffer``) is made again over the buffer, which is saved as what it is.
+- A view of a buffer (``from_buffer``), or of another object as something else (``cast``), is made again over that, which is
+  saved as what it is.
 - An owner of its memory is made with its content. An address in that memory is saved as a place in the memory of an
   object that ctypes, or the program (``pointer._arr``, numpy's ``data_as``), keeps alive for it, or of another object of
   ctypes that the program has; it refers to that object again after a restart.
@@ -45,10 +46,9 @@ Path = tuple[Any, ...]
 
 def reduce_data(pickler: Any, obj: Any) -> Any:
     state = obj.__dict__.copy() or None
-    view = _kept_directly(obj).get(_VIEW)
     if owns_its_memory(obj):
         return _reduce_owner(obj, state)
-    if isinstance(view, memoryview):
+    if (view := _view_under(obj)) is not None:
         made: Any = make_view, (type(obj), view.obj, ctypes.addressof(obj) - address_of(view))
     else:
         made = _reduce_part(obj)
@@ -57,8 +57,17 @@ def reduce_data(pickler: Any, obj: Any) -> Any:
 
 def owns_its_memory(obj: Any) -> bool:
     """Is it neither a part of another object, nor over a buffer, nor over memory of C?"""
+    return obj._b_base_ is None and _view_under(obj) is None and bool(obj._b_needsfree_)
+
+
+def _view_under(obj: Any) -> memoryview | None:
+    """The buffer in which the object lies. (``cast`` gives a pointer what its argument keeps, that buffer too.)"""
     view = _kept_directly(obj).get(_VIEW)
-    return obj._b_base_ is None and not isinstance(view, memoryview) and bool(obj._b_needsfree_)
+    if isinstance(view, memoryview) and view.c_contiguous:
+        at = ctypes.addressof(obj) - address_of(view)
+        if 0 <= at <= view.nbytes - ctypes.sizeof(obj):
+            return view
+    return None
 
 
 def is_found_again(obj: Any) -> bool:
@@ -99,6 +108,8 @@ def _reduce_part(obj: Any) -> Any:
     if top is not None and not hasattr(top, "_b_base_"):
         return make_view, (type(obj), top, offset)
     path = None if top is None else _path_to(type(top), type(obj), offset)
+    if path is None and top is not None and 0 <= offset <= ctypes.sizeof(top) - ctypes.sizeof(obj):
+        return make_view, (type(obj), top, offset)  # the same memory as something else (``cast``)
     if path is None:
         raise PicklingError(
             f"the memory of a {type(obj).__name__} (ctypes: from_address, in_dll, contents of a pointer) belongs to C, "

@@ -16,7 +16,7 @@ from typing import Any
 
 from ckpt.compat import worker_pools
 from ckpt.image.errors import Unpicklable
-from ckpt.image.interface.library import Library, Reducer, merged
+from ckpt.image.interface.library import Library, Reducer, by_name, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.pools.recording import NOTHING, Tasks
 from ckpt.image.reducers.raw_instances import reduce_raw
@@ -48,6 +48,9 @@ class ProcessPools(Library):
     def reason_against(self, obj: Any) -> str | None:
         alive = [thread.is_alive() for thread in worker_pools.pool_threads(obj)]
         return "a pool of processes is being closed" if any(alive) and not all(alive) else None
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name(self.name, {worker_pools.POOL_CACHE: reduce_cache})
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         return self._reduce_pool if issubclass(cls, getattr(self.module, "Pool", ())) else None
@@ -97,3 +100,11 @@ class ProcessPools(Library):
         with plumbing.starting_workers():
             for pool, has_processes in renewed:
                 worker_pools.renew_pool(pool, NOTHING if has_processes else None)
+
+
+def reduce_cache(saver: Any, cache: Any) -> Any:
+    """The table of a pool's open tasks. Results (``apply_async``, ``map_async``) hold it, also when the pool is over."""
+    for queue in worker_pools.queues_of_cache(cache):
+        if not plumbing.owned(queue):
+            plumbing.keep(queue)
+    return NotImplemented

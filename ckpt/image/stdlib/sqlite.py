@@ -80,10 +80,16 @@ def is_in_transaction(value: Any) -> bool:
 def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
     try:
         in_transaction = connection.in_transaction
-        databases = _ask(connection, "PRAGMA database_list")
+        databases = [
+            (
+                name,
+                path if os.path.isabs(path) else "",
+            )  # one that was deserialized in memory has the name "x"
+            for _, name, path in _ask(connection, "PRAGMA database_list")
+        ]
     except sqlite3.ProgrammingError:
         return make_closed, ()
-    main = next(path for _, name, path in databases if name == "main")
+    main = next(path for name, path in databases if name == "main")
     if in_transaction:
         raise PicklingError(
             f"the connection to {main or 'a database in memory'} is in a transaction; end it within a minute, or commit it "
@@ -94,7 +100,7 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
             f"the connection to {main or 'a database in memory'} has temporary tables: not saved"
         )
     _refuse_definitions(pickler, connection, main)
-    attached = [(name, path) for _, name, path in databases if name not in ("main", "temp")]
+    attached = [(name, path) for name, path in databases if name not in ("main", "temp")]
     if any(not path for _, path in attached):
         raise PicklingError("a connection with an attached database in memory cannot be saved")
     for path in filter(None, [main, *(place for _, place in attached)]):

@@ -8,18 +8,19 @@ from pathlib import Path
 from ckpt.doctor import surroundings
 
 
-def test_the_undo_log_that_was_opened_just_now_is_none_of_the_programs_descriptors(tmp_path: Path) -> None:
-    """An examination between the opening of the log and its note called it "descriptor 1001, no file object holds it"."""
+def test_only_what_is_in_the_directory_of_the_job_is_of_the_job(tmp_path: Path) -> None:
     job, elsewhere = tmp_path / "job", tmp_path / "job-data"
-    job.mkdir()
-    elsewhere.mkdir()
-    (tmp_path / "link").symlink_to(job)
-    flags = os.O_WRONLY | os.O_CREAT
-    log, other = os.open(job / "log", flags), os.open(elsewhere / "log", flags)
+    assert surroundings.is_below(str(job / "log"), str(job))
+    assert not surroundings.is_below(str(elsewhere / "log"), str(job))
+
+
+def test_descriptors_of_the_job_are_none_of_the_programs(tmp_path: Path) -> None:
+    log, other = (os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "other"))
     try:
-        own = surroundings.descriptors_of_job(str(tmp_path / "link"))
-        assert own == {log: str(job / "log")}
-        raw = {row["fd"] for row in surroundings.raw_descriptors(own, with_sockets=False)}
+        raw = {
+            row["fd"]
+            for row in surroundings.raw_descriptors({log: str(tmp_path / "log")}, with_sockets=False)
+        }
         assert other in raw and log not in raw
     finally:
         os.close(log)

@@ -130,9 +130,18 @@ def test_many_texts_of_one_array() -> None:
 def test_pointers_into_arrays_of_numpy() -> None:
     numpy = pytest.importorskip("numpy")
     array = numpy.arange(4.0)
-    pointer, made = copy_of([array[1:].ctypes.data_as(DoublePointer), array])
+    pointer, made = copy_of(copy_of([array[1:].ctypes.data_as(DoublePointer), array]))
     pointer[0] = 7
     assert list(made) == [0, 7, 2, 3]
+
+
+def test_a_pointer_that_was_cast_from_what_lies_over_a_buffer_is_not_over_the_buffer() -> None:
+    """An image with one could not be loaded, and so the second image of one into an array of numpy."""
+    buffer = bytearray(32)
+    pointer = ctypes.cast((ctypes.c_char * 32).from_buffer(buffer), DoublePointer)
+    made, copied = copy_of(copy_of([pointer, buffer]))
+    made[1] = 7
+    assert memoryview(copied).cast("d")[1] == 7
 
 
 def test_structures_that_refer_to_each_other() -> None:

@@ -52,6 +52,13 @@ class Record(ctypes.Structure):
     _fields_ = (("length", ctypes.c_int), ("items", ctypes.c_int * 4))
 
 
+def as_numbers(obj: Any) -> Any:
+    """Its memory as numbers, as programs look at an array of structures."""
+    return ctypes.cast(
+        obj if isinstance(obj, ctypes.Array) else ctypes.pointer(obj), ctypes.POINTER(ctypes.c_int)
+    )
+
+
 def memory_of_others() -> dict[str, tuple[Any, Any]]:
     """Kind → two objects over one memory, the first of which can be written to by index."""
     record, plain = Record(), np.arange(4, dtype="i4")
@@ -68,6 +75,11 @@ def memory_of_others() -> dict[str, tuple[Any, Any]]:
         "part of ctypes": (record.items, np.ctypeslib.as_array(record.items)),
         "what a pointer refers to": (record.items, np.ctypeslib.as_array(to_record.contents.items)),
         "pointer of ctypes": (plain, np.ctypeslib.as_array(pointer, (4,))),
+        "ctypes, as another type": (record.items, np.ctypeslib.as_array(as_numbers(record), (5,))[1:]),
+        "array of ctypes, as another type": (
+            (records := (Record * 2)())[1].items,
+            np.ctypeslib.as_array(as_numbers(records), (10,))[6:],
+        ),
         "masked array": (plain, masked),
         "data of a masked array": (masked, masked.data),
         "copy of a masked array": (copied := masked.copy(), copied[:2]),

@@ -100,6 +100,18 @@ def test_an_empty_database_in_memory_is_made_again() -> None:
     assert make(*arguments).execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
 
 
+def test_a_database_in_memory_is_in_memory_after_a_restart_too() -> None:
+    """SQLite names one that was deserialized. Images taken after a restart looked for a file "x": none could be loaded."""
+    library: Any = libraries.find("sqlite3")
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
+    made = sqlite3.connect(":memory:")
+    made.executescript("CREATE TABLE t (n); INSERT INTO t VALUES (7)")
+    for _ in range(3):
+        make, arguments, *_rest = reducer(library, sqlite3.Connection)(pickler, made)
+        made = make(*arguments)
+    assert made.execute("SELECT n FROM t").fetchone() == (7,)
+
+
 @pytest.mark.parametrize(
     ("define", "name"),
     [
