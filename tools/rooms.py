@@ -77,7 +77,7 @@ ORDER = (
         "ckpt.image",
     ),
     *("ckpt.capture", "ckpt.replay", "ckpt.rank.channel", "ckpt.rank", "ckpt.doctor", "face"),
-    "ckpt.reduction",
+    *("ckpt.reduction.keeping", "ckpt.reduction"),
     *(
         "ckpt.diagnosis.handlers",
         "ckpt.diagnosis.surroundings",

@@ -69,6 +69,8 @@ def children(pid: int, *, without: Collection[int]) -> list[dict[str, Any]]:
         return []
     for task in tasks:
         for child in _read(f"/proc/{pid}/task/{task}/children").split():
+            if _read(f"/proc/{child}/comm").strip() == "ckpt-keeper":
+                continue  # this library's own (ckpt/reduction/keeping): an image does not need it
             command = _command(child)
             if int(child) not in without and command:
                 text = "a forked copy of the program" if command == own else command[:_COMMAND_CHARS]

@@ -10,11 +10,15 @@
     the thread     all that the program has written: bodies, operations of its own. It is part of images, so what it is given
                    are values in this process's own memory
 
+What a rank gives is written down when it calls (keeping/calls.py), before it is copied and told. If it dies, the lowest rank
+that lives takes over what it does not have by then, as a copy that came in a message.
+
 Not here: which tasks (member.py), threads that are part of images (service.py), memory (copies.py).
 """
 
 from __future__ import annotations
 
+import pickle
 import queue
 import threading
 import time
@@ -22,12 +26,15 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 import ckpt
 from ckpt.reduction import errors
-from ckpt.reduction.body import OPERATIONS, checksum, combine
+from ckpt.reduction.body import OPERATIONS, Part, checksum, combine, parts_of
 from ckpt.reduction.copies import Gone, Memory, Piece, Where
-from ckpt.reduction.members import Computing, Members, Reading, Step, whole_of
-from ckpt.reduction.messages import Key
+from ckpt.reduction.keeping.calls import Calls, Kept, Note
+from ckpt.reduction.members import Computing, Members, Reading, Step, part_key, whole_of
+from ckpt.reduction.messages import Contract, HeldItem, Key, Original
 from ckpt.reduction.posted import Computed, Missing, Obtained, Posted
 from ckpt.reduction.values import Combination, Values
 
@@ -42,7 +49,8 @@ WAITING_BYTES = 16 << 20
 
 class Local(NamedTuple):
     """What this rank's own call has said beside the contract. `own`: the program's operation. `sum`: of the input, if it is
-    to be checked. `warn_ns`: after which a rank that has not called is named. `tolerant`: ranks may be missing."""
+    to be checked. `warn_ns`: after which a rank that has not called is named. `tolerant`: ranks may be missing. `noted`: the
+    call is written down."""
 
     value: Any
     weight: float
@@ -53,6 +61,7 @@ class Local(NamedTuple):
     tolerant: bool
     on_loss: str = "raise"
     parts: int = 1
+    noted: Note = None
 
 
 class Carried(NamedTuple):
@@ -60,6 +69,17 @@ class Carried(NamedTuple):
 
     value: Any
     weight: float
+
+
+class Given(NamedTuple):
+    """What a rank writes down of its call, beside the array's address: an original. `parts`: into how many it is divided."""
+
+    key: Key
+    contract: Contract
+    weight: float
+    parts: int
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class Worker:
@@ -102,6 +122,9 @@ class Combining:
         self.kept: dict[Key, list[Computing]] = {}
         """Tasks with the program's own operation or class, of reductions that this rank has not called yet."""
         self.values = Values(world_rank, number, size)
+        self.calls = Calls("")
+        self.originals: dict[Key, Any] = {}
+        """What this rank gave, until all that live have their part: the copies that others have are where it lies."""
         self.worker = Worker()
         self.is_combining = False
         """The thread is in a function of the program that combines."""
@@ -126,6 +149,46 @@ class Combining:
     def run(self, posted: Posted) -> None:
         """What was done here at once."""
         raise NotImplementedError
+
+    def note(self, name: str, contract: Contract, local: Local) -> Local:
+        """Write down this rank's call, if it gives an array of which there are to be copies. Needs no lock."""
+        array = local.value
+        if not contract.copies or not isinstance(array, np.ndarray):
+            return local
+        self.calls.forget(local.noted)
+        key = name, self.members.counts.get(name, 0)
+        given = Given(key, contract, local.weight, local.parts, array.dtype.str, array.shape)
+        return local._replace(noted=self.calls.note(key, array, pickle.dumps(tuple(given), 5)))
+
+    def adopt(self, owner: int, table: str) -> None:
+        """A rank is dead: take over what it gave and this rank lacks, from its memory, if that is kept."""
+        try:
+            kept = Kept(table)
+        except OSError:
+            return
+        for call in kept.calls():
+            given = Given(*pickle.loads(call.description))
+            value = np.empty(given.shape, given.dtype)
+            parts = [Part(value, given.contract.content)]
+            if given.parts > 1:
+                parts = parts_of(value, given.contract.content, given.parts)
+            asked = [given.contract._replace(content=part.content) for part in parts]
+            keys = [part_key(given.key, number) for number in range(len(parts))]
+            wanted = [
+                number for number, key in enumerate(keys) if self.members.lacks(key, owner, asked[number])
+            ]
+            if not wanted or value.nbytes != call.nbytes:
+                continue
+            try:
+                kept.read(call, value)
+            except OSError:
+                continue
+            for number in wanted:
+                key = keys[number]
+                item, where = self.values.shared(parts[number].value)
+                self.contents.setdefault(key, asked[number].content)
+                message = Original(owner, asked[number], HeldItem(item, given.weight, where))
+                self.do(self.members.receive(self.rank, key, message))
 
     def _compute(self, step: Computing) -> None:
         content = self.contents[step.key]

@@ -208,7 +208,7 @@ class Memory:
         if again is None:
             piece = self.take(dtype, data.shape, value)
         else:
-            _unlink(again.path)
+            remove(again.path)
             made = self._make(again.path, _HEAD + -(-again.nbytes // _STEP) * _STEP)
             piece = None if made is None else Piece(self, made, again, value)
         if piece is not None:
@@ -225,7 +225,7 @@ class Memory:
                 os.posix_fallocate(descriptor, 0, size)  # else a full memory would be a SIGBUS later
                 return Mapping(path, descriptor, size, writable=True)
             except OSError:
-                _unlink(path)
+                remove(path)
                 raise
             finally:
                 os.close(descriptor)
@@ -248,7 +248,7 @@ class Memory:
 
     def _retire(self, mapping: Mapping) -> None:
         mapping.head[1] = 1
-        _unlink(mapping.path)
+        remove(mapping.path)
 
     def remove_former(self) -> None:
         """After a restart, before there is anything: remove what the killed processes of this rank have left of it."""
@@ -273,12 +273,14 @@ class Memory:
     # -- of others
 
     def find(self, where: Where) -> Any:
-        """What lies there, mapped: it must not be written to. Raises Gone. `check` says whether it has stayed."""
+        """What lies there, mapped: it must not be written to. Raises Gone. `check` says whether it has stayed. Called by any
+        thread."""
         mapping = self._others.get(where.path)
         if mapping is None or mapping.head[0] != where.mark:  # perhaps it was made anew
             self._others.pop(where.path, None)
-            for path in [path for path, each in self._others.items() if each.head[1]]:
-                del self._others[path]
+            for path, each in list(self._others.items()):  # a copy, made at once: the worker may be here, too
+                if each.head[1]:
+                    self._others.pop(path, None)
             try:
                 descriptor = os.open(where.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
@@ -328,6 +330,11 @@ def stem(rank: int) -> str:
     return f"{PREFIX}{os.getppid()}-{rank}-"
 
 
+def table_of(rank: int, channel: tuple[int, int]) -> str:
+    """The name of the table of a rank's calls (keeping/calls.py). It is not removed with the pieces of the rank."""
+    return str(folder() / f"{PREFIX}{os.getppid()}-calls-{rank}-{channel[0]}-{channel[1]}")
+
+
 def remove_of(rank: int) -> None:
     """Remove the files of a rank that is dead, or of this one before it was started again. Who needs one has mapped it."""
     _remove(f"{stem(rank)}*")
@@ -335,10 +342,11 @@ def remove_of(rank: int) -> None:
 
 def _remove(names: str) -> None:
     for path in folder().glob(names):
-        _unlink(str(path))
+        remove(str(path))
 
 
-def _unlink(path: str) -> None:
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
     try:
         os.unlink(path)
     except FileNotFoundError:

@@ -279,6 +279,7 @@ class Ending(Combining):
     ) -> None:
         """The program may have the outcome. `is_mine`: nobody else needs the value."""
         self.drop_timers(key)
+        self.calls.end(key)
         is_first = self.members.is_master()
         if is_first and (said := event_of(key, outcome, self.members.dead, local.tolerant, self.told)):
             self.told = outcome.missing
@@ -314,5 +315,6 @@ class Ending(Combining):
         self.locals.pop(key, None)
         self.contents.pop(key, None)
         self.kept.pop(key, None)
+        self.originals.pop(key, None)
         for each in [each for each in self.under_way if each[0] == key]:
             del self.under_way[each]

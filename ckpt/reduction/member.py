@@ -269,8 +269,8 @@ class Member:
 
     def _keep(self, owner: int, contract: Contract, held: HeldItem) -> Effects:
         """A copy of an original. The master alone notes where it is: who becomes master later asks all that live."""
-        if self.complete:
-            return []
+        if self.complete or self.contract not in (None, contract):
+            return []  # what does not fit is refused when its owner calls, and is never combined
         self.items.setdefault(1 << owner, held)
         self.contract = self.contract or contract
         told = [self._tell(Copied(owner, held.weight, held.where))] if self.lead is not None else []

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ckpt.reduction import recovery
 from ckpt.reduction.member import Member
 from ckpt.reduction.messages import (
     TO_MASTER,
@@ -37,6 +38,7 @@ from ckpt.reduction.messages import (
     Read,
     Send,
     over_report,
+    ranks_of,
 )
 
 PART = "\0"
@@ -181,6 +183,22 @@ class Members:
     def is_master(self) -> bool:
         """Is this the lowest rank that is not known to be dead?"""
         return not ~self.dead & ((1 << self.rank) - 1)
+
+    def left_to_this(self, rank: int) -> list[int]:
+        """After a death: the dead whose contributions this rank is to take over, since it is the lowest that lives. Those
+        that died before as well, if it was not the lowest until now."""
+        dead = self.dead | 1 << rank
+        if recovery.next_master(self.size, dead) != self.rank:
+            return []
+        return [rank] if self.is_master() else list(ranks_of(dead))
+
+    def lacks(self, key: Key, owner: int, contract: Contract) -> bool:
+        """Is this reduction under way, and what `owner` gave not here? No, too, if it does not fit the others'."""
+        member = self.members.get(key)
+        if member is None:
+            return key[1] >= self.counts.get(whole_of(key)[0][0], 0)
+        fits = member.contract in (None, contract)
+        return fits and not member.complete and 1 << owner not in member.items
 
     def shared(self) -> list[tuple[Key, HeldItem]]:
         """All items that others were told where to read."""

@@ -12,6 +12,8 @@
                  (combining.py). The handler itself does what is short
 
 Not here: decisions (the pure modules), the memory (copies.py, values.py).
+
+A little over 400 lines: what holds the lock, and in which order, is read in one place.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from ckpt.errors import NotReplicable
 from ckpt.reduction import errors
 from ckpt.reduction.body import MPI, Part, checksum, combine, parts_of
 from ckpt.reduction.combining import Carried, Local
-from ckpt.reduction.copies import Gone, Piece, Where, pattern, remove_of, remove_stale
+from ckpt.reduction.copies import Gone, Piece, Where, pattern, remove, remove_of, remove_stale, table_of
 from ckpt.reduction.future import Ending, Future, Whole, is_divisible
+from ckpt.reduction.keeping.calls import Calls
 from ckpt.reduction.members import Completed, Computing, Forgotten, Reading, Sent, Step
 from ckpt.reduction.messages import (
     Call,
@@ -42,11 +45,13 @@ from ckpt.reduction.messages import (
     Original,
     Path,
     Task,
+    Vanished,
+    ranks_of,
 )
 from ckpt.reduction.messages import Gone as Missed
 from ckpt.reduction.partial import pending_text
 from ckpt.reduction.posted import Due, Posted, Raise, Run, Timers
-from ckpt.reduction.values import nbytes_of
+from ckpt.reduction.values import Shared, nbytes_of
 
 T = TypeVar("T")
 LOG = logging.getLogger("ckpt.reduction")
@@ -74,8 +79,15 @@ class Service(Ending):
             remove_stale()
             ckpt.on_status(self.status)
         self.channel = ckpt.ActiveMessages(comm, self._receive, self._failed) if self.size > 1 else None
+        if self.size > 1:
+            self.calls = Calls(self._table_of(self.rank))
         self.thread = threading.Thread(target=self._run, daemon=True, name="ckpt.reduction")
         self.thread.start()
+
+    def _table_of(self, rank: int) -> str:
+        """Of the calls of a rank."""
+        assert self.channel is not None
+        return table_of(self.world[rank], self.channel.key)
 
     # -- the program
 
@@ -94,19 +106,28 @@ class Service(Ending):
 
     def start(self, name: str, value: Any, contract: Contract, local: Local, problem: str) -> Future:
         """This rank's call. `problem`: what is wrong with the value. Raises NameInUse."""
-        carried = self.locked(lambda: self._take_carried(name, contract.content))
-        parts = [Part(value, contract.content)]
-        if not problem:
-            for each in reversed(carried):
-                value = combine(each.value, value, contract.content, local.own)
-                local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
-                parts = [Part(value, contract.content)]
+        number = local.parts if self.size > 1 and is_divisible(contract) else 1
+        local = local._replace(parts=number)
+        if not (problem or self.carried):
+            local = self.note(name, contract, local)  # before a lock is waited for
+        try:
+            carried = self.locked(lambda: self._take_carried(name, contract.content))
+            if carried and not problem:
+                for each in reversed(carried):
+                    value = combine(each.value, value, contract.content, local.own)
+                    local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
+            if (carried or local.noted is None) and not problem:
+                local = self.note(name, contract, local)
+            parts = [Part(value, contract.content)]
             try:
-                if local.parts > 1 and self.size > 1 and is_divisible(contract):
-                    parts = parts_of(value, contract.content, local.parts)
+                if number > 1 and not problem:
+                    parts = parts_of(value, contract.content, number)
             except Exception as failure:
                 problem = f"it cannot be split: {type(failure).__name__}: {failure}"
-        return self.locked(lambda: self._start(name, value, contract, parts, local, problem))
+            return self.locked(lambda: self._start(name, value, contract, parts, local, problem))
+        except BaseException:
+            self.calls.forget(local.noted)
+            raise
 
     def _take_carried(self, name: str, content: str) -> list[Carried]:
         if name and self.members.in_use(name):
@@ -123,7 +144,7 @@ class Service(Ending):
             if future.done():
                 break  # the first part has ended with an error, which all that live are told
             item, call = self._call(part, contract, local, problem)
-            self._called(self.members.start_part(key, number, call, item), future, part, local)
+            self._called(self.members.start_part(key, number, call, item), future, part, local, item)
         for wait_ns, what in ((contract.deadline_ns, "deadline"), (local.warn_ns, "warn")):
             if wait_ns and not future.done():
                 self.later(key, what, wait_ns)
@@ -135,11 +156,12 @@ class Service(Ending):
         """The first part, which may be the only one."""
         item, call = self._call(parts[0], contract, local, problem)
         key, steps = self.members.start(name, call, item)
+        self.calls.keep(key, local.noted)
         future = Future(self, key, value)
         if len(parts) > 1:
             self.wholes[key] = Whole(future, value, len(parts))
             future.is_in_parts = True
-        self._called((key, steps), future, parts[0], local)
+        self._called((key, steps), future, parts[0], local, item)
         return key, future
 
     def _call(self, part: Part, contract: Contract, local: Local, problem: str) -> tuple[Any, Call]:
@@ -152,8 +174,12 @@ class Service(Ending):
                 problem = f"it cannot be sent: {type(failure).__name__}: {failure}"
         return item, Call(contract._replace(content=part.content), local.weight, problem, where)
 
-    def _called(self, begun: tuple[Key, list[Step]], future: Future, part: Part, local: Local) -> None:
+    def _called(
+        self, begun: tuple[Key, list[Step]], future: Future, part: Part, local: Local, item: Any
+    ) -> None:
         key, steps = begun
+        if isinstance(item, Piece | Shared):
+            self.originals[key] = item
         if local.sum is not None and part.value is not local.value:
             local = local._replace(sum=checksum(part.value))
         self.futures[key] = future
@@ -232,6 +258,7 @@ class Service(Ending):
         self.work.put("")
         self.thread.join()
         self.worker.stop()
+        self.calls.close()
         self.values.memory.close()
 
     # -- handlers: under the lock
@@ -254,16 +281,19 @@ class Service(Ending):
         self.do(self.members.receive(source, key, content))
 
     def _failed(self, rank: int) -> None:
+        for each in self.members.left_to_this(rank):
+            self.adopt(each, self._table_of(each))
         self.do(self.members.died(rank))
         self._sweep()
 
     def _sweep(self) -> None:
-        """Remove what dead ranks have left, if nothing is under way here that might need it."""
+        """Remove what dead ranks have left, if nothing is under way that might need it: the lowest rank that lives knows."""
         dead = self.members.dead & ~self.swept
-        for rank in range(self.size) if dead and not self.members.members else ():
-            if dead >> rank & 1:
-                self.swept |= 1 << rank
+        if dead and self.members.is_master() and not self.members.members:
+            self.swept |= dead
+            for rank in ranks_of(dead):
                 remove_of(self.world[rank])
+                remove(self._table_of(rank))
 
     def do(self, steps: list[Step]) -> None:
         for step in steps:
@@ -287,20 +317,17 @@ class Service(Ending):
                 value, _, where = held = message.held
                 self._check_input(step.key, value)
                 is_there = where is not None and not isinstance(message, Data)
-                sent = (
-                    where
-                    if is_there
-                    else self.values.outgoing(value, isinstance(message, Data) and not message.number)
-                )
+                sent = where if is_there else self.values.outgoing(value)
                 if future is not None and not isinstance(sent, Where):
                     future.count("bytes_sent", nbytes_of(sent))
                 message = message._replace(held=held._replace(value=sent))
             self.channel.send(step.dest, (step.key, message))
         except (MPI.Exception, NotReplicable):  # what cannot be sent at all: to say so to the others neither
             raise
-        except Gone:  # the result, of a rank that died since
+        except Gone:  # the result, or a copy, of a rank that died since
             assert isinstance(message, Data)
-            self.channel.send(step.dest, (step.key, Missed(message.path, 0)))
+            self.channel.send(step.dest, (step.key, Missed(message.path, message.number)))
+            self.do(self.members.receive(self.rank, step.key, Vanished(message.path)))
         except (
             Exception
         ) as failure:  # the body cannot be packed, or was written to: an error of the reduction, for all
@@ -315,12 +342,14 @@ class Service(Ending):
     def _at_exit(self) -> None:
         """The program ends. Who needs what this rank gave asks it, until all have ended."""
         self.timers.drop_warnings()
+        self.calls.close()
         self.values.memory.remove()
 
     def restored(self) -> None:
         """After a restart: the host's memory is to be filled again, and the worker to be told again."""
         if self.size > 1:
             self.values.memory.remove_former()
+            self.calls = Calls(self._table_of(self.rank))
             atexit.register(self._at_exit)  # an image may leave it out
             self.locked(self._begin_again)
         self.work.put(None)  # the thread sleeps as long as before the image, without the time that has passed

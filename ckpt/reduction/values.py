@@ -115,9 +115,10 @@ class Values:
         value = Packed.of(value) if isinstance(value, Body) else value
         return self.memory.put(value, where) if nbytes_of(value) == where.nbytes else None
 
-    def outgoing(self, value: Any, is_result: bool = False) -> Any:
-        """What is sent in a message; for a result, always its content. Raises Gone."""
-        if is_result and isinstance(value, Where):
+    def outgoing(self, value: Any) -> Any:
+        """What is sent in a message: the content. Who asks cannot read it where it lies, and this rank may have it mapped.
+        Raises Gone."""
+        if isinstance(value, Where):
             return self.memory.load(value)
         if isinstance(value, Piece):
             return value.content()

@@ -105,6 +105,11 @@ class ActiveMessages:
         return f"<ActiveMessages {number} of {self._shared.name or f'communicator {base}'}{state}>"
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Two numbers, the same at all ranks of this channel. No other channel of this rank has them at the same time."""
+        return self._member.key
+
+    @property
     def lock(self) -> Section:
         """The lock under which all handlers of this rank are called, as a context manager: ``with channel.lock:``.
 

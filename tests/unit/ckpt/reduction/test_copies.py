@@ -17,6 +17,7 @@ import ckpt  # noqa: E402
 from ckpt.reduction import Body, copies  # noqa: E402
 from ckpt.reduction.body import Packed  # noqa: E402
 from ckpt.reduction.copies import LEAST_BYTES, Gone, Memory, Piece, Where  # noqa: E402
+from ckpt.reduction.values import Values  # noqa: E402
 
 
 class Text(Body):
@@ -178,3 +179,30 @@ def test_what_dead_jobs_have_left_is_removed_after_an_hour(memory: Path) -> None
     assert sorted(path.name for path in memory.iterdir()) == sorted(
         [names[0], "ckpt-reduction-x", "other", f"ckpt-reduction-{2**22 + 1}-0-2"]
     )
+
+
+def test_two_threads_that_look_at_once_let_go_of_what_is_retired(tmp_path: Path) -> None:
+    """The worker and the handler looked at the same time and removed the same mapping: the rank failed with a KeyError."""
+    owner, reader = Memory(1), Memory(2)
+    first, second = put(np.ones(LEAST_BYTES), owner), put(np.ones(2 * LEAST_BYTES), owner)
+    reader.find(first.where)
+    reader._others[first.where.path].head = [0, 1]  # retired
+
+    class Raced(dict[str, object]):
+        def items(self) -> list[tuple[str, object]]:  # type: ignore[override]
+            found = list(super().items())
+            self.clear()  # the other thread
+            return found
+
+    reader._others = Raced(reader._others)  # type: ignore[assignment]
+    assert (reader.find(second.where) == 1).all()
+    owner.close()
+
+
+def test_a_copy_whose_file_is_gone_is_sent_out_of_the_mapping() -> None:
+    """The rank that asked could not map the file; it got its name again in place of the content, and the copy was lost."""
+    owner, holder = Memory(1), Values(2, 0, 2)
+    piece = put(np.arange(float(LEAST_BYTES)), owner)
+    holder.memory.find(piece.where)
+    os.unlink(piece.where.path)
+    assert (holder.outgoing(piece.where) == piece.value).all()

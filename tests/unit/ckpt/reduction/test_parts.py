@@ -15,7 +15,7 @@ from ckpt.reduction.body import LEAST_PART_BYTES, OWN, bounds, content_of, parts
 from ckpt.reduction.copies import LEAST_BYTES  # noqa: E402
 from ckpt.reduction.future import Future, Whole, is_divisible  # noqa: E402
 from ckpt.reduction.members import Completed, Computing, Members, Sent, Step, part_key, whole_of  # noqa: E402
-from ckpt.reduction.messages import Call, Contract, Key, Message, Outcome  # noqa: E402
+from ckpt.reduction.messages import Call, Contract, HeldItem, Key, Message, Original, Outcome  # noqa: E402
 from ckpt.reduction.values import Joined  # noqa: E402
 
 LONG = LEAST_PART_BYTES // 8
@@ -240,3 +240,24 @@ def test_what_is_pending_and_in_use_are_wholes() -> None:
     members.start_part(key, 1, Call(Contract(), 1.0), 1)
     assert list(members.pending()) == [("sum", 0)] and members.in_use("sum")
     assert not members.in_use("sum\0001")
+
+
+def test_the_lowest_rank_that_lives_takes_over_from_the_dead() -> None:
+    members = Members(1, 4)
+    assert members.left_to_this(2) == [], "rank 0 lives"
+    members.died(2)
+    assert members.left_to_this(0) == [0, 2], "those before, too: it was not the lowest"
+    members.died(0)
+    assert members.left_to_this(3) == [3]
+
+
+def test_what_does_not_fit_is_not_taken_over() -> None:
+    members, ours, theirs = Members(0, 3), Contract(content="ours"), Contract(content="theirs")
+    assert members.lacks(("", 0), 2, theirs), "nobody here has asked for it yet"
+    members.start("", Call(ours, 1.0), 1)
+    assert members.lacks(("", 0), 2, ours) and not members.lacks(("", 0), 2, theirs)
+    members.receive(1, ("", 0), Original(2, theirs, HeldItem(1, 1.0)))
+    assert members.lacks(("", 0), 2, ours), "a copy that does not fit is not kept"
+    members.receive(1, ("", 0), Original(2, ours, HeldItem(1, 1.0)))
+    assert not members.lacks(("", 0), 2, ours)
+    assert not members.lacks(("", 0), 0, ours)
