@@ -15,6 +15,7 @@ errors. It is not imported by ``import ckpt``. docs/reduction.md says what holds
     messages, scheduler           what ranks tell each other; which two items are combined, and where. Pure
     recovery, partial             after a death; without waiting for all. Pure
     body, values, copies          what is combined; its forms at a rank; memory that others read
+    keeping                       what a rank gives outlives the rank
     combining, posted             who computes; work for the handler, and timers
     future                        the result, and how reductions end
     errors                        the exceptions
