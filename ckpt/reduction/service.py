@@ -13,7 +13,7 @@
 
 Not here: decisions (the pure modules), the memory (copies.py, values.py).
 
-A little over 400 lines: what holds the lock, and in which order, is read in one place.
+This module is long because what holds the lock, and in which order, is to be read in one place.
 """
 
 from __future__ import annotations
