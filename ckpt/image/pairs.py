@@ -142,7 +142,7 @@ class Dump:
             self.emit(("extra", name), value)
         for name, value in late.items():
             self.emit(("late", name), value)
-        lazy.save(found, self.records, lambda *variable: self.emit(("call",), (lazy.bind, variable)))
+        lazy.save(found, self.records, lambda *call: self.emit(("call",), call))
         self._write_calls()
         self.emit(("end",), None)
         self._write_packages()

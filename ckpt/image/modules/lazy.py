@@ -11,6 +11,10 @@ A variable is lazy if the module's own code binds ``None`` to the name, and a fu
 library fulfil it.
 
 A lazy variable to which nothing in the image refers is not saved: the next call makes its object again.
+
+A function that fills a lazy variable may fill a table of its module beside it, as ``dbm.open`` does with ``dbm._modules``,
+and test the variable only. So if a function on the stack uses a lazy variable, what the tables hold that it uses is saved,
+too: those that the module's own code makes empty.
 """
 
 from __future__ import annotations
@@ -28,11 +32,12 @@ from ckpt.image.lowlevel.inspect_raw import namespace_of
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord
 
-__all__ = ["bind", "is_bound_by_functions", "is_lazy", "save"]
+__all__ = ["bind", "fill", "is_bound_by_functions", "is_lazy", "save"]
 
 _STORE_GLOBAL = opcode.opmap["STORE_GLOBAL"]
 _EXTENDED_ARG = opcode.opmap["EXTENDED_ARG"]
 _IGNORED_OPCODES = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
+_EMPTY: dict[str, Any] = {"BUILD_MAP": {}, "BUILD_LIST": []}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -71,49 +76,71 @@ def _bound_globally(code: CodeType) -> Iterator[str]:
 
 
 def _is_none_at_first(module: types.ModuleType, name: str) -> bool:
-    """Does the module's own code bind ``None`` to the name? The code is read from the module's file."""
+    """Does the module's own code bind ``None`` to the name?"""
+    return _value_at_first(module, name) is None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_empty_at_first(module: str, name: str) -> bool:
+    """Does the module's own code bind an empty dictionary or list to the name?"""
+    value = _value_at_first(sys.modules[module], name)
+    return type(value) in (dict, list) and not value
+
+
+def _value_at_first(module: types.ModuleType, name: str) -> Any:
+    """What the module's own code binds to the name: a constant, an empty dictionary or list; ``...``: something else. The
+    code is read from the module's file."""
     import dis
 
     loader = getattr(module.__dict__.get("__spec__"), "loader", None)
     try:
         code = loader.get_code(module.__dict__["__spec__"].name)  # type: ignore[union-attr]
     except Exception:  # the file is gone, or another kind of loader
-        return False
+        return ...
     bound: Any = ...
     for instruction in dis.get_instructions(code) if type(code) is CodeType else ():
         if instruction.opname in ("STORE_NAME", "STORE_GLOBAL"):
             if instruction.argval == name:
-                return bound is None
+                return bound
         elif instruction.opname == "LOAD_CONST":
             bound = instruction.argval
+        elif instruction.opname in _EMPTY and instruction.argval == 0:
+            bound = _EMPTY[instruction.opname]
         elif instruction.opname not in _IGNORED_OPCODES:
             bound = ...
-    return False
+    return ...
 
 
 def save(
     found: dict[tuple[str, str], Any],
     frames: Iterable[FrameRecord],
-    write: Callable[[str, str, Any], None],
+    write: Callable[[Callable[[str, str, Any], None], tuple[str, str, Any]], None],
 ) -> None:
-    """Call ``write(module, name, value)`` for the lazy variables in ``found``, and for those that functions of ``frames``
-    use.
+    """Call ``write(bind, (module, name, value))`` for the lazy variables in ``found``, and for those that functions of
+    ``frames`` use; ``write(fill, …)`` for the tables that these functions use.
 
     ``found``: the lazy variables that the pickler has met so far; writing may add more, which are written too. Empties
     ``found``, so that it keeps no objects of the program alive.
     """
+    tables: dict[tuple[str, str], Any] = {}
     for module, name, value in _used_by(frames):
-        found[module, name] = value
+        if is_lazy(module, name):
+            found[module, name] = value
+        else:
+            tables[module, name] = value
     done: set[tuple[str, str]] = set()
     while waiting := found.keys() - done:
         for variable in sorted(waiting):
-            write(*variable, found[variable])
+            write(bind, (*variable, found[variable]))
         done |= waiting
     found.clear()
+    for variable, table in tables.items():
+        write(fill, (*variable, table.copy()))
 
 
 def _used_by(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, str, Any]]:
-    """``(module, variable, value)`` of the lazy variables, other than None, that functions on the stack name."""
+    """``(module, variable, value)`` of the lazy variables, other than None, that functions on the stack name; and of the
+    tables that such a function names."""
     for frame in frames:
         if frame.func is None:
             continue
@@ -121,10 +148,12 @@ def _used_by(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, str, Any]]:
         present = getattr(sys.modules.get(module), "__dict__", None) if type(module) is str else None
         if type(module) is not str or present is not frame.func.__globals__:
             continue
-        for name in frame.func.__code__.co_names:
-            value = present.get(name)
-            if value is not None and is_lazy(module, name):
-                yield module, name, value
+        names = [name for name in frame.func.__code__.co_names if name in present]
+        lazy = [name for name in names if is_lazy(module, name)]
+        yield from ((module, name, present[name]) for name in lazy if present[name] is not None)
+        for name in names if lazy else ():
+            if type(present[name]) in (dict, list) and present[name] and _is_empty_at_first(module, name):
+                yield module, name, present[name]
 
 
 def bind(module: str, name: str, value: Any) -> None:
@@ -134,3 +163,16 @@ def bind(module: str, name: str, value: Any) -> None:
     variables = import_again(module).__dict__
     if variables.get(name) is None:
         variables[name] = value
+
+
+def fill(module: str, name: str, content: Any) -> None:
+    """Put the content into a table again; called when everything is loaded. A table that is not empty any more is left
+    alone."""
+    from ckpt.image.modules.references import import_again
+
+    table = import_again(module).__dict__.get(name)
+    if table is not None and type(table) is type(content) and not table:
+        if type(content) is dict:
+            table.update(content)
+        else:
+            table.extend(content)

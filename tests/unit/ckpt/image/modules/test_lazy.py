@@ -79,3 +79,22 @@ def test_a_function_that_is_making_them_goes_on(tmp_path: Path, check: int) -> N
         print(base64.b85decode(base64.b85encode(b"abcdefgh")), base64._b85chars2[:3])
     """
     assert "b'abcdefgh' [b'00', b'01', b'02']" in resumed_output(tmp_path, source, places=[check], at="run")
+
+
+@pytest.mark.parametrize("check", [1500, 2000])
+def test_a_table_that_is_filled_beside_one_is_filled_after_a_restart(tmp_path: Path, check: int) -> None:
+    """A restart while ``dbm.open`` ran ended with: db type is dbm.dumb, but the module is not available. And so did each
+    later ``shelve.open``."""
+    source = """
+        import dbm, dbm.dumb
+        path = "entries"
+        with dbm.dumb.open(path, "n") as entries:
+            for number in range(60):
+                entries[str(number)] = b"x"
+        driver_start()
+        with dbm.open(path, "w") as entries:
+            print(len(entries))
+        with dbm.open(path, "r") as entries:
+            print(len(entries), sorted(dbm._modules)[:1])
+    """
+    assert resumed_output(tmp_path, source, places=[check], at="run").count("60") == 2
