@@ -42,7 +42,6 @@ from ckpt.rank.ending import (
 )
 from ckpt.rank.files import files_of
 from ckpt.rank.layers import check_copy, port_state, progress_of
-from ckpt.rank.putting_back import obey_early, waiting_for_files
 from ckpt.rank.runtime import Runtime, install
 
 if TYPE_CHECKING:
@@ -86,7 +85,10 @@ def run_rank(
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
         runtime.files.start()
-        obey_early(runtime)
+        if runtime.early:
+            from ckpt.rank.putting_back import obey_early
+
+            obey_early(runtime)
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
         own = f"{failure}" if has_user_text(failure) else stale(failure)
@@ -262,6 +264,13 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     return prepare_program(runtime.spec["argv"])
 
 
+def _waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
+    """A rank that begins does not import this."""
+    from ckpt.rank.putting_back import waiting_for_files
+
+    return waiting_for_files(runtime)
+
+
 def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     """A function that resumes the program from the image of epoch ``spec["resume"]``. Loads the image and binds the port.
 
@@ -286,7 +295,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
-    wait = waiting_for_files(runtime)
+    wait = _waiting_for_files(runtime)
     live = {"ckpt.layer": runtime, **runtime.live}  # a rank without a layer is its own
     environment = job_environment(spec)
     loaded = image.load(reader, live=live, environment=environment, wait_for_files=wait)
@@ -344,7 +353,7 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
     runtime.finished_code = header["finished"]
     if runtime.finished_code is None:
         runtime.explicit.replay(reader, header)
-    wait = waiting_for_files(runtime)
+    wait = _waiting_for_files(runtime)
     if wait is not None:
         wait()
     engine, world = make_world(runtime)

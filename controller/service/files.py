@@ -27,7 +27,6 @@ from ckpt.controller.errors import (
     ControllerError,
     FilesNotPutBack,
 )
-from ckpt.controller.service.host_files import HostFiles
 from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.controller.supervision.events import FilesDamaged, FilesRefused, Launch
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
@@ -38,6 +37,7 @@ from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
 if TYPE_CHECKING:
+    from ckpt.controller.service.host_files import HostFiles
     from ckpt.controller.sharing.proof import SharedFiles
 
 __all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_of_lines"]
@@ -76,10 +76,13 @@ class JobFiles:
             covers = covering(list(self._now.words), self._now.directory)
             self._unrecorded = UnrecordedChanges(job, new or job.cwd, covers, say, log)
         self._local: set[str] = set()  # file systems of one host alone, by host; told already
-        self._hosts = None if shared is None else HostFiles(shared, is_on=self._is_on)
-        if shared is not None and self._is_on:
-            assert self._hosts is not None
-            self._hosts.say(shared, say, log)
+        self._hosts: HostFiles | None = None
+        if shared is not None:
+            from ckpt.controller.service.host_files import HostFiles  # a job on one host needs none of this
+
+            self._hosts = HostFiles(shared, is_on=self._is_on)
+            if self._is_on:
+                self._hosts.say(shared, say, log)
         self._prepared: _Waiting | None = None  # files that are put back when all ranks have loaded
         self._not_covered: dict[int, list[restart.restoring.Problem]] = {}  # epoch -> what was told
 
