@@ -33,15 +33,28 @@ def reduce_lock(pickler: Any, lock: Any) -> Any:
 def adopt(lock: Any) -> None:
     if getattr(lock, "_creator_pid", None) is None:
         return
-    api = sys.modules["filelock._api"]
     lock._creator_pid = os.getpid()
-    if hasattr(api, "_LIVE_LOCKS"):
-        api._LIVE_LOCKS[id(lock)] = lock
-    if hasattr(api, "register_fork_object"):
-        api.register_fork_object(lock)
+    live_locks = _of_the_module(lock, "LIVE_LOCKS", "_LIVE_LOCKS")
+    if live_locks is not None:
+        live_locks[id(lock)] = lock
+    register = _of_the_module(lock, "register_fork_object")
+    if register is not None:
+        register(lock)
     context: Any = getattr(lock, "_context", None)
     if getattr(context, "lock_file_fd_token", None) is not None and hasattr(
         lock, "_register_context_descriptor"
     ):
         context.lock_file_fd_token = None  # it was an entry in a table of the former process
         lock._register_context_descriptor()
+
+
+def _of_the_module(lock: Any, *names: str) -> Any:
+    """The variable of one of these names, in the modules of the lock's classes: releases differ in modules and names. None:
+    this release has none."""
+    modules = [
+        sys.modules.get(cls.__module__)
+        for cls in type(lock).__mro__
+        if cls.__module__.startswith("filelock.")
+    ]
+    found = (getattr(module, name, None) for module in modules for name in names)
+    return next((value for value in found if value is not None), None)
