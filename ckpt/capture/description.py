@@ -21,7 +21,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ckpt.image.files.descriptors import standard_lengths
 from ckpt.mpi.base.envelope import PLANES
 
 if TYPE_CHECKING:
@@ -59,13 +58,13 @@ def extras(
     }
 
 
-def output_lengths(spec: Mapping[str, Any]) -> dict[str, int]:
+def output_lengths(spec: Mapping[str, Any], lengths: Mapping[int, int]) -> dict[str, int]:
     """How much the rank has written to its files of standard output ("out") and error ("err"), in bytes. ``spec``: of the
-    rank. A file that is not there is left out."""
-    known, found = standard_lengths(), {}
+    rank; ``lengths``: of the image (:class:`ckpt.image.ImageReport`). A file that is not there is left out."""
+    found = {}
     for fd, name in ((1, "out"), (2, "err")):
-        if fd in known:
-            found[name] = known[fd]
+        if fd in lengths:
+            found[name] = lengths[fd]
             continue
         streams = (spec.get("identity") or {}).get("streams", spec["rank"])
         with contextlib.suppress(OSError):

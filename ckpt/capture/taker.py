@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
-from ckpt.capture.description import extras, output_lengths
+from ckpt.capture.description import extras
 from ckpt.capture.lesson import Lesson
 from ckpt.capture.writing import Writing, report_failure, write, write_in_child
 from ckpt.image.interface.registry import libraries
@@ -167,7 +167,7 @@ class Taker:
         }
         try:
             self._hand_over(
-                Writing(prepared, state.vectors(), previous, epoch, output_lengths(self._runtime.spec)),
+                Writing(prepared, state.vectors(), previous, epoch),
                 started_ns,
                 waited_since_ns,
                 times,
@@ -194,7 +194,6 @@ class Taker:
         runtime.files.rehearse()
         if runtime.layer is None:
             extras(runtime, state, None, is_in_call=True, epoch=0)
-        output_lengths(runtime.spec)
 
     def _is_read(self) -> bool:
         """May a child still read what was copied for it?"""

@@ -38,14 +38,12 @@ class Writing:
     """One image to be written: ``prepared`` by :func:`ckpt.image.prepare`, labelled (previous, epoch].
 
     ``vectors``: for each peer (tx, base, rx) of the frozen port: numbers of messages sent, acknowledged and received.
-    ``output``: see :func:`ckpt.capture.description.output_lengths`.
     """
 
     prepared: Any
     vectors: Mapping[int, tuple[int, int, int]]
     previous: int
     epoch: int
-    output: Mapping[str, int]
 
 
 def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
@@ -72,7 +70,7 @@ def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
 def write(runtime: RankContext, job: Writing) -> bool:
     """Write the image and vote. ``False``: the image could not be written, and the controller has been told why."""
     from ckpt import image
-    from ckpt.capture.description import describe_messages
+    from ckpt.capture.description import describe_messages, output_lengths
     from ckpt.store import ImageWriter, JobDirectory
 
     epoch, outer = job.epoch, sys.exception()
@@ -93,6 +91,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                 report = image.dump(job.prepared, live=runtime.live, sink=writer)
             pickled_ns = time.perf_counter_ns()
             files = runtime.files.seal()
+            output = output_lengths(runtime.spec, report.lengths)
             receipt = writer.finish(
                 {
                     "image": report.as_dict(),
@@ -102,7 +101,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
                     "pid": os.getpid(),
                     "finished": runtime.finished_code,
-                    "output": dict(job.output),
+                    "output": output,
                 },
                 files,
             )
@@ -121,7 +120,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
     if lost:
         runtime.control.send({"m": "event", "event": "packages-left-out", "epoch": epoch, "packages": lost})
     if runtime.layer is not None:
-        runtime.layer.captured(epoch, job.output.get("out", 0))
+        runtime.layer.captured(epoch, output.get("out", 0))
     runtime.control.send(
         {
             "m": "voted",

@@ -86,7 +86,8 @@ class ImageReport:
     the 20 largest variables, ``{"where", "bytes"}``; an object counts for the first variable that holds it. ``variables``:
     the largest of each module and frame, see :class:`ckpt.image.pickling.sizes.SizeTable`. ``timings_ns``: of ``prepare``
     and of the parts of ``dump``. ``versions``: see :func:`ckpt.image.modules.versions.current_versions`. ``buffers``: number
-    of out-of-band buffers. ``left_out``: see :class:`ckpt.image.modules.package_changes.Changed`.
+    of out-of-band buffers. ``left_out``: see :class:`ckpt.image.modules.package_changes.Changed`. ``lengths``: in bytes, of
+    the files of standard output and error that are the rank's own, by descriptor (1, 2); not part of :meth:`as_dict`.
     """
 
     stack: list[dict[str, Any]]
@@ -99,9 +100,10 @@ class ImageReport:
     buffers: int = 0
     variables: dict[str, Any] = field(default_factory=dict)
     left_out: list[dict[str, Any]] = field(default_factory=list)
+    lengths: dict[int, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "lengths"}
 
 
 class Dump:
@@ -165,6 +167,7 @@ class Dump:
             buffers=self.stream.buffers,
             variables=self.table.as_dict(),
             left_out=self.prepared.references.changed.left_out,
+            lengths=early["lengths"],
         )
 
     def _write_calls(self) -> None:

@@ -130,6 +130,7 @@ def dump(
         stream_bytes=stream.stream_bytes,
         buffer_bytes=stream.buffer_bytes,
         buffers=stream.buffers,
+        lengths=header["lengths"],
     )
 
 

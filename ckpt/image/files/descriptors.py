@@ -55,7 +55,6 @@ __all__ = [
     "reduce_descriptors",
     "redirected",
     "restore_descriptors",
-    "standard_lengths",
     "stream_of",
     "survey",
     "unowned",
@@ -145,17 +144,6 @@ def own_lengths() -> dict[int, int]:
             with contextlib.suppress(OSError):
                 found[fd] = os.stat(_outputs[fd]).st_size
     return found
-
-
-def standard_lengths() -> dict[int, int]:
-    """Lengths in bytes of the rank's own output and error files, by number (1, 2), as far as they are known here."""
-    found: dict[int, int] = {}
-    for fd in _outputs.keys() - {0}:
-        with contextlib.suppress(OSError):
-            status = os.fstat(fd)
-            if (status.st_dev, status.st_ino) == _baseline[fd]:
-                found[fd] = status.st_size
-    return found | own_lengths()
 
 
 def stream_of(fd: int, note: FileNote) -> int | None:
