@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ckpt.capture.context import RankContext
-from ckpt.image.files.descriptors import note_ours
+from ckpt.image.files.descriptors import note_our_directory, note_ours
 from ckpt.image.files.file_notes import FileNote
 from ckpt.image.files.moved import moved
 from ckpt.image.process import moment
@@ -98,6 +98,7 @@ class Files:
     ) -> None:
         self._runtime = runtime
         self._covers = covers
+        note_our_directory(os.path.realpath(runtime.spec["job_dir"]))
         self._watch = FileWatch(
             runtime.spec["job_dir"],
             key,
@@ -131,13 +132,15 @@ class Files:
         self._watch.rehearse()
 
     def cut(self, epoch: int) -> bytes | None:
-        """An image of this epoch is taken; the program stands still. Returns the record of this moment; None: a log has been
-        opened or closed since it was made."""
+        """An image of this epoch is taken; the program stands still. Returns the record of this moment, which has been made
+        again if a log has been opened or closed. A thread that does not stand still (a harmless one) begins no change of a
+        file between the cut and the record: the file would be open in the image, and not be there after a restart."""
         self.tick()
-        noted, had_former = moment.note(), self._watch.has_former
-        is_written = moment.has_written_files(noted, self._watch.left_alone)
-        self._watch.cut(epoch, self._open_files(noted) if is_written else ())
-        return None if had_former or self._watch.has_log else noted
+        with self._watch.no_change_begins:
+            noted, had_former = moment.note(), self._watch.has_former
+            is_written = moment.has_written_files(noted, self._watch.left_alone)
+            self._watch.cut(epoch, self._open_files(noted) if is_written else ())
+            return moment.note() if had_former or self._watch.has_log else noted
 
     def uncut(self, epoch: int) -> None:
         """There was no image after all; the program still stands still."""

@@ -85,7 +85,8 @@ class FileWatch:
     ``on_directory``: called once for each directory in which this process is about to change something. ``on_process``:
     once for each place (``file:line function``) where the program starts a process, with the name of what is started.
     ``shared``: where ranks are on several hosts, the file systems that all of them share. What is changed on others is
-    named, the first time in an interval for each. None: ranks are on one host.
+    named, the first time in an interval for each. None: ranks are on one host. ``no_change_begins``: the lock under which a
+    change is recorded before it begins.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class FileWatch:
         self._epoch = 0
         self._committed_ns = time.time_ns()  # when the newest committed line was known to be so
         self._databases: set[str] = set()
-        self._lock = threading.RLock()
+        self._lock = self.no_change_begins = threading.RLock()
         self._pid = os.getpid()
         self._root, self._has_left_root = _root(), False
         self._left_alone = (*_watch.LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))

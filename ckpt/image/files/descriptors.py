@@ -47,8 +47,10 @@ __all__ = [
     "Descriptors",
     "Survey",
     "baseline",
+    "is_in_our_directories",
     "known",
     "note_baseline",
+    "note_our_directory",
     "note_ours",
     "our_files",
     "own_lengths",
@@ -70,6 +72,7 @@ _FILES = ("file", "deleted")
 _baseline: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of its file
 _readable: list[int] = []
 _outputs: dict[int, str] = {}  # paths of standard output and error
+_our_directories: set[str] = set()
 
 
 def note_baseline() -> None:
@@ -93,6 +96,15 @@ def note_ours(fd: int) -> None:
     """Record a regular file that ckpt itself has opened since :func:`note_baseline`."""
     _baseline[fd] = _identity(fd)
     _readable[:] = [*dict.fromkeys((*_readable, fd))]
+
+
+def note_our_directory(directory: str) -> None:
+    """Record a directory in which all files are ckpt's own."""
+    _our_directories.add(directory.rstrip("/") + "/")
+
+
+def is_in_our_directories(path: str) -> bool:
+    return path.startswith(tuple(_our_directories))
 
 
 def baseline() -> Collection[int]:

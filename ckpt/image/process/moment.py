@@ -26,7 +26,7 @@ import struct
 from collections.abc import Iterator
 
 from ckpt.image.errors import Unpicklable
-from ckpt.image.files.descriptors import baseline, known
+from ckpt.image.files.descriptors import baseline, is_in_our_directories, known
 from ckpt.image.files.file_notes import FileNote, kind_of
 from ckpt.image.frames import _frames
 from ckpt.image.process import signals
@@ -79,6 +79,8 @@ def check(noted: bytes) -> None:
             mode = os.fstat(fd).st_mode
             if fd not in files and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and fd not in baseline():
                 path = os.readlink(f"/proc/self/fd/{fd}")
+                if is_in_our_directories(path):  # such a thread was just opening it
+                    continue
                 raise Unpicklable(f"descriptor {fd} ({path})", "opened while the image was being taken")
         except OSError:
             continue  # the descriptor of os.listdir itself, closed by now

@@ -166,3 +166,16 @@ def test_timers_and_the_mask() -> None:
     assert timing.timers[2] == (0.0, 0.0)
     left, interval = timing.timers[1]
     assert 400 < left <= 500.1 and interval == 0.25
+
+
+def test_what_ckpt_itself_opens_while_the_image_is_taken_is_no_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A harmless thread was just opening the undo log: the round failed."""
+    monkeypatch.setattr(descriptors, "_our_directories", set())
+    before = moment.note()
+    with open(tmp_path / "log", "w"):
+        with pytest.raises(Unpicklable, match="opened while the image was being taken"):
+            moment.check(before)
+        descriptors.note_our_directory(str(tmp_path))
+        moment.check(before)
