@@ -132,15 +132,15 @@ class Files:
         self._watch.rehearse()
 
     def cut(self, epoch: int) -> bytes | None:
-        """An image of this epoch is taken; the program stands still. Returns the record of this moment, which has been made
-        again if a log has been opened or closed. A thread that does not stand still (a harmless one) begins no change of a
-        file between the cut and the record: the file would be open in the image, and not be there after a restart."""
+        """An image of this epoch is taken; the program stands still. Returns the record of this moment: of one before the
+        cut, and no change of a file begins between them. Else a file that a thread has opened that does not stand still (a
+        harmless one) would be open in the image, and not be there after a restart."""
         self.tick()
         with self._watch.no_change_begins:
-            noted, had_former = moment.note(), self._watch.has_former
+            noted = moment.note()
             is_written = moment.has_written_files(noted, self._watch.left_alone)
             self._watch.cut(epoch, self._open_files(noted) if is_written else ())
-            return moment.note() if had_former or self._watch.has_log else noted
+        return noted
 
     def uncut(self, epoch: int) -> None:
         """There was no image after all; the program still stands still."""

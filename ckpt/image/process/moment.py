@@ -71,13 +71,16 @@ def note() -> bytes:
 
 def check(noted: bytes) -> None:
     """Compare the descriptors of the forked child with the record. Raises :class:`Unpicklable` for a regular file or a
-    directory that is open but not in the record: another thread has opened it before the fork, and its offset is unknown.
-    Not for what ckpt itself has opened: the undo log, when such a thread has changed a file."""
+    directory that is open but not in the record, perhaps under a number that was another file's: another thread has opened
+    it before the fork, and its offset is unknown. Not for what ckpt itself has opened: the undo log, when such a thread has
+    changed a file."""
     files = read(noted).files
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
-            mode = os.fstat(fd).st_mode
-            if fd not in files and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and fd not in baseline():
+            status = os.fstat(fd)
+            note, is_file = files.get(fd), stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+            is_noted = note is not None and (note.path or note.identity[:2] == (status.st_dev, status.st_ino))
+            if is_file and not is_noted and fd not in baseline():
                 path = os.readlink(f"/proc/self/fd/{fd}")
                 if is_in_our_directories(path):  # such a thread was just opening it
                     continue

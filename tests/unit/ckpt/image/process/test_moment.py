@@ -179,3 +179,19 @@ def test_what_ckpt_itself_opens_while_the_image_is_taken_is_no_reason(
             moment.check(before)
         descriptors.note_our_directory(str(tmp_path))
         moment.check(before)
+
+
+def test_a_file_under_a_number_that_was_one_of_ours_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The undo log of the interval before was closed after the record, and a harmless thread has opened a file."""
+    monkeypatch.setattr(descriptors, "_baseline", dict(descriptors.known()))
+    with open(tmp_path / "log", "w") as log:
+        number = log.fileno()
+        descriptors.note_ours(number)
+        before = moment.note()
+    moment.check(before)
+    with open(tmp_path / "new", "w") as new:
+        assert new.fileno() == number
+        with pytest.raises(Unpicklable, match=r"new.*opened while the image was being taken"):
+            moment.check(before)
