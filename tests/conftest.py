@@ -164,13 +164,9 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
     left_out: set[pytest.Item] = set()
     for name, all_of_them in others.items():
         if len(all_of_them) >= MANY_CASES:
-            left_out |= set(all_of_them) - set(
-                share(all_of_them, OF_CASES, f"{name} on {sys.version_info.minor}")
-            )
+            left_out |= _of_other_commits(all_of_them, OF_CASES, name)
     for name, all_of_them in cases.items():
-        mark = marks[name]
-        rotation = f"{name} on {sys.version_info.minor}"
-        left_out |= set(all_of_them) - set(share(all_of_them, mark.args[0], rotation))
+        left_out |= _of_other_commits(all_of_them, marks[name].args[0], name)
     folders: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in (item for all_of_them in cases.values() for item in all_of_them if item not in left_out):
         folder, _, _ = item.nodeid.partition("::")[0].rpartition("/")
@@ -178,7 +174,12 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
             folders[folder].append(item)
     for folder, marked in folders.items():
         parts = OF_MARKED_UNIT_TESTS if folder.startswith("tests/unit/") else OF_OTHER_MARKED_TESTS
-        left_out |= set(marked) - set(share(marked, parts, f"{folder} on {sys.version_info.minor}"))
+        left_out |= _of_other_commits(marked, parts, folder)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
+
+
+def _of_other_commits(items: list[pytest.Item], parts: int, name: str) -> set[pytest.Item]:
+    """All but the share of this commit. ``name``: of these items; each version of Python has a share of its own."""
+    return set(items) - set(share(items, parts, f"{name} on {sys.version_info.minor}"))

@@ -17,11 +17,10 @@ import contextlib
 import json
 import os
 import sys
-from types import FrameType
 from typing import Any
 
 from ckpt.doctor.surroundings import is_below
-from ckpt.undo.operations import operations_of
+from ckpt.undo.operations import operations_of, place_of
 
 __all__ = ["PREFIX", "Changes"]
 
@@ -79,16 +78,4 @@ class Changes:
     def _count(self, path: str) -> None:
         if path in self._opened or len(self._opened) < _MOST_COUNTED:
             times, _ = self._opened.get(path, (0, ""))
-            self._opened[path] = times + 1, _caller()
-
-
-def _caller() -> str:
-    """The line of the innermost frame of the stack that is not in the standard library: ``file:line function``."""
-    frame: FrameType | None = sys._getframe(3)
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package == "__main__" or package not in sys.stdlib_module_names:
-            code = frame.f_code
-            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_qualname}"
-        frame = frame.f_back
-    return ""
+            self._opened[path] = times + 1, place_of(sys._getframe(2))[1]

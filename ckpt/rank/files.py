@@ -136,7 +136,7 @@ class Files:
         cut, and no change of a file begins between them. Else a file that a thread has opened that does not stand still (a
         harmless one) would be open in the image, and not be there after a restart."""
         self.tick()
-        with self._watch.no_change_begins:
+        with self._watch.lock:
             noted = moment.note()
             is_written = moment.has_written_files(noted, self._watch.left_alone)
             self._watch.cut(epoch, self._open_files(noted) if is_written else ())

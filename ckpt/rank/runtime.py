@@ -57,8 +57,8 @@ _LAYER_TICK_NS = 50_000_000
 
 class Runtime:
     """One rank of a job. Implements the communicator's ``Progress`` protocol.
-    The main thread holds ``lock`` during library calls. ``live`` maps names to the objects that an image holds by name only
-    (persistent ids); a resumed process puts its own objects there.
+
+    The main thread holds ``lock`` in library calls. ``live``: name → object of this process, in images by its name only.
     """
 
     def __init__(self, spec: Mapping[str, Any], control: ControlChannel) -> None:

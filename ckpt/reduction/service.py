@@ -112,12 +112,12 @@ class Service(Ending):
             local = self.note(name, contract, local)  # before a lock is waited for
         try:
             carried = self.locked(lambda: self._take_carried(name, contract.content))
-            if carried and not problem:
+            if not problem:
                 for each in reversed(carried):
                     value = combine(each.value, value, contract.content, local.own)
                     local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
-            if (carried or local.noted is None) and not problem:
-                local = self.note(name, contract, local)
+                if carried or local.noted is None:
+                    local = self.note(name, contract, local)
             parts = [Part(value, contract.content)]
             try:
                 if number > 1 and not problem:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
+from types import FrameType
 from typing import Any
 
 from ckpt.undo.recorder import Operation
 
-__all__ = ["SQLITE", "canonical_name", "is_of_a_directory", "operations_of"]
+__all__ = ["SQLITE", "canonical_name", "is_of_a_directory", "operations_of", "place_of"]
 
 SQLITE = ("", "-journal", "-wal", "-shm")
 """What the names of a database's files end with."""
@@ -122,3 +124,15 @@ def _canonical(directory: str) -> str:
         return os.readlink(f"/proc/self/fd/{fd}")
     finally:
         os.close(fd)
+
+
+def place_of(frame: FrameType | None) -> tuple[str, str]:
+    """(top-level package, ``file:line function``) of the innermost line from this frame on that is not of the standard
+    library; empty: there is none."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == "__main__" or package not in sys.stdlib_module_names:
+            code = frame.f_code
+            return package, f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_qualname}"
+        frame = frame.f_back
+    return "", ""

@@ -34,13 +34,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import FrameType
 from typing import Any
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo import _watch
 from ckpt.undo.keeping import Keeper, directory_of
-from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of
+from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of, place_of
 from ckpt.undo.recorder import OpenFile, Operation, Recorder
 from ckpt.undo.records import MARGIN_NS, Uncovered
 from ckpt.undo.sealing import Told, seal
@@ -85,8 +84,8 @@ class FileWatch:
     ``on_directory``: called once for each directory in which this process is about to change something. ``on_process``:
     once for each place (``file:line function``) where the program starts a process, with the name of what is started.
     ``shared``: where ranks are on several hosts, the file systems that all of them share. What is changed on others is
-    named, the first time in an interval for each. None: ranks are on one host. ``no_change_begins``: the lock under which a
-    change is recorded before it begins.
+    named, the first time in an interval for each. None: ranks are on one host. ``lock``: a change that needs more than the
+    fast path is recorded under it before it begins.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class FileWatch:
         self._epoch = 0
         self._committed_ns = time.time_ns()  # when the newest committed line was known to be so
         self._databases: set[str] = set()
-        self._lock = self.no_change_begins = threading.RLock()
+        self.lock = threading.RLock()
         self._pid = os.getpid()
         self._root, self._has_left_root = _root(), False
         self._left_alone = (*_watch.LEFT_ALONE, self._job, *map(os.path.realpath, left_alone))
@@ -146,7 +145,7 @@ class FileWatch:
 
     def keep(self, patterns: Sequence[str], covers: Callable[[str], bool]) -> None:
         """Changes of the files that match stay. ``patterns``: absolute ones; ``covers``: from now on."""
-        with self._lock:
+        with self.lock:
             self._covers = covers
             self._fast_path.forget()
             if self._keeper is not None:
@@ -175,7 +174,7 @@ class FileWatch:
         """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing, or
         those of them that cannot be recorded."""
         files = [file for file in open_files if not self.is_unwanted(file.path)]
-        with self._lock:
+        with self.lock:
             if (
                 self._is_recording
             ):  # the round has been given up meanwhile, so there is no image of this moment
@@ -200,18 +199,18 @@ class FileWatch:
         """Close it: while the program stood still, there was no time for that. Nothing happens while another thread records
         a change, so that nobody waits for the program here."""
         before = self._interval_before
-        if before is None or not self.has_former or not self._lock.acquire(blocking=False):
+        if before is None or not self.has_former or not self.lock.acquire(blocking=False):
             return
         cutting, self._cutting = self._cutting, threading.get_ident()
         try:
             self._tell(before.keeper.close(), before.epoch)
         finally:
             self._cutting = cutting
-            self._lock.release()
+            self.lock.release()
 
     def uncut(self, epoch: int) -> None:
         """No image was taken at the last :meth:`cut`, and the program still stands still: the interval before goes on."""
-        with self._lock:
+        with self.lock:
             if self._cut_later == epoch:
                 self._cut_later = None
             if epoch != self._epoch:
@@ -299,7 +298,7 @@ class FileWatch:
     def rehearse(self) -> None:
         """Begin an interval, and take that back at once, where nothing has to be written for it."""
         self.make_ready()
-        with self._lock:
+        with self.lock:
             if self._keeper is None or self._is_recording or self._shared is not None:
                 return
             if self._keeper.has_last_records or self._owed or self._nested or self._is_elsewhere():
@@ -364,7 +363,7 @@ class FileWatch:
         if is_nested or self._cutting == threading.get_ident():
             self._on_nested(event, arguments)
             return
-        with self._lock:
+        with self.lock:
             self._is_recording = True
             try:
                 self._say_owed()
@@ -417,8 +416,13 @@ class FileWatch:
             self._on_directory(directory)
 
     def _on_start(self, arguments: tuple[Any, ...]) -> None:
-        where = _place(sys._getframe(2))
-        if where and where not in self._processes and len(self._processes) < _MOST_PROCESSES:
+        package, where = place_of(sys._getframe(2))
+        if (
+            package != "ckpt"
+            and where
+            and where not in self._processes
+            and len(self._processes) < _MOST_PROCESSES
+        ):
             self._processes.add(where)
             self._on_process(_command(arguments), where)
 
@@ -461,7 +465,7 @@ class FileWatch:
         """A thread without the GIL has changed something, and did not get it in time, so nothing could be kept before."""
         name = canonical_name(path)
         if name and not self.is_left_alone(name):
-            with self._lock:
+            with self.lock:
                 self._cannot(name, f"changed by a thread of a compiled library ({library})")
 
     def _interrupted(self, event: str, failure: BaseException) -> None:
@@ -500,18 +504,6 @@ class FileWatch:
             or any(path == each or path.startswith(each + "/") for each in self._left_alone)
             or (self._covers is not None and not self._covers(path))
         )
-
-
-def _place(frame: FrameType | None) -> str:
-    """The innermost line that is not of the standard library: ``file:line function``; "": it is one of ckpt."""
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package == "__main__" or package not in sys.stdlib_module_names:
-            code = frame.f_code
-            where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_qualname}"
-            return "" if package == "ckpt" else where
-        frame = frame.f_back
-    return ""
 
 
 def _command(arguments: tuple[Any, ...]) -> str:

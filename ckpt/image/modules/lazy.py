@@ -80,6 +80,12 @@ def _is_none_at_first(module: types.ModuleType, name: str) -> bool:
     return _value_at_first(module, name) is None
 
 
+def _is_filled_table(module: str, name: str) -> bool:
+    """Is it a dictionary or a list with entries, which the module's own code makes empty?"""
+    value = sys.modules[module].__dict__[name]
+    return type(value) in (dict, list) and bool(value) and _is_empty_at_first(module, name)
+
+
 @functools.lru_cache(maxsize=4096)
 def _is_empty_at_first(module: str, name: str) -> bool:
     """Does the module's own code bind an empty dictionary or list to the name?"""
@@ -123,11 +129,13 @@ def save(
     ``found``, so that it keeps no objects of the program alive.
     """
     tables: dict[tuple[str, str], Any] = {}
-    for module, name, value in _used_by(frames):
-        if is_lazy(module, name):
-            found[module, name] = value
-        else:
-            tables[module, name] = value
+    for module, names in _users_of_lazy_variables(frames):
+        present = sys.modules[module].__dict__
+        for name in (name for name in names if present[name] is not None):
+            if is_lazy(module, name):
+                found[module, name] = present[name]
+            elif _is_filled_table(module, name):
+                tables[module, name] = present[name].copy()
     done: set[tuple[str, str]] = set()
     while waiting := found.keys() - done:
         for variable in sorted(waiting):
@@ -135,12 +143,11 @@ def save(
         done |= waiting
     found.clear()
     for variable, table in tables.items():
-        write(fill, (*variable, table.copy()))
+        write(fill, (*variable, table))
 
 
-def _used_by(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, str, Any]]:
-    """``(module, variable, value)`` of the lazy variables, other than None, that functions on the stack name; and of the
-    tables that such a function names."""
+def _users_of_lazy_variables(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, list[str]]]:
+    """``(module, its variables that the function names)`` of each function on the stack that names a lazy variable."""
     for frame in frames:
         if frame.func is None:
             continue
@@ -149,11 +156,8 @@ def _used_by(frames: Iterable[FrameRecord]) -> Iterator[tuple[str, str, Any]]:
         if type(module) is not str or present is not frame.func.__globals__:
             continue
         names = [name for name in frame.func.__code__.co_names if name in present]
-        lazy = [name for name in names if is_lazy(module, name)]
-        yield from ((module, name, present[name]) for name in lazy if present[name] is not None)
-        for name in names if lazy else ():
-            if type(present[name]) in (dict, list) and present[name] and _is_empty_at_first(module, name):
-                yield module, name, present[name]
+        if any(is_lazy(module, name) for name in names):
+            yield module, names
 
 
 def bind(module: str, name: str, value: Any) -> None:

@@ -80,15 +80,11 @@ def is_in_transaction(value: Any) -> bool:
 def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
     try:
         in_transaction = connection.in_transaction
-        databases = [
-            (
-                name,
-                path if os.path.isabs(path) else "",
-            )  # one that was deserialized in memory has the name "x"
-            for _, name, path in _ask(connection, "PRAGMA database_list")
-        ]
+        listed = _ask(connection, "PRAGMA database_list")
     except sqlite3.ProgrammingError:
         return make_closed, ()
+    # a database that was deserialized in memory has the path "x"
+    databases = [(name, path if os.path.isabs(path) else "") for _, name, path in listed]
     main = next(path for name, path in databases if name == "main")
     if in_transaction:
         raise PicklingError(

@@ -138,8 +138,8 @@ def prepare(
     """
     job = os.path.realpath(job)  # files are reached through no symbolic link
     with named(job):
-        state, prepared = load(job, key, from_start), Prepared(job, key, line, highest, first, now, moved)
-        prepared.state = state
+        state = load(job, key, from_start)
+        prepared = Prepared(job, key, line, highest, first, now, moved, state)
         if state.since is None:
             return prepared
         if moved is not None and moved not in state.moved:
@@ -173,7 +173,7 @@ class Prepared:
     first: Chosen
     now: Chosen
     moved: Moved | None
-    state: State = field(default_factory=State)
+    state: State
     logs: Logs = field(default_factory=list)
     chain: list[tuple[Interval, Plan]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)

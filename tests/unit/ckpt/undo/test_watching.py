@@ -515,7 +515,7 @@ def test_no_change_begins_while_an_image_is_cut(work: Watched) -> None:
         Path("new").write_text("")
 
     thread = threading.Thread(target=write)
-    with work.watch.no_change_begins:
+    with work.watch.lock:
         thread.start()
         while not any(name == "_on_event" for name in _functions_of(thread)):
             assert thread.is_alive()
