@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ckpt.diagnosis.errors import NoAnswer, NoSuchFault
@@ -73,6 +75,12 @@ def test_messages_since() -> None:
     assert kernel_log.count(RECORDS, "Out of memory", 5_500_000)["matches"] == 1
     assert kernel_log.count(RECORDS, "Out of memory", 7_000_000) == {"matches": 0}
     assert kernel_log.count(RECORDS, "SUBSYSTEM", 0) == {"matches": 0}
+
+
+def test_a_senseless_pattern_is_an_error_also_where_the_log_of_the_kernel_has_nothing() -> None:
+    """It was "no match": the element was clear."""
+    with pytest.raises(re.error):
+        kernel_log.count([], "(", 0)
 
 
 @pytest.mark.parametrize(

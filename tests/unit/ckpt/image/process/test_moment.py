@@ -17,6 +17,13 @@ from ckpt.image.frames import _frames
 from ckpt.image.process import moment
 
 
+@pytest.fixture(autouse=True)
+def without_ours_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of descriptors and inodes are used again: a file of this test was taken for one that is ckpt's own."""
+    monkeypatch.setattr(descriptors, "_baseline", {})
+    monkeypatch.setattr(descriptors, "_readable", [])
+
+
 def noted() -> moment.Moment:
     return moment.read(moment.note())
 
@@ -181,11 +188,8 @@ def test_what_ckpt_itself_opens_while_the_image_is_taken_is_no_reason(
         moment.check(before)
 
 
-def test_a_file_under_a_number_that_was_one_of_ours_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_under_a_number_that_was_one_of_ours_is_found(tmp_path: Path) -> None:
     """The undo log of the interval before was closed after the record, and a harmless thread has opened a file."""
-    monkeypatch.setattr(descriptors, "_baseline", dict(descriptors.known()))
     with open(tmp_path / "log", "w") as log:
         number = log.fileno()
         descriptors.note_ours(number)
