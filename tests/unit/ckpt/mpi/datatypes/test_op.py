@@ -138,3 +138,12 @@ def test_a_function_of_the_program_sees_elements_with_gaps_as_they_are_in_memory
     one, two = values((1.0, 1), (5.0, 1), (2.0, 9)), values((3.0, 2), (4.0, 2), (2.0, 3))
     ops.Op.Create(larger).Reduce_local([one, 3, datatype], [two, 3, datatype])
     assert two == values((3.0, 2), (5.0, 1), (2.0, 9))
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_what_one_test_does_not_free_does_not_count_in_the_next(turn: int) -> None:
+    """Found by CI: one test too many that created operations in the process of others, and the limit was reached."""
+    for _ in range(ops.OPERATIONS_MAX):
+        ops.Op.Create(max)
+    with pytest.raises(RuntimeError, match="cannot create more than 32 user-defined operations"):
+        ops.Op.Create(max)
