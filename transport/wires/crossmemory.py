@@ -16,6 +16,7 @@ import ctypes
 import os
 import struct
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 BADGE_BYTES: Final = 16
@@ -61,6 +62,25 @@ def consent() -> None:
     """Allow any process of this user to read this process's memory where Yama requires that; no effect elsewhere."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_PTRACER, _PTRACER_ANY, 0, 0, 0)
+
+
+def read_pairs(pid: int, pairs: Sequence[tuple[int, int, int]]) -> int:
+    """Copy memory of process `pid` to this one's, in the order of `pairs`: address here, address there, bytes. Returns the
+    number of bytes that were copied. Raises OSError, as `Reader.read`, if nothing was."""
+    count = len(pairs)
+    local, remote = (_Iovec * count)(), (_Iovec * count)()
+    for at, (here, there, nbytes) in enumerate(pairs):
+        local[at].base, local[at].length = here, nbytes
+        remote[at].base, remote[at].length = there, nbytes
+    done: int = _read(pid, ctypes.addressof(local), count, ctypes.addressof(remote), count, 0)
+    if done < 0:
+        raise _failure(pid)
+    return done
+
+
+def _failure(pid: int) -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, f"cannot read process {pid}: {os.strerror(code)}")
 
 
 class Badge:
@@ -120,8 +140,7 @@ class Reader:
         local.base, local.length = (address_of(into), nbytes) if nbytes else (None, 0)
         done = _read(pid, self._local_at, 2, self._remote_at, 2, 0)
         if done < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, f"cannot read process {pid}: {os.strerror(code)}")
+            raise _failure(pid)
         if done < BADGE_BYTES or self._seen.raw != expected:
             raise ProcessLookupError(f"process {pid} is another one by now")
         if done != BADGE_BYTES + nbytes:

@@ -176,9 +176,8 @@ class BufferCollectives(CommBase):
         exchange = self._slots()
         if exchange is not None:
             into, in_place = blocks(recvbuf, self.size, writable=True), is_in_place(sendbuf)
-            if into[0].nbytes <= SLOT_BYTES:
-                spec = into[self._rank] if in_place else simple(sendbuf, writable=False)
-                small.allgather_buffer(self, exchange, spec, into, in_place=in_place)
+            spec = into[self._rank] if in_place else simple(sendbuf, writable=False)
+            if small.allgather_buffer(self, exchange, spec, into, in_place=in_place):
                 return
         s = self._schedule()
         self._builders.allgather(s, sendbuf, recvbuf)
@@ -215,9 +214,8 @@ class BufferCollectives(CommBase):
         exchange = self._slots()
         if exchange is not None:
             into = blocks(recvbuf, self.size, writable=True)
-            if into[0].nbytes * self.size <= SLOT_BYTES:
-                out = into if is_in_place(sendbuf) else blocks(sendbuf, self.size, writable=False)
-                small.alltoall_buffer(self, exchange, out, into)
+            out = into if is_in_place(sendbuf) else blocks(sendbuf, self.size, writable=False)
+            if small.alltoall_buffer(self, exchange, out, into):
                 return
         s = self._schedule()
         self._builders.alltoall(s, sendbuf, recvbuf)

@@ -82,7 +82,7 @@ DIRECT_COPY_BYTES = 512 << 10
 """The same for a rank that reads long messages from this process's memory: its read, and the acknowledgement, take about as
 long as a copy would."""
 
-_NOT_SAVED = frozenset({"boards", "choices", "codec", "direct", "lane", "look", "tell"})
+_NOT_SAVED = frozenset({"boards", "choices", "codec", "direct", "lane", "look", "offers", "tell"})
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -114,6 +114,7 @@ class Engine:
         "lock",
         "look",
         "matcher",
+        "offers",
         "one_host",
         "progress",
         "runnable",
@@ -152,6 +153,8 @@ class Engine:
         self.boards: Any = None
         """The `Boards` of this process, by which members see each other's contributions; None: messages carry them. Not in
         images."""
+        self.offers: Any = None
+        """The `Offers` of this process, by which members read each other's buffers; None: there are none. Not in images."""
         self.codec: Any = None
         self.choices: Choices | None = None
         """Who answers questions that look at timing, where processes must answer alike (base/layer.py)."""
@@ -176,7 +179,7 @@ class Engine:
         self.one_host = False  # the same
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.look = self.choices = self.boards = None
+        self.codec = self.lane = self.look = self.choices = self.boards = self.offers = None
         self.direct = ()
         self.tell = _nobody
         if process_state().codec is not None:

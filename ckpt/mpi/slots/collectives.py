@@ -4,9 +4,10 @@ Results have the bits of the schedules in ckpt/mpi/collectives: values are combi
 there. The difference is who combines: here every member that gets the result, from all contributions. So operations of
 the program, which may do more than combine, stay with the schedules.
 
-Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments. A broadcast is the
-exception: the root decides, so that a buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find
-that its own is too long, and says so to all.
+Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments; longer ones of an allgather
+or an alltoall are read from the members' memory (direct.py). A broadcast is the exception: the root decides, so that a
+buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find that its own is too long, and says so to
+all.
 
 Each function tries the fast path first (engine/quick.py), which does a collective, begins it, or does nothing.
 """
@@ -23,6 +24,7 @@ from ckpt.mpi.collectives.reduce import BufferArithmetic
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.engine import quick
+from ckpt.mpi.slots import direct
 from ckpt.mpi.slots.exchange import ORDINARY, SLOT_BYTES, VALUE, Exchange, Taken
 
 T = TypeVar("T")
@@ -152,18 +154,25 @@ def reduce_buffer(exchange: Exchange, out: BufferSpec, into: BufferSpec | None, 
 
 def allgather_buffer(
     comm: Any, exchange: Exchange, spec: BufferSpec, into: Sequence[BufferSpec], *, in_place: bool
-) -> None:
+) -> bool:
+    """Whether it is done, as all members find alike; if not, the ordinary schedule follows."""
+    if into[0].nbytes > SLOT_BYTES:
+        return direct.allgather(exchange, spec, into, in_place=in_place)
     values = _expected(gather_all(comm, exchange, bytes(spec.read())))
     for member, block in enumerate(into):
         if member != exchange.rank or not in_place:
             write(values[member], block)
+    return True
 
 
 def alltoall_buffer(
     comm: Any, exchange: Exchange, out: Sequence[BufferSpec], into: Sequence[BufferSpec]
-) -> None:
-    """All blocks of all members have the same size."""
+) -> bool:
+    """The same. All blocks of all members have the same size."""
+    if into[0].nbytes * len(into) > SLOT_BYTES:
+        return direct.alltoall(exchange, out, into)
     values = _expected(gather_all(comm, exchange, b"".join([bytes(block.read()) for block in out])))
     at = out[0].nbytes * exchange.rank
     for value, block in zip(values, into, strict=True):
         write(memoryview(value)[at : at + out[0].nbytes], block)
+    return True

@@ -24,6 +24,7 @@ Not here: how values are combined (collectives.py), nonblocking collectives, the
 from __future__ import annotations
 
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base import envelope
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.comm_state import CommShared
     from ckpt.mpi.engine.engine import Engine
 
-VALUE, ORDINARY = 0, 1
-"""Kinds of contributions: data; none, since the ordinary schedule follows."""
+VALUE, ORDINARY, OFFER, WHOLE = 0, 1, 2, 3
+"""Kinds of contributions: data; none, since the ordinary schedule follows; and those of direct.py: where the data are, and
+that all have been read."""
 
 TAG = 1 << 30
 """Of the messages, in the collective plane: schedules have lower ones."""
@@ -88,8 +90,11 @@ class Exchange:
 
     # -- a collective ------------------------------------------------------------------------------
 
-    def run(self, kind: int, data: Buffer, readers: int, sources: int) -> dict[int, Taken]:
+    def run(
+        self, kind: int, data: Buffer, readers: int, sources: int, *, look_ns: int = 0
+    ) -> dict[int, Taken]:
         """Contribute for `readers`, and wait for `sources`: their contributions. The caller does not hold the lock.
+        `look_ns`: a wait looks at the boards for so long before it sleeps, if that is longer than usual.
 
         MpiException: the communicator is revoked, or a member has failed."""
         engine = self.engine
@@ -101,7 +106,7 @@ class Exchange:
             self.number = number + 1
             self._tend()
             self._post(number, kind, data, readers)
-            taken = self._complete(number, sources)
+            taken = self._complete(number, sources, look_ns)
             if readers and not sources:
                 self._throttle()
             return taken
@@ -143,8 +148,9 @@ class Exchange:
             if readers >> member & 1 and rank not in engine.failed_ranks.known:
                 engine.progress.send(rank, message)
 
-    def _complete(self, number: int, sources: int) -> dict[int, Taken]:
+    def _complete(self, number: int, sources: int, look_ns: int = 0) -> dict[int, Taken]:
         engine = self.engine
+        end_ns = time.monotonic_ns() + look_ns if look_ns else 0
         try:
             engine.make_progress()
             while (taken := self._take(number, sources)) is None:
@@ -152,7 +158,7 @@ class Exchange:
                 found = self._look(number, sources)
                 if found == 2:
                     engine.make_progress()
-                elif found == 0:
+                elif found == 0 and time.monotonic_ns() >= end_ns:
                     self._sleep(number, sources)
                     engine.advance_collectives()
             return taken
@@ -280,4 +286,13 @@ def exchange_of(engine: Engine, shared: CommShared, rank: int) -> Exchange | Non
     return found
 
 
-__all__ = ["ORDINARY", "SLOT_BYTES", "VALUE", "Exchange", "exchange_of", "settle_all"]
+__all__ = [
+    "OFFER",
+    "ORDINARY",
+    "SLOT_BYTES",
+    "VALUE",
+    "WHOLE",
+    "Exchange",
+    "exchange_of",
+    "settle_all",
+]

@@ -26,7 +26,7 @@ EXCHANGE = """
     COUNT = 81 << 10                                    # doubles: 648 KiB, a long broadcast
     mine, into, sums = np.arange(COUNT) + rank, np.zeros(COUNT), np.zeros(COUNT)
     spread, table, late = np.zeros(COUNT), np.zeros(COUNT), np.zeros(COUNT)
-    crc = 0
+    crc, PART = 0, COUNT // size
     for turn in range(turns):
         mine += turn
         other, before = (rank + 1) % size, (rank - 1) % size
@@ -41,7 +41,9 @@ EXCHANGE = """
         comm.Allreduce(into, sums)
         spread[:] = mine if rank == turn % size else 0
         comm.Bcast(spread, turn % size)
-        comm.Alltoall(spread + rank, table)
+        comm.Alltoall(spread + rank, table)             # read from the others' memory, as the next one
+        table[rank * PART : (rank + 1) * PART] += turn
+        comm.Allgather(MPI.IN_PLACE, table)
         MPI.Request.Waitall(requests)
         for array in (into, sums, spread, table, late):
             crc = zlib.crc32(array, crc)
