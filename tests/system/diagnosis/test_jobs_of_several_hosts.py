@@ -510,7 +510,8 @@ def test_faults_alone_and_in_pairs_at_random_times(
             for what, n in chosen:
                 time.sleep(random.random() * 2)
                 RANDOMLY[what][0](cluster, n)
-            job.wait_event("restarted")
+            if {f"n{n}" for _, n in chosen} & {event["host"] for event in job.events("rank-started")}:
+                job.wait_event("restarted")  # a host without ranks may be lost without a restart
             assert job.finish() == 0, job.report()
             bytes_of_the_job = job.output(0)
         finally:
