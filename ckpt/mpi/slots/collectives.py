@@ -115,6 +115,9 @@ def collect(exchange: Exchange, data: Buffer, root: int) -> list[Buffer] | None:
 
 def bcast_buffer(comm: Any, exchange: Exchange, spec: BufferSpec, root: int) -> bool:
     """Whether it is done; if not, the ordinary schedule follows."""
+    if exchange.rank == root and spec.nbytes > SLOT_BYTES:
+        exchange.run(ORDINARY, b"", exchange.others, 0)
+        return False
     data = share(comm, exchange, bytes(spec.read()) if exchange.rank == root else None, root)
     if data is None:
         return False
