@@ -61,9 +61,12 @@ class Offers:
 
     def read(self, offer: bytes, part: int, into: memoryview) -> bool:
         """Fill `into` (writable, of single bytes) from a part of another process's offer. False: nothing that counts was
-        read, since the part has another length, the offer was taken back, or the memory cannot be read."""
+        read, since there is no such part, or it has another length, the offer was taken back, or the memory cannot be read."""
+        at = _HEAD.size + part * _PART.size
+        if len(offer) < at + _PART.size:
+            return False
         pid, token_at, random, number = _HEAD.unpack_from(offer)
-        address, nbytes = _PART.unpack_from(offer, _HEAD.size + part * _PART.size)
+        address, nbytes = _PART.unpack_from(offer, at)
         if nbytes != into.nbytes:
             return False
         seen = ctypes.create_string_buffer(_TOKEN_BYTES)

@@ -72,6 +72,7 @@ def test_a_part_of_another_length_is_not_read() -> None:
     offers, into, one = Offers(), view(bytearray(4)), bytearray(b"one")
     _, offer = offers.make([view(one)])
     assert not offers.read(offer, 0, into) and into == bytes(4)
+    assert not offers.read(offer, 1, into) and not offers.read(b"damaged", 0, into)
 
 
 def test_long_parts_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
