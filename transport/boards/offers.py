@@ -61,7 +61,7 @@ class Offers:
 
     def read(self, offer: bytes, part: int, into: memoryview) -> bool:
         """Fill `into` (writable, of single bytes) from a part of another process's offer. False: nothing that counts was
-        read, since there is no such part, or it has another length, the offer was taken back, or the memory cannot be read."""
+        read: there is no such part, or of another length, the offer was taken back, or the memory cannot be read."""
         at = _HEAD.size + part * _PART.size
         if len(offer) < at + _PART.size:
             return False
