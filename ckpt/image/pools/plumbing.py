@@ -1,6 +1,6 @@
 """The plumbing of pools in an image: pipes and queues that belong to a pool come back closed, as the objects that they are,
 and are filled anew when the pool is (:mod:`ckpt.compat.worker_pools`). Those of a pool that has no workers (yet, or any
-more) come back as they are. What no pool owns is left to others.
+more) come back as they are. Pipes that no pool owns are left to others; a queue that no pool owns is refused.
 
 Contexts of ``multiprocessing`` are saved by their names.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt.compat import worker_pools
-from ckpt.image.errors import Unpicklable
+from ckpt.image.errors import ObjectRefused, Unpicklable
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.process.signals import program_mask
 from ckpt.image.reducers import rebuild
@@ -30,6 +30,10 @@ __all__ = [
     "starting_workers",
 ]
 
+_LEADS_OUT = (
+    "a queue of multiprocessing leads to other processes, of which an image of this one has nothing; delete it before a "
+    "checkpoint, or use multiprocessing.Pool or concurrent.futures, whose open tasks are part of it"
+)
 _owned: dict[int, Any] = {}
 _idle: dict[int, Any] = {}
 
@@ -100,13 +104,15 @@ class Queues(Library):
         _idle.clear()
 
     def reducers(self) -> dict[type, Reducer]:
-        return by_name(self.name, {"SimpleQueue": reduce_queue})
+        return by_name(self.name, dict.fromkeys(("Queue", "JoinableQueue", "SimpleQueue"), reduce_queue))
 
 
 def reduce_queue(saver: Any, queue: Any) -> Any:
     if id(queue) in _idle:
         return reduce_raw(saver, queue)
-    return reduce_bare(type(queue), worker_pools.ends(queue)) if owned(queue) else NotImplemented
+    if not owned(queue):
+        raise ObjectRefused(queue, _LEADS_OUT)
+    return reduce_bare(type(queue), worker_pools.ends(queue))
 
 
 def reduce_bare(cls: type, attributes: dict[str, Any]) -> Any:
