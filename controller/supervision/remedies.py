@@ -86,7 +86,7 @@ _OBJECTS: _Table = (
         f"end the thread or pool before a checkpoint; or {_REGISTER}",
     ),
     (
-        r"^_?multiprocessing\.",
+        r"^_?multiprocessing\.|only be shared between processes through inheritance",
         "use a pool (multiprocessing.Pool, ProcessPoolExecutor), which images hold, or ranks (`ckpt run -n N`); or end the "
         "processes before a checkpoint",
     ),
@@ -104,6 +104,10 @@ _OBJECTS: _Table = (
 )
 
 _REFUSALS: _Table = (
+    (
+        r"an object of type .* is in use, of which an image could not be written",
+        "hold no such object while a checkpoint is due, or say how it is saved: ckpt.register_type",
+    ),
     (
         _POOL_THREADS,
         "keep the functions short that the pool calls in this process, or shut it down before a checkpoint",

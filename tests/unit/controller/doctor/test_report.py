@@ -281,6 +281,16 @@ def test_every_kind_of_object_has_a_remedy(type_name: str, reason: str, words: s
     assert words in remedies.for_object(type_name, reason)
 
 
+def test_a_type_that_cannot_be_saved_is_not_answered_with_the_advice_for_long_calls() -> None:
+    remedy = remedies.for_refusal("an object of type Queue is in use, of which an image could not be written")
+    assert "ckpt.register_type" in remedy and "loop" not in remedy
+
+
+def test_a_weak_reference_that_leads_to_a_queue_of_processes_has_the_remedy_of_the_queue() -> None:
+    reason = "Queue objects should only be shared between processes through inheritance"
+    assert "use a pool" in remedies.for_object("weakref.ReferenceType", reason)
+
+
 def test_a_class_derived_from_a_socket_has_the_remedy_of_a_socket() -> None:
     assert "connects again" in remedies.for_object("app.Line", "no", ["socket.socket", "_socket.socket"])
 
