@@ -180,12 +180,11 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     port.on_place, port.on_placed = engine.place, engine.on_placed
     if port.boards is not None:
         from ckpt.mpi.slots.exchange import settle_all
-        from ckpt.transport.boards.offers import Offers
 
         port.boards.is_free = lambda: not runtime.in_hook and not runtime.imager.is_looking
         port.on_publish = lambda: settle_all(engine)
         engine.boards = port.boards
-        engine.offers = Offers()
+        engine.offers = port.boards.offers
     return look_among_threads
 
 

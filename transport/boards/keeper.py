@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ckpt.transport.boards.offers import Offers
 from ckpt.transport.wires.ringwire import RingWire
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Boards:
         assert wire.inbox is not None
         self.is_free: Callable[[], bool] = _always
         """May a wait look at the boards for a short time now? Else it has something else to do first."""
+        self.offers = Offers()
+        """Of memory of the program: for collectives of what is too long for a board."""
         self._wire = wire
         self._rank = rank
         self._clock = clock
