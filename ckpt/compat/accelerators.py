@@ -49,7 +49,7 @@ __all__ = [
     "QUEUE",
     "RANDOM",
     "SELECT",
-    "SOCKETS",
+    "PLAIN_SOCKETS",
     "SOCKET_WAITS",
     "TLS",
     "TOKENIZER",
@@ -115,7 +115,7 @@ since 3.14."""
 HASHLIB, BLAKE2 = DIGESTS[:2]
 COMPRESSION = ("zlib", "_bz2", "_lzma")
 BZ2, LZMA = COMPRESSION[1:]
-SOCKETS = ("_socket", "socket", "_ssl", "ssl")
+PLAIN_SOCKETS = ("_socket", "socket")
 TLS = ("ssl", "_ssl")
 SOCKET_WAITS = ("_accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into")
 """The methods of ``_socket.socket`` that wait for what others send. All versions."""

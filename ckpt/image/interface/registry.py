@@ -12,6 +12,8 @@ prints one warning, and ckpt's own class for the library, if there is one, serve
 Modules that use the table: :mod:`ckpt.image.interface.transient` (moments to avoid), :mod:`ckpt.image.process.settings`,
 :mod:`ckpt.replay.state` (registered objects),
 :mod:`ckpt.image.pickling.pickler` (types), :mod:`ckpt.capture.threads`, :mod:`ckpt.image.modules.package_baseline`.
+
+This module is long because it has the table of all libraries.
 """
 
 from __future__ import annotations
@@ -42,11 +44,14 @@ _PYTORCH = "ckpt.image.pytorch"
 _JOBLIB = "ckpt.image.joblib"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
+_AT_ONCE = frozenset(accelerators.TLS)
+"""Modules of which a program's own module, while it is being imported, may make objects that are to be seen."""
 BUILT_IN = {
     # the standard library: by the names of the modules in C, which may be imported without those in Python
     **dict.fromkeys(accelerators.DIGESTS, f"{_STANDARD}:Digests"),
     **dict.fromkeys(accelerators.COMPRESSION, f"{_STANDARD}:Compression"),
-    **dict.fromkeys(accelerators.SOCKETS, f"{_IPC}:Sockets"),
+    **dict.fromkeys(accelerators.PLAIN_SOCKETS, f"{_IPC}:Sockets"),
+    **dict.fromkeys(accelerators.TLS, f"{_IPC}:Tls"),
     accelerators.SELECT: f"{_IPC}:Selectors",
     **dict.fromkeys(("subprocess", "multiprocessing"), f"{_STANDARD}:Processes"),
     accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
@@ -241,9 +246,9 @@ class Registry:
         """See :attr:`Library.rebound_variables`."""
         return (module, variable) in self._rebound
 
-    def note_import(self, name: str) -> None:
-        """The module of that name has just been imported."""
-        if name in self._class_paths:
+    def note_import(self, name: str, *, is_inner: bool = False) -> None:
+        """The module of that name has just been imported. ``is_inner``: another one, which imports it, is not complete."""
+        if name in self._class_paths and (not is_inner or name in _AT_ONCE):
             library = self.find(name, is_complete=True)
             if library is not None:
                 library.when_imported()

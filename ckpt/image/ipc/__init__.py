@@ -13,7 +13,8 @@ to another process cannot be part of an image of one process: the image is refus
     holders          which process has an address that is needed again
     remake           in the new process: the channels are made again
     sockets, polls   reducers of the objects
-    library          the class that serves socket, select, selectors
+    tls              contexts of TLS, and its sockets that are closed
+    library          the classes that serve socket, ssl, select, selectors
 
 Not here: Unix sockets and pipes of ckpt itself (:mod:`ckpt.image.files.descriptors`), files (:mod:`ckpt.image.files`), locks
 and semaphores of ``multiprocessing`` (:mod:`ckpt.image.stdlib.processes`), shared memory (:mod:`ckpt.image.handles`).

@@ -12,7 +12,7 @@ from ckpt.compat import accelerators
 from ckpt.image.frames import c_waits
 from ckpt.image.interface.library import Library, Reducer, later
 
-__all__ = ["CONNECTED", "Selectors", "Sockets", "are_reset", "declare_connections"]
+__all__ = ["CONNECTED", "Selectors", "Sockets", "Tls", "are_reset", "declare_connections"]
 
 _HERE = "ckpt.image.ipc"
 CONNECTED = (
@@ -22,6 +22,7 @@ CONNECTED = (
 
 _resets: list[bool] = []
 _reduce_socket = later(f"{_HERE}.sockets", "reduce_socket")
+_reduce_tls = later(f"{_HERE}.tls", "reduce_tls")
 
 
 def declare_connections(policy: str) -> None:
@@ -38,9 +39,7 @@ def are_reset() -> bool:
 
 
 class Sockets(Library):
-    """Sockets. TLS is refused by name: its keys are in the memory of OpenSSL."""
-
-    transient_types = accelerators.SOCKETS
+    transient_types = accelerators.PLAIN_SOCKETS
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -52,7 +51,7 @@ class Sockets(Library):
         return _reduce_socket if issubclass(cls, accelerators.socket.socket) and not _is_tls(cls) else None
 
     def reason_against(self, obj: Any) -> str | None:
-        if not isinstance(obj, accelerators.socket.socket) or _is_tls(type(obj)):
+        if not isinstance(obj, accelerators.socket.socket):
             return super().reason_against(obj)
         if obj.fileno() < 0 or obj.family not in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6):
             return None
@@ -63,6 +62,30 @@ class Sockets(Library):
         except OSError:
             return None
         return None if are_reset() else CONNECTED.format(peer)
+
+
+class Tls(Library):
+    """Contexts are made again; open sockets are refused by name: their keys are in the memory of OpenSSL."""
+
+    transient_types = accelerators.TLS
+
+    def when_imported(self) -> None:
+        tls = sys.modules.get(accelerators.TLS[0])
+        if hasattr(tls, "SSLContext"):
+            from ckpt.image.ipc.tls import record_calls
+
+            record_calls(tls)
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        is_closable = issubclass(cls, accelerators.socket.socket) and _is_tls(cls)
+        return _reduce_tls if is_closable or _is_context(cls) else None
+
+    def reason_against(self, obj: Any) -> str | None:
+        if _is_context(type(obj)) or isinstance(obj, int):  # a number is one of the names of ssl
+            return None
+        if isinstance(obj, accelerators.socket.socket) and obj.fileno() < 0:
+            return None
+        return super().reason_against(obj)
 
 
 def _is_wait(obj: Any, method: str) -> bool:
@@ -93,6 +116,12 @@ def _reads_from(obj: Any, method: str) -> int:
 
 def _is_tls(cls: type) -> bool:
     return any(base.__module__ in accelerators.TLS for base in cls.__mro__)
+
+
+def _is_context(cls: type) -> bool:
+    """Is it ``ssl.SSLContext``, or derived from it?"""
+    tls = sys.modules.get(accelerators.TLS[0])
+    return issubclass(cls, getattr(tls, "SSLContext", ()))
 
 
 class Selectors(Library):

@@ -145,6 +145,7 @@ class PackageBaseline:
         pending = self._pending.setdefault(thread, [])
         if module is not None:
             pending.append(module)
+            libraries.note_import(str(module.__dict__.get("__name__")), is_inner=True)
         self._depths[thread] -= 1
         if self._depths[thread]:
             return

@@ -74,7 +74,11 @@ FILLED_BY_ANOTHER = FULL.replace(
             except OSError:
                 pass
 """,
-    """os.spawnlp(os.P_WAIT, "dd", "dd", "if=/dev/zero", f"of={disk}/filler", "bs=4096", "status=none")
+    """for _ in range(4):  # what is synced takes less room than what is not: there is some again
+            os.spawnlp(
+                os.P_WAIT, "dd", "dd", "if=/dev/zero", f"of={disk}/filler", "bs=4096", "oflag=append",
+                "conv=notrunc,fsync", "status=none",
+            )
 """,
 )
 

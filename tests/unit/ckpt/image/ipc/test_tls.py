@@ -1,0 +1,145 @@
+"""TLS in an image: contexts are made again by the calls that have made them; open sockets are refused."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt.image.errors import ObjectRefused, RestoreError
+from ckpt.image.ipc import tls
+from tests.unit.ckpt.image.support import image_failure, resumed_output
+
+CERTIFICATE = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg4qC8xzPFRbShufqz
+DkDOXNPgwg+f9OdepkCV0jHcfFGhRANCAARyReB6ne1B/labiuZb0R4ZUWa63VE7
+BN+He9FFqZsPXLENOiyX4NmySw312VOW51elBwIyBE/nnCRyfplYdrht
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBfjCCASWgAwIBAgIUBcSrkmSeUDZ5wlqHq8YGNuMZXOkwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNzE1MjQxNFoYDzIxMjYxMTAz
+MTUyNDE0WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAARyReB6ne1B/labiuZb0R4ZUWa63VE7BN+He9FFqZsPXLENOiyX4Nmy
+Sw312VOW51elBwIyBE/nnCRyfplYdrhto1MwUTAdBgNVHQ4EFgQUo21d1A76RbJp
+EphDdj0XPmD9BqUwHwYDVR0jBBgwFoAUo21d1A76RbJpEphDdj0XPmD9BqUwDwYD
+VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiBELtMNGqMixbBlzswJJfSG
+PdUxsISJffYT9coEN+QjUQIgMt7CTl/TN5N76zaftvnqY+w5wnCss9N4H5sZwJLB
+IE8=
+-----END CERTIFICATE-----
+"""
+
+HANDSHAKE = """
+    import socket, ssl, threading
+
+    def handshake(server, client):
+        ends = socket.socketpair()
+        def answer():
+            with server.wrap_socket(ends[0], server_side=True) as end:
+                end.sendall(end.recv(9)[::-1])
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with client.wrap_socket(ends[1], server_hostname="localhost") as end:
+            end.sendall(b"abc")
+            found = end.recv(9), end.selected_alpn_protocol(), end.version()
+        thread.join()
+        return found, end
+"""
+
+
+def readable(context: Any) -> tuple[Any, ...]:
+    return tls._properties(context), [each["name"] for each in context.get_ciphers()], context.get_ca_certs()
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Path:
+    path = tmp_path / "both.pem"
+    path.write_text(CERTIFICATE)
+    return path
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a rank, for the time of the test."""
+    for name in ("__new__", *tls.RECORDED):
+        if hasattr(ssl.SSLContext, name):
+            monkeypatch.setattr(
+                ssl.SSLContext, name, ssl.SSLContext.__dict__.get(name) or getattr(ssl.SSLContext, name)
+            )
+    tls.record_calls(ssl)
+
+
+def again(context: Any) -> Any:
+    make, arguments, *_ = tls.reduce_tls(None, context)  # type: ignore[arg-type]
+    return make(*arguments)
+
+
+def test_contexts_work_after_a_restart_as_before(tmp_path: Path, pem: Path) -> None:
+    """Tried by a stranger: a program that held the context of a client got no checkpoint at all."""
+    program = (
+        HANDSHAKE
+        + f"""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain({str(pem)!r})
+    server.set_alpn_protocols(["first", "second"])
+    client = ssl.create_default_context(cafile={str(pem)!r})
+    client.set_alpn_protocols(["second"])
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    before, closed = handshake(server, client)
+    driver_tick()
+    print(before == handshake(server, client)[0], *before, closed.fileno())
+    """
+    )
+    assert resumed_output(tmp_path, program).splitlines()[-1] == "True b'cba' second TLSv1.2 -1"
+
+
+def test_an_open_socket_is_refused_by_name(tmp_path: Path) -> None:
+    source = """
+        import socket, ssl
+        ends = socket.socketpair()
+        held = [ssl._create_unverified_context().wrap_socket(ends[0], do_handshake_on_connect=False)]
+        driver_tick()
+    """
+    assert "the keys of an open socket of TLS" in image_failure(tmp_path, source)
+
+
+def test_what_can_be_read_of_a_context_is_as_it_was(recorded: None, pem: Path) -> None:
+    made = ssl.create_default_context(cafile=str(pem))
+    made.check_hostname, made.verify_mode = False, ssl.CERT_OPTIONAL
+    made.options |= ssl.OP_NO_TICKET
+    made.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    made.set_ciphers("ECDHE+AESGCM")
+    assert readable(again(made)) == readable(made) and len(made.get_ca_certs()) == 1
+    unverified = ssl._create_unverified_context()
+    assert readable(again(unverified)) == readable(unverified)
+
+
+def test_files_are_read_by_their_absolute_paths(
+    recorded: None, pem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pem.parent)
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(pem.name, keyfile=pem.name)
+    monkeypatch.chdir("/")
+    again(made)
+    make, arguments, *_ = tls.reduce_tls(None, made)  # type: ignore[arg-type]
+    pem.unlink()
+    with pytest.raises(RestoreError, match=r"load_cert_chain.*both\.pem"):
+        make(*arguments)
+
+
+def test_a_context_of_which_the_calls_are_not_known_is_refused(pem: Path) -> None:
+    """Its key would be lost, and nobody could see that: it cannot be read."""
+    earlier = ssl._SSLContext.__new__(ssl.SSLContext, ssl.PROTOCOL_TLS_SERVER)  # type: ignore[attr-defined]
+    with pytest.raises(ObjectRefused, match="made before ckpt could see how"):
+        again(earlier)
+
+
+def test_a_context_that_was_changed_unseen_is_refused(recorded: None, pem: Path) -> None:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ssl._SSLContext.load_verify_locations(made, cafile=str(pem))  # type: ignore[attr-defined]
+    with pytest.raises(ObjectRefused, match="changed in a way that was not seen"):
+        again(made)
