@@ -281,11 +281,11 @@ c = httpx.Client(transport=httpx.MockTransport(answer), headers={"X": "1"}, base
 print(c.get("/two").json(), n, r.json(), dict(c.cookies), c.headers["x"])
 """),
     Library("httpx (network)", "httpx", "a client for the network, without open connections", """
-import httpx, ssl
+import httpx
 c = httpx.Client(headers={"X": "1"}, timeout=3)
 ---
 print(c.headers["x"], c.timeout, c.build_request("GET", "http://h/x?y=1").url.params["y"])
-""", "ckpt.register_type(ssl.SSLContext, lambda context: None, lambda _: ssl.create_default_context())"),
+"""),
     Library("aiohttp", "aiohttp", "an application, cookies, forms", """
 import aiohttp
 from aiohttp import web
@@ -316,12 +316,12 @@ try: r.ping()
 except redis.ConnectionError: print("no server")
 """),
     Library("boto3", "boto3", "a session, a client, signed addresses", """
-import boto3, ssl
+import boto3
 s = boto3.Session("key", "secret", region_name="eu-west-1"); c = s.client("s3", endpoint_url="http://h")
 c.meta.events.register("provide-client-params.s3.*", lambda params, **_: params.update(Bucket="b"))
 ---
 print(c.meta.region_name, c.can_paginate("list_objects_v2"), c.meta.endpoint_url, s.get_credentials().access_key, len(c.meta.method_to_api_mapping) > 90)
-""", "ckpt.register_type(ssl.SSLContext, lambda context: None, lambda _: ssl.create_default_context())"),
+"""),
     # ---- C
     Library("cffi", "cffi", "types, memory of its own", """
 import cffi
