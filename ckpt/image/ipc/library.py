@@ -38,6 +38,15 @@ def are_reset() -> bool:
     return bool(_resets)
 
 
+def _has_peer(obj: Any) -> bool:
+    """Is the socket open and connected? One that listens is not."""
+    try:
+        accelerators.socket.socket.getpeername(obj)
+    except OSError:
+        return False
+    return True
+
+
 class Sockets(Library):
     transient_types = accelerators.PLAIN_SOCKETS
 
@@ -55,17 +64,13 @@ class Sockets(Library):
             return super().reason_against(obj)
         if obj.fileno() < 0 or obj.family not in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6):
             return None
-        if obj.type != accelerators.socket.SOCK_STREAM:
+        if obj.type != accelerators.socket.SOCK_STREAM or are_reset() or not _has_peer(obj):
             return None
-        try:
-            peer = accelerators.socket.socket.getpeername(obj)
-        except OSError:
-            return None
-        return None if are_reset() else CONNECTED.format(peer)
+        return CONNECTED.format(accelerators.socket.socket.getpeername(obj))
 
 
 class Tls(Library):
-    """Contexts are made again; open sockets are refused by name: their keys are in the memory of OpenSSL."""
+    """Contexts are made again; connections are refused by name: their keys are in the memory of OpenSSL."""
 
     transient_types = accelerators.TLS
 
@@ -83,7 +88,7 @@ class Tls(Library):
     def reason_against(self, obj: Any) -> str | None:
         if _is_context(type(obj)) or isinstance(obj, int):  # a number is one of the names of ssl
             return None
-        if isinstance(obj, accelerators.socket.socket) and obj.fileno() < 0:
+        if isinstance(obj, accelerators.socket.socket) and not _has_peer(obj):
             return None
         return super().reason_against(obj)
 
@@ -91,12 +96,10 @@ class Tls(Library):
 def _is_wait(obj: Any, method: str) -> bool:
     """A call that has taken a connection or data, and then is part of an image as a wait, loses it. That is right where it
     is lost anyhow: a connection is reset by the restart, and datagrams may get lost."""
-    if (
-        method not in accelerators.SOCKET_WAITS
-        or not isinstance(obj, accelerators.socket.socket)
-        or _is_tls(type(obj))
-    ):
+    if method not in accelerators.SOCKET_WAITS or not isinstance(obj, accelerators.socket.socket):
         return False
+    if _is_tls(type(obj)):
+        return method == accelerators.SOCKET_WAITS[0]
     if _reads_from(obj, method) >= 0:
         return True
     is_internet = obj.family in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6)

@@ -7,7 +7,8 @@ again, in their order, and reads the files anew; then it sets what can be read o
 While an image is written, the calls are made for a trial. If the context that comes out is another one, by what can be read,
 it is refused: it was made before the recording began, or in another way.
 
-Sockets of TLS that are closed come back closed; open ones are refused: their keys are in the memory of OpenSSL.
+Sockets of TLS that are closed, or listen, come back as other sockets do. Connections are refused: their keys are in the
+memory of OpenSSL.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ckpt.compat import accelerators
 from ckpt.image.errors import ObjectRefused, RestoreError
 from ckpt.image.ipc.sockets import reduce_socket
 from ckpt.image.reducers import rebuild
@@ -101,15 +103,15 @@ def _absolute(path: Any) -> Any:
 
 
 def reduce_tls(saver: Saver, obj: Any) -> Any:
-    """The reducer for contexts, and for sockets that are closed. Raises ObjectRefused."""
-    if not isinstance(obj, sys.modules["ssl"].SSLContext):
-        if obj.fileno() < 0:
-            return reduce_socket(saver, obj)
+    """The reducer for contexts, and for sockets that are not connected. Raises ObjectRefused."""
+    if isinstance(obj, sys.modules["ssl"].SSLContext):
+        return _reduce_context(saver, obj)
+    parts = (attributes_of(obj) or {}).values()
+    if any(type(part).__module__ == accelerators.TLS[1] for part in parts):  # its state, or its session, in C
         raise ObjectRefused(
-            obj,
-            "the keys of an open socket of TLS are in the memory of OpenSSL; close it before a checkpoint",
+            obj, "the keys of a connection of TLS are in the memory of OpenSSL; close it before a checkpoint"
         )
-    return _reduce_context(saver, obj)
+    return reduce_socket(saver, obj)
 
 
 def _reduce_context(saver: Saver, context: Any) -> Any:
