@@ -79,7 +79,7 @@ NAMED = {
     "zipfile.ZipFile('a.zip', 'w', zipfile.ZIP_BZIP2).open('member', 'w')": r"_compressor.*BZ2Compressor",
     "sys._getframe()": r"frame object.*keep none in variables",
     "io.IncrementalNewlineDecoder(None, True)": r"IncrementalNewlineDecoder.*register_type",
-    "ssl.create_default_context()": r"SSLContext.*register_type",
+    "ssl._SSLContext.__new__(ssl.SSLContext, ssl.PROTOCOL_TLS_SERVER)": r"context of TLS was made before.*register_type",
     "capsule()": r"a capsule.*register_type",
 }
 
