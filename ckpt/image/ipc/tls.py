@@ -4,8 +4,8 @@ What OpenSSL keeps of a context cannot be read back: certificates and keys, the 
 calls that change it (:data:`RECORDED`) are recorded from the import of ``ssl`` on, with absolute paths. A restart makes them
 again, in their order, and reads the files anew; then it sets what can be read of a context (:data:`PROPERTIES`).
 
-While an image is written, the calls are made for a trial. If the context that comes out is another one, by what can be read,
-it is refused: it was made before the recording began, or in another way.
+While an image is written, the calls are made for a trial, but those that may ask for a password. If the context that comes
+out is another one, by what can be read, it is refused: it was made before the recording began, or in another way.
 
 Sockets of TLS that are closed, or listen, come back as other sockets do. Connections are refused: their keys are in the
 memory of OpenSSL.
@@ -13,6 +13,7 @@ memory of OpenSSL.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -27,7 +28,7 @@ from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import attributes_of
 from ckpt.image.reducers.saver import Saver
 
-__all__ = ["make_context", "record_calls", "reduce_tls"]
+__all__ = ["fill_context", "make_context", "record_calls", "reduce_tls"]
 
 RECORDED = {
     # the parameters that are paths, by position and by name
@@ -58,6 +59,8 @@ _REMEDY = (
 )
 _LOOKS_UP = ("load_verify_locations", "set_default_verify_paths")
 """Calls after which a context may find more authorities, while it is used."""
+_MAY_ASK = ("load_cert_chain", "set_psk_client_callback", "set_psk_server_callback")
+"""Calls that are not made for a trial: nothing of them can be read, and the first one may ask for a password."""
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 _calls: weakref.WeakKeyDictionary[Any, list[Call]] = weakref.WeakKeyDictionary()
@@ -77,7 +80,8 @@ def _noted(original: Callable[..., Any]) -> Any:
     @functools.wraps(original)
     def new(cls: Any, *args: Any, **options: Any) -> Any:
         context = original(cls, *args, **options)
-        _calls[context] = []
+        with contextlib.suppress(TypeError):  # a class whose objects have no hash: they are refused
+            _calls[context] = []
         return context
 
     new.is_recorded = True  # type: ignore[attr-defined]
@@ -90,12 +94,20 @@ def _recorded(name: str, original: Callable[..., Any], paths: dict[int, str]) ->
         result = original(context, *args, **options)
         absolute = tuple(_absolute(arg) if at in paths else arg for at, arg in enumerate(args))
         named = {key: _absolute(value) if key in paths.values() else value for key, value in options.items()}
-        if (calls := _calls.get(context)) is not None:
+        if (calls := _known_calls(context)) is not None:
             calls.append((name, absolute, named))
         return result
 
     method.is_recorded = True  # type: ignore[attr-defined]
     return method
+
+
+def _known_calls(context: Any) -> list[Call] | None:
+    """The calls that have changed it; None: they are not known."""
+    try:
+        return _calls.get(context)
+    except TypeError:
+        return None
 
 
 def _absolute(path: Any) -> Any:
@@ -115,21 +127,21 @@ def reduce_tls(saver: Saver, obj: Any) -> Any:
 
 
 def _reduce_context(saver: Saver, context: Any) -> Any:
-    calls = _calls.get(context)
+    calls = _known_calls(context)
     if calls is None:
         raise ObjectRefused(context, f"a context of TLS was made before ckpt could see how; {_REMEDY}")
-    properties = _properties(context)
-    arguments = type(context), int(context.protocol), calls, properties
+    arguments, properties = (type(context), int(context.protocol)), _properties(context)
+    trial = make_context(*arguments)
     try:
-        is_same = _readable(make_context(*arguments), calls) == _readable(context, calls)
+        _make_calls(trial, [call for call in calls if call[0] not in _MAY_ASK])
+        _set_properties(trial, properties)
+        is_same = _readable(trial, calls) == _readable(context, calls)
     except Exception as failure:
         raise ObjectRefused(context, f"a context of TLS cannot be made again: {failure}") from failure
     if not is_same:
-        raise ObjectRefused(
-            context,
-            f"a context of TLS was changed in a way that was not seen; {_REMEDY}",
-        )
-    return make_context, arguments, attributes_of(context), None, None, rebuild.fill_instance
+        raise ObjectRefused(context, f"a context of TLS was changed in a way that was not seen; {_REMEDY}")
+    # the state comes after the object: what the program has given it may refer to it
+    return make_context, arguments, (attributes_of(context), calls, properties), None, None, fill_context
 
 
 def _properties(context: Any) -> dict[str, Any]:
@@ -141,20 +153,32 @@ def _properties(context: Any) -> dict[str, Any]:
     }
 
 
-def make_context(cls: Any, protocol: int, calls: list[Call], properties: dict[str, Any]) -> Any:
+def make_context(cls: Any, protocol: int) -> Any:
+    return sys.modules["ssl"].SSLContext.__new__(cls, protocol)
+
+
+def fill_context(context: Any, state: tuple[dict[str, Any], list[Call], dict[str, Any]]) -> None:
     """Raises RestoreError: a call fails now, for example since a file of certificates is gone."""
-    context = sys.modules["ssl"].SSLContext.__new__(cls, protocol)
-    context.check_hostname = False  # so that `verify_mode` may be any
+    attributes, calls, properties = state
+    rebuild.fill_instance(context, attributes)
+    _make_calls(context, calls)
+    _set_properties(context, properties)
+
+
+def _make_calls(context: Any, calls: list[Call]) -> None:
     for name, args, options in calls:
         try:
             getattr(sys.modules["ssl"].SSLContext, name)(context, *args, **options)
         except (OSError, ValueError) as failure:
             raise RestoreError(f"a context of TLS: {name}{args}: {failure}") from failure
+
+
+def _set_properties(context: Any, properties: dict[str, Any]) -> None:
+    context.check_hostname = False  # so that `verify_mode` may be any
     context.verify_mode = properties["verify_mode"]
     for name, value in properties.items():
         if getattr(context, name) != value:
             setattr(context, name, value)
-    return context
 
 
 def _readable(context: Any, calls: list[Call]) -> tuple[Any, ...]:

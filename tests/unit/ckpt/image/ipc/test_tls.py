@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def again(context: Any) -> Any:
-    make, arguments, *_ = tls.reduce_tls(None, context)  # type: ignore[arg-type]
-    return make(*arguments)
+    make, arguments, state, _, _, fill = tls.reduce_tls(None, context)  # type: ignore[arg-type]
+    made = make(*arguments)
+    fill(made, state)
+    return made
 
 
 def test_contexts_work_after_a_restart_as_before(tmp_path: Path, pem: Path) -> None:
@@ -84,15 +87,17 @@ def test_contexts_work_after_a_restart_as_before(tmp_path: Path, pem: Path) -> N
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain({str(pem)!r})
     server.set_alpn_protocols(["first", "second"])
+    asked = []
+    server.set_servername_callback(lambda socket, name, context: asked.append((name, context is server)))
     client = ssl.create_default_context(cafile={str(pem)!r})
     client.set_alpn_protocols(["second"])
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     before, closed = handshake(server, client)
     driver_tick()
-    print(before == handshake(server, client)[0], *before, closed.fileno())
+    print(before == handshake(server, client)[0], *before, closed.fileno(), asked == [("localhost", True)] * 2)
     """
     )
-    assert resumed_output(tmp_path, program).splitlines()[-1] == "True b'cba' second TLSv1.2 -1"
+    assert resumed_output(tmp_path, program).splitlines()[-1] == "True b'cba' second TLSv1.2 -1 True"
 
 
 def test_a_server_that_listens_serves_after_a_restart(tmp_path: Path, pem: Path) -> None:
@@ -158,10 +163,20 @@ def test_files_are_read_by_their_absolute_paths(
     made.load_cert_chain(pem.name, keyfile=pem.name)
     monkeypatch.chdir("/")
     again(made)
-    make, arguments, *_ = tls.reduce_tls(None, made)  # type: ignore[arg-type]
+    make, arguments, state, _, _, fill = tls.reduce_tls(None, made)  # type: ignore[arg-type]
     pem.unlink()
     with pytest.raises(RestoreError, match=r"load_cert_chain.*both\.pem"):
-        make(*arguments)
+        fill(make(*arguments), state)
+
+
+def test_nobody_is_asked_for_a_password_when_an_image_is_taken(recorded: None, pem: Path) -> None:
+    asked: list[bytes] = []
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with contextlib.suppress(ssl.SSLError):
+        made.load_cert_chain(pem, password=lambda: asked.append(b"") or b"")  # type: ignore[func-returns-value]
+    before = len(asked)
+    tls.reduce_tls(None, made)  # type: ignore[arg-type]
+    assert len(asked) == before
 
 
 def test_a_context_of_which_the_calls_are_not_known_is_refused(pem: Path) -> None:
