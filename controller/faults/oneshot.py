@@ -111,7 +111,8 @@ class OneShotProcess:
             threading.Thread(target=self.process.wait, daemon=True).start()
         self._stdout.close()
         if not self._is_asked:  # otherwise the thread closes it
-            self._stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # the thread was about to tell it something
+                self._stdin.close()
 
     def _read(self) -> None:
         data = self._stdout.read(_AT_ONCE)
