@@ -359,12 +359,6 @@ def has_several_names(value: tuple[object, ...]) -> bool:
 SEQUENCES = int(os.environ.get("CKPT_UNDO_SEQUENCES", "2000"))
 
 
-@pytest.mark.parametrize("share", range(4))
-def test_whatever_a_program_has_done_is_undone(where: str, share: int) -> None:
-    kills = sum(check(where, seed) for seed in range(share, SEQUENCES, 4))
-    assert kills > SEQUENCES // 16
-
-
 def test_a_new_directory_with_an_old_name_is_another_directory(where: str) -> None:
     """What is made in it is not taken for what had that name in the old one, which has moved, twice."""
     with program(where, 0) as (rank, _, _):
@@ -480,12 +474,6 @@ def without_names(tree: Tree, told: set[str], root: str) -> Tree:
         path: (*value[:4], tuple(name for name in value[4] if name in left)) if value[0] == "file" else value  # type: ignore[attr-defined]
         for path, value in left.items()
     }
-
-
-def test_two_ranks_in_one_directory(where: str) -> None:
-    """What cannot be told apart is named; all else is undone."""
-    exact = sum(check_two_ranks(where, seed) for seed in range(SEQUENCES // 5))
-    assert exact > SEQUENCES // 10
 
 
 def test_a_file_that_may_get_a_false_name_below_a_directory_of_another_rank_is_named(where: str) -> None:
