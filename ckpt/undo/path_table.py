@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 class PathTable(dict[str, Value]):
-    """To be changed by items, :meth:`rename` and :meth:`remove` only."""
+    """To be changed by items, and by its methods, only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +61,11 @@ class PathTable(dict[str, Value]):
         if path in self:
             self._before.append((path, self[path]))
             del self[path]
+
+    def remove_all(self, path: str) -> None:
+        """Delete the item of the path, and those below it, as a part of the operation."""
+        for each in list(self._below.get(path, ())):
+            self.remove(each)
 
     def take_back(self) -> None:
         """The operation has not happened: what was known before it is right."""

@@ -8,7 +8,8 @@ files       whose contents, or attributes, are recorded already
 moves       directories of the checkpoint that have another name now; a path below one is recorded with its old name
 made        directories that this rank has made since, and when. Nothing below such a directory is recorded: a restart
             removes it as a whole. An older directory at such a path, which this rank has not moved there, belongs to another
-            rank: all changes below it are recorded
+            rank: all changes below it are recorded. The same holds for paths from which it has renamed a directory: what
+            another rank makes there is new, and names in it are not those of the directory that was there
 unconfirmed the last renaming or removal of a directory. It is seen before it begins, and may fail; so the next event brings
             what the path is bound to now, and a record says whether it has happened. An event of another thread may come
             between the operation's own event and its beginning: then it is not yet known
@@ -138,7 +139,9 @@ class Recorder:
         self._old: set[FileId] = set()  # files with recorded names
         self._linked_from: dict[FileId, str] = {}  # files with a new name -> the name that they had
         self._moves: PathTable[str] = PathTable()  # name now -> name at the beginning of the interval
-        self._made: PathTable[int] = PathTable()  # new directories, by their names now -> when they were made
+        self._made: PathTable[int] = (
+            PathTable()
+        )  # new directories, by their names now -> when they were made; left ones
         self._unconfirmed: Moved | None = None
         self._thread = 0  # the one that has told of it
 
@@ -350,6 +353,7 @@ class Recorder:
             self._moves.remove(source)
             self._made.remove(source)
             return
+        self._made.remove_all(target)  # what was known of directories that were there before
         self._moves.rename(source, target)
         self._made.rename(source, target)
         if not is_new and moved.path != target:
@@ -371,6 +375,8 @@ class Recorder:
         if not happened:
             self._moves.take_back()
             self._made.take_back()
+        elif moved.target and not moved.is_new:
+            self._made[moved.source] = moved.time_ns
 
     # ------------------------------------------------------------------ what is known
 

@@ -138,6 +138,20 @@ MUTANTS = [
         One(145),
     ),
     Mutant(
+        "what another rank makes where a directory was renamed away is new",
+        "recorder",
+        "        elif moved.target and not moved.is_new:\n",
+        "        elif False:\n",
+        Two(1103520),
+    ),
+    Mutant(
+        "what was known of paths below a directory is not true of the next one with that name",
+        "recorder",
+        "        self._made.remove_all(target)  # what",
+        "        pass  # what",
+        "test_two_ranks.py::test_a_directory_in_one_that_has_come_back_is_not_taken_for_new",
+    ),
+    Mutant(
         "an old directory in a new one is not new",
         "recorder",
         " and directory not in self._moves and",
@@ -163,7 +177,7 @@ MUTANTS = [
         "recorder",
         "            return kept  # it fails",
         "            pass  # it fails",
-        One(145),
+        One(1452),
     ),
     Mutant(
         "attributes of a directory belong to its old name",

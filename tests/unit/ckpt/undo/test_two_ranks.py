@@ -173,6 +173,43 @@ def test_a_file_whose_name_a_directory_of_another_rank_has_had_is_not_put_aside(
             assert tree_of(first.root) == tree, seed
 
 
+def test_names_in_a_new_directory_where_a_rank_has_renamed_one_away_are_not_those_of_the_old_one(
+    where: str,
+) -> None:
+    """Found by seed 1103520: both make sure that there is a directory `out`; one renames it, the other one makes it anew,
+    and the first writes a file into it that the old one had, too. The restart silently took it out of the old one."""
+    with two_ranks(where) as (first, second):
+        out = os.path.join(first.root, "out")
+        os.makedirs(out)
+        Path(out, "result").write_text("then")
+        tree = line_of(first, second)
+        for rank in (first, second):
+            with contextlib.suppress(FileExistsError):
+                rank.mkdir(out, "")
+        first.rename(out, os.path.join(first.root, "old"))
+        second.mkdir(out, "")
+        first.new(os.path.join(out, "result"), "")
+        assert not both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
+
+
+def test_a_directory_in_one_that_has_come_back_is_not_taken_for_new(where: str) -> None:
+    """A rank renames a directory away, another one the directory above it; then the first puts a directory of the checkpoint
+    there that has one of that name, too. All within a tick of the clock, so that no age shows it."""
+    with two_ranks(where) as (first, second):
+        c, x = (os.path.join(first.root, name) for name in ("c", "x"))
+        os.makedirs(os.path.join(c, "d"))
+        os.makedirs(os.path.join(x, "d"))
+        Path(x, "d", "file").write_text("then")
+        tree = line_of(first, second)
+        first.rename(os.path.join(c, "d"), os.path.join(first.root, "e"))
+        second.rename(c, os.path.join(first.root, "g"))
+        first.rename(x, c)
+        first.remove(os.path.join(c, "d", "file"), "")
+        both_put_back(first, second, tree, 0, [])
+        assert Path(x, "d", "file").read_text() == "then"
+
+
 def test_a_name_is_recorded_again_in_a_directory_that_another_rank_has_put_there(where: str) -> None:
     """Found by seed 205904: the rank had recorded that name, of the directory before, and so it was not recorded."""
     with two_ranks(where) as (first, second):
