@@ -4,13 +4,15 @@ The protocols and their rules: :mod:`ckpt.mpi.base.layer`. `unpack` reads what i
 kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (data of the program) and others (the engine's
 own). `Matcher` and `Receive` are for implementations of `Choices`. `use_paths_in(shutil)` has that module work with paths,
 where a package gives the program functions of its own for files, which know no descriptors. `set_local(frame, name, value)`
-gives a local variable of a running function another value.
+gives a local variable of a running function another value. `wait_for_files()` returns when files may be opened and changed:
+while an image is loaded that is when all ranks have loaded what needs no file; else at once.
 """
 
 from __future__ import annotations
 
 from ckpt.compat.memory import set_local
 from ckpt.compat.stdlib import use_paths_in
+from ckpt.image import wait_for_files
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.base.envelope import ACTIVE, EAGER, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, unpack
 from ckpt.mpi.base.layer import Below, Choices, Layer
@@ -43,4 +45,5 @@ __all__ = [
     "set_local",
     "unpack",
     "use_paths_in",
+    "wait_for_files",
 ]

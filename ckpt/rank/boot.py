@@ -29,7 +29,7 @@ from ckpt.image.modules import standard_streams
 from ckpt.rank import forks, mpi4py_alias
 from ckpt.rank.channel import reports
 from ckpt.rank.channel.control import ControlChannel
-from ckpt.rank.channel.inputs import no_input, open_at, open_input
+from ckpt.rank.channel.inputs import open_at, open_input, raw_input
 from ckpt.rank.ending import (
     Ending,
     exit_code_of,
@@ -162,11 +162,7 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
         # The job starts again from its beginning, since no checkpoint had been committed: the output begins anew too.
         os.ftruncate(1, 0)
         os.ftruncate(2, 0)
-    raw = (
-        io.FileIO(0, closefd=False)
-        if not standard_input or standard_input["kind"] == "file"
-        else no_input(standard_input)
-    )
+    raw = raw_input(spec, standard_input)
     encoding, errors, _ = _conversion("stdin", "strict")
     sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors)
     sys.stdout = _text_stream(1, "stdout", "strict")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import image
 from ckpt.errors import ControlLost
+from ckpt.rank.channel.inputs import open_again
 from ckpt.rank.files import is_put_back
 from ckpt.rank.packets import EXIT_FENCED, obey
 from ckpt.undo import _watch
@@ -44,6 +45,7 @@ def waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
     def wait() -> None:
         _watch.before_opening(None)
         _take_options(runtime)
+        open_again(sys.__stdin__)
         _declare(runtime)
 
     _watch.before_opening(_Openings(runtime).is_none)

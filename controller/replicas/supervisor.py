@@ -61,6 +61,7 @@ from ckpt.controller.supervision.events import (
     Event,
     Finished,
     Hello,
+    Loaded,
     Log,
     ProgramError,
     Say,
@@ -166,6 +167,8 @@ class ReplicaSupervisor(Copies):
                 if self.look_ns is not None and now_ns >= self.look_ns:
                     actions = [*actions, *self._look_for_silence(now_ns)]
                 return actions
+            case Loaded(rank=process) if event.incarnation == self.incarnation:
+                self.heard_ns[process] = now_ns + SILENT_NS  # it tells nothing before all have loaded
             case AgentLost():
                 self.patience_ns = self.ends_ns = None
         return super()._dispatch(event, now_ns)
@@ -272,7 +275,7 @@ class ReplicaSupervisor(Copies):
                 Log("cluster-unverified", {"replica": min(self.voices), "reason": why}),
                 Say("one replica of each rank is left: from now on nothing is compared"),
             ]
-        return actions + self._check_there(now_ns) + self._check_outcomes(now_ns)
+        return actions + self._check_loaded() + self._check_there(now_ns) + self._check_outcomes(now_ns)
 
     def _leave_behind(
         self, planes: Collection[int], cause: str, why: str, now_ns: int, *, kill: bool = True

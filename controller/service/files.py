@@ -2,8 +2,8 @@
 
 A restart looks at all that it needs when every process of the old incarnation has ended. Files are put back when all ranks
 have loaded their images, as far as that needs no file (`put_back_now`); before the ranks are forked where they load none,
-where one of the files is code, which they would import, or their standard input, and with replicas. With ``--files off``
-nothing is recorded, so what had been recorded before is given up.
+and where one of the files is code, which they would import. With ``--files off``, and with replicas, nothing is recorded, so
+what had been recorded before is given up; what ranks do to files by themselves waits until all have loaded all the same.
 
 Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); changes that ranks have not recorded
 (:mod:`.unrecorded`).
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ckpt import store
 from ckpt.controller.errors import (
     EXIT_DAMAGED,
     EXIT_FAILURE,
@@ -67,8 +68,6 @@ class JobFiles:
         self._now = Chosen(words_of(options.get("files") or OFF), options.get("files_directory") or job.cwd)
         old, new = options.get("moved") or ("", "")
         self._moved = (old, os.path.realpath(new)) if old != new else None
-        standard_input = options.get("stdin") or {}
-        self._input = os.path.realpath(standard_input["path"]) if standard_input.get("path") else ""
         self._say = say
         self._log = log
         self._unrecorded: UnrecordedChanges | None = None
@@ -109,12 +108,11 @@ class JobFiles:
                 self._say(f"what others change from now on may be overwritten by a restart: {failure}")
 
     def put_back(
-        self, launch: Launch, highest: int, *, has_older: bool = False, can_wait: bool = False
+        self, launch: Launch, highest: int, *, has_older: bool = False
     ) -> dict[str, Any] | FilesDamaged:
         """No process of the job is alive, and one is about to be. ``highest``: the highest epoch in use. ``has_older``: is
-        there an older line? ``can_wait``: the ranks wait for `put_back_now`, if the options say ``files_wait``. Returns
-        options for the ranks; or that this line needs a copy that is damaged, and nothing was changed. Raises
-        FilesNotPutBack.
+        there an older line? Returns options for the ranks, which wait for `put_back_now` if these say ``files_wait``; or
+        that this line needs a copy or an image that is damaged, and nothing was changed. Raises FilesNotPutBack.
         """
         self._prepared = None
         if launch.incarnation == 0 and not _has_chain(self._job):
@@ -123,13 +121,16 @@ class JobFiles:
             if not self._is_on:
                 self._moved = None
                 self._give_up()
-                return {}
+                # Ranks cut open files, and replicas undo what they have changed: not before all have loaded.
+                return {"files_wait": True} if launch.epoch else {}
             if self._unrecorded is not None and launch.incarnation > 0:
                 self._unrecorded.before_putting_back(launch.epoch or 0)
             waiting = self._prepare(launch, highest)
-            if can_wait and launch.epoch and waiting.may_wait(self._input):
+            if launch.epoch and waiting.may_wait():
                 self._prepared = waiting
                 return {"files_wait": True, **self._for_ranks()}
+            if launch.epoch and (damage := store.images_damage(self._job, launch.epoch)):
+                return FilesDamaged(damage)
             return {**self._apply(waiting), **self._for_ranks()}
         except UndoError as failure:
             refusal = _refusal(self._job, failure) if launch.epoch else _no_start(self._job, failure)
@@ -295,12 +296,10 @@ class _Waiting:
     line: int
     took_ns: int
 
-    def may_wait(self, opened: str) -> bool:
-        """Can ranks load their images before? What is put back is neither code, which they import, nor the file ``opened``,
-        which they open first. (Also if it is nothing: a rank that has loaded before the others would go on, and change
-        files.)"""
-        found, code = self.prepared, tuple(importlib.machinery.all_suffixes())
-        return not (found.comes_back(code) or (opened and found.concerns(opened)))
+    def may_wait(self) -> bool:
+        """Can ranks load their images before? What is put back is no code, which they import. (Also if it is nothing: a rank
+        that has loaded before the others would go on, and change files.)"""
+        return not self.prepared.comes_back(tuple(importlib.machinery.all_suffixes()))
 
 
 def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.LineNote]:

@@ -71,7 +71,7 @@ from ckpt.controller.supervision.rounds import RoundOptions
 from ckpt.controller.supervision.stopping import GRACE_NS
 from ckpt.controller.supervision.supervisor import Supervisor
 from ckpt.store import JobDirectory, LockHandle, list_epochs
-from ckpt.transport.records import dataclass, field
+from ckpt.transport.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ckpt.controller.adoption.roster import Adopted
@@ -351,9 +351,7 @@ class Service:
 
     def _launch(self, action: Launch) -> None:
         lines, highest = self.supervisor.lines, self.supervisor.coordinator.highest
-        files = self.files.put_back(
-            action, highest, has_older=lines.has_older, can_wait=self.replicas is None
-        )
+        files = self.files.put_back(action, highest, has_older=lines.has_older)
         if isinstance(files, FilesDamaged):
             self.events.append(files)
             self._watch_agent()  # it answers that no rank is alive
@@ -381,6 +379,9 @@ class Service:
         if isinstance(told, FilesRefused):
             self.events.append(told)
             return
+        if self.launched is not None:  # copies of replicas that are started from now on need not wait
+            program, first = self.launched
+            self.launched = replace(program, options={**program.options, **told, "files_wait": False}), first
         for packet in messages.files(told):
             self.launcher.send(packet, None)
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpt.errors import NotReplicable
+from ckpt.layer import wait_for_files
 from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
 
 __all__ = ["ReplicaFile", "flush_all", "go_on", "numbers", "replica_open", "state"]
@@ -119,6 +120,7 @@ class ReplicaFile(io.RawIOBase):
     def put_back(self) -> None:
         """A restart: the file becomes what it was. All replicas may do that, to the same effect. Raises NotReplicable for a
         large file that is gone."""
+        wait_for_files()  # it is loaded, and others are not yet
         self.go_on()
         path, (length, content) = self._path, self._saved
         status = os.stat(path) if os.path.exists(path) else None

@@ -24,7 +24,7 @@ from ckpt.transport.records import dataclass, field, replace
 from ckpt.undo.chain import Interval, intervals, log_directories
 from ckpt.undo.errors import NotRecorded
 from ckpt.undo.logs import forget_unmade, unmade
-from ckpt.undo.records import FileId, and_above
+from ckpt.undo.records import FileId
 from ckpt.undo.restart.checking import (
     Logs,
     check_line,
@@ -188,15 +188,6 @@ class Prepared:
             for _, plan in self.chain
             for file in plan.files.values()
             for name in (file.path, *file.names)
-        )
-
-    def concerns(self, path: str) -> bool:
-        """Does this path, or one above it, change?"""
-        above = set(and_above(path))
-        return any(
-            not above.isdisjoint((*plan.names, *plan.directories))
-            or any(not above.isdisjoint((file.path, *file.names)) for file in plan.files.values())
-            for _, plan in self.chain
         )
 
     def of_others(self) -> list[tuple[str, FileId]]:

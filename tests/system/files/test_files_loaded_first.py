@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.system.support import Job, run_ckpt, write_app
+from tests.system.support import PATIENCE_S, Job, ckpt_command, run_ckpt, write_app
 from tests.unit.ckpt.undo.test_sequences import tree_of, without_times
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
@@ -71,26 +72,26 @@ def ended(start: Start, tmp_path: Path) -> Job:
     return job
 
 
-def damaged_image(job: Job) -> Callable[[], None]:
-    [pack] = [path for path in (job.directory / "images").rglob("*.pack") if "00001" in path.parent.name]
+def damaged_image(job: Path, rank: int = 1) -> Callable[[], None]:
+    [pack] = [path for path in (job / "images").rglob("*.pack") if f"{rank:05}" in path.parent.name]
     good = pack.read_bytes()
     middle = len(good) // 2
     pack.write_bytes(good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :])
     return lambda: bool(pack.write_bytes(good)) or None
 
 
-def missing_module(job: Job) -> Callable[[], None]:
-    package, away = job.directory.parent / "site-packages" / "lent", job.directory.parent / "away"
+def missing_module(job: Path) -> Callable[[], None]:
+    package, away = job.parent / "site-packages" / "lent", job.parent / "away"
     package.rename(away)
     return lambda: bool(away.rename(package)) and None
 
 
 @pytest.mark.parametrize("spoil", [damaged_image, missing_module])
 def test_an_image_that_cannot_be_loaded_changes_no_file(
-    ended: Job, tmp_path: Path, spoil: Callable[[Job], Callable[[], None]]
+    ended: Job, tmp_path: Path, spoil: Callable[[Path], Callable[[], None]]
 ) -> None:
     """All files were put back before, so the user had neither the state of then nor that of now."""
-    mend = spoil(ended)
+    mend = spoil(ended.directory)
     before = tree_of(str(tmp_path / "out"))
     for _ in range(2):
         done = run_ckpt("restart", ended.directory, cwd=tmp_path)
@@ -107,3 +108,120 @@ def test_an_image_that_cannot_be_loaded_changes_no_file(
     assert {path: each for path, each in without_times(after).items() if path.startswith("1")} == {
         path: each for path, each in without_times(before).items() if path.startswith("1")
     }
+
+
+# Standard input is used up, and removed.
+CONSUMED = """
+    import os, sys, time
+    import ckpt
+    from ckpt import MPI
+    ckpt.enable()
+    comm = MPI.COMM_WORLD
+    first = sys.stdin.readline()
+    ckpt.checkpoint()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    comm.Barrier()
+    rest = sys.stdin.read()
+    if comm.rank == 0:
+        os.remove("lines")
+        with open("result", "w") as file:
+            file.write(first + rest)
+    comm.Barrier()
+    if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        os._exit(9)
+    print("rest", rest.split())
+"""
+
+
+def test_an_image_that_cannot_be_loaded_does_not_bring_standard_input_back(tmp_path: Path) -> None:
+    """All files were put back before images were loaded where one of them is standard input."""
+    (tmp_path / "lines").write_text("1\n2\n3\n")
+    app = write_app(tmp_path, CONSUMED)
+    command = ckpt_command("run", "-n", 2, "--keep", 9, "--job", tmp_path / "job", app)
+    with (tmp_path / "lines").open("rb") as lines:
+        done = subprocess.run(
+            command, stdin=lines, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path
+        )
+    assert done.returncode == 9, done.stderr
+    (tmp_path / "job" / "through").touch()
+    mend = damaged_image(tmp_path / "job")
+    done = run_ckpt("restart", tmp_path / "job", cwd=tmp_path)
+    assert done.returncode == 12, done.stderr
+    assert not (tmp_path / "lines").exists() and (tmp_path / "result").exists()
+    mend()
+    done = run_ckpt("restart", tmp_path / "job", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "rest ['2', '3']" in done.stdout
+    assert not (tmp_path / "lines").exists() and (tmp_path / "result").read_text() == "1\n2\n3\n"
+
+
+CODE = """
+    import os, time
+    import ckpt
+    ckpt.enable()
+    with open("made.py", "w") as file:
+        file.write("then")
+    ckpt.checkpoint()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    with open("made.py", "w") as file:
+        file.write("now")
+    if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        os._exit(9)
+"""
+
+
+def test_a_damaged_image_changes_no_file_where_one_is_code(start: Start, tmp_path: Path) -> None:
+    """Code is put back before images are loaded, which import it. So these are verified before."""
+    job = start(write_app(tmp_path, CODE), ranks=1, keep=9, files="auto")
+    assert job.finish() == 9, job.report()
+    (job.directory / "through").touch()
+    mend = damaged_image(job.directory, rank=0)
+    before = tree_of(str(tmp_path))["made.py"]
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert done.returncode == 12 and "was changed" in done.stderr, done.stderr
+    assert tree_of(str(tmp_path))["made.py"] == before
+    mend()
+    assert run_ckpt("restart", job.directory, cwd=tmp_path).returncode == 0
+    assert len(job.events("files-put-back")) == 1
+
+
+# What replicas undo by themselves: what was appended, and what was made.
+APPENDED = """
+    import os, sys, time
+    import ckpt
+    comm = ckpt.enable()
+    log = open(f"{sys.argv[1]}/held-{comm.rank}", "w")
+    print("then", file=log, flush=True)
+    ckpt.checkpoint()
+    comm.Barrier()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    print("now", file=log, flush=True)
+    with open(f"{sys.argv[1]}/appended-{comm.rank}", "a") as file:
+        file.write("now")
+    comm.Barrier()
+    if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        sys.exit(9)
+    print("end")
+"""
+
+
+def test_an_image_that_cannot_be_loaded_changes_no_file_of_replicas(start: Start, tmp_path: Path) -> None:
+    """Replicas of ranks whose images were whole had cut their files, and removed what was new."""
+    out = tmp_path / "out"
+    out.mkdir()
+    job = start(write_app(tmp_path, APPENDED), str(out), ranks=2, redundancy=2, keep=9)
+    assert job.finish() == 9, job.report()
+    (job.directory / "through").touch()
+    before = tree_of(str(out))
+    assert len(before) == 4, before
+    mend = damaged_image(job.directory)
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert done.returncode == 12, done.stderr
+    assert tree_of(str(out)) == before
+    mend()
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert without_times(tree_of(str(out))) == without_times(before)

@@ -135,6 +135,21 @@ def test_a_copy_of_one_that_was_left_alone_is_compared_but_not_called_verified(
     assert {event["verified"] for event in job.events("committed")} == {False}
 
 
+def test_a_copy_is_made_after_a_restart_whose_ranks_have_waited_for_one_another(
+    start: Start, tmp_path: Path, expected: list[str]
+) -> None:
+    """Ranks open no file before all have loaded. A copy that is started later has nobody to wait for."""
+    job = half_way(start, tmp_path, redundancy=2)
+    assert run_ckpt("checkpoint", job.directory).returncode == 0
+    for process in (0, 3):  # one of each plane
+        job.kill_rank(process)
+    job.wait_event("restarted")
+    job.kill_rank(2)
+    job.wait_event("replica-cloned")
+    assert job.finish() == 0, job.report()
+    assert outputs(job) == expected
+
+
 def test_a_copy_that_is_killed_before_it_is_there_is_made_again(
     start: Start, tmp_path: Path, expected: list[str]
 ) -> None:

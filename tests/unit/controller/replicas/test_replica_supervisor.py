@@ -38,8 +38,10 @@ from ckpt.controller.supervision.events import (
     Finished,
     Hello,
     Launch,
+    Loaded,
     Log,
     ProgramError,
+    PutFilesBack,
     Ready,
     Send,
     Terminate,
@@ -151,6 +153,22 @@ def test_when_the_last_replica_is_killed_the_program_starts_again() -> None:
     job.finish(0, 1)
     job.read_output()
     assert job.end() == End(0, "all ranks have finished")
+
+
+def test_a_replica_that_is_killed_while_it_loads_is_not_waited_for_by_those_that_have_loaded() -> None:
+    job = Job(ranks=1, replicas=3)
+    for process in range(3):
+        job.feed(Died(process, job.run, signal=9))
+    job.feed(Fenced(0))
+    assert isinstance(job.actions[-1], Launch)
+    for process in (0, 2):
+        job.feed(Loaded(process, job.run))
+    assert not any(isinstance(each, PutFilesBack) for each in job.actions)
+    job.feed(Died(1, job.run, signal=9))
+    assert sum(isinstance(each, PutFilesBack) for each in job.actions) == 1
+    for process in (0, 2):
+        job.feed(Hello(process, job.run, f"address {process}"))
+    assert job.supervisor.phase == "running"
 
 
 @pytest.mark.parametrize("odd", [0, 1, 2])

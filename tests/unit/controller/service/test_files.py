@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ckpt import store
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory
@@ -26,8 +27,10 @@ def files_of(job: JobDirectory, said: list[str], logged: list[Any]) -> JobFiles:
 
 
 def prepare_as(monkeypatch: pytest.MonkeyPatch, restored: Restored) -> None:
-    prepared = SimpleNamespace(apply=lambda: restored)
+    """One of the files is code: it is put back before ranks load."""
+    prepared = SimpleNamespace(apply=lambda: restored, comes_back=lambda suffixes: ".py" in suffixes)
     monkeypatch.setattr(restart.restoring, "prepare", lambda *_, **__: prepared)
+    monkeypatch.setattr(store, "images_damage", lambda *_: "")
 
 
 def test_the_first_three_files_that_are_not_covered_are_said_for_each_interval(job: JobDirectory) -> None:
@@ -66,6 +69,15 @@ def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
     lost = Restored(problems=[Problem("", "the undo log cannot be written")], intervals=1)
     prepare_as(monkeypatch, lost)
     assert not files_of(job, [], []).put_back(Launch(1, 3, "died"), 4)["files_put_back"]
+
+
+def test_ranks_wait_where_nothing_is_recorded_too(tmp_path: Path) -> None:
+    """They cut files that they hold open, and replicas undo what they have changed: not before all have loaded."""
+    job = JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "off"})
+    of_job = JobFiles(job, {"files": "off"}, lambda text: None, lambda *line: None)
+    assert of_job.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
+    assert of_job.put_back_now() == {}
+    assert of_job.put_back(Launch(2, None, "started again"), 4) == {}
 
 
 def test_a_new_job_has_no_files_to_be_put_back(job: JobDirectory) -> None:
