@@ -350,8 +350,6 @@ class Port:
         sleeps = self._sleeps_in_look()
         spin_ns = FAR_LOOK_NS if sleeps else self._spin_ns
         if marks.deadline_ns <= now_ns:
-            if not sleeps:
-                return False
             self.endpoint.tick(now_ns)
             if marks.events:
                 self._deliver()
@@ -363,7 +361,7 @@ class Port:
         if not spin_ns:
             return False
         if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS:
-            if not sleeps or self._control_poller.poll(0):
+            if self._control_poller.poll(0):
                 return False
             self._control_checked_ns = now_ns
         end_ns = min(now_ns + spin_ns, marks.deadline_ns) if sleeps else now_ns + spin_ns

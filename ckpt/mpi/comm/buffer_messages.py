@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
-from ckpt.mpi.base.errors import ERR_RANK, ERR_REVOKED, MpiException, PeerFailed
+from ckpt.mpi.base.errors import ERR_REVOKED, MpiException, PeerFailed
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.guard import handled
@@ -22,7 +22,7 @@ from ckpt.mpi.datatypes.buffers import EMPTY, BufferSpec, exporter, simple
 from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.engine import REFERENCE_BYTES, SEND_CHECK_MASK
 from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
-from ckpt.mpi.engine.partitioned import PartReceive, PartSend, cut, match_number
+from ckpt.mpi.engine.partitioned import cut, part_receive, part_send
 from ckpt.mpi.requests.request import Prequest, Request
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = REFERENCE_BYTES - envelope.SIZE
 """A smaller buffer counts as a small message, as an object does (object_messages.py)."""
 
-_SPECS = (list, tuple)
-"""Types of arguments that say which buffer is meant, and more: `exporter` knows."""
+_SPECS = (list, tuple)  # that say which buffer is meant, and more: see `exporter`
 
 
 class BufferMessages(CommBase):
@@ -188,20 +187,26 @@ class BufferMessages(CommBase):
             obj = exporter(buf) if type(buf) in _SPECS else buf
             if quick.recv_buffer(self, obj, source, tag, status):
                 return
-            engine = self._engine
-            if not type(source) is type(tag) is int:
-                source, tag = argument(source), argument(tag)
-            spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
-            if self._recv_at_once(spec, source, tag, status):
-                return
-            with engine.lock:
-                receive = self._start_recv(spec, source, tag)
-                if not receive.done:
-                    engine.wait_receive(receive)
-            if status is not None or receive.error is not None:
-                receive.complete(status)
+            self._recv(buf, source, tag, status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
+
+    def _recv(self, buf: Any, source: int, tag: int, status: Status | None) -> None:
+        if not type(source) is type(tag) is int:
+            source, tag = argument(source), argument(tag)
+        spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
+        self._recv_into(spec, source, tag, status)
+
+    def _recv_into(self, spec: BufferSpec, source: int, tag: int, status: Status | None) -> None:
+        if self._recv_at_once(spec, source, tag, status):
+            return
+        engine = self._engine
+        with engine.lock:
+            receive = self._start_recv(spec, source, tag)
+            if not receive.done:
+                engine.wait_receive(receive)
+        if status is not None or receive.error is not None:
+            receive.complete(status)
 
     def _recv_at_once(self, spec: BufferSpec, source: int, tag: int, status: Status | None) -> bool:
         """Receive a message that is in the mailbox, and fits into the buffer. False: there is none; nothing was done."""
@@ -246,6 +251,13 @@ class BufferMessages(CommBase):
     ) -> None:
         """Send one buffer and receive into another, without deadlock."""
         try:
+            out = exporter(sendbuf) if type(sendbuf) in _SPECS else sendbuf
+            into = exporter(recvbuf) if type(recvbuf) in _SPECS else recvbuf
+            done = quick.sendrecv_buffer(self, out, dest, sendtag, into, source, recvtag, status)
+            if done is None:
+                self._recv(recvbuf, source, recvtag, status)
+            if done is not False:
+                return
             if not type(dest) is type(sendtag) is int:
                 dest, sendtag = argument(dest), argument(sendtag)
             route = self._routes.get((dest, sendtag)) or self._route(dest, sendtag)
@@ -253,6 +265,13 @@ class BufferMessages(CommBase):
             source = argument(source)
             into = EMPTY if source == PROC_NULL else simple(recvbuf, writable=True)
             engine = self._engine
+            if out.nbytes < SMALL_BYTES:
+                _, source, recvtag = self._check_receive(source, recvtag)
+                if route is not None:
+                    with engine.lock:
+                        engine.progress.send(route[0], route[1] + out.read())
+                self._recv_into(into, source, recvtag, status)
+                return
             with engine.lock:
                 receive = self._start_recv(into, source, recvtag)
                 sent: Operation = Done() if route is None else self._start_send(out, route[0], route[1])
@@ -345,15 +364,9 @@ class BufferMessages(CommBase):
         """A partitioned send of a buffer with `partitions` equal partitions. After Start, `Pready` sends a partition."""
         partitions = argument(partitions)
         spec = cut(buf, partitions, writable=False)
-        dst, dest, tag = self._check_receive(dest, tag)  # a send has the same rules, except for wildcards
-        if dest == ANY_SOURCE:
-            raise MpiException(ERR_RANK, "a send in parts names its destination")
-        if dst is None:
-            return Prequest._prepare(self._engine, Done, PROC_NULL)
-        shared = self._shared
-        origin = match_number(shared, "send", dest, tag) * len(shared.group) + self._rank
-        head = envelope.pack(envelope.EAGER, origin, tag, shared.base + envelope.PLANE_PARTS)
-        return Prequest._prepare(self._engine, PartSend, self._engine, shared, dst, head, spec, partitions)
+        peer = self._check_receive(dest, tag)  # a send has the same rules, except for wildcards
+        operation = part_send(self._engine, self._shared, self._rank, peer, spec, partitions)
+        return Prequest._prepare(self._engine, *operation)
 
     def Precv_init(self, buf: Any, partitions: int, source: int, tag: int = 0, info: Any = None) -> Prequest:
         """A partitioned receive into a buffer with `partitions` equal partitions. `Parrived` tells whether one has arrived.
@@ -361,16 +374,10 @@ class BufferMessages(CommBase):
         The sender may have another number of partitions."""
         partitions = argument(partitions)
         spec = cut(buf, partitions, writable=True)
-        src, source, tag = self._check_receive(source, tag)
-        if src is None:
-            return Prequest._prepare(self._engine, Done, PROC_NULL)
-        if source == ANY_SOURCE or tag == ANY_TAG:
-            raise MpiException(ERR_RANK, "a receive in parts names its source and tag")
-        shared = self._shared
-        origin = match_number(shared, "recv", source, tag) * len(shared.peers) + source
-        return Prequest._prepare(
-            self._engine, PartReceive, self._engine, shared, origin, tag, src, spec, partitions
+        operation = part_receive(
+            self._engine, self._shared, self._check_receive(source, tag), spec, partitions
         )
+        return Prequest._prepare(self._engine, *operation)
 
     # -- probing -----------------------------------------------------------------------------------
 

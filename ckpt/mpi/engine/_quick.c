@@ -9,7 +9,7 @@
        sort_in(matcher, batch, start)       -> index of the first message of the batch that is not in its channel; the caller goes on
                                             from there in Python
        arrivals(engine)                     -> a function for Engine.on_messages
-       send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status)
+       send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status), sendrecv_buffer(comm, ...)
                                             the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c.  Arrival, and the look for it: quick_arrivals.c
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
@@ -306,6 +306,10 @@ static PyMethodDef functions[] = {
     {"recv_buffer", (PyCFunction)(void (*)(void))recv_buffer, METH_FASTCALL,
      "recv_buffer(comm, buf, source, tag, status, /) -> bool\n\n"
      "Whether a message was received into the buffer; if not, nothing has happened."},
+    {"sendrecv_buffer", (PyCFunction)(void (*)(void))sendrecv_buffer, METH_FASTCALL,
+     "sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status, /) -> bool | None\n\n"
+     "Whether a buffer was sent and a message was received.  None: the former only, and the caller has to receive.  False: nothing "
+     "has happened."},
     {"dumps", dumps, METH_O, "dumps(obj, /) -> bytes\n\nAs pickle.dumps(obj, 5)."},
     {"loads", loads, METH_VARARGS, "loads(data, start=0, /)\n\n"
      "As pickle.loads(data); the pickle's first `start` bytes have no effect, and are skipped.  ValueError: start is "

@@ -17,10 +17,11 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base import envelope
-from ckpt.mpi.base.errors import ERR_ARG, ERR_REVOKED, ERR_TRUNCATE, MpiException
+from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
+from ckpt.mpi.base.errors import ERR_ARG, ERR_RANK, ERR_REVOKED, ERR_TRUNCATE, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec, simple
-from ckpt.mpi.engine.operations import Operation, Receive
+from ckpt.mpi.engine.operations import Done, Operation, Receive
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.comm_state import CommShared
@@ -179,3 +180,36 @@ class PartReceive(Operation):
                 self.error = failed
             self.done = failed is not None or self._complete()
         return self.done
+
+
+# -- the operations of persistent requests: a class, or Done, and its arguments ----------------------
+
+Peer = tuple[int | None, int, int]
+"""World rank, rank and tag; the world rank is None for PROC_NULL."""
+
+
+def part_send(
+    engine: Engine, shared: CommShared, rank: int, peer: Peer, spec: BufferSpec, partitions: int
+) -> tuple[Any, ...]:
+    """The operation of a partitioned send by `rank`. MpiException (ERR_RANK): to a wildcard."""
+    dst, dest, tag = peer
+    if dest == ANY_SOURCE:
+        raise MpiException(ERR_RANK, "a send in parts names its destination")
+    if dst is None:
+        return Done, PROC_NULL
+    origin = match_number(shared, "send", dest, tag) * len(shared.group) + rank
+    head = envelope.pack(envelope.EAGER, origin, tag, shared.base + envelope.PLANE_PARTS)
+    return PartSend, engine, shared, dst, head, spec, partitions
+
+
+def part_receive(
+    engine: Engine, shared: CommShared, peer: Peer, spec: BufferSpec, partitions: int
+) -> tuple[Any, ...]:
+    """The operation of a partitioned receive. MpiException (ERR_RANK): from a wildcard."""
+    src, source, tag = peer
+    if src is None:
+        return Done, PROC_NULL
+    if source == ANY_SOURCE or tag == ANY_TAG:
+        raise MpiException(ERR_RANK, "a receive in parts names its source and tag")
+    origin = match_number(shared, "recv", source, tag) * len(shared.peers) + source
+    return PartReceive, engine, shared, origin, tag, src, spec, partitions

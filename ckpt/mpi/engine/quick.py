@@ -1,9 +1,10 @@
 """The fast path for small messages of objects and buffers: in C where the C modules are built, else in Python.
 
 `_quick.c`, `quick_buffers.c` and `transport/driver/_lane.c` do the work of `ObjectMessages.send` and `recv`, of
-`BufferMessages.Send`, `Isend` and `Recv`, and of `Engine.on_messages` for ordinary cases. They work on the same objects as
-the Python code, and keep no state. A function that meets another case returns a value that says so, and has changed
-nothing; then its caller continues in Python. Where the C modules are missing, these functions always return that value.
+`BufferMessages.Send`, `Isend`, `Recv` and `Sendrecv`, and of `Engine.on_messages` for ordinary cases. They work on the same
+objects as the Python code, and keep no state. A function that meets another case returns a value that says so, and has
+changed nothing; then its caller continues in Python. Where the C modules are missing, these functions always return that
+value.
 Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
 
     send(comm, obj, dest, tag)         None: the message is sent. True: the same, and the backlog has to be looked at.
@@ -12,6 +13,8 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
     send_buffer(comm, buf, dest, tag)  None, True, False: the same. bytes: the message with its envelope, which is not sent
     recv_buffer(comm, buf, source, tag, status)    True: a message was received into the buffer. False: nothing is done. It
                                        looks for a message for a short time
+    sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status)    True: a buffer was sent, and a message
+                                       received. None: the former only, and the receive is left. False: nothing is done
     sort_in(matcher, batch, start)     puts unexpected messages into their channels, up to the first message without a
                                        channel, or not of type bytes; returns the index of that message. The caller holds
                                        the lock, and no receive is posted
@@ -47,6 +50,7 @@ __all__ = [
     "recv_buffer",
     "send",
     "send_buffer",
+    "sendrecv_buffer",
     "share",
     "sort_in",
 ]
@@ -65,6 +69,10 @@ def _send_buffer(comm: Any, buf: Any, dest: Any, tag: Any) -> Any:
 
 
 def _recv_buffer(comm: Any, buf: Any, source: Any, tag: Any, status: Any) -> bool:
+    return False
+
+
+def _sendrecv_buffer(comm: Any, *args: Any) -> Any:
     return False
 
 
@@ -104,7 +112,7 @@ except ImportError:
     Lane = None  # type: ignore[assignment, misc]
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
     arrivals: Any = _arrivals
-    send_buffer, recv_buffer = _send_buffer, _recv_buffer
+    send_buffer, recv_buffer, sendrecv_buffer = _send_buffer, _recv_buffer, _sendrecv_buffer
     barrier: Any = _collective
     exchange: Any = _collective
     share: Any = _collective
@@ -112,6 +120,7 @@ except ImportError:
 else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
     send_buffer, recv_buffer, arrivals = _quick.send_buffer, _quick.recv_buffer, _quick.arrivals
+    sendrecv_buffer = _quick.sendrecv_buffer
     barrier, exchange, share, allreduce = _quick.barrier, _quick.exchange, _quick.share, _quick.allreduce
 
 

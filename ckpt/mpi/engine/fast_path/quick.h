@@ -72,5 +72,6 @@ int quick_prepare_arrivals(void);
 
 PyObject *send_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *recv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *sendrecv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif

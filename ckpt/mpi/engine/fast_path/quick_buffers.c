@@ -1,4 +1,4 @@
-/* Messages of buffers: the ordinary cases of `BufferMessages.Send`, `Isend` and `Recv`, for the module `_quick`.
+/* Messages of buffers: the ordinary cases of `BufferMessages.Send`, `Isend`, `Recv` and `Sendrecv`, for the module `_quick`.
 
    Ordinary is a contiguous buffer of plain numbers or bytes, below REFERENCE_BYTES, that is not given with a count or a datatype.
    All else, every error included, is left to Python.  No buffer stays exported when a function returns. */
@@ -86,4 +86,21 @@ PyObject *recv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     Py_DECREF(channel);
     Py_DECREF(data);
     return left < 0 ? NULL : PyBool_FromLong(!left);
+}
+
+PyObject *sendrecv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    /* Nothing is sent unless the receive is ordinary, too: an error in it has to leave everything as it was. */
+    Py_buffer view;
+    if (count != 8 || !channel_for(args[0], args[5], args[6]) || export_plain(args[4], &view, PyBUF_FULL)) Py_RETURN_FALSE;
+    PyBuffer_Release(&view);
+    PyObject *sending[] = {args[0], args[1], args[2], args[3]}, *sent = send_buffer(NULL, sending, 4);
+    if (sent != Py_None && sent != Py_True) { /* no receive may wait for the backlog: it is looked at by other sends */
+        Py_XDECREF(sent);
+        return sent ? Py_NewRef(Py_False) : NULL;
+    }
+    Py_DECREF(sent);
+    PyObject *receiving[] = {args[0], args[4], args[5], args[6], args[7]}, *received = recv_buffer(NULL, receiving, 5);
+    if (received == Py_False) Py_SETREF(received, Py_NewRef(Py_None));
+    return received;
 }

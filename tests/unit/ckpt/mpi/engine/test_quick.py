@@ -114,6 +114,7 @@ def in_python(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quick, "recv", quick._recv)
     patch.setattr(quick, "send_buffer", quick._send_buffer)
     patch.setattr(quick, "recv_buffer", quick._recv_buffer)
+    patch.setattr(quick, "sendrecv_buffer", quick._sendrecv_buffer)
     patch.setattr("ckpt.mpi.engine.engine.sort_in", quick._sort_in)
 
 
@@ -167,6 +168,24 @@ BUFFERS: list[Callable[[int], Any]] = [
 ]
 
 
+STEPS = {
+    "send": 8, "burst": 3, "isend": 2, "issend": 1, "Send": 3, "Isend": 1, "recv": 9, "Recv": 5, "irecv": 1, "probe": 2,
+    "mprobe": 1, "exchange": 4, "codec": 0.3, "lock": 0.3, "Sendrecv": 3,
+}  # fmt: skip
+
+
+def seen_in(into: Any) -> int:
+    return hash(str(into.tolist() if isinstance(into, (np.ndarray, memoryview)) else into))
+
+
+def both(comm: Any, chance: random.Random, to: tuple[int, int], *where: Any) -> int | None:
+    sent, into = chance.choice(BUFFERS)(4), chance.choice(BUFFERS)(7)
+    if not comm.iprobe(*where[:2]):
+        return None
+    comm.Sendrecv(sent, *to, into, *where)
+    return seen_in(into)
+
+
 def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
     """What one history returned and left behind, step by step."""
     chance = random.Random(seed)
@@ -182,11 +201,7 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
         comm, other = worlds[sender], worlds[receiver]
         tag = chance.choice([0, 0, 0, 1, 2, True, -1]) if not many_tags else chance.randrange(40)
         status = chance.choice([None, Status()])
-        what = chance.choices(
-            ["send", "burst", "isend", "issend", "Send", "Isend", "recv", "Recv", "irecv", "probe", "mprobe", "exchange",
-             "codec", "lock"],
-            [8, 3, 2, 1, 3, 1, 9, 5, 1, 2, 1, 4, 0.3, 0.3],
-        )[0]  # fmt: skip
+        what = chance.choices(list(STEPS), list(STEPS.values()))[0]
         source = chance.choice([sender, ANY_SOURCE])
         wanted = chance.choice([tag, tag, ANY_TAG])
         obj = chance.choices(OBJECTS, [6, 2, 2, 2, 4, 1, 0.5])[0](chance, one)
@@ -209,8 +224,9 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
                 for _ in range(chance.choice([1, 70])):
                     if other.iprobe(source, wanted):
                         other.Recv(into, source, wanted, status)
-                        seen_in = into.tolist() if isinstance(into, (np.ndarray, memoryview)) else into
-                        result = [result, hash(str(seen_in))]
+                        result = [result, seen_in(into)]
+            elif what == "Sendrecv":
+                result = both(other, chance, (sender, tag), source, wanted, status)
             elif what == "recv":
                 if other.iprobe(source, wanted):
                     result = other.recv(None, source, wanted, status)

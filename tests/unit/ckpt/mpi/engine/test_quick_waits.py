@@ -104,6 +104,31 @@ def test_a_round_trip_calls_nothing_of_python(
     assert one.port.counters()["express_sent"] > 150
 
 
+def test_neighbours_exchange_buffers_without_python(
+    ranks: tuple[Rank, Rank], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = ranks
+    mine, theirs, into = np.zeros(512), np.ones(512), np.zeros(512)
+    calls = Calls(monkeypatch)
+    for _ in range(100):
+        two.world.Send(theirs, 0)
+        two.port.express.flush()  # what crosses acknowledges nothing, so it waits for this
+        one.world.Sendrecv(mine, 1, 0, into, 1, 0)
+        assert (into == 1).all()
+        two.world.Recv(into, 0)
+        assert (into == 0).all()
+    assert len(calls.made) < 60, calls.made
+
+
+@pytest.mark.parametrize("into", [None, b"12345678", np.zeros(2, dtype="O"), np.zeros(8)[::2]])
+def test_a_sendrecv_with_a_wrong_buffer_sends_nothing(ranks: tuple[Rank, Rank], into: Any) -> None:
+    one, _ = ranks
+    before = one.port.endpoint.key()
+    with pytest.raises((TypeError, ValueError, KeyError, BufferError)):
+        one.world.Sendrecv(b"12345678", 1, 0, into, 1, 0)
+    assert one.port.endpoint.key() == before
+
+
 def test_every_64th_message_has_the_backlog_looked_at(
     ranks: tuple[Rank, Rank], monkeypatch: pytest.MonkeyPatch
 ) -> None:
