@@ -374,9 +374,8 @@ class BufferMessages(CommBase):
         The sender may have another number of partitions."""
         partitions = argument(partitions)
         spec = cut(buf, partitions, writable=True)
-        operation = part_receive(
-            self._engine, self._shared, self._check_receive(source, tag), spec, partitions
-        )
+        peer = self._check_receive(source, tag)
+        operation = part_receive(self._engine, self._shared, peer, spec, partitions)
         return Prequest._prepare(self._engine, *operation)
 
     # -- probing -----------------------------------------------------------------------------------
