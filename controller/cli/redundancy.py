@@ -20,6 +20,7 @@ _REPLICAS_MAX = 3
 _CLONES_MAX = 1000
 _EXPLICIT = "the steps of a program that saves itself explicitly are not compared"
 _CONTINUE = "the program is not told of a dead replica: the others compute its rank"
+_RECEIVER = "is not built: with sender, too, nobody gets a message before it has been compared"
 _ONE_HOST = "replicas are processes of one host yet"
 
 
@@ -51,6 +52,12 @@ def add_option(verb: argparse.ArgumentParser) -> None:
         "hour (default 4); 0: never",
     )
     verb.add_argument(
+        "--compare",
+        choices=("late", "sender", "receiver"),
+        help="with --redundancy: when messages are compared: while the program goes on (late, the default), or before they "
+        "leave the process that has made them (sender)",
+    )
+    verb.add_argument(
         "--compare-memory",
         choices=("all", "arrays"),
         help="with --redundancy: what of the replicas' memory is compared after a checkpoint: arrays and single values (the "
@@ -64,18 +71,11 @@ def _clones(text: str) -> int:
     return int(text)
 
 
-def add_options(run: argparse.ArgumentParser) -> None:
-    add_option(run)
-    run.add_argument(
-        "--compare",
-        choices=("late", "sender", "receiver"),
-        help="with --redundancy: when messages are compared; late: while the program goes on (the default)",
-    )
-
-
 def check_restart(job: JobDirectory, arguments: argparse.Namespace) -> None:
     """Raise UsageError for a job whose kind does not go with the ``--redundancy`` that is asked for."""
     asked, options = arguments.redundancy or job.options.get("redundancy", 1), job.options
+    if arguments.compare == "receiver":
+        raise UsageError(f"--compare receiver {_RECEIVER}")
     if asked == 1:
         return
     if options.get("explicit"):
@@ -180,8 +180,8 @@ def check(arguments: argparse.Namespace) -> None:
         if arguments.compare_memory is not None:
             raise UsageError("--compare-memory says what replicas compare: give --redundancy 2 or 3, too")
         return
-    if arguments.compare in ("sender", "receiver"):
-        raise UsageError(f"--compare {arguments.compare} is not there yet: only late is")
+    if arguments.compare == "receiver":
+        raise UsageError(f"--compare receiver {_RECEIVER}")
     refused = {
         "--explicit": (arguments.explicit, _EXPLICIT),
         "--on-failure continue": (

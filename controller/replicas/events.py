@@ -30,6 +30,8 @@ class Reported:
     sent: int | None = None
     held: int | None = None
     late: tuple[int, ...] = ()
+    at: str = ""
+    disagree: tuple[str, int, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,15 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         sent if isinstance(sent, int) else None,
         held if isinstance(held, int) else None,
         tuple(each for each in late if isinstance(each, int)) if isinstance(late, list) else (),
+        "message" if packet.get("at") == "message" else "",
+        _disagree(packet.get("disagree")),
     )
+
+
+def _disagree(told: Any) -> tuple[str, int, bool] | None:
+    if isinstance(told, list) and [type(value) for value in told] == [str, int, bool]:
+        return told[0], told[1], told[2]
+    return None
 
 
 def _details(told: dict[str, Any]) -> Details:

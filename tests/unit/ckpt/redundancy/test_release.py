@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from ckpt.redundancy.membership import Lineage
 from ckpt.redundancy.release import Releases
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(6)
 
 
 @dataclass(frozen=True)
@@ -258,15 +259,15 @@ class OneQueue(Releases):
 class Hasty(Releases):
     """Does not wait for the others."""
 
-    def _judge(self, stream: str, mine: int) -> str:
+    def _judge(self, stream: str) -> str:
         return "released"
 
 
 class Trusting(Releases):
     """The last one that is left releases what another one has contradicted."""
 
-    def _judge(self, stream: str, mine: int) -> str:
-        return "released" if self.living == {self.me} else super()._judge(stream, mine)
+    def _judge(self, stream: str) -> str:
+        return "released" if self.living == {self.me} else super()._judge(stream)
 
 
 class Forgetful(Releases):
@@ -300,3 +301,50 @@ def test_the_last_one_left_does_not_release_what_another_has_contradicted() -> N
         assert replica.hear(1, [("p", 1, [2])]) == []
         assert replica.lost([1]) == expected
     assert Releases(0, 2).is_stuck is False
+
+
+def test_a_copy_is_told_what_it_has_missed_and_is_taken_for_all_before_its_image() -> None:
+    """Replica 3 begins with the image of 0, after two messages; 1 still holds these, what 0 had told was lost."""
+    lineage = Lineage()
+    lineage.copied(3, 0, 1)
+    other, copy = Releases(1, 3, lineage), Releases(3, 3, lineage)
+    for message in (1, 2):
+        assert other.hold("p", 10 + message, message) == []
+    other.keep({"p": (1, [11, 12])})
+    copy.living = {1, 3}
+    copy.go_on({"p": (2, 12)})
+    other.join(3)
+    assert other.lost([0, 2]) == []
+    assert other.hold("p", 13, 3) == [] and other.missing("p") == {3}
+    assert other.hear(3, copy.rows()) == [1, 2]
+    assert copy.hold("p", 13, 3) == []
+    assert other.since({"p": 2}) == [("p", 3, [13])] and other.since({}) == [("p", 1, [11, 12, 13])]
+    assert copy.hear(1, other.since({"p": 2})) == [3] == other.hear(3, copy.rows())
+    assert copy.hear(1, other.since({})) == []
+    assert not other.is_stuck and other.released == copy.released == {"p": 3}
+    other.forget()
+    assert other.since({}) == []
+
+
+def test_a_copy_whose_image_has_sent_something_else_proves_nothing() -> None:
+    other = Releases(1, 3)
+    other.hold("p", 1, "one"), other.hold("p", 2, "two")
+    other.join(3)
+    assert other.hear(3, [("p", 2, [7])]) == [] and other.missing("p") == {0, 2}
+    other.lost([0, 2])
+    assert other.state("p") == "contested" and list(other.heads()) == [("p", 1)]
+
+
+def test_a_replica_that_agrees_with_its_own_copy_outvotes_nobody() -> None:
+    lineage = Lineage()
+    lineage.copied(3, 1, 1)
+    states = []
+    for me, digests in ((1, {2: 6, 3: 5}), (2, {1: 5, 3: 5}), (3, {1: 5, 2: 6})):
+        replica = Releases(me, 3, lineage)
+        replica.lost([0])
+        replica.join(3)
+        assert replica.hold("p", 6 if me == 2 else 5, "message") == []
+        for other, digest in digests.items():
+            assert replica.hear(other, [("p", 1, [digest])]) == []
+        states.append(replica.state("p"))
+    assert states == ["contested"] * 3
