@@ -18,7 +18,8 @@ from ckpt.transport.records import dataclass, field
 class Reported:
     """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
     to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`; or
-    which replicas come too `late` to a change of files."""
+    which replicas come too `late` to a change of files, or to what is given by `at`; or a message on which the replicas of
+    its rank `disagree`: stream, number, and whether this one is outvoted."""
 
     rank: int
     incarnation: int
