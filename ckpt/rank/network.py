@@ -159,7 +159,7 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     """Give the engine its fast paths to the port: for sending, and for a look before a call blocks. Returns the look for a
     program of which several threads wait: by the main thread only, which tells the others of what it has found."""
     from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
-    from ckpt.mpi.engine.quick import make_lane
+    from ckpt.mpi.engine.quick import arrivals, make_lane
 
     def look() -> bool:
         # Not where the call has to do more than wait.
@@ -174,8 +174,9 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
             runtime.tell_waiting()
         return True
 
-    engine.lane = make_lane(port.endpoint, runtime.lock, SEND_POLL_BYTES, SEND_CHECK_MASK)
+    engine.lane = make_lane(port.endpoint, runtime.lock, SEND_POLL_BYTES, SEND_CHECK_MASK, port.express)
     engine.look = look
+    port.on_messages = arrivals(engine)
     engine.direct = port.direct
     port.on_place, port.on_placed = engine.place, engine.on_placed
     if port.boards is not None:

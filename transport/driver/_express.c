@@ -7,6 +7,8 @@
            .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message leaves on an idle link, by the peer's ring
                                                    or for another host, and waits on a busy one
            .flush() -> bool                        write the frames of ordinary messages that wait; False: something else is left
+           .glance() -> bool                       as Port.glance; where nothing else is to be done, and no ranks are on other hosts,
+                                                   without Python
            .look(end_ns, pause_ns) -> bool         look until an ordinary frame has come, whose messages are given to
                                                    port.on_messages (True), or another frame, or the time is over (False). Where
                                                    no rings are read, this sleeps until a frame comes from another host, or there
@@ -30,22 +32,28 @@
 #include <poll.h>
 #include <time.h>
 
+/* The slots of the port. */
+enum { PORT_WATCHING, PORT_PENDING, PORT_SPIN, PORT_LONGEST, PORT_CHECKED, PORT_ENTRIES, PORT_PAUSE, PORT_GLANCED, PORT_SLOTS };
+static const char *const port_slots[PORT_SLOTS] = {"helper_watching",     "_has_pending", "_spin_ns",  "_spin_longest_ns",
+                                                   "_control_checked_ns", "entries",      "_pause_ns", "_glanced"};
+
 typedef struct {
     PyObject_HEAD
     Express core; /* `endpoint` is a reference */
-    PyObject *port, *inbox, *writers, *unread, *slow_send, *refused;
+    PyObject *port, *inbox, *writers, *unread, *slow_send, *slow_glance, *refused;
     PyObject *far, *send_far, *receive_far; /* NULL: there are no other hosts */
     int far_fd, else_fd;
-    unsigned long long sent, taken;
+    Py_ssize_t slots[PORT_SLOTS]; /* -1: this port has no such slots */
+    unsigned long long sent, taken, seen;
 } Hot;
 
-enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 10000000 };
+enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 10000000, CONTROL_EVERY_NS = 2000000 /* port.py */ };
 
 static RingApi *rings;
 static PyTypeObject HotType;
 PyTypeObject *express_classes[EXPRESS_CLASSES];
 Py_ssize_t express_offsets[SLOT_COUNT];
-static PyObject *name_watching, *name_messages, *name_wake, *name_lost;
+static PyObject *name_messages, *name_wake, *name_lost, *name_flush;
 
 static long long now_ns(void)
 {
@@ -65,6 +73,7 @@ static int hot_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(hot->writers);
     Py_VISIT(hot->unread);
     Py_VISIT(hot->slow_send);
+    Py_VISIT(hot->slow_glance);
     Py_VISIT(hot->refused);
     Py_VISIT(hot->far);
     Py_VISIT(hot->send_far);
@@ -81,6 +90,7 @@ static int hot_clear(PyObject *self)
     Py_CLEAR(hot->writers);
     Py_CLEAR(hot->unread);
     Py_CLEAR(hot->slow_send);
+    Py_CLEAR(hot->slow_glance);
     Py_CLEAR(hot->refused);
     Py_CLEAR(hot->far);
     Py_CLEAR(hot->send_far);
@@ -127,6 +137,14 @@ static int read_config(Express *core, PyObject *endpoint)
     return failed ? -1 : 0;
 }
 
+static void learn_port(Hot *hot)
+{
+    for (int slot = 0; slot < PORT_SLOTS; slot++) {
+        hot->slots[slot] = slot_of((PyObject *)Py_TYPE(hot->port), port_slots[slot]);
+        if (hot->slots[slot] < 0) PyErr_Clear();
+    }
+}
+
 static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
     PyObject *port, *inbox, *writers, *unread, *far = NULL, *send_far = NULL, *receive_far = NULL;
@@ -139,13 +157,14 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
     if (!endpoint) return NULL;
     Hot *hot = (Hot *)type->tp_alloc(type, 0);
     if (!hot || read_config(&hot->core, endpoint) || !(hot->slow_send = PyObject_GetAttrString(endpoint, "send")) ||
-        !(hot->refused = attribute(port, "_refused", "by_rank"))) {
+        !(hot->slow_glance = PyObject_GetAttrString(port, "glance")) || !(hot->refused = attribute(port, "_refused", "by_rank"))) {
         Py_XDECREF(hot);
         Py_DECREF(endpoint);
         return NULL;
     }
     Py_DECREF(endpoint);
     hot->port = Py_NewRef(port);
+    learn_port(hot);
     hot->inbox = Py_NewRef(inbox);
     hot->writers = Py_NewRef(writers);
     hot->unread = Py_NewRef(unread);
@@ -159,14 +178,13 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
 
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
+#define PORT(hot, slot) (*((hot)->slots[slot] < 0 ? &absent : &SLOT((hot)->port, (hot)->slots[slot])))
+static PyObject *absent; /* NULL: read, and never written */
+
 /* The helper need not be woken, and no frame waits that was refused. */
 static int is_free(Hot *hot)
 {
-    if (!PyDict_CheckExact(hot->refused) || PyDict_GET_SIZE(hot->refused)) return 0;
-    PyObject *watching = PyObject_GetAttr(hot->port, name_watching);
-    if (!watching) PyErr_Clear();
-    Py_XDECREF(watching);
-    return watching == Py_False;
+    return PyDict_CheckExact(hot->refused) && !PyDict_GET_SIZE(hot->refused) && PORT(hot, PORT_WATCHING) == Py_False;
 }
 
 /* May a message go to another host now? */
@@ -224,31 +242,34 @@ static int deliver(Hot *hot, Ring *ring, PyObject *dst, PyObject *frame)
     return done ? 0 : -1;
 }
 
-static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+/* Send an ordinary message: see lane.h. */
+static long long send_ordinary(PyObject *self, PyObject *dst, PyObject *message)
 {
     Hot *hot = (Hot *)self;
-    long long waits_as = count == 2 && !names ? express_append(&hot->core, args[0], args[1]) : -1;
-    if (waits_as >= 0) return PyLong_FromLongLong(waits_as);
-    int is_message = count == 2 && !names && PyBytes_CheckExact(args[1]);
-    uint64_t bytes = is_message ? (uint64_t)PyBytes_GET_SIZE(args[1]) + HEADER : 0;
-    Ring *ring = is_message ? ring_to(hot, args[0], bytes) : NULL;
-    if (ring || (is_message && may_go_far(hot, args[0], bytes))) {
-        Py_XINCREF(ring);
-        PyObject *frame = express_emit(&hot->core, args[0], args[1], now_ns());
-        if (frame) {
-            uint64_t sequence = 0;
-            memcpy(&sequence, PyBytes_AS_STRING(frame) + 56, 8);
-            int failed = deliver(hot, ring, args[0], frame);
-            Py_DECREF(frame);
-            Py_XDECREF(ring);
+    long long waits_as = express_append(&hot->core, dst, message);
+    if (waits_as >= 0) return waits_as;
+    if (!PyBytes_CheckExact(message)) return NOT_SENT;
+    uint64_t bytes = (uint64_t)PyBytes_GET_SIZE(message) + HEADER, sequence = 0;
+    Ring *ring = ring_to(hot, dst, bytes);
+    if (!ring && !may_go_far(hot, dst, bytes)) return NOT_SENT;
+    PyObject *frame = express_emit(&hot->core, dst, message, now_ns());
+    if (!frame) return NOT_SENT;
+    memcpy(&sequence, PyBytes_AS_STRING(frame) + 56, 8);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-            sequence = __builtin_bswap64(sequence);
+    sequence = __builtin_bswap64(sequence);
 #endif
-            return failed ? NULL : PyLong_FromUnsignedLongLong(sequence);
-        }
-        Py_XDECREF(ring);
-    }
-    return PyObject_Vectorcall(hot->slow_send, args, (size_t)count, names);
+    Py_XINCREF(ring);
+    int failed = deliver(hot, ring, dst, frame);
+    Py_DECREF(frame);
+    Py_XDECREF(ring);
+    return failed ? -1 : (long long)sequence;
+}
+
+static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    long long sequence = count == 2 && !names ? send_ordinary(self, args[0], args[1]) : NOT_SENT;
+    if (sequence == NOT_SENT) return PyObject_Vectorcall(((Hot *)self)->slow_send, args, (size_t)count, names);
+    return sequence < 0 ? NULL : PyLong_FromLongLong(sequence);
 }
 
 static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
@@ -329,28 +350,72 @@ static PyObject *await_frame(Hot *hot, long long end_ns, long long pause_ns)
     return frame || PyErr_Occurred() ? frame : take_far(hot);
 }
 
-static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t count)
+/* Look until an ordinary frame has come.  1: its messages are handed over.  0: another frame has come, or the time is over.  -1 with
+   an exception. */
+static int look_until(Hot *hot, long long end_ns, long long pause_ns)
 {
-    Hot *hot = (Hot *)self;
-    long long end_ns = count == 2 ? PyLong_AsLongLong(args[0]) : -1, pause_ns = count == 2 ? PyLong_AsLongLong(args[1]) : -1;
-    if (PyErr_Occurred()) return NULL;
-    if (count != 2 || pause_ns < 0) {
-        PyErr_SetString(PyExc_TypeError, "look(end_ns, pause_ns)");
-        return NULL;
-    }
-    if (hot->inbox == Py_None || PyList_GET_SIZE(hot->unread)) Py_RETURN_FALSE;
+    if (hot->inbox == Py_None || PyList_GET_SIZE(hot->unread)) return 0;
     PyObject *frame = await_frame(hot, end_ns, pause_ns), *source = NULL;
-    if (!frame && !PyErr_Occurred()) Py_RETURN_FALSE;
-    if (!frame) return NULL;
+    if (!frame) return PyErr_Occurred() ? -1 : 0;
     PyObject *messages =
         PyTuple_CheckExact(frame) && PyTuple_GET_SIZE(frame) == 1 ? express_accept(&hot->core, PyTuple_GET_ITEM(frame, 0), now_ns(), &source) : NULL;
     int failed = messages ? hand_over(hot, source, messages) : PyList_Append(hot->unread, frame);
     hot->taken += messages != NULL;
     Py_DECREF(frame);
     Py_XDECREF(source);
-    PyObject *result = failed ? NULL : PyBool_FromLong(messages != NULL);
     Py_XDECREF(messages);
-    return result;
+    return failed ? -1 : messages != NULL;
+}
+
+static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    long long end_ns = count == 2 ? PyLong_AsLongLong(args[0]) : -1, pause_ns = count == 2 ? PyLong_AsLongLong(args[1]) : -1;
+    if (PyErr_Occurred()) return NULL;
+    if (count != 2 || pause_ns < 0) {
+        PyErr_SetString(PyExc_TypeError, "look(end_ns, pause_ns)");
+        return NULL;
+    }
+    int found = look_until((Hot *)self, end_ns, pause_ns);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}
+
+/* Nothing is to be done but to look: no failure, no deferred signal, no timer, nothing to send, no look at the control descriptor. */
+static int may_look(Hot *hot, long long at_ns)
+{
+    PyObject *common = GET(hot->core.endpoint, ENDPOINT__common);
+    Reading reading = {0};
+    return !hot->far && IS(common, COMMON) && is_free(hot) && PORT(hot, PORT_PENDING) == Py_False &&
+           empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False &&
+           NUMBER(common, COMMON_deadline_ns) > at_ns && at_ns - value(&reading, PORT(hot, PORT_CHECKED)) < CONTROL_EVERY_NS &&
+           !reading.bad;
+}
+
+/* A look has found a message.  0, or -1 with an exception. */
+static int has_seen(Hot *hot)
+{
+    PyObject *common = GET(hot->core.endpoint, ENDPOINT__common), *done;
+    hot->seen++;
+    if (PORT(hot, PORT_SPIN) != PORT(hot, PORT_LONGEST)) Py_SETREF(PORT(hot, PORT_SPIN), Py_NewRef(PORT(hot, PORT_LONGEST)));
+    if (GET(common, COMMON_flush_due) == Py_False) return 0;
+    done = PyObject_CallMethodNoArgs(hot->port, name_flush);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    Hot *hot = (Hot *)self;
+    Reading reading = {0};
+    long long at_ns = now_ns(), spin_ns = value(&reading, PORT(hot, PORT_SPIN)), pause_ns = value(&reading, PORT(hot, PORT_PAUSE));
+    long long entries = value(&reading, PORT(hot, PORT_ENTRIES));
+    if (reading.bad || spin_ns <= 0 || !may_look(hot, at_ns)) return PyObject_CallNoArgs(hot->slow_glance);
+    PyObject *entered = PyLong_FromLongLong(entries + 1);
+    if (!entered) return NULL;
+    Py_SETREF(PORT(hot, PORT_ENTRIES), entered);
+    int found = look_until(hot, at_ns + spin_ns, pause_ns);
+    if (!found) Py_SETREF(PORT(hot, PORT_GLANCED), Py_NewRef(Py_True));
+    if (found < 0 || (found && has_seen(hot))) return NULL;
+    return PyBool_FromLong(found);
 }
 
 /* ---- for tests ------------------------------------------------------------------------------------------------------------- */
@@ -396,6 +461,8 @@ static PyObject *hot_accept(PyObject *self, PyObject *args)
 
 static PyObject *get_sent(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->sent); }
 
+static PyObject *get_seen(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->seen); }
+
 static PyObject *get_taken(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->taken); }
 
 /* ---- the module ------------------------------------------------------------------------------------------------------------ */
@@ -434,6 +501,7 @@ static PyMethodDef methods[] = {
      "send(dst, data, payload=None) -> int\n\nAs Endpoint.send."},
     {"flush", hot_flush, METH_NOARGS,
      "flush() -> bool\n\nWrite the frames of ordinary messages that wait; False: something else is left to be sent."},
+    {"glance", hot_glance, METH_NOARGS, "glance() -> bool\n\nAs Port.glance."},
     {"look", (PyCFunction)(void (*)(void))hot_look, METH_FASTCALL,
      "look(end_ns, pause_ns, /) -> bool\n\nWhether an ordinary frame has come by `end_ns`; its messages have been handed over."},
     {"emit", hot_emit, METH_VARARGS, "emit(dst, message, now_ns, /) -> bytes | None\n\nThe frame; None: nothing is done."},
@@ -447,6 +515,7 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef values[] = {
     {"sent", get_sent, NULL, "Frames sent this way.", NULL},
+    {"seen", get_seen, NULL, "Glances that have found a message without Python.", NULL},
     {"taken", get_taken, NULL, "Frames received this way.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -480,11 +549,15 @@ PyMODINIT_FUNC PyInit__express(void)
     Py_XDECREF(capsule);
     Py_XDECREF(home);
     if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || PyType_Ready(&HotType)) return NULL;
-    if (!(name_watching = PyUnicode_InternFromString("helper_watching")) ||
-        !(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||
-        !(name_lost = PyUnicode_InternFromString("_send_again")))
+    if (!(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||
+        !(name_lost = PyUnicode_InternFromString("_send_again")) || !(name_flush = PyUnicode_InternFromString("_flush_seen")))
         return NULL;
+    static ExpressApi api = {&HotType, send_ordinary};
     PyObject *made = PyModule_Create(&module);
-    if (made && PyModule_AddObjectRef(made, "Express", (PyObject *)&HotType)) Py_CLEAR(made);
+    if (!made) return NULL;
+    if (!(capsule = PyCapsule_New(&api, EXPRESS_API, NULL)) || PyModule_AddObjectRef(made, "api", capsule) ||
+        PyModule_AddObjectRef(made, "Express", (PyObject *)&HotType))
+        Py_CLEAR(made);
+    Py_XDECREF(capsule);
     return made;
 }

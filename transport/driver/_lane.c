@@ -1,7 +1,10 @@
-/* The fast path of `Endpoint.send` in C: enqueues a short message on a busy link when the frame does not become full.
+/* The fast path of `Endpoint.send` in C: enqueues a short message on a busy link when the frame does not become full, and has one
+   sent on an idle link.
 
-       Lane(endpoint, lock, backlog_bytes, check_mask)
+       Lane(endpoint, lock, backlog_bytes, check_mask, express=None)
        lane.append(dst, message) -> bool: was it appended?  If not, nothing has changed and the caller uses Endpoint.send
+       lane.send(dst, message) -> bool | None: by `express`, with the lock, if that is free.  True: it is sent, and the backlog has to be
+                                  looked at.  False: it is sent.  None: nothing has changed
 
    A lane has no state of its own: it reads and writes the slots of the endpoint's SendWindow, which stays the plain Python object
    that images, clones and the model checker use.  The caller need not hold the port's lock: the lane checks that no thread
@@ -18,6 +21,9 @@ typedef struct {
     PyObject_HEAD
     PyObject *windows;         /* dict: rank -> SendWindow */
     PyObject *locked;          /* bound method: is the port's lock taken? */
+    PyObject *acquire, *release;
+    PyObject *express;         /* the hot way of the port, or NULL */
+    ExpressApi *hot;
     PyTypeObject *window_type; /* SendWindow: the offsets below are those of its slots */
     Py_ssize_t queue, queued, tx, clean, sealed_charge, sent_charge, acked_charge;
     long long coalesce, large, overhead, backlog, mask;
@@ -40,6 +46,9 @@ static void lane_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     Py_CLEAR(lane->windows);
     Py_CLEAR(lane->locked);
+    Py_CLEAR(lane->acquire);
+    Py_CLEAR(lane->release);
+    Py_CLEAR(lane->express);
     Py_CLEAR(lane->window_type);
     Py_TYPE(self)->tp_free(self);
 }
@@ -49,6 +58,9 @@ static int lane_traverse(PyObject *self, visitproc visit, void *arg)
     Lane *lane = (Lane *)self;
     Py_VISIT(lane->windows);
     Py_VISIT(lane->locked);
+    Py_VISIT(lane->acquire);
+    Py_VISIT(lane->release);
+    Py_VISIT(lane->express);
     Py_VISIT(lane->window_type);
     return 0;
 }
@@ -58,6 +70,9 @@ static int lane_clear(PyObject *self)
     Lane *lane = (Lane *)self;
     Py_CLEAR(lane->windows);
     Py_CLEAR(lane->locked);
+    Py_CLEAR(lane->acquire);
+    Py_CLEAR(lane->release);
+    Py_CLEAR(lane->express);
     return 0;
 }
 
@@ -81,19 +96,34 @@ static int learn_slots(Lane *lane, PyObject *windows)
     return 0;
 }
 
+/* `express`: None, or the port's. */
+static int use_express(Lane *lane, PyObject *express)
+{
+    if (express == Py_None) return 0;
+    if (!(lane->hot = PyCapsule_Import(EXPRESS_API, 0))) return -1;
+    if (!Py_IS_TYPE(express, lane->hot->type)) {
+        PyErr_Format(PyExc_TypeError, "%R is no hot way", express);
+        return -1;
+    }
+    lane->express = Py_NewRef(express);
+    return 0;
+}
+
 static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *options)
 {
-    PyObject *endpoint, *lock;
+    PyObject *endpoint, *lock, *express = Py_None;
     long long backlog, mask;
-    static char *names[] = {"endpoint", "lock", "backlog_bytes", "check_mask", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, options, "OOLL", names, &endpoint, &lock, &backlog, &mask)) return NULL;
+    static char *names[] = {"endpoint", "lock", "backlog_bytes", "check_mask", "express", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, options, "OOLL|O", names, &endpoint, &lock, &backlog, &mask, &express)) return NULL;
     Lane *lane = (Lane *)type->tp_alloc(type, 0);
     if (!lane) return NULL;
     lane->backlog = backlog;
     lane->mask = mask;
     lane->windows = PyObject_GetAttrString(endpoint, "_windows");
     lane->locked = PyObject_GetAttrString(lock, "locked");
-    if (!lane->windows || !lane->locked || number_of(endpoint, "_coalesce", &lane->coalesce) ||
+    lane->acquire = lane->locked ? PyObject_GetAttrString(lock, "acquire") : NULL;
+    lane->release = lane->acquire ? PyObject_GetAttrString(lock, "release") : NULL;
+    if (!lane->windows || !lane->release || use_express(lane, express) || number_of(endpoint, "_coalesce", &lane->coalesce) ||
         number_of(endpoint, "_large", &lane->large) || number_of(endpoint, "_overhead", &lane->overhead))
         goto failed;
     if (!PyDict_CheckExact(lane->windows)) {
@@ -156,6 +186,25 @@ static int lane_append(PyObject *self, PyObject *window, PyObject *message)
     return 0;
 }
 
+static int lane_send(PyObject *self, PyObject *dst, PyObject *message)
+{
+    Lane *lane = (Lane *)self;
+    PyObject *taken = lane->express ? PyObject_CallOneArg(lane->acquire, Py_False) : NULL, *type, *error, *trace;
+    if (taken != Py_True) {
+        Py_XDECREF(taken);
+        PyErr_Clear();
+        return NOT_SENT;
+    }
+    Py_DECREF(taken);
+    long long sequence = lane->hot->send(lane->express, dst, message);
+    PyErr_Fetch(&type, &error, &trace); /* of what may have been called; the lock is let go of in any case */
+    PyObject *done = PyObject_CallNoArgs(lane->release);
+    if (type) PyErr_Restore(type, error, trace);
+    Py_XDECREF(done);
+    if (!done || sequence < 0) return done ? (int)sequence : -1;
+    return !(sequence & lane->mask);
+}
+
 static PyObject *append_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2) {
@@ -169,10 +218,24 @@ static PyObject *append_method(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_TRUE;
 }
 
+static PyObject *send_method(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "send(dst, message)");
+        return NULL;
+    }
+    int sent = lane_send(self, args[0], args[1]);
+    if (sent == NOT_SENT) Py_RETURN_NONE;
+    return sent < 0 ? NULL : PyBool_FromLong(sent);
+}
+
 static PyMethodDef methods[] = {
     {"append", (PyCFunction)(void (*)(void))append_method, METH_FASTCALL,
      "append(dst, message, /) -> bool\n\n"
      "Whether the message (bytes) was enqueued for rank dst; if not, nothing has changed: call Endpoint.send."},
+    {"send", (PyCFunction)(void (*)(void))send_method, METH_FASTCALL,
+     "send(dst, message, /) -> bool | None\n\n"
+     "Whether the backlog has to be looked at, now that the message (bytes) is sent to rank dst; None: nothing has changed."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -181,7 +244,7 @@ static PyTypeObject LaneType = {
     .tp_name = "ckpt.transport.driver._lane.Lane",
     .tp_basicsize = sizeof(Lane),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Lane(endpoint, lock, backlog_bytes, check_mask)\n\n"
+    .tp_doc = "Lane(endpoint, lock, backlog_bytes, check_mask, express=None)\n\n"
     "Enqueues short messages in an endpoint's windows without its Python code; see the source.",
     .tp_new = lane_new,
     .tp_dealloc = lane_dealloc,
@@ -190,7 +253,7 @@ static PyTypeObject LaneType = {
     .tp_methods = methods,
 };
 
-static LaneApi api = {&LaneType, lane_open, lane_append};
+static LaneApi api = {&LaneType, lane_open, lane_append, lane_send};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,

@@ -4,7 +4,14 @@
    the link is busy, the message does not fill the frame, and the backlog need not be checked or is small.  If so, it returns a
    borrowed reference to the SendWindow, else NULL without an exception.  `append` appends the message to that window.  The caller
    must not release the GIL between `open` and `append`, so that no other thread changes the window in between.  `append` returns
-   0; or -1 with an exception when there is no memory, and then nothing has changed. */
+   0; or -1 with an exception when there is no memory, and then nothing has changed.
+
+   `send` is for a message for which `open` has returned NULL.  It takes the port's lock, if that is free, and has the message sent
+   the hot way (_express.c).  It returns 0; 1: it is sent, and the backlog has to be looked at; NOT_SENT without an exception: the case
+   is not ordinary, and nothing has changed; -1 with an exception.
+
+   EXPRESS_API is what `send` calls, in the capsule `ckpt.transport.driver._express.api`: the same with the lock held, but a sequence
+   number where it is sent. */
 
 #ifndef CKPT_TRANSPORT_LANE_H
 #define CKPT_TRANSPORT_LANE_H
@@ -13,12 +20,21 @@
 #include <structmember.h>
 
 #define LANE_API "ckpt.transport.driver._lane.api"
+#define EXPRESS_API "ckpt.transport.driver._express.api"
+
+enum { NOT_SENT = -2 };
 
 typedef struct {
     PyTypeObject *type;
     PyObject *(*open)(PyObject *lane, PyObject *dst, Py_ssize_t size);
     int (*append)(PyObject *lane, PyObject *window, PyObject *message);
+    int (*send)(PyObject *lane, PyObject *dst, PyObject *message);
 } LaneApi;
+
+typedef struct {
+    PyTypeObject *type;
+    long long (*send)(PyObject *express, PyObject *dst, PyObject *message);
+} ExpressApi;
 
 /* Return the offset of the slot `name` in instances of `cls` (__slots__); -1 with an exception when there is none. */
 static inline Py_ssize_t slot_of(PyObject *cls, const char *name)

@@ -115,6 +115,19 @@ class _Sleep:
 class Port:
     """One rank's port. The caller of any method but `wake`, `start_helper`, `stop_helper` and `close` must hold `lock`."""
 
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_control_checked_ns",
+        "_glanced",
+        "_has_pending",
+        "_pause_ns",
+        "_spin_longest_ns",
+        "_spin_ns",
+        "entries",
+        "helper_watching",
+    )  # what `_express.c` reads and writes; all else is in the dict
+
     on_late: Callable[[int, int], None] | None = None
     """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""
     far_counts: Callable[[], dict[int, tuple[int, int, int]]] | None = None
@@ -167,7 +180,7 @@ class Port:
         self.waiters = Waiters()
         self.on_helped: Callable[[], None] | None = None
         """Called under the lock when the helper thread has made progress: wakes those of `waiters` that may go on."""
-        self._express: Express | None = None
+        self.express: Express | None = None  # the hot way in C, where there are rings
         self._pause_ns = 0
         self._glanced = False
         """The last thing the application did was to look in vain (`glance`): a wait need not spin again."""
@@ -221,15 +234,15 @@ class Port:
             if far is None
             else ((far[0], far[1].send, far[1].receive, far[1].fileno(), self._control_poller.fileno()),)
         )
-        self._express = make_express(self, wire.inbox, wire.writers, wire.unread, *others)
-        self._accept = self._express.accept
+        self.express = make_express(self, wire.inbox, wire.writers, wire.unread, *others)
+        self._accept = self.express.accept
         if far is not None:
             self._others = far[0], wire.inbox
             self._far_ranks, self._far = far
         self._pause_ns = wire.pause_ns
         self._bulk_bytes = BULK_BYTES_OF_RINGS
         self._refused.first_wait_ns = FIRST_WAIT_OF_RINGS_NS
-        self.send = self._express.send
+        self.send, self.glance = self.express.send, self.express.glance  # type: ignore[method-assign]
         if board.available():
             self.boards = Boards(
                 wire,
@@ -325,7 +338,7 @@ class Port:
 
         False: there is none, or something else is to be done: the caller waits (`wait`).
         """
-        express, marks = self._express, self._marks
+        express, marks = self.express, self._marks
         if express is None or self._has_pending or self._refused.by_rank:
             return False
         self.entries += 1
@@ -358,10 +371,14 @@ class Port:
             self._spin_ns = self._spin_longest_ns
             self.counts["waits_spun"] += 1
             if marks.flush_due:
-                self._flush(self.clock())
+                self._flush_seen()
             return True
         self._glanced = True
         return False
+
+    def _flush_seen(self) -> None:
+        """A message that a glance has found makes frames due."""
+        self._flush(self.clock())
 
     def _waits_for_others(self) -> bool:
         """Can what is awaited come from other hosts only?"""
@@ -387,7 +404,7 @@ class Port:
         began_ns = self.clock()
         limit_ns = SLEEP_LONGEST_NS if timeout_ns is None else min(timeout_ns, SLEEP_LONGEST_NS)
         spin_ns, self._glanced = 0 if self._glanced else self._spin_ns, False
-        if self._express is not None and self._refused.by_rank:
+        if self.express is not None and self._refused.by_rank:
             # A sleep lasts a millisecond at least, in which a ring is read many times.
             spin_ns = self._spin_longest_ns
         if self.waiters.entries and self.waiters.are_coming:
@@ -460,8 +477,9 @@ class Port:
     def counters(self) -> dict[str, int]:
         """Counters of the endpoint, the wire and the port, by name."""
         own = self.counts | {"frames_refused": self._refused.refused}
-        if self._express is not None:
-            own |= {"express_sent": self._express.sent, "express_received": self._express.taken}
+        if self.express is not None:
+            own |= {"express_sent": self.express.sent, "express_received": self.express.taken}
+            own["waits_spun"] += self.express.seen
         if self.boards is not None:
             own |= self.boards.counts
         return self.endpoint.counters() | self.wire.counters() | own
@@ -595,7 +613,7 @@ class Port:
         waiting = refused.by_rank
         if waiting:
             refused.retry(now_ns)
-        elif self._express is not None and self._express.flush():
+        elif self.express is not None and self.express.flush():
             return
         send = self.wire.send
         for rank, parts in self.endpoint.transmit(now_ns, waiting):

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 SMALL_BYTES = REFERENCE_BYTES - envelope.SIZE
 """A smaller buffer counts as a small message, as an object does (object_messages.py)."""
 
+_SPECS = (list, tuple)
+"""Types of arguments that say which buffer is meant, and more: `exporter` knows."""
+
 
 class BufferMessages(CommBase):
     """Send, Recv, Sendrecv, their nonblocking, persistent and partitioned forms, and Probe.
@@ -63,7 +66,8 @@ class BufferMessages(CommBase):
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer. Returns when the program may reuse the buffer."""
         try:
-            message = quick.send_buffer(self, exporter(buf), dest, tag)
+            obj = exporter(buf) if type(buf) in _SPECS else buf
+            message = quick.send_buffer(self, obj, dest, tag)
             if message is None:
                 return
             if not type(dest) is type(tag) is int:
@@ -72,6 +76,10 @@ class BufferMessages(CommBase):
             if route is None:
                 return
             engine = self._engine
+            if message is True:
+                with engine.lock:
+                    engine.throttle(route[0], self._shared)
+                return
             if message is False:
                 spec = simple(buf, writable=False)
                 if spec.nbytes < SMALL_BYTES:
@@ -121,7 +129,7 @@ class BufferMessages(CommBase):
                 return Request._make(engine, Done(PROC_NULL))
             message = quick.send_buffer(self, exporter(buf), dest, tag)
             with engine.lock:
-                if message is None:
+                if message is None or message is True:  # it never waits for the backlog
                     operation: Operation = Done()
                 elif message is False:
                     spec = simple(buf, writable=False)
@@ -177,13 +185,10 @@ class BufferMessages(CommBase):
     ) -> None:
         """Receive into a buffer. A message that is too long is truncated, and raises MpiException (ERR_TRUNCATE)."""
         try:
-            obj = exporter(buf)
+            obj = exporter(buf) if type(buf) in _SPECS else buf
             if quick.recv_buffer(self, obj, source, tag, status):
                 return
             engine = self._engine
-            soon = engine.look is not None and self._comes_soon(source, tag)
-            if soon and quick.recv_buffer(self, obj, source, tag, status):
-                return
             if not type(source) is type(tag) is int:
                 source, tag = argument(source), argument(tag)
             spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)

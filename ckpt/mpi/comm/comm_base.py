@@ -257,17 +257,6 @@ class CommBase(Handle):
         self._engine.progress.send(dst, head, data if len(data) else None)
         return operation
 
-    def _comes_soon(self, source: Any, tag: Any) -> bool:
-        """A short look for a message of a channel that exists. True: it is in the mailbox."""
-        if not type(source) is type(tag) is int or (channel := self._channels.get((source, tag))) is None:
-            return False
-        engine = self._engine
-        if not channel.messages and not self._shared.closed and engine.guard is None:
-            with engine.lock:
-                while not channel.messages and quick.glance(engine):
-                    pass
-        return bool(channel.messages)
-
     # -- what collectives of objects and of buffers share ------------------------------------------
 
     def _schedule(self) -> Schedule:

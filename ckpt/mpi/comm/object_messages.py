@@ -27,6 +27,7 @@ from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.comm_state import CommShared
 from ckpt.mpi.engine.engine import REFERENCE_BYTES, SEND_CHECK_MASK, Engine
+from ckpt.mpi.engine.failures import FailedRanks
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Done, FailedOperation, Operation, Receive
 from ckpt.mpi.requests.request import Request
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.base.progress import Buffer
     from ckpt.mpi.datatypes.status import Status
 
-for _known in (CommBase, CommShared, Engine, Channel, Context, Matcher, Exchange, Op):
+for _known in (CommBase, CommShared, Engine, Channel, Context, Matcher, FailedRanks, Exchange, Op):
     quick.know(_known)
 
 _dumps = pickle.dumps
@@ -69,7 +70,9 @@ class ObjectMessages(CommBase):
             lock = engine.lock
             lock.acquire()  # a `with` statement takes three times as long as this call
             try:
-                if len(data) < REFERENCE_BYTES:
+                if data is True:  # it is sent
+                    pass
+                elif len(data) < REFERENCE_BYTES:
                     if engine.progress.send(route[0], route[1] + data) & SEND_CHECK_MASK:
                         return
                 else:
@@ -134,8 +137,6 @@ class ObjectMessages(CommBase):
                 warnings.warn("the 'buf' argument is not needed and not used", UserWarning, stacklevel=2)
             found = quick.recv(self, source, tag, status)
             engine = self._engine
-            if found is quick.MISS and engine.look is not None and self._comes_soon(source, tag):
-                found = quick.recv(self, source, tag, status)
             if found is not quick.MISS:
                 return found
             if engine.guard is not None:

@@ -3,26 +3,29 @@
 
        know(cls)                            registers the offsets of a class's slots; until all of CLASSES are registered, every
                                             function leaves its work to Python
-       send(comm, obj, dest, tag)           -> None: the message is sent.  False: nothing is done.  bytes: the pickled object, not sent
+       send(comm, obj, dest, tag)           -> None: the message is sent.  True: the same, and the caller has to look at the backlog.
+                                            False: nothing is done.  bytes: the pickled object, not sent
        recv(comm, source, tag, status)      -> the object, or MISS: nothing is done
        sort_in(matcher, batch, start)       -> index of the first message of the batch that is not in its channel; the caller goes on
                                             from there in Python
+       arrivals(engine)                     -> a function for Engine.on_messages
        send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status)
-                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c
+                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c.  Arrival, and the look for it: quick_arrivals.c
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
    uses.  So images, wildcards, probes and failures need no code here, and every case that is not ordinary is left to Python.  No
-   function here waits, or calls a function that waits: no C frame is on the stack of a call during which an image may be taken.
+   function here waits but for a short look (Engine.look), in which no image is taken: no C frame is on the stack of a call during
+   which one may be.
 
    Thread safety comes from the interpreter's lock (GIL): `send` tests that the port's lock is free (transport/driver/lane.h) and
-   appends before another thread can run; in `recv` the program's thread takes from the left of a deque, while the helper thread
-   only appends at the right.
+   appends before another thread can run, or takes that lock; in `recv` the program's thread takes from the left of a deque, while the
+   helper thread only appends at the right.  A look takes the lock, if it is free.
 
    small_pickle.c pickles and unpickles small objects of Python's built-in types; the module pickle does all others. */
 
-#include "quick.h"
-#include "small_pickle.h"
+#include "fast_path/quick.h"
+#include "fast_path/small_pickle.h"
 #include <stdint.h>
 
 #define DEBT_UNIT (1LL << 48)
@@ -31,10 +34,11 @@
 
 LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
-static PyObject *deque_type, *deque_append, *deque_popleft, *name_fill;
+PyObject *quick_deque;
+static PyObject *deque_popleft, *name_fill;
 
-static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine", "Channel", "Context", "Matcher",
-                                                  "Exchange", "Op"};
+static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine",      "Channel",  "Context",
+                                                  "Matcher",  "FailedRanks", "Exchange", "Op"};
 static const struct {
     int cls;
     const char *name;
@@ -42,10 +46,11 @@ static const struct {
     {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"},
     {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
-    {ENGINE, "lock"}, {ENGINE, "runnable"},
+    {ENGINE, "lock"}, {ENGINE, "runnable"}, {ENGINE, "look"}, {ENGINE, "handlers"}, {ENGINE, "failed_ranks"}, {ENGINE, "matcher"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CONTEXT, "order"},
     {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"},
+    {FAILED, "known"},
     {EXCHANGE, "number"}, {EXCHANGE, "board"},
     {OP, "_name"}, {OP, "_function"},
 };
@@ -143,6 +148,12 @@ PyObject *route_of(PyObject *comm, PyObject *dest, PyObject *tag, PyObject **lan
     return PyBytes_CheckExact(PyTuple_GET_ITEM(route, 1)) ? route : NULL;
 }
 
+PyObject *send_now(PyObject *lane, PyObject *dst, PyObject *message)
+{
+    int sent = lanes->send(lane, dst, message);
+    return sent < 0 ? NULL : Py_NewRef(sent ? Py_True : Py_None);
+}
+
 static PyObject *send(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     if (count != 4) Py_RETURN_FALSE;
@@ -173,8 +184,12 @@ static PyObject *send(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     window = lanes->open(lane, PyTuple_GET_ITEM(route, 0), head_size + size);
     if (window) {
         Py_XSETREF(data, lanes->append(lane, window, message) ? NULL : Py_NewRef(Py_None));
-    } else if (!data) {
-        data = PyBytes_FromStringAndSize((char *)start, size);
+    } else {
+        PyObject *sent = send_now(lane, PyTuple_GET_ITEM(route, 0), message);
+        if (sent || PyErr_Occurred())
+            Py_XSETREF(data, sent);
+        else if (!data)
+            data = PyBytes_FromStringAndSize((char *)start, size);
     }
 done:
     Py_XDECREF(message);
@@ -199,7 +214,7 @@ PyObject *channel_for(PyObject *comm, PyObject *source, PyObject *tag)
 PyObject *oldest(PyObject *channel)
 {
     PyObject *messages = GET(channel, CHANNEL_MESSAGES);
-    if (!messages || (PyObject *)Py_TYPE(messages) != deque_type || !Py_SIZE(messages)) return NULL;
+    if (!messages || (PyObject *)Py_TYPE(messages) != quick_deque || !Py_SIZE(messages)) return NULL;
     PyObject *entry = PySequence_GetItem(messages, 0);
     PyObject *data = NULL;
     if (entry && PyTuple_CheckExact(entry) && PyTuple_GET_SIZE(entry) == 2) data = PyTuple_GET_ITEM(entry, 1);
@@ -262,78 +277,14 @@ static PyObject *recv(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
 {
     PyObject *channel = count == 4 ? channel_for(args[0], args[1], args[2]) : NULL;
     if (!channel || GET(GET(args[0], COMM_ENGINE), ENGINE_CODEC) != Py_None) return missed();
-    PyObject *data = oldest(channel), *object = NULL;
-    if (!data) return missed();
+    PyObject *data = awaited(args[0], args[1], args[2], &channel), *object = NULL;
+    if (!data) return PyErr_Occurred() ? NULL : missed();
+    /* the channel is kept: unpickling may run code of the program, which may free it */
     int left = take_oldest(args[0], channel, data);
-    if (left > 0) {
-        Py_DECREF(data);
-        return missed();
-    }
-    Py_INCREF(channel); /* unpickling may run code of the program, which may free the channel */
     if (!left && (args[3] == Py_None || !fill_status(args[3], channel, PyBytes_GET_SIZE(data)))) object = load(data, ENVELOPE);
     Py_DECREF(channel);
     Py_DECREF(data);
-    return object;
-}
-
-/* ---- arrival -------------------------------------------------------------------------------------------------------------- */
-
-/* Append (serial, data) to the channel's messages, and to the order across channels if there is one. */
-static int put(PyObject *channel, PyObject *serial, PyObject *data)
-{
-    PyObject *messages = GET(channel, CHANNEL_MESSAGES), *order = GET(GET(channel, CHANNEL_CONTEXT), CONTEXT_ORDER);
-    PyObject *entry = PyTuple_Pack(2, serial, data);
-    if (!entry) return -1;
-    PyObject *args[] = {messages, entry};
-    PyObject *done = PyObject_Vectorcall(deque_append, args, 2, NULL);
-    Py_DECREF(entry);
-    Py_XDECREF(done);
-    if (!done) return -1;
-    return order == Py_None ? 0 : PyObject_SetItem(order, serial, channel);
-}
-
-/* The channel of a message, borrowed.  `channel` is the channel of the message `former`, and is used again if both messages have the
-   same envelope.  NULL: the message is not ordinary, or its channel does not exist. */
-static PyObject *channel_of(PyObject *table, PyObject *data, PyObject *former, PyObject *channel)
-{
-    if (!PyBytes_CheckExact(data) || PyBytes_GET_SIZE(data) < ENVELOPE) return NULL;
-    const char *text = PyBytes_AS_STRING(data);
-    if (former && !memcmp(text, PyBytes_AS_STRING(former), ENVELOPE)) return channel;
-    PyObject *head = PyBytes_FromStringAndSize(text, ENVELOPE);
-    PyObject *found = head ? PyDict_GetItemWithError(table, head) : NULL;
-    Py_XDECREF(head);
-    if (!IS(found, CHANNEL) || !IS(GET(found, CHANNEL_CONTEXT), CONTEXT)) return NULL;
-    PyObject *messages = GET(found, CHANNEL_MESSAGES);
-    return messages && (PyObject *)Py_TYPE(messages) == deque_type ? found : NULL;
-}
-
-static PyObject *sort_in(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
-{
-    if (count != 3 || !PyList_CheckExact(args[1]) || !PyLong_CheckExact(args[2])) {
-        PyErr_SetString(PyExc_TypeError, "sort_in(matcher, batch, start)");
-        return NULL;
-    }
-    PyObject *matcher = args[0], *batch = args[1];
-    Py_ssize_t at = PyLong_AsSsize_t(args[2]);
-    if (at < 0 || known != CLASSES || !IS(matcher, MATCHER)) return PyErr_Occurred() ? NULL : Py_NewRef(args[2]);
-    PyObject *table = GET(matcher, MATCHER_FOUND), *posted = GET(matcher, MATCHER_POSTED);
-    if (!table || !PyDict_CheckExact(table) || !posted || !PyLong_CheckExact(posted)) return Py_NewRef(args[2]);
-    PyObject *channel = NULL, *former = NULL;
-    while (at < PyList_GET_SIZE(batch) && PyLong_AsLong(GET(matcher, MATCHER_POSTED)) == 0) {
-        PyObject *data = PyList_GET_ITEM(batch, at);
-        channel = channel_of(table, data, former, channel);
-        if (!channel) break;
-        PyObject *before = GET(matcher, MATCHER_SERIAL);
-        PyObject *serial = before ? PyLong_FromLongLong(PyLong_AsLongLong(before) + 1) : NULL;
-        if (!serial) return NULL;
-        Py_SETREF(GET(matcher, MATCHER_SERIAL), Py_NewRef(serial));
-        int failed = put(channel, serial, data);
-        Py_DECREF(serial);
-        if (failed) return NULL;
-        former = data;
-        at++;
-    }
-    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(at);
+    return left > 0 ? missed() : object;
 }
 
 /* ---- the module ----------------------------------------------------------------------------------------------------------- */
@@ -343,19 +294,18 @@ static PyMethodDef functions[] = {
      "Register the offsets of the slots of a class.  ValueError: it is none of the classes of messages."},
     {"send", (PyCFunction)(void (*)(void))send, METH_FASTCALL,
      "send(comm, obj, dest, tag, /)\n\n"
-     "None: obj is sent.  False: nothing has happened.  bytes: the pickled object, which the caller has to send."},
+     "None: obj is sent.  True: it is, and the caller has to look at the backlog.  False: nothing has happened.  bytes: the pickled "
+     "object, which the caller has to send."},
     {"recv", (PyCFunction)(void (*)(void))recv, METH_FASTCALL,
      "recv(comm, source, tag, status, /)\n\n"
      "The received object, or MISS: nothing has happened.  Raises what unpickling raises."},
     {"send_buffer", (PyCFunction)(void (*)(void))send_buffer, METH_FASTCALL,
      "send_buffer(comm, buf, dest, tag, /)\n\n"
-     "None: the buffer is sent.  False: nothing has happened.  bytes: the whole message, which the caller has to send."},
+     "None: the buffer is sent.  True: it is, and the caller has to look at the backlog.  False: nothing has happened.  bytes: the "
+     "whole message, which the caller has to send."},
     {"recv_buffer", (PyCFunction)(void (*)(void))recv_buffer, METH_FASTCALL,
      "recv_buffer(comm, buf, source, tag, status, /) -> bool\n\n"
      "Whether a message was received into the buffer; if not, nothing has happened."},
-    {"sort_in", (PyCFunction)(void (*)(void))sort_in, METH_FASTCALL,
-     "sort_in(matcher, batch, start, /) -> int\n\n"
-     "Put messages into their channels; the index of the first one that is not in its channel."},
     {"dumps", dumps, METH_O, "dumps(obj, /) -> bytes\n\nAs pickle.dumps(obj, 5)."},
     {"loads", loads, METH_VARARGS, "loads(data, start=0, /)\n\n"
      "As pickle.loads(data); the pickle's first `start` bytes have no effect, and are skipped.  ValueError: start is "
@@ -388,11 +338,11 @@ PyMODINIT_FUNC PyInit__quick(void)
     PyObject *made = PyModule_Create(&module);
     if (!made) return NULL;
     if (!(pickle_dumps = attribute_of("pickle", "dumps")) || !(pickle_loads = attribute_of("pickle", "loads")) ||
-        !(protocol = PyLong_FromLong(5)) || !(deque_type = attribute_of("collections", "deque")) ||
-        !(deque_append = PyObject_GetAttrString(deque_type, "append")) ||
-        !(deque_popleft = PyObject_GetAttrString(deque_type, "popleft")) ||
-        !(name_fill = PyUnicode_InternFromString("_fill")) || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
-        PyModule_AddObjectRef(made, "MISS", MISS) || PyModule_AddFunctions(made, quick_board_functions)) {
+        !(protocol = PyLong_FromLong(5)) || !(quick_deque = attribute_of("collections", "deque")) ||
+        !(deque_popleft = PyObject_GetAttrString(quick_deque, "popleft")) ||
+        !(name_fill = PyUnicode_InternFromString("_fill")) || quick_prepare_arrivals() || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
+        PyModule_AddObjectRef(made, "MISS", MISS) || PyModule_AddFunctions(made, quick_board_functions) ||
+        PyModule_AddFunctions(made, quick_arrival_functions)) {
         Py_DECREF(made);
         return NULL;
     }

@@ -6,15 +6,16 @@ the Python code, and keep no state. A function that meets another case returns a
 nothing; then its caller continues in Python. Where the C modules are missing, these functions always return that value.
 Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
 
-    send(comm, obj, dest, tag)         None: the message is sent. False: nothing is done. bytes: the object is pickled
-                                       to these bytes, but not sent
-    recv(comm, source, tag, status)    the object, or MISS: nothing is done
-    send_buffer(comm, buf, dest, tag)  None: the message is sent. False: nothing is done. bytes: the message with its
-                                       envelope, which is not sent
-    recv_buffer(comm, buf, source, tag, status)    True: a message was received into the buffer. False: nothing is done
+    send(comm, obj, dest, tag)         None: the message is sent. True: the same, and the backlog has to be looked at.
+                                       False: nothing is done. bytes: the object is pickled to these bytes, but not sent
+    recv(comm, source, tag, status)    the object, or MISS: nothing is done. It looks for a message for a short time
+    send_buffer(comm, buf, dest, tag)  None, True, False: the same. bytes: the message with its envelope, which is not sent
+    recv_buffer(comm, buf, source, tag, status)    True: a message was received into the buffer. False: nothing is done. It
+                                       looks for a message for a short time
     sort_in(matcher, batch, start)     puts unexpected messages into their channels, up to the first message without a
                                        channel, or not of type bytes; returns the index of that message. The caller holds
                                        the lock, and no receive is posted
+    arrivals(engine)                   a function that does what Engine.on_messages does
     know(cls)                          registers the offsets of a class's slots
     barrier(comm), exchange(comm, data), share(comm, data, root), allreduce(comm, sendbuf, recvbuf, op)
                                        False: nothing is done. int: this rank has contributed to the collective of this
@@ -24,16 +25,19 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ckpt.mpi.base.progress import Lock
     from ckpt.mpi.engine.engine import Engine
+    from ckpt.transport.driver._express import Express
     from ckpt.transport.protocol.endpoint import Endpoint
 
 __all__ = [
     "MISS",
     "allreduce",
+    "arrivals",
     "barrier",
     "exchange",
     "glance",
@@ -80,6 +84,10 @@ def _sort_in(matcher: Any, batch: list[Any], start: int) -> int:
     return len(batch)
 
 
+def _arrivals(engine: Engine) -> Callable[[int, list[Any]], None]:
+    return engine.on_messages
+
+
 def _collective(comm: Any, *args: Any) -> Any:
     return False
 
@@ -95,6 +103,7 @@ except ImportError:
     MISS: object = object()
     Lane = None  # type: ignore[assignment, misc]
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
+    arrivals: Any = _arrivals
     send_buffer, recv_buffer = _send_buffer, _recv_buffer
     barrier: Any = _collective
     exchange: Any = _collective
@@ -102,7 +111,7 @@ except ImportError:
     allreduce: Any = _collective
 else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
-    send_buffer, recv_buffer = _quick.send_buffer, _quick.recv_buffer
+    send_buffer, recv_buffer, arrivals = _quick.send_buffer, _quick.recv_buffer, _quick.arrivals
     barrier, exchange, share, allreduce = _quick.barrier, _quick.exchange, _quick.share, _quick.allreduce
 
 
@@ -117,9 +126,12 @@ def glance(engine: Engine) -> bool:
     return look is not None and nothing_else and not engine.failed_ranks.known and bool(look())
 
 
-def make_lane(endpoint: Endpoint, lock: Lock, backlog_bytes: int, check_mask: int) -> Any:
+def make_lane(
+    endpoint: Endpoint, lock: Lock, backlog_bytes: int, check_mask: int, express: Express | None = None
+) -> Any:
     """A `Lane`: the fast path into the send windows of an endpoint whose owner uses `lock`. None without the C modules.
 
-    When the backlog is above `backlog_bytes`, every (check_mask + 1)-th message takes the Python path.
+    When the backlog is above `backlog_bytes`, every (check_mask + 1)-th message takes the Python path. `express`: sends
+    messages on an idle link.
     """
-    return None if Lane is None else Lane(endpoint, lock, backlog_bytes, check_mask)
+    return None if Lane is None else Lane(endpoint, lock, backlog_bytes, check_mask, express)

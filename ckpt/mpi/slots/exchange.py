@@ -18,7 +18,7 @@ ordinary schedule follows at all members.
     run ── post ──▶ complete ── all sources there ──▶ taken
                        └── an image may be taken here; an error ends it, and the number is used up
 
-Not here: how values are combined (collectives.py), nonblocking collectives, the fast path (engine/quick_boards.c).
+Not here: how values are combined (collectives.py), nonblocking collectives, the fast path (engine/fast_path/quick_boards.c).
 """
 
 from __future__ import annotations

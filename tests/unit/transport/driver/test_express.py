@@ -105,7 +105,8 @@ _OBJECTS = {
 
 
 def express_of(endpoint: Endpoint) -> Any:
-    port = SimpleNamespace(endpoint=endpoint, _refused=SimpleNamespace(by_rank={}), helper_watching=False)
+    refused = SimpleNamespace(by_rank={})
+    port = SimpleNamespace(endpoint=endpoint, _refused=refused, helper_watching=False, glance=None)
     return _express.Express(port, None, {}, [])
 
 

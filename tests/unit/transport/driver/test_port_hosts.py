@@ -83,7 +83,7 @@ def test_a_short_message_to_another_host_takes_the_hot_way_there_and_is_found_by
     near, far = ranks.ports[0], ranks.ports[FAR]
     near.send(FAR, b"the connection is opened by this one")
     ranks.until(lambda: bool(ranks.received[FAR][0]) and near.endpoint.idle())
-    express = far._express
+    express = far.express
     assert express is not None
     sent, number, deadline = near.counters()["express_sent"], 0, time.monotonic() + LIMIT_S
     received = far.counters()["express_received"]

@@ -44,9 +44,9 @@ PyObject *send_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     PyBuffer_Release(&view);
     if (message) {
         PyObject *window = lanes->open(lane, PyTuple_GET_ITEM(route, 0), PyBytes_GET_SIZE(message));
-        sent = window ? Py_None : message;
-        if (window && lanes->append(lane, window, message)) sent = NULL;
-        Py_XINCREF(sent);
+        sent = window ? (lanes->append(lane, window, message) ? NULL : Py_NewRef(Py_None))
+                      : send_now(lane, PyTuple_GET_ITEM(route, 0), message);
+        if (!sent && !PyErr_Occurred()) sent = Py_NewRef(message);
         Py_DECREF(message);
         goto done;
     }
@@ -58,24 +58,32 @@ done:
     return sent;
 }
 
+/* May an exporter of this type run code of the program? */
+static int runs_code(PyObject *from) { return PyType_HasFeature(Py_TYPE(from), Py_TPFLAGS_HEAPTYPE); }
+
 PyObject *recv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    /* First a look for the message alone, which is cheap; then again, since an exporter may run code of the program. */
-    PyObject *channel = count == 5 ? channel_for(args[0], args[2], args[3]) : NULL, *data = channel ? oldest(channel) : NULL;
+    PyObject *channel = NULL, *data = count == 5 ? awaited(args[0], args[2], args[3], &channel) : NULL;
+    if (!data && PyErr_Occurred()) return NULL;
     if (!data) Py_RETURN_FALSE;
-    Py_DECREF(data);
     Py_buffer view;
-    if (export_plain(args[1], &view, PyBUF_FULL)) Py_RETURN_FALSE;
-    int left = 1;
-    channel = channel_for(args[0], args[2], args[3]);
-    data = channel ? oldest(channel) : NULL;
-    if (data && GET(GET(args[0], COMM_ENGINE), ENGINE_CHOICES) == Py_None && PyBytes_GET_SIZE(data) - ENVELOPE <= view.len)
-        left = take_oldest(args[0], channel, data);
-    if (!left) memcpy(view.buf, PyBytes_AS_STRING(data) + ENVELOPE, (size_t)(PyBytes_GET_SIZE(data) - ENVELOPE));
-    Py_XINCREF(channel);
-    PyBuffer_Release(&view);
+    int left = 1, is_open = !export_plain(args[1], &view, PyBUF_FULL);
+    if (is_open && runs_code(args[1])) { /* another message may be the oldest now */
+        PyObject *again = channel_for(args[0], args[2], args[3]), *oldest_now = again == channel ? oldest(channel) : NULL;
+        if (oldest_now != data) {
+            PyBuffer_Release(&view);
+            is_open = 0;
+        }
+        Py_XDECREF(oldest_now);
+    }
+    if (is_open) {
+        if (GET(GET(args[0], COMM_ENGINE), ENGINE_CHOICES) == Py_None && PyBytes_GET_SIZE(data) - ENVELOPE <= view.len)
+            left = take_oldest(args[0], channel, data);
+        if (!left) memcpy(view.buf, PyBytes_AS_STRING(data) + ENVELOPE, (size_t)(PyBytes_GET_SIZE(data) - ENVELOPE));
+        PyBuffer_Release(&view);
+    }
     if (!left && args[4] != Py_None && fill_status(args[4], channel, PyBytes_GET_SIZE(data))) left = -1;
-    Py_XDECREF(channel);
-    Py_XDECREF(data);
+    Py_DECREF(channel);
+    Py_DECREF(data);
     return left < 0 ? NULL : PyBool_FromLong(!left);
 }

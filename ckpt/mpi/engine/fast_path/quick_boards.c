@@ -13,7 +13,7 @@
 
 #include "quick.h"
 
-#include "../../transport/boards/board.h"
+#include "../../../../transport/boards/board.h"
 
 static BoardApi *boards;
 static PyObject *name_acquire, *name_release;
