@@ -3,12 +3,14 @@ without replicas, whoever is wrong, killed or started again."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.system.redundancy import test_redundancy as redundancy
 from tests.system.redundancy import test_redundancy_copies as copies
 from tests.system.support import Job, jobs_fixture, run_ckpt, write_app
 
@@ -90,6 +92,18 @@ def test_a_checkpoint_has_held_messages_as_messages_on_their_way(
         assert copies.outputs(again) == expected
     finally:
         again.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_stopped_replica_is_left_behind(start: Start, tmp_path: Path, replicas: int) -> None:
+    env = {"KILL": "1.1.40", "SIGNAL": str(int(signal.SIGSTOP))}
+    app = write_app(tmp_path, redundancy.HALO)
+    job = start(app, ranks=2, redundancy=replicas, clones=0, env=env)
+    assert job.finish() == 0, job.report()
+    whole = Job(tmp_path / "whole", "-n", 2, app)
+    assert whole.finish() == 0 and redundancy.lines(job) == redundancy.lines(whole)
+    assert [each["replica"] for each in job.events("replica-lost")] == [1]
 
 
 expected = copies.expected
