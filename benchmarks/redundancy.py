@@ -53,32 +53,37 @@ def model() -> int:
     return 0
 
 
-def cpu_s(ranks: int, words: list[str], redundancy: int, env: dict[str, str] | None = None) -> float:
-    """CPU seconds of all processes of one job."""
+def cpu_s(ranks: int, words: list[str], redundancy: int, way: str = "late") -> float:
+    """CPU seconds of all processes of one job. `way`: of comparing messages."""
+    compare = ["--compare", way] if redundancy > 1 else []
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "ckpt", "run", "-n", str(ranks), "--job", f"{folder}/job"]
-        command += ["--redundancy", str(redundancy), "--", str(PROGRAM), *words]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+        command += ["--redundancy", str(redundancy), *compare, "--", str(PROGRAM), *words]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ))
         _, status, used = os.wait4(process.pid, 0)
         if status:
             raise RuntimeError(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
     return used.ru_utime + used.ru_stime
 
 
-def cost(rounds: int, quick: bool) -> int:
+def cost(rounds: int, quick: bool, ways: tuple[str, ...]) -> int:
     for name, (ranks, words, none) in CASES.items():
         if quick:
             words = [words[0], str(int(words[1]) // 10), *words[2:]]
-        spent: dict[int, list[float]] = {1: [], 3: []}
+        spent: dict[str, list[float]] = {way: [] for way in ("", *ways)}
         for _ in range(rounds):
-            for redundancy in spent:
-                began = cpu_s(ranks, none, redundancy)
-                spent[redundancy].append(cpu_s(ranks, words, redundancy) - began)
-        one, three = (statistics.median(spent[redundancy]) for redundancy in (1, 3))
-        print(
-            f"{name:34} one job {one:7.3f} s CPU, --redundancy 3 {three:7.3f} s: "
-            f"{three / (3 * one):5.2f} of three independent jobs"
-        )
+            for way, found in spent.items():
+                kind = (3, way) if way else (1, "late")
+                began = cpu_s(ranks, none, *kind)
+                found.append(cpu_s(ranks, words, *kind) - began)
+        one = statistics.median(spent[""])
+        for way in ways:
+            three = statistics.median(spent[way])
+            print(
+                f"{name:34} one job {one:7.3f} s CPU, --redundancy 3 --compare {way:6} {three:7.3f} s: "
+                f"{three / (3 * one):5.2f} of three independent jobs",
+                flush=True,
+            )
     return 0
 
 
@@ -122,10 +127,15 @@ def main() -> int:
     parser.add_argument("what", choices=("model", "cost", "detection"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--compare", nargs="+", choices=("late", "sender"), default=["late", "sender"])
     options = parser.parse_args()
     if options.what == "model":
         return model()
-    return cost(options.rounds, options.quick) if options.what == "cost" else detection(options.rounds)
+    return (
+        cost(options.rounds, options.quick, tuple(options.compare))
+        if options.what == "cost"
+        else detection(options.rounds)
+    )
 
 
 if __name__ == "__main__":

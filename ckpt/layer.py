@@ -2,10 +2,11 @@
 
 The protocols and their rules: :mod:`ckpt.mpi.base.layer`. `unpack` reads what is in front of each message:
 kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (data of the program) and others (the engine's
-own). `Matcher` and `Receive` are for implementations of `Choices`. `use_paths_in(shutil)` has that module work with paths,
-where a package gives the program functions of its own for files, which know no descriptors. `set_local(frame, name, value)`
-gives a local variable of a running function another value. `wait_for_files()` returns when files may be opened and changed:
-while an image is loaded that is when all ranks have loaded what needs no file; else at once.
+own). `LinkState`: one link of the `PortState` of an image. `Matcher` and `Receive` are for implementations of `Choices`.
+`use_paths_in(shutil)` has that module work with paths, where a package gives the program functions of its own for files,
+which know no descriptors. `set_local(frame, name, value)` gives a local variable of a running function another value.
+`wait_for_files()` returns when files may be opened and changed: while an image is loaded that is when all ranks have loaded
+what needs no file; else at once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ckpt.mpi.base.progress import Buffer, Lock, Progress
 from ckpt.mpi.engine.engine import Engine
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
 from ckpt.mpi.engine.operations import Receive
+from ckpt.transport.protocol.state import LinkState
 
 __all__ = [
     "ACTIVE",
@@ -38,6 +40,7 @@ __all__ = [
     "Context",
     "Engine",
     "Layer",
+    "LinkState",
     "Lock",
     "Matcher",
     "Progress",

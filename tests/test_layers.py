@@ -58,7 +58,7 @@ PURE = {
     "ckpt.mpi.rma": "epochs locks wire",
     "ckpt.redundancy.memory": "comparison",
     "ckpt.redundancy.files": "together",
-    "ckpt.redundancy": "ahead lines membership model order origin vote",
+    "ckpt.redundancy": "ahead lines membership model order origin release vote",
     "ckpt.reduction": "errors master member members messages partial recovery scheduler",
     "ckpt.replay": "position",
     "ckpt.store": "errors",

@@ -69,11 +69,13 @@ def current() -> ReplicaLayer | None:
     return _current[0] if _current else None
 
 
-def attach(below: Below, options: Mapping[str, Any]) -> ReplicaLayer:
+def attach(
+    below: Below, options: Mapping[str, Any], make: Callable[..., ReplicaLayer] | None = None
+) -> ReplicaLayer:
     """The layer of this process. ``options``: ``replicas``, the number of replicas with which each rank begins; ``ranks``:
     how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``living``:
     this process is a copy, made while these planes compute; ``memory``: "arrays" if nothing else in memory is compared."""
-    layer = ReplicaLayer(below, options)
+    layer = (make or ReplicaLayer)(below, options)
     _current[:] = [layer]
     return layer
 

@@ -276,7 +276,7 @@ def _add_running_verbs(verb: Verb) -> None:
         default="never",
         help="auto: go on with the job in DIR if there is one, else start it",
     )
-    redundancy.add_options(run)
+    redundancy.add_option(run)
     _add_service_options(run)
     hosts.add_options(run, seconds)
 

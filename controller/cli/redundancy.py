@@ -20,6 +20,7 @@ _REPLICAS_MAX = 3
 _CLONES_MAX = 1000
 _EXPLICIT = "the steps of a program that saves itself explicitly are not compared"
 _CONTINUE = "the program is not told of a dead replica: the others compute its rank"
+_RECEIVER = "is not built: with sender, too, nobody gets a message before it has been compared"
 _ONE_HOST = "replicas are processes of one host yet"
 
 
@@ -51,6 +52,12 @@ def add_option(verb: argparse.ArgumentParser) -> None:
         "hour (default 4); 0: never",
     )
     verb.add_argument(
+        "--compare",
+        choices=("late", "sender", "receiver"),
+        help="with --redundancy: when messages are compared: while the program goes on (late, the default), or before they "
+        "leave the process that has made them (sender)",
+    )
+    verb.add_argument(
         "--compare-memory",
         choices=("all", "arrays"),
         help="with --redundancy: what of the replicas' memory is compared after a checkpoint: arrays and single values (the "
@@ -64,18 +71,10 @@ def _clones(text: str) -> int:
     return int(text)
 
 
-def add_options(run: argparse.ArgumentParser) -> None:
-    add_option(run)
-    run.add_argument(
-        "--compare",
-        choices=("late", "sender", "receiver"),
-        help="with --redundancy: when messages are compared; late: while the program goes on (the default)",
-    )
-
-
 def check_restart(job: JobDirectory, arguments: argparse.Namespace) -> None:
     """Raise UsageError for a job whose kind does not go with the ``--redundancy`` that is asked for."""
     asked, options = arguments.redundancy or job.options.get("redundancy", 1), job.options
+    _check_compare(arguments)
     if asked == 1:
         return
     if options.get("explicit"):
@@ -91,10 +90,13 @@ def of(job: JobDirectory, arguments: argparse.Namespace) -> int:
     return int(arguments.redundancy or job.options.get("redundancy", 1))
 
 
-def fields(job: JobDirectory, arguments: argparse.Namespace) -> dict[str, int]:
-    """For the entry of the event log that a controller begins with: ``replicas``, where the job has or had several."""
+def fields(job: JobDirectory, arguments: argparse.Namespace) -> dict[str, int | str]:
+    """For the entry of the event log that a controller begins with: ``replicas``, where the job has or had several, and how
+    these ``compare`` messages."""
     replicas = of(job, arguments)
-    return {"replicas": replicas} if max(replicas, job.options.get("redundancy", 1)) > 1 else {}
+    if max(replicas, job.options.get("redundancy", 1)) == 1:
+        return {}
+    return {"replicas": replicas, "compare": arguments.compare or job.options.get("compare", "late")}
 
 
 def finished_code(job: JobDirectory, history: History) -> int | None:
@@ -170,6 +172,11 @@ def say_unverified(control: ControlFile, reporter: Reporter, job: JobDirectory |
         )
 
 
+def _check_compare(arguments: argparse.Namespace) -> None:
+    if arguments.compare == "receiver":
+        raise UsageError(f"--compare receiver {_RECEIVER}")
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go with ``--redundancy``."""
     if arguments.redundancy in (None, 1):
@@ -180,8 +187,7 @@ def check(arguments: argparse.Namespace) -> None:
         if arguments.compare_memory is not None:
             raise UsageError("--compare-memory says what replicas compare: give --redundancy 2 or 3, too")
         return
-    if arguments.compare in ("sender", "receiver"):
-        raise UsageError(f"--compare {arguments.compare} is not there yet: only late is")
+    _check_compare(arguments)
     refused = {
         "--explicit": (arguments.explicit, _EXPLICIT),
         "--on-failure continue": (
@@ -221,14 +227,19 @@ def describe(job: JobDirectory, events: Sequence[Mapping[str, Any]]) -> dict[str
         for event in events
         if event["event"] in _EVENTS
     ]
-    return {"replicas": replicas, "events": kept}
+    return {
+        "replicas": replicas,
+        "compare": began[-1].get("compare", "late") if began else "",
+        "events": kept,
+    }
 
 
 def render(found: Mapping[str, Any] | None) -> list[str]:
     """The state of the replicas as lines for people."""
     if found is None:
         return []
-    lines = [f"replicas   {found['replicas']} of each rank; process {found['replicas']}·rank + replica"]
+    way = "; messages are compared before they leave" if found["compare"] == "sender" else ""
+    lines = [f"replicas   {found['replicas']} of each rank; process {found['replicas']}·rank + replica{way}"]
     for event in found["events"]:
         when = str(event["t"])[11:19]
         match event["event"]:

@@ -52,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "redundancy": 1,
     "clones": 4,
     "compare_memory": "all",
+    "compare": "late",
     "engine": None,
     "hosts": None,
     "engine_command": None,
@@ -409,6 +410,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         replicas=replicas,
         clones=option("clones"),
         compare_memory=option("compare_memory"),
+        compare=option("compare"),
         rank_options={
             "image_mode": mode,
             "wire": option("wire"),

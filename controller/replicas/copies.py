@@ -102,9 +102,10 @@ class Copies(Inquiries):
         processes = self.numbers.of_plane(plane)
         self.heard_ns |= dict.fromkeys(processes, now_ns + SILENT_NS)
         table = self._table()
+        origins = [[each, *origin] for each, origin in self.lineage.origins.items()]
         return [
             Send(table.packet, self.processes(self.planes)),
-            Send(messages.layer(copy=plane, step="join"), self.processes(others)),
-            Send(messages.layer(copy=plane, step="joined", living=others), processes),
+            Send(messages.layer(copy=plane, step="join", origins=origins), self.processes(others)),
+            Send(messages.layer(copy=plane, step="joined", living=others, origins=origins), processes),
             JoinVoices(plane),  # type: ignore[list-item]
         ]

@@ -38,13 +38,16 @@ from ckpt.store.errors import StoreError
 RESERVED_PLANES: Final = 32
 """So many planes may be started as copies, in one incarnation."""
 
+_ATTACH: Final = {"late": "ckpt.redundancy.layer:attach", "sender": "ckpt.redundancy.sender:attach"}
+
 Start = Callable[[int | None, Sequence[int], Callable[[int], Mapping[str, Any]]], None]
 
 
 class ReplicaPart:
     """The part of the service that only a job with replicas has. `feed`: takes events for the supervisor; `start(epoch,
     processes, more)`: forks these processes in the present incarnation, see `plan.specs`; `clones`: so many copies may be
-    made for each place and hour; `memory`: what of it is compared, "all" or "arrays"."""
+    made for each place and hour; `memory`: what of it is compared, "all" or "arrays"; `compare`: when messages are compared,
+    "late" or "sender"."""
 
     def __init__(
         self,
@@ -56,12 +59,14 @@ class ReplicaPart:
         start: Start,
         clones: int,
         memory: str,
+        compare: str,
     ) -> None:
         def on_conflict(rank: int, conflict: Conflict) -> None:
             feed(TextDiffers(rank, conflict.odd, conflict.at))
 
         self.replicas, self.feed, self.start, self.clones = replicas, feed, start, clones
         self.job, self.memory = job, memory
+        self.attach = _ATTACH[compare]
         self.numbers = Numbering(job.size, replicas)
         self.reserved = RESERVED_PLANES if clones else 0
         lineage = self.lineage = Lineage()
@@ -94,7 +99,7 @@ class ReplicaPart:
                 "reserved": reserved,
                 "identity": {**own, "streams": f"{rank}.replica-{plane}"},
                 "layer": {
-                    "attach": "ckpt.redundancy.layer:attach",
+                    "attach": self.attach,
                     "replicas": self.replicas,
                     "ranks": size,
                     "run": incarnation,

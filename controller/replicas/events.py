@@ -18,7 +18,8 @@ from ckpt.transport.records import dataclass, field
 class Reported:
     """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
     to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`; or
-    which replicas come too `late` to a change of files."""
+    which replicas come too `late` to a change of files, or to what is given by `at`; or a message on which the replicas of
+    its rank `disagree`: stream, number, and whether this one is outvoted."""
 
     rank: int
     incarnation: int
@@ -30,6 +31,8 @@ class Reported:
     sent: int | None = None
     held: int | None = None
     late: tuple[int, ...] = ()
+    at: str = ""
+    disagree: tuple[str, int, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,15 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         sent if isinstance(sent, int) else None,
         held if isinstance(held, int) else None,
         tuple(each for each in late if isinstance(each, int)) if isinstance(late, list) else (),
+        "message" if packet.get("at") == "message" else "",
+        _disagree(packet.get("disagree")),
     )
+
+
+def _disagree(told: Any) -> tuple[str, int, bool] | None:
+    if isinstance(told, list) and [type(value) for value in told] == [str, int, bool]:
+        return told[0], told[1], told[2]
+    return None
 
 
 def _details(told: dict[str, Any]) -> Details:

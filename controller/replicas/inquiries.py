@@ -66,8 +66,8 @@ class Inquiries(ReplicaLines):
         return []
 
     def _come_too_late(self, event: Reported, replica: int, now_ns: int) -> list[Action]:
-        """A replica has waited at a change of files for others, for very long: these have gone another way, or hardly
-        move."""
+        """A replica has waited at a change of files, or with a message, for others, for very long: these have gone another
+        way, or hardly move."""
         rank, late = (
             self.numbers.parts(event.rank)[0],
             [plane for plane in event.late if plane in self.planes],
@@ -76,7 +76,8 @@ class Inquiries(ReplicaLines):
         if not late or self.inquiry is not None or replica not in there:
             return []
         names = " and ".join(map(str, late))
-        why = f"replica {names} of rank {rank} has not come to the change of files at which the others wait"
+        what = f"the {event.at}" if event.at else "the change of files"
+        why = f"replica {names} of rank {rank} has not come to {what} at which the others wait"
         if len(there) < self.needed:
             return self._run_again(why, now_ns) if len(self.voices) == 2 else []
         log = Log("replica-lost", {"rank": rank, "replica": min(late), "reason": why})

@@ -49,7 +49,7 @@ from ckpt.controller.replicas.events import (
     Reported,
     TextDiffers,
 )
-from ckpt.controller.replicas.inquiries import Outcome, where_of
+from ckpt.controller.replicas.inquiries import Outcome, what_of, where_of
 from ckpt.controller.replicas.memory import Memories
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import (
@@ -201,6 +201,10 @@ class ReplicaSupervisor(Copies):
             return self._answered(event, event.details, now_ns)
         if event.late:
             return self._come_too_late(event, replica, now_ns)
+        if event.disagree is not None:
+            stream, number, is_odd = event.disagree
+            where = {"what": what_of(stream), "first": number, "last": number}
+            return self._differ(rank, [replica] if is_odd else [], where, now_ns)
         if event.stuck:
             why = (
                 f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"

@@ -85,7 +85,7 @@ class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
 
     `replicas`: how many processes compute each rank; `clones`: how often each of them may be replaced in an hour;
-    `compare_memory`: "all", or "arrays" alone.
+    `compare_memory`: "all", or "arrays" alone; `compare`: "late" or "sender".
     `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
     `checkpoint_on_signal`: take a last checkpoint before a signal stops the job. `faults`: of a job on several hosts.
     """
@@ -100,6 +100,7 @@ class ServiceOptions:
     replicas: int = 1
     clones: int = 0
     compare_memory: str = "all"
+    compare: str = "late"
     rank_options: dict[str, Any] = field(default_factory=dict)
     faults: FaultOptions | None = None
 
@@ -201,6 +202,7 @@ class Service:
             self._start_more,
             options.clones,
             options.compare_memory,
+            options.compare,
         )
 
     def _fault_locator(self) -> FaultLocator | None:

@@ -19,6 +19,7 @@ from ckpt.controller.replicas.events import (
     Reported,
     StartCopy,
     TextDiffers,
+    reported,
 )
 from ckpt.controller.replicas.lines import RERUNS_MAX
 from ckpt.controller.replicas.supervisor import (
@@ -502,6 +503,32 @@ def test_the_exit_code_of_a_copy_that_was_given_up_is_not_that_of_the_job() -> N
     job.read_output()
     job.feed(Died(3, job.run, code=13))
     assert job.end() == End(0, "all ranks have finished")
+
+
+def test_a_replica_that_is_outvoted_is_named_and_of_two_that_disagree_nobody_is() -> None:
+    """It holds its message, and may never come to a place that the others report, too."""
+    job = Job(ranks=1)
+    job.feed(Reported(2, job.run, {}, disagree=("point", 7, True)))
+    for process in (2, 0, 1):
+        job.feed(Reported(process, job.run, {}, details={}, counts={}, question=1))
+    (differs,) = job.logged("replica-differs")
+    assert (differs["replica"], differs["first"]) == (2, 7) and job.killed() == {2}
+    job = Job(ranks=1, replicas=2)
+    job.feed(Reported(1, job.run, {}, disagree=("point", 7, False)))
+    for process in (0, 1):
+        job.feed(Reported(process, job.run, {}, details={}, counts={}, question=1))
+    assert job.logged("replica-differs")[0]["replica"] is None
+    assert any(isinstance(each, Fence) for each in job.actions)
+
+
+def test_packets_about_messages_that_are_held() -> None:
+    told = reported(3, 1, {"disagree": ["point", 7, True]})
+    assert isinstance(told, Reported) and told.disagree == ("point", 7, True)
+    for bad in (["point", 7], ["point", 7, 1], [7, "point", True], 7, None):
+        assert reported(3, 1, {"disagree": bad}) == Reported(3, 1, {}, counts={})
+    assert reported(3, 1, {"late": [2], "at": "message"}) == Reported(
+        3, 1, {}, counts={}, late=(2,), at="message"
+    )
 
 
 def test_who_does_not_come_to_a_change_of_files_is_lost_or_all_go_back() -> None:
