@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -43,12 +44,16 @@ __all__ = [
     "state_of",
     "values_of",
     "HANDLE",
+    "POLL_CALL",
     "RLOCK",
 ]
 
 RLOCK: type = type(threading.RLock())
 HANDLE: Any = getattr(_thread, "_ThreadHandle", None)
 """The type of what a thread is joined by since 3.13; None: there is none."""
+POLL_CALL = {"x86_64": 7, "aarch64": 73}.get(os.uname().machine, -1)
+"""The number of ``poll(2)``, ``ppoll(2)`` on the latter: there a call of a socket with a time limit waits, and takes
+nothing."""
 
 _ACQUIRE = ("acquire", "acquire_lock", "__enter__")
 WAITS: dict[type, tuple[str, ...]] = {
