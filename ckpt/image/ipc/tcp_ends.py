@@ -52,7 +52,10 @@ UNFINISHED = (
     "bytes of a connection within the program, between {} and {}, have not arrived yet, or more than 1 MiB wait there: "
     "checkpoints wait until the program has taken them"
 )
-NOT_ACCEPTED = "a connection to {}, where the program itself listens, has not been accepted: checkpoints wait until it is"
+NOT_ACCEPTED = (
+    "a socket that is connected to {}, where the program itself listens and has not accepted it yet: "
+    "checkpoints wait until it has"
+)
 
 Address = tuple[str, int]
 
