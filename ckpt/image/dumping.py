@@ -94,14 +94,14 @@ def prepare(stack: Stack | None, extras: Mapping[str, object], noted: bytes | No
 
     ``stack``: None if the program has ended. ``extras``: name → object, saved with the image. ``noted``: the record of
     :mod:`ckpt.image.process.moment`, if it has just been made. Raises OSError: no free descriptor;
-    Refused: bytes are on their way within the program.
+    Refused: bytes are on their way within the program, or a connection has not been accepted.
     """
     started_ns = time.perf_counter_ns()
     noted = moment.note() if noted is None else noted
-    if _frames.unfinished(noted) >= 0:
+    if unfinished := _frames.unfinished(noted):
         from ckpt.image.ipc.tcp_ends import refuse_unfinished
 
-        refuse_unfinished(noted)
+        refuse_unfinished(unfinished)
     own_lengths = own_lengths_now()
     collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
     if process_references.is_outdated():  # changes of known modules are looked at in the child

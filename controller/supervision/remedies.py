@@ -118,6 +118,20 @@ _REFUSALS: _Table = (
         "wait there by `iprobe`, or by `irecv` and `test`, with a short time.sleep in between",
     ),
     (
+        r"SocketIO\b.*is running|is running SocketIO\b",
+        "close connections between two requests (`Connection: close`; a timeout of the server's handler), or read them by "
+        "recv, in which checkpoints are taken",
+    ),
+    (
+        r"\bsocket\.send\w*\(\) is running|a connection within the program, between",
+        "have the sender wait for the receiver's answer before it sends more; or hand over by a queue (queue.Queue)",
+    ),
+    (
+        r"child process( \d+)? is |end of a child process",
+        "checkpoints come when it has ended: do some work between two children; of one that stays, say how it is started "
+        "again: ckpt.register_child(process, start)",
+    ),
+    (
         r"\b(TextIOWrapper|Buffered\w+|FileIO|SocketIO)\.\w+\(\) is running",
         "read a pipe or socket of the program by os.read or recv, in which checkpoints are taken; let a child process end "
         "before (subprocess.run), or say how it is started again: ckpt.register_child(process, start)",

@@ -61,8 +61,11 @@ class Sockets(Library):
         return _reduce_socket if issubclass(cls, accelerators.socket.socket) and not _is_tls(cls) else None
 
     def reason_against(self, obj: Any) -> str | None:
-        if not isinstance(obj, accelerators.socket.socket):
-            return super().reason_against(obj)
+        if not isinstance(
+            obj, accelerators.socket.socket
+        ):  # a number with a name, or a socket of C by itself
+            is_bare = any(base.__module__ == accelerators.PLAIN_SOCKETS[0] for base in type(obj).__mro__)
+            return super().reason_against(obj) if is_bare else None
         if obj.fileno() < 0 or obj.family not in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6):
             return None
         if obj.type != accelerators.socket.SOCK_STREAM or are_reset() or not _has_peer(obj):

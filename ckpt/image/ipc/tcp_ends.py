@@ -18,12 +18,12 @@ import select
 import socket
 import stat
 import struct
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ckpt.image.errors import Refused
 from ckpt.image.files.file_notes import FileNote
-from ckpt.image.frames import _frames
 from ckpt.image.ipc.connections import SHUT_READ, SHUT_WRITE, Connection, Side
 from ckpt.image.ipc.library import CONNECTED, are_reset
 from ckpt.image.ipc.remake import End
@@ -57,7 +57,11 @@ NOT_ACCEPTED = (
     "checkpoints wait until it has"
 )
 
+_NEW_S, _FORGOTTEN_S = 2.0, 60.0
+
 Address = tuple[str, int]
+_met_first: dict[tuple[Address, Address], float] = {}
+"""When a connection that was not accepted yet was met for the first time, in the seconds of ``time.monotonic``."""
 
 
 class TcpEnd(NamedTuple):
@@ -220,27 +224,49 @@ def reason_against(connected: Any) -> str | None:
     to_another = CONNECTED.format(f"{peer[0]} port {peer[1]}")
     if peer[0] != name[0] and not ipaddress.ip_address(peer[0]).is_loopback:
         return to_another
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(int(fd)).st_mode):
-                with socket.socket(fileno=os.dup(int(fd))) as other:
-                    if (_names(other, "getsockname"), _names(other, "getpeername")) == (peer, name):
-                        return None
+    if _has_other_end(name, peer):
+        return None
     if _is_in_table(peer, name, "/proc"):
         return to_another
     is_open = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
     return NOT_ACCEPTED.format(_text(peer)) if is_open else None
 
 
-def refuse_unfinished(noted: bytes) -> None:
-    """Raise Refused if bytes of a connection within the program are on their way, or cannot be read. ``noted``: the record
-    of :mod:`ckpt.image.process.moment`. A connection to another process counts, too: no image holds it anyway."""
-    fd = _frames.unfinished(noted)
-    if fd < 0 or are_reset():
+def _is_new(name: Address, peer: Address) -> bool:
+    """Was this connection met first a short time ago? If nobody accepts it, the image is tried all the same, and fails by
+    its name where an object of the program holds it."""
+    now_s = time.monotonic()
+    for known, since_s in [*_met_first.items()]:
+        if now_s - since_s > _FORGOTTEN_S:
+            del _met_first[known]
+    return now_s - _met_first.setdefault((name, peer), now_s) < _NEW_S
+
+
+def _has_other_end(name: Address, peer: Address) -> bool:
+    """Has this process the other end of this connection?"""
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(fd)).st_mode):
+                with socket.socket(fileno=os.dup(int(fd))) as other:
+                    if (_names(other, "getsockname"), _names(other, "getpeername")) == (peer, name):
+                        return True
+    return False
+
+
+def refuse_unfinished(fds: Iterable[int]) -> None:
+    """Raise Refused if one of these descriptors is a connection within the program of which bytes are on their way or cannot
+    be read, or which has just not been accepted yet. ``fds``: of ``_frames.unfinished``, when everything had been noted."""
+    if are_reset():
         return
-    with socket.socket(fileno=os.dup(fd)) as end:
-        name, peer = _text(_names(end, "getsockname")), _text(_names(end, "getpeername"))
-    raise Refused(UNFINISHED.format(name, peer))
+    for fd in fds:
+        with socket.socket(fileno=os.dup(fd)) as end:
+            name, peer = _names(end, "getsockname"), _names(end, "getpeername")
+            if name is None or peer is None:
+                continue
+            if _has_other_end(name, peer):
+                raise Refused(UNFINISHED.format(_text(name), _text(peer)))
+            if reason_against(end) == NOT_ACCEPTED.format(_text(peer)) and _is_new(name, peer):
+                raise Refused(NOT_ACCEPTED.format(_text(peer)))
 
 
 def _names(connected: Any, method: str) -> Address | None:

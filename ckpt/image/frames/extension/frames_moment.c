@@ -349,16 +349,16 @@ static PyObject *note_moment(PyObject *module, PyObject *args)
     return bytes_of(&buffer);
 }
 
-/* Has an end that is noted got as many bytes as this one was given? Which end is the other one is found out later. */
-static int has_arrived(const char *data, size_t bytes, const TcpHead *head)
+/* Is there an end that has got what this one was given, and the other way round? Whether it is the other one is found out later. */
+static int has_counterpart(const char *data, size_t bytes, size_t own, const TcpHead *head)
 {
     for (size_t at = sizeof(Head); at + sizeof(Descriptor) <= bytes;) {
         Descriptor each;
         TcpHead other;
         memcpy(&each, data + at, sizeof each);
-        if (S_ISSOCK(each.mode) && each.size > 0) {
+        if (S_ISSOCK(each.mode) && each.size > 0 && at != own) {
             memcpy(&other, data + at + sizeof each, sizeof other);
-            if (other.received_bytes == head->given_bytes)
+            if (other.received_bytes == head->given_bytes && other.given_bytes == head->received_bytes)
                 return 1;
         }
         at += record_bytes(&each);
@@ -367,28 +367,36 @@ static int has_arrived(const char *data, size_t bytes, const TcpHead *head)
 }
 
 PyDoc_STRVAR(unfinished_doc,
-"unfinished(noted, /) -> int\n\n"
-"Of a record of note_moment(): the descriptor of a TCP connection that is open, and of which not everything could be noted, because\n"
-"something is on its way or too much waits; -1: there is none.");
+"unfinished(noted, /) -> tuple[int, ...]\n\n"
+"Of a record of note_moment(): the descriptors of TCP connections that are open, and of which not everything may have been noted,\n"
+"because something is on its way, too much waits, or the other end is none that was noted.");
 static PyObject *unfinished(PyObject *module, PyObject *noted)
 {
     if (!PyBytes_Check(noted))
         return PyErr_Format(PyExc_TypeError, "a record is needed, in bytes");
     const char *data = PyBytes_AS_STRING(noted);
     size_t bytes = (size_t)PyBytes_GET_SIZE(noted);
+    PyObject *found = NULL, *number, *tuple;
     for (size_t at = sizeof(Head); at + sizeof(Descriptor) <= bytes;) {
         Descriptor each;
         TcpHead head;
         memcpy(&each, data + at, sizeof each);
         if (S_ISSOCK(each.mode) && each.size > 0) {
             memcpy(&head, data + at + sizeof each, sizeof head);
-            int is_late = head.unacknowledged && !is_over(&head) && !has_arrived(data, bytes, &head);
-            if (head.is_unread || is_late)
-                return PyLong_FromLong(each.fd);
+            if (head.is_unread || (!is_over(&head) && !has_counterpart(data, bytes, at, &head))) {
+                if ((found == NULL && (found = PyList_New(0)) == NULL) || (number = PyLong_FromLong(each.fd)) == NULL ||
+                    PyList_Append(found, number) < 0)
+                    return NULL;
+                Py_DECREF(number);
+            }
         }
         at += record_bytes(&each);
     }
-    return PyLong_FromLong(-1);
+    if (found == NULL)
+        return PyTuple_New(0);
+    tuple = PyList_AsTuple(found);
+    Py_DECREF(found);
+    return tuple;
 }
 
 static int is_in_one(const char *path, size_t bytes, PyObject *directories)
