@@ -4,9 +4,10 @@ import asyncio
 import hashlib
 import os
 import sys
+import tempfile
 
 ROUNDS = 120 * int(sys.argv[1])
-PATH = f"streams-{os.getpid()}.sock"
+PATH = os.path.join(tempfile.mkdtemp(), "streams.sock")
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,3 +55,4 @@ async def main() -> None:
 
 asyncio.run(main())
 os.unlink(PATH)
+os.rmdir(os.path.dirname(PATH))

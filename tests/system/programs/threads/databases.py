@@ -3,10 +3,11 @@
 import os
 import sqlite3
 import sys
+import tempfile
 import threading
 
 ROUNDS = 40 * int(sys.argv[1])
-PATH = f"shared-{os.getpid()}.db"
+PATH = os.path.join(tempfile.mkdtemp(), "shared.db")
 local = threading.local()
 lock = threading.Lock()
 counts: dict[int, int] = {}
@@ -62,3 +63,4 @@ refused.start()
 refused.join()
 main.close()
 os.unlink(PATH)
+os.rmdir(os.path.dirname(PATH))

@@ -76,6 +76,16 @@ reset_end.close()
 gone, gone_end = joined(unix)
 gone_end.sendall(b"last words")
 gone_end.close()
+lined, lined_end = joined(server)  # buffers that read and write
+lines, text = lined.makefile("rwb"), lined_end.makefile("rw")
+lines.write(b"one\\ntwo\\n")
+lines.flush()
+lines.write(b"not yet sent\\n")
+text.write("three\\n")
+text.flush()
+print(text.readline())
+spent = lined.makefile("rwb")
+spent.close()
 deaf, deaf_end = joined(server)
 deaf.shutdown(socket.SHUT_RD)
 refused = socket.socket()
@@ -103,6 +113,8 @@ half_end.sendall(b"the other direction")
 print(half.recv(100))
 print(over.recv(100), over.recv(100))
 print([(mine.recv(100), mine.recv(100), its.recv(100)) for mine, its in both_over])
+lines.flush()
+print(text.readline(), text.readline(), lines.readline(), spent.closed)
 print(reset.recv(100))
 try:
     reset.recv(100)
@@ -122,7 +134,7 @@ for end in ends:  # they leave no TIME_WAIT
 
 
 def test_connections_within_the_program_come_back_whole(tmp_path: Path) -> None:
-    assert len(resumed_output(tmp_path, WHOLE).splitlines()) == 18
+    assert len(resumed_output(tmp_path, WHOLE).splitlines()) == 21
 
 
 def test_what_has_not_arrived_is_waited_for() -> None:
