@@ -239,7 +239,9 @@ class Imager:
         waited_ns = now_ns - self.search.since_ns
         port.attentive_ns = self.search.tick_ns(now_ns)
         if self.search.is_report_due(now_ns):
-            report = {"reason": self.search.reason, "where": self.where(), "since_ns": waited_ns}
+            where = self.where()
+            reason = self.search.reason if self.search.is_refused else self.places.running(where)
+            report = {"reason": reason or self.search.reason, "where": where, "since_ns": waited_ns}
             self._runtime.control.send({"m": "refused", "epoch": self.asked or self.wanted, **report})
         return waited_ns > self.limit_ns and self.wanted > self.epoch
 

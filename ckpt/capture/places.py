@@ -250,6 +250,14 @@ class Places:
         code = frame.f_code
         return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
 
+    def running(self, where: str) -> str:
+        """What the main thread does in C at this place, for people; "": not known. From any thread."""
+        from ckpt.image.frames import c_waits
+
+        ident = threading.main_thread().ident or 0
+        found = c_waits.running(ident) if ident != threading.get_ident() else ""
+        return f"{found} ({where})" if found else ""
+
 
 def wake_main_thread() -> None:
     """Have the main thread make its queued calls, if it is inside of a call that only waits. An event loop is woken by its

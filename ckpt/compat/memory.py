@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import gc
+import io
 import re
 import types
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = [
     "address_of",
     "batched_parts",
     "blake_state",
+    "buffers_of_pair",
     "deque_was_changed",
     "enter_context",
     "entry_state",
@@ -142,6 +144,16 @@ def leave_context(context: contextvars.Context) -> None:
 def _words(obj: object, count: int) -> Any:
     """The first ``count`` machine words behind the header of an object, in place."""
     return (ctypes.c_ssize_t * count).from_address(id(obj) + HEADER_BYTES)
+
+
+def buffers_of_pair(pair: io.BufferedRWPair) -> tuple[Any, Any] | None:
+    """The reader and the writer of a pair of buffers (``Modules/_io/bufferedio.c``, ``rwpair``; all versions). None: another
+    layout."""
+    if instance_bytes(io.BufferedRWPair) != HEADER_BYTES + 4 * _POINTER_BYTES:
+        return None
+    found = [ctypes.cast(word, ctypes.py_object).value for word in _words(pair, 2)]
+    is_known = [type(each) for each in found] == [io.BufferedReader, io.BufferedWriter]
+    return (found[0], found[1]) if is_known else None
 
 
 def in_place(obj: object, layout: type[ctypes.Structure]) -> Any:

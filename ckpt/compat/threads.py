@@ -8,8 +8,12 @@ its end by one of the attributes of `_STATE`? How does ``threading.local`` find 
 from __future__ import annotations
 
 import _thread
+import ctypes
+import functools
 import gc
+import os
 import re
+import struct
 import threading
 from collections.abc import Callable
 from types import CodeType
@@ -34,21 +38,27 @@ __all__ = [
     "keep_from_joining",
     "new_handle",
     "own_rlock",
+    "own_sqlite",
     "pool_queue",
     "put_pool_queue",
     "registry_lock",
     "rlock_owner",
     "running_count",
+    "sqlite_owner",
     "start",
     "state_of",
     "values_of",
     "HANDLE",
+    "POLL_CALL",
     "RLOCK",
 ]
 
 RLOCK: type = type(threading.RLock())
 HANDLE: Any = getattr(_thread, "_ThreadHandle", None)
 """The type of what a thread is joined by since 3.13; None: there is none."""
+POLL_CALL = {"x86_64": 7, "aarch64": 73}.get(os.uname().machine, -1)
+"""The number of ``poll(2)``, ``ppoll(2)`` on the latter: there a call of a socket with a time limit waits, and takes
+nothing."""
 
 _ACQUIRE = ("acquire", "acquire_lock", "__enter__")
 WAITS: dict[type, tuple[str, ...]] = {
@@ -208,6 +218,45 @@ def has_been_woken(system_call: str) -> bool:
         return True  # it runs
     word, stack = int(fields[0], 16), int(fields[-2], 16)
     return not 0 <= word - stack < _STACK_BYTES
+
+
+# ---------------------------------------------------------------------- connections of sqlite3
+
+
+@functools.cache
+def _sqlite_offsets() -> tuple[int, int] | None:
+    """Where in a ``sqlite3.Connection`` the number is that says whether its thread is compared, and where the identifier of
+    that thread (``check_same_thread``, ``thread_ident``; all versions), found by two connections that differ in the
+    former. None: not found."""
+    import sqlite3
+
+    made = [sqlite3.connect(":memory:", check_same_thread=is_checked) for is_checked in (True, False)]
+    checked, free = (ctypes.string_at(id(each), sqlite3.Connection.__basicsize__) for each in made)
+    for each in made:
+        each.close()
+    one, zero, ident = struct.pack("=i", 1), struct.pack("=i", 0), struct.pack("=Q", threading.get_ident())
+    flags = [
+        at for at in range(0, len(free) - 3, 4) if (checked[at : at + 4], free[at : at + 4]) == (one, zero)
+    ]
+    idents = [at for at in range(0, len(free) - 7, 8) if checked[at : at + 8] == free[at : at + 8] == ident]
+    return (flags[0], idents[0]) if len(flags) == len(idents) == 1 else None
+
+
+def sqlite_owner(connection: Any) -> tuple[int, bool] | None:
+    """The thread that a ``sqlite3.Connection`` was made in, and whether others are refused; None: that cannot be read."""
+    offsets = _sqlite_offsets()
+    if offsets is None:
+        return None
+    flag, ident = offsets
+    is_checked = ctypes.c_int.from_address(id(connection) + flag).value
+    return ctypes.c_ulong.from_address(id(connection) + ident).value, bool(is_checked)
+
+
+def own_sqlite(connection: Any) -> None:
+    """From now on the connection is one that this thread has made."""
+    offsets = _sqlite_offsets()
+    if offsets is not None:
+        ctypes.c_ulong.from_address(id(connection) + offsets[1]).value = threading.get_ident()
 
 
 # ---------------------------------------------------------------------- concurrent.futures

@@ -93,10 +93,15 @@ def prepare(stack: Stack | None, extras: Mapping[str, object], noted: bytes | No
     """Record what a forked child cannot read later; called just before the fork, in the process that runs the program.
 
     ``stack``: None if the program has ended. ``extras``: name → object, saved with the image. ``noted``: the record of
-    :mod:`ckpt.image.process.moment`, if it has just been made. Raises OSError: no free descriptor.
+    :mod:`ckpt.image.process.moment`, if it has just been made. Raises OSError: no free descriptor;
+    Refused: bytes are on their way within the program, or a connection has not been accepted.
     """
     started_ns = time.perf_counter_ns()
     noted = moment.note() if noted is None else noted
+    if unfinished := _frames.unfinished(noted):
+        from ckpt.image.ipc.tcp_ends import refuse_unfinished
+
+        refuse_unfinished(unfinished)
     own_lengths = own_lengths_now()
     collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
     if process_references.is_outdated():  # changes of known modules are looked at in the child
@@ -287,7 +292,7 @@ def _run_dump(
     early = resources.note_early(
         descriptors, prepared.own_lengths, noted.survey, noted.saved, is_disposable=is_disposable
     )
-    early["channels"] = (noted.channels.pipes, noted.channels.pairs) if noted.channels else None
+    early["channels"] = noted.channels.made_first() if noted.channels else None
     frames, receivers, others = stack.all_frames(), stack.receivers(), _take_local_keys(stack)
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()

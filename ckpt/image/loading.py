@@ -101,7 +101,7 @@ def load(
         raise
 
 
-def _make_channels(channels: tuple[list[Any], list[Any]] | None) -> None:
+def _make_channels(channels: tuple[list[Any], ...] | None) -> None:
     """``None``: the program had no pipes and no sockets."""
     if channels is not None:
         from ckpt.image.ipc.remake import make_channels

@@ -49,7 +49,8 @@ INTERPRETER = (
 DESCRIPTORS = {
     "file": "open it with open(), whose files come back by themselves; or open it again in ckpt.on_restart(f)",
     "device": "open it again in ckpt.on_restart(f)",
-    "pipe": "close it before a checkpoint, or make it again in ckpt.on_restart(f)",
+    "pipe": "close it before a checkpoint, or make it again in ckpt.on_restart(f); of a child process: let it end before "
+    "(subprocess.run), or ckpt.register_child(process, start), where start() starts it anew",
     "socket": "close it before a checkpoint, or connect again in ckpt.on_restart(f)",
 }
 
@@ -115,6 +116,30 @@ _REFUSALS: _Table = (
     (
         r"thread .* inside of a call of ckpt",
         "wait there by `iprobe`, or by `irecv` and `test`, with a short time.sleep in between",
+    ),
+    (
+        r"SocketIO\b.*is running|is running SocketIO\b",
+        "close connections between two requests (`Connection: close`; a timeout of the server's handler), or read them by "
+        "recv, in which checkpoints are taken",
+    ),
+    (
+        r"\bsocket\.send\w*\(\) is running|a connection within the program, between",
+        "have the sender wait for the receiver's answer before it sends more; or hand over by a queue (queue.Queue)",
+    ),
+    (
+        r"child process( \d+)? is |end of a child process",
+        "checkpoints come when it has ended: do some work between two children; of one that stays, say how it is started "
+        "again: ckpt.register_child(process, start)",
+    ),
+    (
+        r"\b(TextIOWrapper|Buffered\w+|FileIO|SocketIO)\.\w+\(\) is running",
+        "read a pipe or socket of the program by os.read or recv, in which checkpoints are taken; let a child process end "
+        "before (subprocess.run), or say how it is started again: ckpt.register_child(process, start)",
+    ),
+    (
+        r"numba is compiling|Dispatcher is running|_compile_for_args",
+        "call the function once at the beginning, or keep what was compiled (cache=True): a checkpoint comes when it is "
+        "compiled",
     ),
     (
         r"\bthread\b",

@@ -34,6 +34,8 @@ __all__ = [
     "can_be_caught",
     "caught_from",
     "make_buffer_ahead",
+    "make_buffer_pair",
+    "make_closed_pair",
     "make_text_ahead",
     "make_text_writer",
     "newline_read",
@@ -197,14 +199,31 @@ def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes) -> Any:
     """A buffer that has read ``ahead`` from ``raw`` already."""
     made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(ahead)))
     if ahead:
-
-        def readinto(target: Any) -> int:
-            target[: len(ahead)] = ahead
-            return len(ahead)
-
-        with _replaced(raw, {"readinto": readinto}):
+        with _replaced(raw, {"readinto": lambda target: _fill(target, ahead)}):
             made.peek(1)
     return made
+
+
+def make_buffer_pair(reader: Any, writer: Any, ahead: bytes, pending: bytes) -> io.BufferedRWPair:
+    """A pair of buffers that has read ``ahead`` from ``reader`` already, and not written ``pending`` to ``writer``."""
+    made = io.BufferedRWPair(reader, writer, max(io.DEFAULT_BUFFER_SIZE, len(ahead), len(pending)))
+    if ahead:
+        with _replaced(reader, {"readinto": lambda target: _fill(target, ahead)}):
+            made.peek(1)
+    made.write(pending)
+    return made
+
+
+def make_closed_pair() -> io.BufferedRWPair:
+    nothing: Any = io.BytesIO()
+    made = io.BufferedRWPair(nothing, nothing)
+    made.close()
+    return made
+
+
+def _fill(target: Any, data: bytes) -> int:
+    target[: len(data)] = data
+    return len(data)
 
 
 def make_text_ahead(

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.compat.memory import buffers_of_pair
 from ckpt.image.files.buffered_data import bytes_ahead, can_be_caught, unwritten_bytes
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.standard_output import catching
@@ -131,6 +132,19 @@ class Positions:
         position: int = obj.tell()
         self.at[id(obj)] = position
         return position
+
+    def of_pair(self, pair: io.BufferedRWPair) -> tuple[Any, Any, bytes, bytes]:
+        """The two raw objects of a pair of buffers, what has been read ahead, and what has not been written. Raises
+        PicklingError: it is over files."""
+        buffers = buffers_of_pair(pair)
+        if buffers is None:
+            raise PicklingError(
+                "a BufferedRWPair has another layout in this Python than is known: use makefile twice"
+            )
+        reader, writer = buffers
+        if self.buffered(reader) is not None or self.buffered(writer) is not None:
+            raise PicklingError("a BufferedRWPair over files cannot be saved: use open(path, 'r+b')")
+        return reader.raw, writer.raw, self.ahead.get(id(reader), b""), self.pending.get(id(writer), b"")
 
     def _bytes_ahead(self, obj: io.BufferedReader) -> bytes:
         if not can_be_caught(obj.raw):

@@ -37,7 +37,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_types
-from ckpt.image.files.buffered_data import make_buffer_ahead
+from ckpt.image.files.buffered_data import make_buffer_ahead, make_buffer_pair, make_closed_pair
 from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unowned
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.file_positions import STD_FDS, Opened, Positions
@@ -89,6 +89,7 @@ class FileSaver:
             io.BufferedReader: self.reduce_buffered,
             io.BufferedWriter: self.reduce_buffered,
             io.BufferedRandom: self.reduce_buffered,
+            io.BufferedRWPair: self.reduce_pair,
             io.TextIOWrapper: self._text.reduce,
             **dict.fromkeys(temporary_file_types(), self.reduce_temporary),
             Descriptors: reduce_descriptors,
@@ -134,6 +135,12 @@ class FileSaver:
     def reduce_opened(self, pickler: Saver, opened: Opened) -> Any:
         """One :class:`OpenedFile` for all file objects of a descriptor: the pickler's memo makes them share it."""
         return OpenedFile, (self._saved(opened.fd, opened.note),)
+
+    def reduce_pair(self, pickler: Saver, obj: Any) -> Any:
+        """``socket.makefile("rwb")``: a buffer that reads and one that writes, which no attribute shows."""
+        if obj.closed:
+            return make_closed_pair, ()
+        return make_buffer_pair, self._positions.of_pair(obj)
 
     def reduce_memory(self, pickler: Saver, obj: Any) -> Any:
         return (make_closed_memory, (type(obj),)) if obj.closed else NotImplemented

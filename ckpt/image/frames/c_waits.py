@@ -48,7 +48,17 @@ from ckpt.image.frames.opcodes import TABLE, CodeMap, Instruction, code_map
 from ckpt.image.frames.suspended import Resumption, describe, location
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["Answer", "cut", "declare", "innermost", "is_answered", "reads_from", "take_off", "waits_for"]
+__all__ = [
+    "Answer",
+    "cut",
+    "declare",
+    "innermost",
+    "is_answered",
+    "reads_from",
+    "running",
+    "take_off",
+    "waits_for",
+]
 
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _BOUND = (
@@ -92,7 +102,8 @@ def innermost(frame: _frames.Frame, traced: int, thread: int) -> tuple[Resumptio
         return Resumption("L", call.first - 1, call.stack), True
     index = codes.after_traced_check(lasti) if traced else codes.after_check(lasti)
     if index is None or index not in codes.depth:
-        raise Refused("the check was not between two instructions", location(code, lasti))
+        item = _awaited_item(address, code, lasti, thread)
+        raise Refused(item or "the check was not between two instructions", location(code, lasti))
     return Resumption("L", index - 1, _frames.slots(address, codes.depth[index], False, code, thread)), False
 
 
@@ -105,6 +116,30 @@ def waits_for(thread: int) -> Any:
             return None
         return None if call is None or not _is_wait(call) else _owner(call)
     return None
+
+
+def running(thread: int) -> str:
+    """What another thread does in C, for people, if it does not only wait there; "": that is not known."""
+    for address, code, lasti, _ in _frames.places(thread, 1):
+        try:
+            call = _running_call(address, code, lasti, thread)
+            if call is None:
+                return _awaited_item(address, code, lasti, thread)
+        except LookupError:  # the thread has gone on
+            return ""
+        return "" if _is_wait(call) else f"{describe(call.function)} is running"
+    return ""
+
+
+def _awaited_item(address: int, code: types.CodeType, lasti: int, thread: int) -> str:
+    """The iterator in C that is at its next item, for people; "": there is none."""
+    codes = code_map(code)
+    at = codes.instructions.get(lasti)
+    depth = codes.depth.get(at.start) if at is not None and at.name == "FOR_ITER" else None
+    if depth is None:
+        return ""
+    iterator = _frames.slots(address, depth, True, code, thread)[-1]
+    return "" if iterator is DEAD or iterator is NULL else f"{type(iterator).__name__}.__next__() is running"
 
 
 def reads_from(thread: int) -> int:

@@ -31,6 +31,7 @@ def declare_connections(policy: str) -> None:
 
 
 _RECEIVES = accelerators.SOCKET_WAITS[1:3]
+_INTERNET = (accelerators.socket.AF_INET, accelerators.socket.AF_INET6)
 
 
 def are_reset() -> bool:
@@ -60,13 +61,18 @@ class Sockets(Library):
         return _reduce_socket if issubclass(cls, accelerators.socket.socket) and not _is_tls(cls) else None
 
     def reason_against(self, obj: Any) -> str | None:
-        if not isinstance(obj, accelerators.socket.socket):
-            return super().reason_against(obj)
+        if not isinstance(
+            obj, accelerators.socket.socket
+        ):  # a number with a name, or a socket of C by itself
+            is_bare = any(base.__module__ == accelerators.PLAIN_SOCKETS[0] for base in type(obj).__mro__)
+            return super().reason_against(obj) if is_bare else None
         if obj.fileno() < 0 or obj.family not in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6):
             return None
         if obj.type != accelerators.socket.SOCK_STREAM or are_reset() or not _has_peer(obj):
             return None
-        return CONNECTED.format(accelerators.socket.socket.getpeername(obj))
+        from ckpt.image.ipc.tcp_ends import reason_against
+
+        return reason_against(obj)
 
 
 class Tls(Library):
@@ -94,27 +100,32 @@ class Tls(Library):
 
 
 def _is_wait(obj: Any, method: str) -> bool:
-    """A call that has taken a connection or data, and then is part of an image as a wait, loses it. That is right where it
-    is lost anyhow: a connection is reset by the restart, and datagrams may get lost."""
+    """A call that has taken a connection or data, and then is part of an image as a wait, loses it. So it is one only while
+    it waits in the kernel, where it has taken nothing (:func:`_reads_from`); or where that is lost anyhow, as datagrams may
+    be, and what comes over a connection that the restart resets."""
     if method not in accelerators.SOCKET_WAITS or not isinstance(obj, accelerators.socket.socket):
         return False
     if _is_tls(type(obj)):
         return method == accelerators.SOCKET_WAITS[0]
     if _reads_from(obj, method) >= 0:
         return True
-    is_internet = obj.family in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6)
+    is_internet = obj.family in _INTERNET
     return method == accelerators.SOCKET_WAITS[0] or (
         is_internet and (are_reset() or obj.type == accelerators.socket.SOCK_DGRAM)
     )
 
 
 def _reads_from(obj: Any, method: str) -> int:
-    """The descriptor of a stream without a name (``socketpair``) of which ``recv`` waits without a limit, which takes what
-    comes; -1: it is something else."""
-    if method not in _RECEIVES or not isinstance(obj, accelerators.socket.socket) or _is_tls(type(obj)):
+    """The descriptor of a socket from which this method takes a connection, or data of a stream that may come back whole;
+    -1: it is something else. With a time limit, too: the call waits in ``poll`` before it takes anything."""
+    if not isinstance(obj, accelerators.socket.socket):
         return -1
-    is_stream = obj.family == accelerators.socket.AF_UNIX and obj.type == accelerators.socket.SOCK_STREAM
-    return accelerators.socket.socket.fileno(obj) if is_stream and obj.gettimeout() is None else -1
+    if method != accelerators.SOCKET_WAITS[0]:
+        is_stream = obj.type == accelerators.socket.SOCK_STREAM and not _is_tls(type(obj))
+        is_known = method in _RECEIVES and obj.family in (accelerators.socket.AF_UNIX, *_INTERNET)
+        if not is_stream or not is_known:
+            return -1
+    return accelerators.socket.socket.fileno(obj)
 
 
 def _is_tls(cls: type) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
 from ckpt.transport.records import NamedTuple, dataclass
 
-__all__ = ["End", "Pair", "Pipe", "make_channels", "place", "sockets"]
+__all__ = ["End", "Pair", "Pipe", "make_channels", "place", "put", "sockets"]
 
 _STATUS_FLAGS = os.O_NONBLOCK | os.O_DIRECT
 _SHUT_READ, _SHUT_WRITE = 1, 2
@@ -63,13 +64,17 @@ def place(fd: int, number: int, *, is_inheritable: bool = False, what: str = "a 
     return placed
 
 
-def make_channels(pipes: list[Pipe], pairs: list[Pair]) -> None:
-    """Raises RestoreError, OSError."""
+def make_channels(pipes: list[Pipe], pairs: list[Pair], connections: Sequence[Any] = ()) -> None:
+    """``connections``: of :class:`ckpt.image.ipc.connections.Connection`. Raises RestoreError, OSError."""
     sockets.clear()
     for pipe in pipes:
         _make_pipe(pipe)
     for pair in pairs:
         _make_pair(pair)
+    if connections:
+        from ckpt.image.ipc.connections import make_connections
+
+        make_connections([*connections])
 
 
 def _make_pipe(pipe: Pipe) -> None:
@@ -78,7 +83,7 @@ def _make_pipe(pipe: Pipe) -> None:
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, pipe.size_bytes)
     _write(writer, pipe.content)
     for fd, ends in ((reader, pipe.readers), (writer, pipe.writers)):
-        _put(fd, ends)
+        put(fd, ends)
 
 
 def _write(fd: int, content: bytes) -> None:
@@ -95,7 +100,7 @@ def _write(fd: int, content: bytes) -> None:
         os.set_blocking(fd, True)
 
 
-def _put(fd: int, ends: tuple[End, ...]) -> None:
+def put(fd: int, ends: tuple[End, ...]) -> None:
     """Put the descriptor under all of its numbers; without any, close it."""
     for end in ends:
         copy = place(numbers.duplicate(fd), end.number, is_inheritable=end.is_inheritable)
@@ -116,4 +121,4 @@ def _make_pair(pair: Pair) -> None:
             {_SHUT_READ: socket.SHUT_RD, _SHUT_WRITE: socket.SHUT_WR}.get(pair.shut, socket.SHUT_RDWR)
         )
     for side, ends in zip(sides, pair.sides, strict=True):
-        _put(side.detach(), ends)
+        put(side.detach(), ends)

@@ -21,7 +21,7 @@ from ckpt.image.ipc.holders import holders
 from ckpt.image.ipc.unix_peers import UnixSocket
 from ckpt.transport.records import dataclass
 
-__all__ = ["SavedSocket", "make", "read", "reset_connection"]
+__all__ = ["SavedSocket", "adjust", "adjust_early", "make", "read", "remove_dead", "reset_connection"]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _CLOSE, _LISTEN = 7, 10  # states in TCP_INFO
@@ -60,8 +60,8 @@ _Option = tuple[int, int, int]
 class SavedSocket:
     """One socket in an image, without objects of the program.
 
-    ``inode``: the same for duplicates. ``name``: the address that it is bound to; ``peer``: of a
-    socket for datagrams, the address that it is connected to; None: there is none. ``backlog``: -1: it does not listen.
+    ``inode``: the same for duplicates. ``name``: the address that it is bound to; ``peer``: the one that it is connected to;
+    None: there is none. ``backlog``: -1: it does not listen.
     ``is_connection``: it is, or is about to be, connected to a peer.
     """
 
@@ -80,14 +80,13 @@ class SavedSocket:
 
 
 def read(fd: int) -> tuple[SavedSocket, UnixSocket | None]:
-    """Of a socket of this process; and, for one of a pair of Unix sockets without names, its peer. Raises OSError."""
+    """Of a socket of this process; and, of a Unix socket, what the kernel tells of it. Raises OSError."""
     with socket.socket(fileno=os.dup(fd)) as duplicate:
         family, kind, protocol = duplicate.family, duplicate.type, duplicate.proto
         name, peer = _address(duplicate.getsockname), _address(duplicate.getpeername)
         listens = bool(duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
         unix = unix_peers.look_up(os.fstat(fd).st_ino) if family == socket.AF_UNIX else None
         is_connection, backlog = _connected(duplicate, listens, unix)
-        is_paired = unix is not None and unix.peer is not None and name is None and peer is None
         buffers = _BUFFERS if kind == socket.SOCK_DGRAM else ()
         saved = SavedSocket(
             os.fstat(fd).st_ino,
@@ -96,7 +95,7 @@ def read(fd: int) -> tuple[SavedSocket, UnixSocket | None]:
             protocol,
             os.get_inheritable(fd),
             name,
-            None if is_connection else peer,
+            peer,
             backlog if listens else -1,
             is_connection,
             _options(duplicate, _BEFORE_BIND),
@@ -106,7 +105,7 @@ def read(fd: int) -> tuple[SavedSocket, UnixSocket | None]:
             ),
             duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.size),
         )
-        return saved, unix if is_paired else None
+        return saved, unix
 
 
 def _address(get: Any) -> Any:
@@ -153,12 +152,13 @@ def make(saved: SavedSocket) -> int:
     new = socket.socket(saved.family, saved.kind, saved.protocol)
     try:
         _set(new, saved.early)
+        reused = new.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
         if saved.name is not None:
             _bind(new, saved)
-        _set(new, saved.options)
-        new.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, saved.linger)
+        adjust(new, saved)
         if saved.backlog >= 0:
             new.listen(saved.backlog)
+        new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reused)
         if saved.peer is not None:
             with contextlib.suppress(OSError):  # nobody is there now: the program hears of it when it sends
                 new.connect(saved.peer)
@@ -166,6 +166,18 @@ def make(saved: SavedSocket) -> int:
         new.close()
         raise
     return new.detach()
+
+
+def adjust(new: socket.socket, saved: SavedSocket) -> None:
+    """Set the options of a socket that is bound or connected."""
+    _set(new, saved.options)
+    new.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, saved.linger)
+
+
+def adjust_early(new: socket.socket, saved: SavedSocket) -> None:
+    """Set those that count when it is bound; its address may be in use by sockets that do not listen."""
+    _set(new, saved.early)
+    new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def _set(new: socket.socket, options: tuple[_Option, ...]) -> None:
@@ -176,12 +188,12 @@ def _set(new: socket.socket, options: tuple[_Option, ...]) -> None:
 
 
 def _bind(new: socket.socket, saved: SavedSocket) -> None:
-    """``SO_REUSEADDR`` while binding: connections of the process that has died may still be in TIME_WAIT."""
-    reused = new.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+    """``SO_REUSEADDR`` until the socket listens: connections of the process that has died may still be in TIME_WAIT, and
+    those within the program are there again."""
     if _has_port(saved):
         new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if saved.family == socket.AF_UNIX:
-        _remove_dead(saved.name, saved.kind)
+        remove_dead(saved.name, saved.kind)
     try:
         _bind_when_free(new, saved)
     except OSError as failure:
@@ -193,7 +205,6 @@ def _bind(new: socket.socket, saved: SavedSocket) -> None:
         raise RestoreError(
             f"the socket of the program cannot have its address {saved.name!r} again: {failure.strerror}. {remedy}"
         ) from failure
-    new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reused)
 
 
 def _bind_when_free(new: socket.socket, saved: SavedSocket) -> None:
@@ -229,7 +240,7 @@ def _answers(saved: SavedSocket) -> bool:
         return probe.connect_ex(saved.name) == 0
 
 
-def _remove_dead(path: Any, kind: int) -> None:
+def remove_dead(path: Any, kind: int) -> None:
     """Remove the file of a Unix socket that no process has any more."""
     if not path or path[:1] in ("\0", b"\0"):
         return

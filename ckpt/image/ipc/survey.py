@@ -2,6 +2,8 @@
 (:func:`ckpt.image.files.file_notes.give_up_descriptors`).
 
 ============================================  =========================================================================
+a connection over TCP or Unix sockets with    comes back (:mod:`ckpt.image.ipc.connections`)
+both ends in this process
 a pipe, or a pair of Unix sockets without     comes back with what waits in it, under its numbers. If this process has
 names, with both ends in this process         only one end: if the other has been closed by everybody
 a pipe or pair with an end elsewhere          not saved: ``reasons``
@@ -21,10 +23,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.files.file_notes import FileNote, completed
-from ckpt.image.ipc import socket_options
+from ckpt.image.ipc import socket_options, tcp_ends
+from ckpt.image.ipc.connections import Connection, Side
+from ckpt.image.ipc.library import are_reset
 from ckpt.image.ipc.remake import End, Pair, Pipe
 from ckpt.image.ipc.socket_options import SavedSocket
-from ckpt.transport.records import dataclass, field, replace
+from ckpt.image.ipc.unix_peers import UnixSocket
+from ckpt.transport.records import NamedTuple, dataclass, field, replace
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -39,6 +44,7 @@ _UNREADABLE = (
     "what waits in a {} cannot be read without taking it out: checkpoints wait until the program has taken it"
 )
 _KEY = "channels"
+_SHUT = 3  # of a Unix socket whose peer has been closed: both directions
 
 
 @dataclass(slots=True)
@@ -48,6 +54,7 @@ class Channels:
 
     pipes: list[Pipe] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
+    connections: list[Connection] = field(default_factory=list)
     sockets: dict[int, SavedSocket] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     registered: dict[int, bytes | None] = field(default_factory=dict)
@@ -56,13 +63,16 @@ class Channels:
         """Let the reducers of that image use this."""
         saver.shared[_KEY] = self
 
+    def made_first(self) -> tuple[list[Pipe], list[Pair], list[Connection]]:
+        """The arguments of :func:`ckpt.image.ipc.remake.make_channels`."""
+        return self.pipes, self.pairs, self.connections
+
     def remade(self) -> set[int]:
-        """The descriptors of the pipes and pairs, which come back under their numbers, whoever holds them."""
+        """The descriptors of the pipes, pairs and connections, which come back under their numbers, whoever holds them."""
         ends = [end for pipe in self.pipes for end in (*pipe.readers, *pipe.writers)]
-        return {
-            end.number
-            for end in (*ends, *(end for pair in self.pairs for side in pair.sides for end in side))
-        }
+        ends += [end for pair in self.pairs for side in pair.sides for end in side]
+        sides = (side for each in self.connections for side in (each.server, each.client) if side is not None)
+        return {end.number for end in (*ends, *(end for side in sides for end in side.ends))}
 
 
 def channels_of(saver: Saver) -> Channels:
@@ -87,9 +97,11 @@ def survey(notes: Mapping[int, FileNote], candidates: Collection[int], own: Coll
     for inode, fds in pipes.items():
         if inode not in others:
             _add_pipe(channels, notes, fds)
-    for inode, fds in sockets.items():
-        if inode not in others:
-            _add_socket(channels, notes, sockets, inode, fds)
+    read = _read(channels, {inode: fds for inode, fds in sockets.items() if inode not in others})
+    for each in read.values():
+        if each.unix is not None:
+            _add_unix(channels, notes, read, each)
+    _add_internet(channels, notes, [each for each in read.values() if each.unix is None])
     return channels
 
 
@@ -125,38 +137,86 @@ def _is_left_alone(fd: int, is_reader: bool) -> bool:
     return any(events & (select.POLLHUP if is_reader else select.POLLERR) for _, events in poll.poll(0))
 
 
-def _add_socket(
-    channels: Channels,
-    notes: Mapping[int, FileNote],
-    sockets: Mapping[int, list[int]],
-    inode: int,
-    fds: list[int],
-) -> None:
-    try:
-        saved, end = socket_options.read(fds[0])
-    except OSError as failure:
-        channels.reasons.update(dict.fromkeys(fds, f"a socket that cannot be looked at: {failure.strerror}"))
+class _Read(NamedTuple):
+    """A socket, under its descriptors. ``unix``: of a Unix socket, what the kernel tells of it."""
+
+    fds: list[int]
+    saved: SavedSocket
+    unix: UnixSocket | None
+
+
+def _read(channels: Channels, sockets: Mapping[int, list[int]]) -> dict[int, _Read]:
+    found = {}
+    for inode, fds in sockets.items():
+        try:
+            found[inode] = _Read(fds, *socket_options.read(fds[0]))
+        except OSError as failure:
+            channels.reasons.update(
+                dict.fromkeys(fds, f"a socket that cannot be looked at: {failure.strerror}")
+            )
+    return found
+
+
+def _add_single(channels: Channels, fds: list[int], saved: SavedSocket) -> None:
+    for fd in fds:
+        channels.sockets[fd] = replace(saved, is_inheritable=os.get_inheritable(fd))
+
+
+def _add_internet(channels: Channels, notes: Mapping[int, FileNote], read: list[_Read]) -> None:
+    ends = []
+    for each in read:
+        end = tcp_ends.end_of(notes[each.fds[0]], each.fds, each.saved)
+        if end is None:
+            _add_single(channels, each.fds, each.saved)
+        else:
+            ends.append(end)
+    if not ends:
         return
-    if end is None:
-        for fd in fds:
-            channels.sockets[fd] = replace(saved, is_inheritable=os.get_inheritable(fd))
-    elif end.peer and end.peer not in sockets:
+    listening = {each.saved.name[1] for each in read if each.saved.backlog >= 0 and each.saved.name}
+    placed = {fd: _end(fd) for end in ends for fd in end.fds}
+    found = tcp_ends.connections_of(ends, listening, placed)
+    channels.connections.extend(found.connections)
+    if not are_reset():
+        channels.reasons.update(found.reasons)
+    for end in ends:
+        if end in found.elsewhere or (are_reset() and end.fds[0] in found.reasons):
+            _add_single(channels, end.fds, end.saved)
+
+
+def _add_unix(
+    channels: Channels, notes: Mapping[int, FileNote], read: Mapping[int, _Read], each: _Read
+) -> None:
+    fds, saved, unix = each
+    assert unix is not None
+    other = read.get(unix.peer or 0)
+    is_pair = unix.peer is not None and saved.name is None and saved.peer is None
+    is_pair = is_pair and (other is None or other.saved.name is None)
+    is_whole = other is not None or (unix.peer == 0 and unix.shut == _SHUT)
+    has_names = not is_pair and saved.is_connection
+    if not is_pair and not has_names:
+        _add_single(channels, fds, saved)
+    elif has_names and not is_whole:
+        if unix.peer or are_reset():
+            _add_single(channels, fds, saved)
+        else:
+            channels.reasons.update(dict.fromkeys(fds, tcp_ends.NOT_ACCEPTED.format(saved.peer)))
+    elif unix.peer and other is None:
         channels.reasons.update(dict.fromkeys(fds, _ELSEWHERE.format("socket connected")))
-    elif not end.peer or inode < end.peer:  # each pair once
-        _add_pair(channels, notes, saved, fds, sockets[end.peer] if end.peer else [], end.shut)
+    elif not unix.peer or saved.inode < unix.peer:  # each pair once
+        others = other.fds if other is not None else []
+        if any(notes[fd].offset < 0 for fd in (*fds, *others)):
+            channels.reasons.update(dict.fromkeys((*fds, *others), _UNREADABLE.format("pair of sockets")))
+        elif has_names:
+            channels.connections.append(_named(notes, each, other))
+        else:
+            ends: Any = tuple(tuple(map(_end, numbers)) for numbers in (fds, others))
+            waiting = notes[fds[0]].content, notes[others[0]].content if others else b""
+            channels.pairs.append(Pair(saved.kind, ends, waiting, unix.shut, saved.options))
 
 
-def _add_pair(
-    channels: Channels,
-    notes: Mapping[int, FileNote],
-    saved: SavedSocket,
-    fds: list[int],
-    others: list[int],
-    shut: int,
-) -> None:
-    if any(notes[fd].offset < 0 for fd in (*fds, *others)):
-        channels.reasons.update(dict.fromkeys((*fds, *others), _UNREADABLE.format("pair of sockets")))
-        return
-    ends: Any = tuple(tuple(map(_end, numbers)) for numbers in (fds, others))
-    waiting = notes[fds[0]].content, notes[others[0]].content if others else b""
-    channels.pairs.append(Pair(saved.kind, ends, waiting, shut, saved.options))
+def _named(notes: Mapping[int, FileNote], one: _Read, other: _Read | None) -> Connection:
+    def side(each: _Read) -> Side:
+        shut = each.unix.shut if each.unix is not None and other is not None else 0
+        return Side(tuple(map(_end, each.fds)), each.saved, notes[each.fds[0]].content, shut)
+
+    return Connection(side(one), None if other is None else side(other), is_reset=False)

@@ -127,6 +127,11 @@ def _remedy(text: str, cls: type, type_name: str) -> str:
         return (
             "keep it in no variable that lives through a checkpoint, or make it again in ckpt.on_restart(f)"
         )
+    if "an open pipe" in text:
+        return (
+            "close it before a checkpoint, or make it again in ckpt.on_restart(f); of a child process: let it end before "
+            "(subprocess.run), or say how it is started again: ckpt.register_child(process, start)"
+        )
     if "an open " in text:
         return "close it before a checkpoint, or make it again in ckpt.on_restart(f)"
     found: object = sys.modules.get(cls.__module__)

@@ -8,6 +8,9 @@ and collations that the program has defined, trace and authorizer callbacks. Def
 Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
 tables, with functions or collations of the program that has no ``on_restart`` hook; a cursor in the middle of its results.
 
+A connection that may only be used in the thread that has made it (``check_same_thread``) belongs to that thread afterwards,
+too. The forked child, which has one thread, makes it its own to read it.
+
 A ``sqlite3.Row`` has the names of its columns from the cursor that it is made with: it is made again with one that has
 described columns of these names.
 
@@ -21,14 +24,18 @@ import functools
 import os
 import sqlite3
 import sys
+from _thread import get_ident
 from collections.abc import Iterable
 from pickle import PicklingError
 from types import BuiltinFunctionType
 from typing import Any
 
+from ckpt.compat import threads
 from ckpt.image.errors import RestoreError
 from ckpt.image.frames import _frames
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
+from ckpt.image.threads.restart import call_later_in
+from ckpt.transport.records import NamedTuple
 
 __all__ = ["are_in_transaction", "is_in_transaction", "reduce_connection", "reduce_cursor", "reduce_row"]
 
@@ -42,6 +49,19 @@ _PRAGMAS = (
     "query_only",
 )
 _MOST_ATTRIBUTES = 1000
+
+
+class _Owner(NamedTuple):
+    """``ident``: of the thread that has made a connection; None: the one that saves it. ``is_checked``: only that one may
+    use it."""
+
+    ident: int | None
+    is_checked: bool
+
+
+_owners: dict[int, tuple[sqlite3.Connection, _Owner]] = {}
+"""In the forked child, by the id of the connection: those that were another thread's."""
+
 _PROBE = "ckpt_probe"
 _SUFFIXES = ("-wal", "-shm", "-journal")
 
@@ -77,11 +97,32 @@ def is_in_transaction(value: Any) -> bool:
         return False
 
 
+def _owner_of(pickler: Any, connection: sqlite3.Connection) -> _Owner:
+    """Afterwards this thread can use the connection. Raises PicklingError: it cannot."""
+    if id(connection) in _owners:
+        return _owners[id(connection)][1]
+    found = threads.sqlite_owner(connection)
+    if found is None:
+        return _Owner(None, True)
+    ident, is_checked = found
+    if ident == get_ident():
+        return _Owner(None, is_checked)
+    if is_checked:
+        if not pickler.is_disposable:
+            raise PicklingError("a connection that another thread has made is saved by a forked process only")
+        _owners[id(connection)] = connection, _Owner(ident, True)
+        threads.own_sqlite(connection)
+    return _Owner(ident, is_checked)
+
+
 def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
+    owner = _owner_of(pickler, connection)
     try:
         in_transaction = connection.in_transaction
         listed = _ask(connection, "PRAGMA database_list")
-    except sqlite3.ProgrammingError:
+    except sqlite3.ProgrammingError as failure:
+        if "thread" in str(failure):  # its owner could not be read
+            raise PicklingError(f"a connection of another thread: {failure}") from None
         return make_closed, ()
     # a database that was deserialized in memory has the path "x"
     databases = [(name, path if os.path.isabs(path) else "") for _, name, path in listed]
@@ -113,12 +154,13 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
         connection.text_factory,
         settings,
         getattr(connection, "autocommit", None),
+        owner.ident,
         attributes_of(connection),
         slots_of(pickler, connection),
     )
     return (
         make_connection,
-        (main, attached, content, level, _detected_types(connection), type(connection)),
+        (main, attached, content, level, _detected_types(connection), type(connection), owner.is_checked),
         state,
         None,
         None,
@@ -189,6 +231,7 @@ def _detected_types(connection: sqlite3.Connection) -> int:
 
 
 def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
+    _owner_of(pickler, cursor.connection)
     if cursor.description is not None and (not pickler.is_disposable or cursor.fetchone() is not None):
         raise PicklingError("a cursor in the middle of its results cannot be saved: fetch them, or close it")
     state = (cursor.arraysize, cursor.row_factory, attributes_of(cursor), slots_of(pickler, cursor))
@@ -211,12 +254,19 @@ def make_connection(
     level: Any,
     detect_types: int,
     cls: type[sqlite3.Connection] = sqlite3.Connection,
+    is_checked: bool = True,
 ) -> sqlite3.Connection:
     for database in [path, *(place for _, place in attached)]:
         if database and not os.path.exists(database):
             raise RestoreError(f"the database {database!r} is gone")
     made = cls.__new__(cls)  # a class of the program has been through its own __init__
-    sqlite3.Connection.__init__(made, path or ":memory:", isolation_level=level, detect_types=detect_types)
+    sqlite3.Connection.__init__(
+        made,
+        path or ":memory:",
+        isolation_level=level,
+        detect_types=detect_types,
+        check_same_thread=is_checked,
+    )
     if content:
         made.deserialize(content)
     for name, place in attached:
@@ -225,12 +275,14 @@ def make_connection(
 
 
 def fill_connection(connection: sqlite3.Connection, state: tuple[Any, ...]) -> None:
-    row_factory, text_factory, settings, autocommit, *attributes = state
+    row_factory, text_factory, settings, autocommit, owner, *attributes = state
     for name, value in settings.items():
         connection.execute(f"PRAGMA {name} = {int(value)}")
     if autocommit is not None:
         connection.autocommit = autocommit  # type: ignore[attr-defined]  # since Python 3.12
     connection.row_factory, connection.text_factory = row_factory, text_factory
+    if owner is not None:
+        call_later_in(owner, threads.own_sqlite, connection)
     _set_attributes(connection, *attributes)
 
 

@@ -222,7 +222,8 @@ def _holds_an_item(thread: threading.Thread) -> bool:
 
 
 def _may_have_read(thread: threading.Thread) -> bool:
-    """Is the thread in a call that reads from a pipe, and may have taken something from it already?"""
+    """Is the thread in a call that takes something from a pipe or socket, and may have done so already? While it sleeps in
+    the kernel it has not."""
     ident = thread.ident or 0
     if _frames.has_stopped(ident) or c_waits.is_answered(ident):
         return False
@@ -233,7 +234,9 @@ def _may_have_read(thread: threading.Thread) -> bool:
         number, *fields = _frames.system_call(thread.native_id or 0).split()
     except OSError:  # the kernel does not tell
         return True
-    return not number.isdigit() or not fields or int(fields[0], 16) != descriptor
+    if not number.isdigit() or not fields:
+        return True
+    return int(number) != threads.POLL_CALL and int(fields[0], 16) != descriptor
 
 
 def _captured(thread: threading.Thread) -> CapturedThread:

@@ -10,6 +10,7 @@
  *   frames_moment.c    what a forked child does not find as it was
  *   frames_collected.c containers that C code is filling
  *   frames_contents.c  what waits in pipes and pairs of sockets
+ *   frames_connections.c  what waits in TCP connections within the process
  *   frames_31N.h       what differs between versions of the interpreter, under the same names
  * ../stand_ins:
  *   frames_folds.c     sum, min and their like, whose state can be read
@@ -71,9 +72,23 @@ extern pid_t fork_with_own_files(const MomentRecord *noted);
 
 /* frames_contents.c */
 #define LOCK_BYTES_MAX 4096
-extern char *read_content(int fd, mode_t mode, ssize_t *bytes);
+extern char *read_content(int fd, mode_t mode, ssize_t *bytes, int64_t *head_bytes);
 extern int share_offset(int fd, int other);
 extern uint32_t read_locks(int fd, char *lines);
+
+/* frames_connections.c: the layout is known to ckpt.image.ipc.tcp_ends. `events`: of poll(2). `unacknowledged`: bytes that the peer has not
+ * confirmed; `given_bytes`: what this end was given to send, UINT64_MAX: not known; `received_bytes`: what it has got. The end of what is
+ * sent counts as one byte. `is_unread`: what waits could not be read, or changed meanwhile. */
+typedef struct {
+    uint8_t state, is_unread;
+    uint16_t events;
+    uint32_t unacknowledged;
+    uint64_t given_bytes, received_bytes;
+} TcpHead;
+
+extern char *read_connection(int fd, ssize_t *bytes);
+extern int is_over(const TcpHead *head);
+extern void confirm_connection(int fd, TcpHead *head, size_t content_bytes, int is_last);
 
 #if FRAMES_SUPPORTED
 

@@ -47,7 +47,8 @@ static ssize_t copy_pipe(int fd, char *content, int count)
     return copied;
 }
 
-static int is_unnamed_stream(int fd, int *is_stream)
+/* Is it a Unix socket without a name (one of a pair), or connected to another? */
+static int is_paired(int fd, int *is_stream)
 {
     struct sockaddr_un name;
     int domain, type;
@@ -56,6 +57,8 @@ static int is_unnamed_stream(int fd, int *is_stream)
         getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_bytes) < 0)
         return 0;
     *is_stream = type == SOCK_STREAM;
+    if (type != SOCK_DGRAM)
+        return 1;
     return getsockname(fd, (struct sockaddr *)&name, &name_bytes) == 0 && name_bytes == sizeof name.sun_family &&
            (getpeername(fd, (struct sockaddr *)&name, &peer_bytes) < 0 || peer_bytes == sizeof name.sun_family);
 }
@@ -67,7 +70,7 @@ static char *read_pending(int fd, mode_t mode, ssize_t *bytes)
     *bytes = 0;
     if (S_ISFIFO(mode) && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY)
         return NULL;
-    if (S_ISFIFO(mode) || (S_ISSOCK(mode) && is_unnamed_stream(fd, &is_stream)))
+    if (S_ISFIFO(mode) || (S_ISSOCK(mode) && is_paired(fd, &is_stream)))
         count = waiting_bytes(fd);
     if (count <= 0 || (S_ISSOCK(mode) && !is_stream) || (content = PyMem_RawMalloc((size_t)count)) == NULL) {
         *bytes = count > 0 ? -1 : 0;
@@ -112,12 +115,18 @@ static char *read_registered(int fd, ssize_t *bytes)
     return NULL;
 }
 
-/* The content of a pipe, or of a Unix socket without a name (one of a pair), is taken by the program as it goes on; so are the
+/* The content of a pipe, or of a connected socket, is taken by the program as it goes on; so are the
  * files that an epoll instance waits for. Returns it in raw memory, or NULL with `*bytes` 0: there is none, or -1: it cannot be
- * read without taking it out. `mode`: of stat(2). */
-char *read_content(int fd, mode_t mode, ssize_t *bytes)
+ * read without taking it out. `mode`: of stat(2). `*head_bytes`: of a TCP connection, the size of the TcpHead before it; else 0. */
+char *read_content(int fd, mode_t mode, ssize_t *bytes, int64_t *head_bytes)
 {
     *bytes = 0;
+    if (S_ISSOCK(mode)) {
+        char *record = read_connection(fd, bytes);
+        *head_bytes = record == NULL ? 0 : (int64_t)sizeof(TcpHead);
+        if (record != NULL || *bytes < 0)
+            return record;
+    }
     if (S_ISFIFO(mode) || S_ISSOCK(mode))
         return read_pending(fd, mode, bytes);
     return mode & S_IFMT ? NULL : read_registered(fd, bytes);

@@ -36,7 +36,7 @@ typedef struct { /* followed by its path, by the lines of /proc/self/fdinfo that
     int64_t offset, size;
     uint64_t device, inode, born_ns;
     int32_t fd, flags, first; /* first: the lowest descriptor of the same open file; O_CLOEXEC among the flags if it is set */
-    uint32_t mode, links, path_bytes, lock_bytes, content_bytes;
+    uint32_t mode, links, path_bytes, lock_bytes, content_bytes; /* size of a TCP connection: of the TcpHead that begins its content */
 } Descriptor;
 
 typedef struct { /* of getdents64(2) */
@@ -207,7 +207,7 @@ static int append_descriptor(Buffer *buffer, int fd)
     }
     else if (S_ISDIR(status.st_mode))
         noted.offset = lseek(fd, 0, SEEK_CUR);
-    else if ((content = read_content(fd, status.st_mode, &content_bytes)) == NULL && content_bytes < 0)
+    else if ((content = read_content(fd, status.st_mode, &content_bytes, &noted.size)) == NULL && content_bytes < 0)
         noted.offset = -1;
     else
         noted.content_bytes = (uint32_t)content_bytes;
@@ -293,11 +293,31 @@ static int append_descriptors(Buffer *buffer)
     return failed ? -1 : 0;
 }
 
+/* The ends of TCP connections are looked at once more when all have been read. */
+static void confirm_connections(const Buffer *buffer)
+{
+    for (int is_last = 0; is_last < 2; is_last++)
+        for (size_t at = buffer->files; at < buffer->used;) {
+            Descriptor each;
+            TcpHead head;
+            memcpy(&each, buffer->data + at, sizeof each);
+            if (S_ISSOCK(each.mode) && each.size > 0) {
+                char *record = buffer->data + at + sizeof each;
+                memcpy(&head, record, sizeof head);
+                confirm_connection(each.fd, &head, each.content_bytes - sizeof head, is_last);
+                memcpy(record, &head, sizeof head);
+            }
+            at += record_bytes(&each);
+        }
+}
+
 static PyObject *bytes_of(Buffer *buffer)
 {
     PyObject *noted = NULL;
-    if (append_head(buffer) == 0 && (buffer->files = buffer->used) && append_descriptors(buffer) == 0)
+    if (append_head(buffer) == 0 && (buffer->files = buffer->used) && append_descriptors(buffer) == 0) {
+        confirm_connections(buffer);
         noted = PyBytes_FromStringAndSize(buffer->data, (Py_ssize_t)buffer->used);
+    }
     PyMem_RawFree(buffer->data);
     return noted;
 }
@@ -327,6 +347,56 @@ static PyObject *note_moment(PyObject *module, PyObject *args)
             return NULL;
     }
     return bytes_of(&buffer);
+}
+
+/* Is there an end that has got what this one was given, and the other way round? Whether it is the other one is found out later. */
+static int has_counterpart(const char *data, size_t bytes, size_t own, const TcpHead *head)
+{
+    for (size_t at = sizeof(Head); at + sizeof(Descriptor) <= bytes;) {
+        Descriptor each;
+        TcpHead other;
+        memcpy(&each, data + at, sizeof each);
+        if (S_ISSOCK(each.mode) && each.size > 0 && at != own) {
+            memcpy(&other, data + at + sizeof each, sizeof other);
+            if (other.received_bytes == head->given_bytes && other.given_bytes == head->received_bytes)
+                return 1;
+        }
+        at += record_bytes(&each);
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(unfinished_doc,
+"unfinished(noted, /) -> tuple[int, ...]\n\n"
+"Of a record of note_moment(): the descriptors of TCP connections that are open, and of which not everything may have been noted,\n"
+"because something is on its way, too much waits, or the other end is none that was noted.");
+static PyObject *unfinished(PyObject *module, PyObject *noted)
+{
+    if (!PyBytes_Check(noted))
+        return PyErr_Format(PyExc_TypeError, "a record is needed, in bytes");
+    const char *data = PyBytes_AS_STRING(noted);
+    size_t bytes = (size_t)PyBytes_GET_SIZE(noted);
+    PyObject *found = NULL, *number, *tuple;
+    for (size_t at = sizeof(Head); at + sizeof(Descriptor) <= bytes;) {
+        Descriptor each;
+        TcpHead head;
+        memcpy(&each, data + at, sizeof each);
+        if (S_ISSOCK(each.mode) && each.size > 0) {
+            memcpy(&head, data + at + sizeof each, sizeof head);
+            if (head.is_unread || (!is_over(&head) && !has_counterpart(data, bytes, at, &head))) {
+                if ((found == NULL && (found = PyList_New(0)) == NULL) || (number = PyLong_FromLong(each.fd)) == NULL ||
+                    PyList_Append(found, number) < 0)
+                    return NULL;
+                Py_DECREF(number);
+            }
+        }
+        at += record_bytes(&each);
+    }
+    if (found == NULL)
+        return PyTuple_New(0);
+    tuple = PyList_AsTuple(found);
+    Py_DECREF(found);
+    return tuple;
 }
 
 static int is_in_one(const char *path, size_t bytes, PyObject *directories)
@@ -471,6 +541,7 @@ static PyObject *born(PyObject *module, PyObject *fd)
 PyMethodDef moment_methods[] = {
     {"born", born, METH_O, born_doc},
     {"note_moment", note_moment, METH_VARARGS, note_moment_doc},
+    {"unfinished", unfinished, METH_O, unfinished_doc},
     {"written", written, METH_VARARGS, written_doc},
     {NULL, NULL, 0, NULL},
 };

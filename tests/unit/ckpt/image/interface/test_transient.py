@@ -88,6 +88,11 @@ def open_socket() -> str:
         return look()
 
 
+def named_number() -> str:
+    family, kind = socket.AF_INET, socket.SOCK_STREAM
+    return look() or f"{family and kind and ''}"
+
+
 def running_child() -> str:
     with subprocess.Popen(["sleep", "60"]) as child:
         said = look()
@@ -138,6 +143,7 @@ def digests_that_can_be_saved() -> str:
         (compressor, "zlib.Compress"),
         (frame_object, "a frame object"),
         (open_socket, "a socket that is connected to"),
+        (named_number, ""),
         (running_child, "the child process"),
         (cache_being_made, "functools.lru_cache is wrapping a function"),
         (child_being_started, "a child process is being started"),

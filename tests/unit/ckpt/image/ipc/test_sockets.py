@@ -65,35 +65,44 @@ def test_sockets_that_listen_or_are_not_connected(tmp_path: Path) -> None:
     assert len(resumed_output(tmp_path, LISTENING).splitlines()) == 7
 
 
+PEER = """
+    import os, signal, socket
+    server = socket.create_server(("127.0.0.1", 0))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"reset-{os.getpid()}.sock")
+    listener.listen()
+    peer = os.fork()
+    if not peer:
+        signal.alarm(30)
+        ends = [server.accept(), server.accept(), listener.accept()]
+        ends[0][0].sendall(b"first line\\nsecond line\\n")
+        signal.pause()
+    client, connection = socket.create_connection(server.getsockname()), socket.create_connection(server.getsockname())
+    local = socket.socket(socket.AF_UNIX)
+    local.connect(listener.getsockname())
+    stream = client.makefile("rb")
+    first = stream.readline()
+"""
+
+
 def test_a_connection_is_refused_by_name(tmp_path: Path) -> None:
     source = """
-    import socket
-    server = socket.create_server(("127.0.0.1", 0))
-    client = [socket.create_connection(server.getsockname())]
     driver_tick()
+    os.kill(peer, 9)
     """
-    assert "--connections reset" in image_failure(tmp_path, source)
+    assert "--connections reset" in image_failure(tmp_path, PEER + source)
 
 
 def test_connections_come_back_as_reset_if_the_user_says_so(tmp_path: Path) -> None:
     source = """
-    import os, socket
     from ckpt.image import declare_connections
     declare_connections("reset")
-    server = socket.create_server(("127.0.0.1", 0))
-    client = socket.create_connection(server.getsockname())
-    connection, _ = server.accept()
-    stream = connection.makefile("rb")
-    client.sendall(b"first line\\nsecond line\\n")
-    print(stream.readline())
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"reset-{os.getpid()}.sock")
-    listener.listen()
-    local = socket.socket(socket.AF_UNIX)
-    local.connect(listener.getsockname())
+    print(first)
     process = os.getpid()
     driver_tick()
     print(stream.readline())
+    if process == os.getpid():
+        os.kill(peer, 9)
     for each in (client, connection, local):
         try:
             if process != os.getpid():
@@ -106,4 +115,5 @@ def test_connections_come_back_as_reset_if_the_user_says_so(tmp_path: Path) -> N
     client.sendall(b"anew")
     print(connection.recv(10))
     """
-    assert resumed_output(tmp_path, textwrap.dedent(source)).splitlines()[1:] == [*["reset"] * 3, "b'anew'"]
+    source = textwrap.dedent(PEER + source)
+    assert resumed_output(tmp_path, source).splitlines()[1:] == [*["reset"] * 3, "b'anew'"]

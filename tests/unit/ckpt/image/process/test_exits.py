@@ -66,8 +66,10 @@ def test_what_cannot_be_saved_is_left_out_and_said(tmp_path: Path) -> None:
 
         class Client:
             def __init__(self):
-                server = socket.create_server(("127.0.0.1", 0))
-                connection = socket.create_connection(server.getsockname())
+                server, connection = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+                server.bind(f"{id(self)}.sock")
+                server.listen()
+                connection.connect(server.getsockname())
                 atexit.register(lambda: [each.close() for each in (connection, server)])
     """
     program = """

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pickle
 import sqlite3
+import threading
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ckpt.compat import threads
+from ckpt.image.errors import Unpicklable
 from ckpt.image.interface.registry import libraries
+from ckpt.image.stdlib import sqlite
+from tests.unit.ckpt.image.support import copy_of
 
 
 def test_an_image_waits_for_the_end_of_a_transaction() -> None:
@@ -138,3 +144,32 @@ def test_what_a_program_has_defined_in_a_connection_is_not_lost_without_a_word(
 
 def reducer(library: Any, cls: type) -> Any:
     return library.reducers().get(cls) or library.reducer_by_base(cls)
+
+
+def test_whether_other_threads_may_use_a_connection_comes_back() -> None:
+    """One that was open to all threads refused all but one after a restart."""
+    for is_checked in (True, False):
+        with closing(sqlite3.connect(":memory:", check_same_thread=is_checked)) as connection:
+            made = copy_of(connection)
+            assert threads.sqlite_owner(made) == (threading.get_ident(), is_checked)
+            made.close()
+
+
+def test_a_connection_of_another_thread_is_that_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came back closed."""
+    calls: list[Any] = []
+    monkeypatch.setattr(sqlite, "call_later_in", lambda *call: calls.append(call))
+    monkeypatch.setattr(sqlite, "_owners", {})
+    made: list[sqlite3.Connection] = []
+    thread = threading.Thread(target=lambda: made.append(sqlite3.connect(":memory:")))
+    thread.start()
+    thread.join()
+    owner, _ = threads.sqlite_owner(made[0]) or (0, False)
+    assert owner != threading.get_ident()
+    with pytest.raises((Unpicklable, pickle.PicklingError), match="another thread"):
+        copy_of(made[0])
+    copy = copy_of(made[0], is_disposable=True)
+    assert calls == [(owner, threads.own_sqlite, copy)]
+    assert copy.execute("SELECT 1").fetchone() == (1,)
+    for each in (copy, made[0]):
+        each.close()

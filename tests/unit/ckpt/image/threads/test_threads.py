@@ -75,24 +75,52 @@ def test_a_thread_that_waits_for_a_lock_makes_the_call_again(function: Any, make
 
 
 def test_what_a_thread_waits_for_in_other_c_code_is_named() -> None:
-    left, right = socket.socketpair()
-    left.settimeout(600)  # with a limit, it waits before it reads
+    """A file object over a pipe takes what has come before it is whole."""
+    reading, writing = os.pipe()
     with (
-        running(left.recv, 1, end=lambda: right.send(b".")) as thread,
-        pytest.raises(Refused, match=r"thread 'other'.*read"),
+        os.fdopen(reading, "rb") as stream,
+        running(lambda: stream.readline(), end=lambda: os.close(writing)) as thread,
     ):
-        wait_until(lambda: capture_threads([thread]) and False)
-    left.close()
-    right.close()
+        wait_until(lambda: c_waits.running(thread.ident or 0))
+        assert c_waits.running(thread.ident or 0) == "BufferedReader.readline() is running"
+        with pytest.raises(Refused, match=r"thread 'other'.*readline"):
+            capture_threads([thread])
+
+
+def test_a_loop_over_the_lines_of_a_pipe_is_named() -> None:
+    def lines() -> None:
+        for _ in stream:
+            pass
+
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(reading, "rb") as stream,
+        running(lines, end=lambda: os.close(writing)) as thread,
+        pytest.raises(Refused, match=r"BufferedReader.__next__\(\) is running"),
+    ):
+        wait_until(lambda: c_waits.running(thread.ident or 0))
+        capture_threads([thread])
 
 
 def test_a_thread_that_reads_from_a_pipe_makes_the_call_again() -> None:
     reading, writing = os.pipe()
     left, right = socket.socketpair()
+    server, limited = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname())
+    accepted, _ = server.accept()
+    accepted.settimeout(600)  # with a limit, it waits before it takes something
+    limited.settimeout(600)
     Sockets("socket")
+    clients: list[socket.socket] = []
     for function, descriptor, put in (
         (lambda: os.read(reading, 1), reading, lambda: os.write(writing, b".")),
         (lambda: left.recv(1), left.fileno(), lambda: right.send(b".")),
+        (lambda: accepted.recv(1), accepted.fileno(), lambda: client.send(b".")),
+        (
+            lambda: limited._accept(),  # type: ignore[attr-defined]
+            limited.fileno(),
+            lambda: clients.append(socket.create_connection(limited.getsockname())),
+        ),
     ):
         with running(function, end=put) as thread:
             ident = thread.ident or 0
@@ -104,8 +132,8 @@ def test_a_thread_that_reads_from_a_pipe_makes_the_call_again() -> None:
             assert innermost.lasti < _frames.walk((), (), False, ident)[0][0][3]
     for fd in (reading, writing):
         os.close(fd)
-    left.close()
-    right.close()
+    for each in (left, right, server, limited, client, accepted, *clients):
+        each.close()
 
 
 def _is_captured(thread: threading.Thread) -> bool:

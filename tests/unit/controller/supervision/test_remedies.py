@@ -1,0 +1,53 @@
+"""Advice fits what a program is refused for."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpt.controller.supervision import remedies
+from ckpt.image.ipc.tcp_ends import UNFINISHED
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "BufferedReader.readline() is running (app.py:3 main)",
+        "TextIOWrapper.readline() is running BufferedIncrementalDecoder.decode",
+        "thread 'reader' cannot be captured here: TextIOWrapper.__next__() is running",
+    ],
+)
+def test_who_waits_for_a_line_of_a_child_is_not_told_to_make_a_loop_short(reason: str) -> None:
+    said = remedies.for_refusal(reason)
+    assert "ckpt.register_child" in said and "os.read" in said and "loop" not in said
+
+
+def test_who_waits_for_numba_is_told_to_compile_early() -> None:
+    for reason in (
+        "numba is compiling a function",
+        "a call of a CPUDispatcher is running _DispatcherBase._compile_for_args",
+    ):
+        assert "cache=True" in remedies.for_refusal(reason)
+
+
+def test_who_waits_for_a_child_or_a_request_is_told_what_ends_the_wait() -> None:
+    for reason in (
+        "the child process 12 is running (subprocess.py:550 run)",
+        "a child process is being started",
+    ):
+        assert "ckpt.register_child" in remedies.for_refusal(reason)
+    waits = (
+        "thread 'Thread-2' cannot be captured here: BufferedReader.readline() is running SocketIO.readinto"
+    )
+    assert "Connection: close" in remedies.for_refusal(waits)
+
+
+def test_a_sender_that_waits_for_room_is_told_to_wait_for_an_answer() -> None:
+    for reason in (
+        "thread 'Thread-1' cannot be captured here: socket.sendall() is running (app.py:3)",
+        UNFINISHED.format("127.0.0.1 port 1", "127.0.0.1 port 2"),
+    ):
+        assert "answer before it sends more" in remedies.for_refusal(reason)
+
+
+def test_a_sum_over_long_work_is_written_out() -> None:
+    assert "write the loop out" in remedies.for_refusal("sum() is running (app.py:3)")
