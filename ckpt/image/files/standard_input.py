@@ -1,6 +1,7 @@
 """Standard input that is a file: the position up to which the program has read.
 
-``ckpt run APP.PY < FILE`` gives rank 0 the file itself (:mod:`ckpt.rank.boot`); a restart opens the file again. The saved
+``ckpt run APP.PY < FILE`` gives rank 0 the file itself (:mod:`ckpt.rank.boot`); a restart opens the file again. One that has
+lost its name is in the image, like what the program has put there (:func:`.descriptors.redirected`). The saved
 position is that of the next character that the program will see, not the offset of the descriptor, which is behind the bytes
 read ahead. ``sys.stdin`` is asked for the position like every text file (:mod:`ckpt.image.files.text_files`). A program that
 reads descriptor 0 without ``sys.stdin`` goes on at the same position.
@@ -55,7 +56,9 @@ def go_on_reading(position: int | None, *, is_saved: bool = False) -> None:
         raw: Any = getattr(stream.buffer, "raw", None)
         if isinstance(raw, io.FileIO) and hasattr(raw, "reason"):
             raw.reason = ""  # that its path cannot be opened does not matter
-        elif not stream.seekable():  # nothing can be put there any more; reading raises NoInput, which says why
+        elif (
+            not stream.seekable()
+        ):  # nothing can be put there any more; reading raises NoInput, which says why
             return
     if not stream.seekable():
         reason = getattr(stream.buffer.raw, "reason", "standard input is no longer a file")  # type: ignore[attr-defined]
