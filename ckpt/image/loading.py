@@ -149,7 +149,8 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         header["versions"], is_final=True
     )  # now that everything is imported, and no file is touched yet
     reopen.wait_for_files()
-    standard_input.go_on_reading(header["early"].get("input"))
+    is_saved = any(each.fd == 0 for each in header["early"]["redirected"])
+    standard_input.go_on_reading(header["early"].get("input"), is_saved=is_saved)
     for function, args in calls:
         function(*args)
     cuts.warn_of_shorter_output()

@@ -107,7 +107,7 @@ def _copy_blocks(reading: int, writing: int, nbytes: int) -> tuple[int, str]:
         while block:
             count = os.pwrite(writing, block, offset)
             block, offset = block[count:], offset + count
-    os.ftruncate(writing, nbytes)
+    _end_at(writing, nbytes)
     return copied, digest.hexdigest()
 
 
@@ -177,8 +177,21 @@ def copy_extents(reading: int, writing: int, nbytes: int) -> None:
             if not count:
                 break
             start += count
-    if os.fstat(writing).st_size != nbytes:  # a hole up to the end: not all file systems can make one (FAT)
+    _end_at(writing, nbytes)
+
+
+def _end_at(writing: int, nbytes: int) -> None:
+    """Make a file as long as that: with a hole, or with zeros where the file system cannot do that (FAT by FUSE)."""
+    at = os.fstat(writing).st_size
+    if at == nbytes:
+        return
+    try:
         os.ftruncate(writing, nbytes)
+    except OSError as failure:
+        if failure.errno not in _NO_CLONES:
+            raise
+        while at < nbytes:
+            at += os.pwrite(writing, _ZEROS[: nbytes - at], at)
 
 
 def _copy_range(reading: int, writing: int, offset: int, nbytes: int) -> int:

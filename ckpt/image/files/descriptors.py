@@ -140,9 +140,14 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def redirected(notes: Mapping[int, FileNote]) -> list[int]:
-    """Those of the numbers 0, 1 and 2 under which the program has put another file (``os.dup2``)."""
+    """Those of the numbers 0, 1 and 2 under which the program has put another file (``os.dup2``); 0, too, if standard input
+    has lost its name, or another file has got that: it cannot be opened again."""
     return [
-        fd for fd in _STREAMS if fd in notes and fd in _baseline and notes[fd].identity[:2] != _baseline[fd]
+        fd
+        for fd in _STREAMS
+        if fd in notes
+        and fd in _baseline
+        and (notes[fd].identity[:2] != _baseline[fd] or (fd == 0 and notes[fd].kind == "deleted"))
     ]
 
 

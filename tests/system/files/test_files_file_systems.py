@@ -195,13 +195,15 @@ def test_files_on_fat(fat: Path, tmp_path: Path) -> None:
     with watched(tmp_path, root=fat / "work") as work:
         for name in ("replaced", "removed", "changed"):
             Path(name).write_text("then " * 10)
+        Path("zeros").write_bytes(bytes(1000))  # the copy of it is a hole, which this file system cannot make
         work.start()
         tree: Tree = tree_of(str(work.root))
         Path("temporary").write_text("now")
         os.replace("temporary", "replaced")
         os.remove("removed")
-        with open("changed", "r+") as file:
-            file.write("NOW")
+        for name in ("changed", "zeros"):
+            with open(name, "r+") as file:
+                file.write("NOW")
         Path("new").write_text("x")
         os.mkdir("directory")
         Path("directory/x").write_text("x")

@@ -225,3 +225,43 @@ def test_an_image_that_cannot_be_loaded_changes_no_file_of_replicas(start: Start
     done = run_ckpt("restart", job.directory, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert without_times(tree_of(str(out))) == without_times(before)
+
+
+# The second half is read behind a checkpoint at which the file on standard input has no name any more.
+GONE = """
+    import os, signal, sys, time
+    import ckpt
+    ckpt.enable()
+    read = [sys.stdin.readline().strip()]
+    if sys.argv[1] == "replaced":
+        with open("new", "w") as file:
+            file.write("another file" * 9)
+        os.replace("new", "lines")
+    else:
+        os.remove("lines")
+    for epoch in 1, 2:
+        ckpt.checkpoint()
+        while open(os.environ["CKPT_JOB"] + "/events.jsonl").read().count('"committed"') < epoch:
+            time.sleep(0.001)
+        read.append(sys.stdin.readline().strip())
+        died = os.environ["CKPT_JOB"] + f"/died-{epoch}"
+        if not os.path.exists(died):
+            open(died, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+    print("read", *read, sys.stdin.read().count("x"))
+"""
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_standard_input_that_has_lost_its_name_is_read_on(tmp_path: Path, how: str) -> None:
+    """The position was lost, and where another file had the name, that was read: without a word."""
+    (tmp_path / "lines").write_text("1\n2\n3\n" + "x" * 20_000)
+    app = write_app(tmp_path, GONE)
+    with (tmp_path / "lines").open("rb") as lines:
+        done = subprocess.run(
+            ckpt_command("run", "-n", 1, "--job", tmp_path / "job", app, how),
+            stdin=lines, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("restarting from") == 2, done.stderr
+    assert "read 1 2 3 20000" in done.stdout
