@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-ROUNDS = 120 * int(sys.argv[1])
+ROUNDS = 250 * int(sys.argv[1])
 PATH = os.path.join(tempfile.mkdtemp(), "streams.sock")
 
 
