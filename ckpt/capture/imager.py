@@ -230,11 +230,10 @@ class Imager:
         if self.taker.is_writing:
             self.taker.reap()
         port = self._runtime.port
-        if not self.is_looking:
+        if port is None or not self.is_looking:
             if port is not None:
                 port.attentive_ns = TICK_NS if self.taker.is_writing else 0
             return False
-        assert port is not None
         now_ns = time.monotonic_ns()
         waited_ns = now_ns - self.search.since_ns
         port.attentive_ns = self.search.tick_ns(now_ns)

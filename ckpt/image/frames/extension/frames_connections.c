@@ -27,7 +27,7 @@
 #endif
 #define CONTENT_BYTES_MAX (1 << 20) /* a new connection takes in so much without a reader */
 #define LOOPBACK_NET 127
-#define TCP_INFO 11 /* of linux/tcp.h, which cannot be included beside netinet/in.h everywhere */
+#define TCP_INFO 11 /* of linux/tcp.h, which cannot be included beside the headers of the C library everywhere */
 enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING };
 
 /* The beginning of struct tcp_info (linux/tcp.h), as far as it is used; bytes_sent and bytes_retrans since Linux 4.19. */
