@@ -148,6 +148,7 @@ class ModelPort:
         self.control_fd = -1
         self.far_counts = None  # all ranks are on one host
         self.direct: set[int] = set()
+        self.express = None  # no rings
         self.boards = None  # ranks are no processes here
         self.on_publish: Callable[[], None] | None = None
         self.on_place: Any

@@ -351,8 +351,7 @@ class Port:
         spin_ns = FAR_LOOK_NS if sleeps else self._spin_ns
         if marks.deadline_ns <= now_ns:
             self.endpoint.tick(now_ns)
-            if marks.events:
-                self._deliver()
+            if self._deliver():  # messages to oneself, too
                 return True
             if marks.dirty or marks.flush_due:
                 self._flush(now_ns)

@@ -162,6 +162,7 @@ static PyObject *arrivals(PyObject *Py_UNUSED(self), PyObject *engine)
 {
     static PyMethodDef bound = {"on_messages", (PyCFunction)(void (*)(void))on_messages, METH_FASTCALL,
                                 "on_messages(source, batch, /)\n\nAs Engine.on_messages."};
+    if (known != CLASSES || !IS(engine, ENGINE)) return PyObject_GetAttr(engine, name_messages);
     return PyCFunction_New(&bound, engine);
 }
 

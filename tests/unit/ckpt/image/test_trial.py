@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import subprocess
 import sys
 import time
 import zlib
@@ -35,11 +36,14 @@ class Holder:
 
 @pytest.fixture
 def connection() -> Iterator[socket.socket]:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as made,
-    ):
+    """Its other end is another process's."""
+    made, other = socket.socketpair()
+    with made:
+        child = subprocess.Popen(["sleep", "100"], stdin=other)
+        other.close()
         yield made
+        child.kill()
+        child.wait()
 
 
 def found_in(**variables: Any) -> dict[str, Finding]:

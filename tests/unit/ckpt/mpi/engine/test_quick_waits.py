@@ -129,6 +129,16 @@ def test_a_sendrecv_with_a_wrong_buffer_sends_nothing(ranks: tuple[Rank, Rank], 
     assert one.port.endpoint.key() == before
 
 
+def test_a_message_to_oneself_is_found_by_a_look(ranks: tuple[Rank, Rank]) -> None:
+    """Timers were run in the look, and what these had delivered was left: the receive waited for ever."""
+    one, _ = ranks
+    for number in range(20):
+        one.world.send(number, 0)
+        with one.lock:
+            assert one.port.glance()
+        assert one.world.recv(source=0) == number
+
+
 def test_every_64th_message_has_the_backlog_looked_at(
     ranks: tuple[Rank, Rank], monkeypatch: pytest.MonkeyPatch
 ) -> None:
