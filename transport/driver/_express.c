@@ -35,7 +35,7 @@
 /* The slots of the port. */
 enum { PORT_WATCHING, PORT_PENDING, PORT_SPIN, PORT_LONGEST, PORT_CHECKED, PORT_ENTRIES, PORT_PAUSE, PORT_GLANCED, PORT_SLOTS };
 static const char *const port_slots[PORT_SLOTS] = {"helper_watching",     "_has_pending", "_spin_ns",  "_spin_longest_ns",
-                                                   "_control_checked_ns", "entries",      "_pause_ns", "_glanced"};
+                                                   "control_checked_ns", "entries",      "_pause_ns", "_glanced"};
 
 typedef struct {
     PyObject_HEAD

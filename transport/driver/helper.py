@@ -1,6 +1,7 @@
 """The thread that makes progress while the application computes. (driver)
 
-The helper thread never blocks on the port's lock: it only tries to take it. Its states, and what ends each:
+The helper thread only tries to take the port's lock, so that the application never waits for a hand-off. Its states, and what
+ends each:
 
     ticking    the application was in the library since the last tick. The helper looks again in 5 ms
     watching   the application was not in the library and the wire is drained. The helper sleeps on the wire's, the
@@ -10,6 +11,9 @@ The helper thread never blocks on the port's lock: it only tries to take it. Its
     parked     the application was in the library at many ticks in a row and sleeps inside wait(), so the application
                itself makes progress. The helper sleeps until the application wakes it when it leaves the library,
                at most 100 ms
+    starving   the application held the lock at many ticks in a row, and has made no progress since the last tick: one
+               that reads memory of others all the time gives up the interpreter's lock only in the reads, and so while it
+               holds the port's. The helper waits for the port's lock, one tick at most. The next state is ticking
 
 Where the application has several threads the helper ticks while one of them sleeps inside wait(): others may send
 meanwhile, and need their timers. Where threads wait and none sleeps inside wait(), the helper watches at once.
@@ -98,14 +102,19 @@ class ProgressHelper:
         port = self._port
         seen_entries = -1
         busy_ticks = 0
+        progressed_ns = 0
         while not self._stopping:
             # Two threads that sleep on one descriptor would both wake for every message.
             sleeps = port.interrupts.sleeping
-            if (sleeps and running_count() <= _ALONE) or not port.lock.acquire(blocking=False):
+            alone = sleeps and running_count() <= _ALONE
+            long = busy_ticks >= PARK_AFTER_TICKS
+            starving = long and not sleeps and port.control_checked_ns == progressed_ns
+            progressed_ns = port.control_checked_ns
+            if alone or not port.lock.acquire(timeout=TICK_NS / 1e9 if starving else 0):
                 busy_ticks += 1
                 if port.on_idle_tick is not None:
                     port.on_idle_tick()
-                self._sleep_while_locked(parked=busy_ticks >= PARK_AFTER_TICKS)
+                self._sleep_while_locked(parked=long)
                 continue
             busy_ticks = 0
             idle = not sleeps and (port.entries == seen_entries or bool(port.waiters.entries))

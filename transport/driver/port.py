@@ -118,7 +118,7 @@ class Port:
     __slots__ = (
         "__dict__",
         "__weakref__",
-        "_control_checked_ns",
+        "control_checked_ns",
         "_glanced",
         "_has_pending",
         "_pause_ns",
@@ -204,7 +204,8 @@ class Port:
         self._refused = RefusedFrames(wire.send)
         self._spin_longest_ns = self._spin_ns = spin_longest_ns
         self._control_fd: int | None = None
-        self._control_checked_ns = 0
+        self.control_checked_ns = 0
+        """When progress has last looked at the control descriptor: at least every 2 ms while the application makes progress."""
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._sleep_bell, self._sleep_wait = _Sleep(self._wake_fd), Wait()
         self._poller = select.epoll()
@@ -359,10 +360,10 @@ class Port:
                 return False
         if not spin_ns:
             return False
-        if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS:
+        if now_ns - self.control_checked_ns >= CONTROL_EVERY_NS:
             if self._control_poller.poll(0):
                 return False
-            self._control_checked_ns = now_ns
+            self.control_checked_ns = now_ns
         end_ns = min(now_ns + spin_ns, marks.deadline_ns) if sleeps else now_ns + spin_ns
         if express.look(end_ns, self._pause_ns):
             self._spin_ns = self._spin_longest_ns
@@ -559,7 +560,7 @@ class Port:
             changed = self._deliver()
         if marks.dirty or marks.flush_due or self._refused.by_rank:
             self._flush(now_ns)
-        if now_ns - self._control_checked_ns >= CONTROL_EVERY_NS and self._check_control(now_ns):
+        if now_ns - self.control_checked_ns >= CONTROL_EVERY_NS and self._check_control(now_ns):
             changed = True
         return changed
 
@@ -707,7 +708,7 @@ class Port:
 
     def _check_control(self, now_ns: int) -> bool:
         """Look at the control and wake descriptors; True when one of them was readable."""
-        self._control_checked_ns = now_ns
+        self.control_checked_ns = now_ns
         readable = self._control_poller.poll(0)
         for fd, _ in readable:
             if fd == self._wake_fd:

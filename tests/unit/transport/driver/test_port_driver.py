@@ -276,6 +276,22 @@ def test_close_is_idempotent_and_ends_the_helper() -> None:
     assert not helper.is_alive() and set(threading.enumerate()) == before
 
 
+def test_a_thread_that_gives_up_the_interpreter_only_with_the_lock_does_not_starve_the_helper() -> None:
+    """One that only read windows of others did: no image of its rank, and no message of it, left any more."""
+    port = Pair().ports[0]
+    port.start_helper()
+    for _ in range(20_000):
+        if port.counts["helper_ticks"]:
+            break
+        time.sleep(0.001)  # a read: under the lock, which is held from the start
+        port.lock.release()
+        sum(range(2_000))  # what the program does with what it has read
+        port.lock.acquire()
+    assert port.counts["helper_ticks"]
+    port.lock.release()
+    port.close()
+
+
 def test_signals_come_to_the_threads_of_the_program_only() -> None:
     """One that the program had sent to itself came to the helper, and into an image that was taken then it did not come."""
     port = Pair().ports[0]

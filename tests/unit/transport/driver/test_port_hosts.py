@@ -157,7 +157,7 @@ def test_control_traffic_ends_a_look_that_sleeps(
     far.control_fd = inner
     try:
         for late in (0, 10**9):  # is it time to look for it, or not?
-            far._control_checked_ns = far.clock() + late
+            far.control_checked_ns = far.clock() + late
             os.write(outer, b"checkpoint")
             assert not far.glance(), "it is the wait that hears it"
             far.wait()
