@@ -68,7 +68,7 @@ RESULTS = (
     frozen.flags.writeable = False
     assert (R.allreduce(frozen).result() == frozen * size).all()
     assert R.allreduce(np.zeros((0, 3))).result().shape == (0, 3)
-    assert R.allreduce(2.5).result() == 2.5 * size
+    assert R.allreduce(2.5, name=None).result() == 2.5 * size
 
     # long data in parts: the same bits, whichever rank has them
     long = np.random.default_rng(rank).random((100, 1000))
