@@ -114,17 +114,32 @@ def parse(data: bytes, path: str) -> Topology:
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadTopology(f"{path}: this is no {kind}: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise BadTopology(f"{path}: {where}: {str(first['msg']).removeprefix('Value error, ')}") from None
+        raise BadTopology(f"{path}: {_first_error(error)}") from None
     _check(topology, path)
     return topology
+
+
+_PARTS: dict[str, type[BaseModel]] = {"host": Host, "switch": Switch, "trunk": Trunk}
+
+
+def _first_error(error: ValidationError) -> str:
+    """What is wrong, and what to do."""
+    first = error.errors()[0]
+    place = list(map(str, first["loc"]))
+    where = ".".join(place)
+    if first["type"] == "extra_forbidden":
+        fields = (_PARTS[place[0]] if len(place) > 1 and place[0] in _PARTS else Topology).model_fields
+        near = difflib.get_close_matches(place[-1], fields, n=1)
+        return f"{where}: unknown key; " + (f"did you mean {near[0]}?" if near else "remove it")
+    if first["type"] == "missing":
+        return f"{where} is missing; add it"
+    return f"{where}: {str(first['msg']).removeprefix('Value error, ')}"
 
 
 def _check(topology: Topology, path: str) -> None:
     for name, host in topology.host.items():
         if topology.wired and not host.interface:
-            raise BadTopology(f"{path}: host.{name}.interface: Field required")
+            raise BadTopology(f"{path}: host.{name}.interface is missing; add it")
         if not topology.wired and host.switch is not None:
             raise BadTopology(
                 f"{path}: host.{name}.switch: the file says wired = false; take one of them out"

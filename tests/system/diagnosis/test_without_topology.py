@@ -147,7 +147,7 @@ def test_a_file_that_leaves_the_wiring_open(tmp_path: Path) -> None:
     assert [each.name for each in places if each.kind == "switch"] == ["switch-of-a", "switch-of-b"]
     assert [each.position for each in places] == list(range(len(places)))
     for bad, complaint in (
-        ("", "host.a.interface: Field required"),
+        ("", "host.a.interface is missing; add it"),
         (
             'wired = false\n[switch.s]\n[host.c]\naddress = "x"\nswitch = "s"\nport = "p"\n',
             "take one of them out",
