@@ -321,7 +321,7 @@ class _PuttingBack:
                 if self._is(found.status, file):
                     self._put_contents(path, plan, found)
                     return
-                if plan.status.is_directory and found.status.is_directory:
+                if plan.status.is_directory and found.status.is_directory and not plan.is_unsure:
                     self._set_attributes(path, found, plan.status)  # it may have been made again
                     return
         if plan.has_attributes and not plan.is_unsure and file not in self._by_new_names:

@@ -287,6 +287,13 @@ MUTANTS = [
     ),
     # how it is put back
     Mutant(
+        "a directory that is made again gets no attributes of one that another rank had made there",
+        "restart.putting_back",
+        "found.status.is_directory and not plan.is_unsure:",
+        "found.status.is_directory:",
+        Two(2492868),
+    ),
+    Mutant(
         "directories of the checkpoint are put aside before anything else",
         "restart.putting_back",
         "        self._put_aside()",
