@@ -544,8 +544,10 @@ def test_what_is_below_a_directory_that_another_rank_has_replaced_is_named(where
             assert named == {os.path.join(a, "x")}
 
 
-def test_a_directory_that_is_made_again_gets_no_attributes_of_one_that_another_rank_had_made(where: str) -> None:
-    """Found by seed 2492868: without a word it came back with the mode of a directory that was not there at the checkpoint."""
+def test_a_directory_that_is_made_again_gets_no_attributes_of_one_that_another_rank_had_made(
+    where: str,
+) -> None:
+    """Found by seed 2492868: without a word it came back with the mode of one that was not there at the checkpoint."""
     with two_ranks(where) as (first, second):
         a = os.path.join(first.root, "a")
         os.makedirs(a)
