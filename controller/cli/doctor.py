@@ -43,7 +43,8 @@ def doctor(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             images=arguments.images,
             ranks=arguments.ranks or 1,
-            files=arguments.files,
+            files=arguments.files or ["auto"],
+            files_limit=arguments.files_limit,
         )
     )
     found = report(facts)
