@@ -285,8 +285,8 @@ def _is_the_same(status: os.stat_result, born_ns: int, saved: SavedFile) -> bool
 def _deleted_again(saved: SavedFile) -> int:
     """A descriptor of a new file without a name, with the saved content.
 
-    The file is opened a second time for its saved flags, and then removed. One that never had a name (O_TMPFILE) may be given
-    one: it is made in that way again.
+    The file is opened a second time for its saved flags, and then removed. One that never had a name (O_TMPFILE) may be
+    given one: it is made in that way again.
     """
     assert saved.content is not None
     directory = os.path.dirname(moved(saved.path))

@@ -331,3 +331,28 @@ def test_a_file_that_never_had_a_name_may_be_given_one_after_a_restart(start: St
         """,
     )
     assert job.output(0) == "then,now 0o640 then,now\n"
+
+
+def test_what_is_written_to_a_file_gets_to_the_name_that_is_left(start: Start, tmp_path: Path) -> None:
+    """It was written to a copy without a name, and nobody was told."""
+    job = run_killed(
+        start,
+        tmp_path,
+        """
+        import os
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        file, odd = open("first", "w"), open("odd (deleted)", "w")
+        os.link("first", "second")
+        os.unlink("first")
+        for each in file, odd:
+            print("then,", end="", file=each, flush=True)
+        ckpt.checkpoint()
+        for each in file, odd:
+            print("now", end="", file=each, flush=True)
+        die_once()
+        print(open("second").read(), open("odd (deleted)").read(), os.path.exists("first"))
+        """,
+    )
+    assert job.output(0) == "then,now then,now False\n"
