@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from ckpt.controller.errors import FilesNotPutBack
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory
 from ckpt.undo import restart
+from ckpt.undo.errors import NotUndone
 from ckpt.undo.restart.putting_back import Problem
 from ckpt.undo.restart.restoring import Restored
 
@@ -85,3 +87,40 @@ def test_ranks_wait_where_nothing_is_recorded_too(tmp_path: Path) -> None:
 def test_a_new_job_has_no_files_to_be_put_back(job: JobDirectory) -> None:
     assert files_of(job, [], []).put_back(Launch(0, None, "started"), 0) == {}
     assert not (Path(job.path) / "undo").exists()
+
+
+@pytest.mark.parametrize("files", ["auto", "off"])
+def test_code_that_ranks_were_given_is_taken_back_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: str
+) -> None:
+    """Also by a restart that puts no files back: what the program had left is there then."""
+    job = JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "auto"})
+    done: list[str] = []
+    prepare_as(monkeypatch, Restored())
+    monkeypatch.setattr(restart.restoring, "take_code_back", lambda *_: bool(done.append("back")) or True)
+    monkeypatch.setattr(restart.restoring, "give_up", lambda *_: bool(done.append("given up")))
+    of_job = JobFiles(job, {"files": files}, lambda text: None, lambda *line: None)
+    of_job.put_back(Launch(1, 3, "died"), 4)
+    assert done == (["back"] if files == "auto" else ["back", "given up"])
+    if files == "auto":
+        of_job.put_back_now()
+        assert done == ["back"] * 2
+
+
+def test_code_that_cannot_be_taken_back_refuses_a_restart_that_puts_files_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without, it is said, and code stays as it is."""
+    job = JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "auto"})
+    said: list[str] = []
+
+    def refused(*_: object) -> bool:
+        raise NotUndone("Read-only file system", path="/package")
+
+    prepare_as(monkeypatch, Restored())
+    monkeypatch.setattr(restart.restoring, "take_code_back", refused)
+    with pytest.raises(FilesNotPutBack, match="Read-only file system"):
+        files_of(job, said, []).put_back(Launch(1, 3, "died"), 4)
+    off = JobFiles(job, {"files": "off"}, said.append, lambda *line: None)
+    assert off.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
+    assert said[0].startswith("code of the program may be that of the checkpoint") and "/package" in said[0]
