@@ -33,7 +33,7 @@ from ckpt.layer import SIZE, Below, Buffer, Engine, Lock
 from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
-from ckpt.redundancy.digest import REPORT_NS, Streams
+from ckpt.redundancy.digest import REPORT_NS, Stream, Streams
 from ckpt.redundancy.files import names, objects
 from ckpt.redundancy.files.meeting import Meeting
 from ckpt.redundancy.membership import Numbering
@@ -193,9 +193,13 @@ class ReplicaLayer:
             self._engine.on_messages(rank, batch)
             return
         self.below.consumed(process, sum(map(len, batch)), len(batch))
-        assert self._choices is not None
         for data in batch:
-            self._choices.receive(replica, pickle.loads(data))
+            self._from_replica(replica, pickle.loads(data))
+
+    def _from_replica(self, replica: int, message: Message) -> None:
+        """A message from another replica of this rank."""
+        assert self._choices is not None
+        self._choices.receive(replica, message)
 
     def on_lost(self, processes: Sequence[int], cause: str) -> None:
         places = [self.numbers.parts(process) for process in processes]
@@ -282,6 +286,14 @@ class ReplicaLayer:
     # ---- Progress ----------------------------------------------------------------------------------------
 
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+        _, data, payload = self._counted(dst, data, payload)
+        return self.below.send(self._process[dst], data, payload)
+
+    def _counted(
+        self, dst: int, data: Buffer, payload: Buffer | None
+    ) -> tuple[Stream | None, Buffer, Buffer | None]:
+        """The stream of a message, after the message has been counted into it (None: it is not compared), and the message as
+        it leaves."""
         head = data[:SIZE]
         try:
             stream = self.streams.find(head if type(head) is bytes else bytes(head))
@@ -294,7 +306,7 @@ class ReplicaLayer:
                 data, payload = self.flips.message(data, payload)
             stream.add(dst, data, payload, time.monotonic_ns())
             self._sent += 1
-        return self.below.send(self._process[dst], data, payload)
+        return stream, data, payload
 
     def acked(self, dst: int) -> int:
         return self.below.acked(self._process[dst])
