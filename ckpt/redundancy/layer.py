@@ -36,6 +36,7 @@ from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Stream, Streams
 from ckpt.redundancy.files import names, objects
 from ckpt.redundancy.files.meeting import Meeting
+from ckpt.redundancy.lines import LineQuestion
 from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.memory.question import MemoryQuestion
 from ckpt.redundancy.order import Message
@@ -380,21 +381,6 @@ class ReplicaLayer:
 
     def _to_replica(self, replica: int, message: Message) -> None:
         self.below.send(self.numbers.process(self.rank, replica), pickle.dumps(message, 5))
-
-
-class LineQuestion:
-    """At which places of its streams this process is asked for digests, for the line of `epoch`. Comes in parts."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.counts: dict[str, int] = {}
-        self.is_open = False
-        self._parts = 0
-
-    def add(self, packet: Mapping[str, Any]) -> None:
-        self.counts |= {stream: int(count) for stream, count in packet["counts"].items()}
-        self._parts += 1
-        self.is_open = self._parts == packet["parts"]
 
 
 def parts(marks: dict[str, list[Mark]], most: int = MARKS_MAX) -> Iterator[dict[str, list[Mark]]]:

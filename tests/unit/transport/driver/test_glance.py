@@ -1,7 +1,7 @@
 """A look for the next message does the same in C (`hot_glance`, _express.c) and in Python (`Port.glance`).
 
-Random situations of two ports with rings between them, one after the other: what the look returns, what has arrived, and what
-it has changed in the port.
+Random situations of two ports with rings between them, one after the other: what the look returns, what has arrived, and
+what it has changed in the port.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Two:
 
     def settle(self) -> None:
         deadline_s = time.monotonic() + LIMIT_S
-        while any([port.progress() for port in self.ports]) or not all(
-            port.endpoint.idle() for port in self.ports
-        ):
+        while not all(port.endpoint.idle() for port in self.ports):
+            for port in self.ports:
+                port.progress()
             assert time.monotonic() < deadline_s
 
     def look(self, situation: dict[str, Any]) -> tuple[Any, ...] | None:
