@@ -36,6 +36,7 @@ class Mutant(NamedTuple):
 
 OLD_NAME = "test_sequences.py::test_a_new_directory_with_an_old_name_is_another_directory"
 RESTORING = "restart/test_restoring.py::"
+LOADING = "restart/test_code_for_loading.py::"
 
 MUTANTS = [
     # what is recorded
@@ -285,7 +286,57 @@ MUTANTS = [
         "nbytes = end - file.nbytes",
         "restart/test_putting_back.py::test_what_a_rank_appended_before_its_checkpoint_is_not_cut",
     ),
+    # code of the checkpoint, while ranks load
+    Mutant(
+        "code is given for loading only where it can be taken back",
+        "restart.code_for_loading",
+        "        for each in keeper.before(operation):",
+        "        for each in keeper.before(operation)[:0]:",
+        LOADING + "test_code_stays_as_it_is_where_it_could_not_be_kept",
+    ),
+    Mutant(
+        "directories of code are put aside under other names when it is taken back",
+        "restart.code_for_loading",
+        'ASIDE = ".ckpt-back-"',
+        'ASIDE = ".ckpt-undo-"',
+        LOADING + "test_code_is_given_and_taken_back_killed_at_any_step",
+    ),
+    Mutant(
+        "what is made again when code is taken back was changed by nobody else",
+        "restart.code_for_loading",
+        "        note_again(",
+        "        str(",
+        LOADING + "test_code_is_given_and_taken_back_killed_at_any_step",
+    ),
+    Mutant(
+        "of several intervals all names are needed to have the code of the oldest line",
+        "restart.code_for_loading",
+        "    if len(plans) > 1:",
+        "    if False:",
+        LOADING + "test_code_among_other_files_is_taken_back",
+    ),
+    Mutant(
+        "a directory that has moved brings the code below it back",
+        "restart.code_for_loading",
+        "        return any(map(_holds_code, plan.directories.get(path, ())))",
+        "        return False",
+        LOADING + "test_only_code_and_what_it_needs_is_changed",
+    ),
+    Mutant(
+        "data that code does not need are not changed for it",
+        "restart.code_for_loading",
+        "    return [_part(plan, {*code, *_above(code)})",
+        "    return [_part(plan, set(plan.names))",
+        LOADING + "test_only_code_and_what_it_needs_is_changed",
+    ),
     # how it is put back
+    Mutant(
+        "a directory that is made again gets no attributes of one that another rank had made there",
+        "restart.putting_back",
+        "found.status.is_directory and not plan.is_unsure:",
+        "found.status.is_directory:",
+        Two(2492868),
+    ),
     Mutant(
         "directories of the checkpoint are put aside before anything else",
         "restart.putting_back",
@@ -409,7 +460,7 @@ MUTANTS = [
     Mutant(
         "older intervals know files by their old numbers",
         "restart.restoring",
-        "        _follow(known, state.renumbered)\n        save(job, key, state)",
+        "        follow(known, state.renumbered)\n        save(job, key, state)",
         "        pass",
         RESTORING + "test_a_restart_where_no_hard_links_can_be_made_is_killed",
     ),

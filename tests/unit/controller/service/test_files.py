@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ckpt import store
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory
@@ -27,10 +26,9 @@ def files_of(job: JobDirectory, said: list[str], logged: list[Any]) -> JobFiles:
 
 
 def prepare_as(monkeypatch: pytest.MonkeyPatch, restored: Restored) -> None:
-    """One of the files is code: it is put back before ranks load."""
-    prepared = SimpleNamespace(apply=lambda: restored, comes_back=lambda suffixes: ".py" in suffixes)
+    """None of the files is code."""
+    prepared = SimpleNamespace(apply=lambda: restored, give_code=lambda: False)
     monkeypatch.setattr(restart.restoring, "prepare", lambda *_, **__: prepared)
-    monkeypatch.setattr(store, "images_damage", lambda *_: "")
 
 
 def test_the_first_three_files_that_are_not_covered_are_said_for_each_interval(job: JobDirectory) -> None:
@@ -53,8 +51,9 @@ def test_five_problems_are_said_and_all_are_logged(
     logged: list[Any] = []
     problems = [Problem(f"/{number}", "why") for number in range(7)] + [Problem("/8", "twice", is_final=True)]
     prepare_as(monkeypatch, Restored(problems=problems, intervals=1))
-    options = files_of(job, said, logged).put_back(Launch(1, 3, "died"), 4)
-    assert options == {
+    of_job = files_of(job, said, logged)
+    assert of_job.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
+    assert of_job.put_back_now() == {
         "files_put_back": True,
         "files_problems": [f"/{number}" for number in range(7)],
         "files_recorded": [],
@@ -68,7 +67,10 @@ def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
 ) -> None:
     lost = Restored(problems=[Problem("", "the undo log cannot be written")], intervals=1)
     prepare_as(monkeypatch, lost)
-    assert not files_of(job, [], []).put_back(Launch(1, 3, "died"), 4)["files_put_back"]
+    of_job = files_of(job, [], [])
+    of_job.put_back(Launch(1, 3, "died"), 4)
+    told = of_job.put_back_now()
+    assert isinstance(told, dict) and not told["files_put_back"]
 
 
 def test_ranks_wait_where_nothing_is_recorded_too(tmp_path: Path) -> None:
