@@ -150,6 +150,7 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
         if name not in given:
             raise TypeError(f"reductions have no option {name!r}; they have {', '.join(given)}")
     given |= options
+    given["name"] = "" if given["name"] is None else given["name"]
     comm = _comm_of(options)
     size = comm.Get_size()
     if any(service.is_in_combine() for service in _services):

@@ -21,7 +21,6 @@ Not here: who is to hold copies (recovery.py), when a piece is read (member.py, 
 
 from __future__ import annotations
 
-import ctypes
 import math
 import mmap
 import os
@@ -35,6 +34,7 @@ import numpy as np
 
 import ckpt
 from ckpt.reduction.body import Packed
+from ckpt.reduction.keeping.mapping import Mapping
 
 LEAST_BYTES: Final = 64 << 10
 """Smaller values are sent in messages."""
@@ -63,61 +63,6 @@ class Where(NamedTuple):
         return math.prod(self.shape) * np.dtype(self.dtype or "u1").itemsize
 
 
-class Mapping:
-    """A file of the host's memory, mapped as long as this object or an array of its memory lives. No descriptor stays open:
-    an image does not have to know it."""
-
-    __slots__ = ("__array_interface__", "_address", "head", "nbytes", "path")
-
-    def __init__(self, path: str, descriptor: int, nbytes: int, *, writable: bool) -> None:
-        """Raises OSError."""
-        self.path, self.nbytes, self._address = path, nbytes, 0
-        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        address = _mmap(None, nbytes, protection, mmap.MAP_SHARED, descriptor, 0)
-        if address in (None, ctypes.c_void_p(-1).value):
-            code = ctypes.get_errno()
-            raise OSError(code, f"cannot map {path}: {os.strerror(code)}")
-        self._address = address
-        self.head = (ctypes.c_uint64 * 2).from_address(address)
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (nbytes,),
-            "data": (address, not writable),
-        }
-
-    def __reduce__(self) -> Any:
-        raise TypeError("memory of the host is no part of an image")
-
-    def __del__(self) -> None:
-        if self._address:
-            _munmap(self._address, self.nbytes)
-
-    def value(self, where: Where) -> np.ndarray[Any, Any]:
-        """What lies in it: the array, or the bytes of a pickled body."""
-        memory = np.asarray(self)[_HEAD : _HEAD + where.nbytes]
-        return memory.view(where.dtype or "u1").reshape(where.shape)
-
-
-def _function(name: str, result: Any, *arguments: Any) -> Any:
-    found = getattr(ctypes.CDLL(None, use_errno=True), name)
-    found.restype, found.argtypes = result, arguments
-    return found
-
-
-_mmap = _function(
-    "mmap",
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int64,
-)
-_munmap = _function("munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
-
-
 class Piece:
     """A value of this rank in the host's memory; used again when nobody refers to it. In an image it is its content.
 
@@ -127,7 +72,7 @@ class Piece:
 
     def __init__(self, memory: Memory, mapping: Mapping, where: Where, source: Any) -> None:
         self._memory, self._mapping, self.where, self.source = memory, mapping, where, source
-        self.value = mapping.value(where)
+        self.value = _value_of(mapping, where)
 
     @property
     def nbytes(self) -> int:
@@ -146,6 +91,12 @@ class Piece:
 
     def __del__(self) -> None:
         self._memory.take_back(self._mapping)
+
+
+def _value_of(mapping: Mapping, where: Where) -> np.ndarray[Any, Any]:
+    """What lies in it: the array, or the bytes of a pickled body."""
+    memory = np.asarray(mapping)[_HEAD : _HEAD + where.nbytes]
+    return memory.view(where.dtype or "u1").reshape(where.shape)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -218,17 +169,7 @@ class Memory:
 
     def _make(self, path: str, size: int) -> Mapping | None:
         try:
-            descriptor = os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
-            try:
-                os.posix_fallocate(descriptor, 0, size)  # else a full memory would be a SIGBUS later
-                return Mapping(path, descriptor, size, writable=True)
-            except OSError:
-                remove(path)
-                raise
-            finally:
-                os.close(descriptor)
+            return Mapping(path, size)
         except OSError:  # no room, or no such directory: messages do it
             self.is_full = True
             return None
@@ -282,20 +223,15 @@ class Memory:
                 if each.head[1]:
                     self._others.pop(path, None)
             try:
-                descriptor = os.open(where.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    nbytes = os.fstat(descriptor).st_size
-                    if nbytes < _HEAD + where.nbytes:
-                        raise Gone(f"{where.path}: {nbytes} bytes")
-                    mapping = Mapping(where.path, descriptor, nbytes, writable=False)
-                finally:
-                    os.close(descriptor)
+                mapping = Mapping(where.path)
             except OSError as error:
                 raise Gone(f"{where.path}: {error}") from error
+            if mapping.nbytes < _HEAD + where.nbytes:
+                raise Gone(f"{where.path}: {mapping.nbytes} bytes")
             self._others[where.path] = mapping
         if mapping.head[0] != where.mark:
             raise Gone(f"{where.path}: something else lies there")
-        return mapping.value(where)
+        return _value_of(mapping, where)
 
     def check(self, where: Where) -> bool:
         """Is it still there? Called by any thread."""

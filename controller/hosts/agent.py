@@ -53,6 +53,7 @@ from ckpt.controller.hosts.routes import TOKEN, Door, errors_of, knock, twice
 from ckpt.controller.launch import procinfo, stacks, strays
 from ckpt.controller.launch.following import Following
 from ckpt.controller.launch.forked import WHERE_SIGNAL
+from ckpt.controller.launch.imports import modules_of
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.local import LocalLauncher
 from ckpt.controller.launch.spawning import MARK, spawn_agent
@@ -205,6 +206,7 @@ class _HostAgent:
         self.generation = arguments.generation
         self.roster = Roster()
         self.script = script_of(job.options, arguments.cwd)
+        self.modules = modules_of(job.options, arguments.cwd)
         self.is_away = bool(self.proof)  # as one that comes back
         self.listen = own_address(arguments.interface, split(arguments.controller)[0])
         self.ports = arguments.ports
@@ -253,7 +255,7 @@ class _HostAgent:
             "python": platform.python_version(),
             "ckpt": VERSION,
         }
-        facts |= {"script": self.script, "cpu": processor()}
+        facts |= {"script": self.script, "modules": self.modules, "prefix": sys.prefix, "cpu": processor()}
         told = {"pid": os.getpid(), "door": self.door.address, "roster": self.roster.told()}
         told |= {"proof": self.proof, "identity": _identity()}
         self._report({"e": "join", **told, **facts})
@@ -413,7 +415,9 @@ class _HostAgent:
         self.began_ns = now_ns()
         self.link = self._dial()
         self.following.another_controller()
-        self.script = None  # it may have changed while ranks run: that is no reason to end them
+        self.script = self.modules = (
+            None  # it may have changed while ranks run: that is no reason to end them
+        )
         self.ranks.send(messages.alone())  # the round of the controller before is none
         self.ranks.signal(signal.SIGCONT)  # it may have stopped them
         self._join()

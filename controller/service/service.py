@@ -466,6 +466,8 @@ class Service:
             self.output_due_ns = 0
         elif event_name == "note":
             self._log(event["event"], event["fields"])
+            if event["event"] == "host-failed":
+                self.reporter.say("host {host} takes no part: {reason}".format(**event["fields"]))
         else:
             if event_name == "died":
                 self.pids.pop(event["rank"], None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ckpt.abft.errors import InputError
 
-__all__ = ["NumberType", "is_tensor", "number_type_of", "operand", "places"]
+__all__ = ["NumberType", "is_tensor", "number_type_of", "operand", "places", "plain"]
 
 
 class NumberType(NamedTuple):
@@ -51,6 +51,17 @@ def is_tensor(x: Any) -> bool:
     return any(each.__module__ == "torch" and each.__name__ == "Tensor" for each in type(x).__mro__)
 
 
+def plain(x: Any, name: str) -> np.ndarray[Any, Any]:
+    """What the program gives as an array; `name` is in the message. Raises InputError: it makes none, or has a mask, which
+    would be lost."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError(f"{name} is a masked array: give its numbers, filled(0) for example")
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise InputError(f"{name} is no array: {error}") from None
+
+
 def operand(x: Any, name: str) -> Any:
     """`x` as an array or a tensor. Raises InputError: of a type that cannot be checked; `name` is in the message."""
     if is_tensor(x):
@@ -60,12 +71,7 @@ def operand(x: Any, name: str) -> Any:
             )
         kinds, kind = _TORCH, str(x.dtype).removeprefix("torch.")
     else:
-        if isinstance(x, np.ma.MaskedArray):
-            raise InputError(f"{name} is a masked array: give its numbers, {name}.filled(0) for example")
-        try:
-            x = np.asarray(x)
-        except ValueError as error:
-            raise InputError(f"{name} is no array: {error}") from None
+        x = plain(x, name)
         kinds, kind = _NUMPY, x.dtype.name
     if kind not in kinds:
         raise InputError(

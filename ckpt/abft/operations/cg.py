@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt.abft.errors import Inaccurate, InputError, NotConverged, NotLinear, NotPositive, WrongProduct
+from ckpt.abft.numbers.arrays import plain
 from ckpt.abft.solver.backward import digest, finite, spread
 from ckpt.abft.solver.matrix import Grid, Matrix, right_hand_sides
 from ckpt.abft.solver.protected import Progress, Protected, log_corrected, told
@@ -79,7 +80,7 @@ def _vector(op: Matrix | Operation, b: Any) -> Array:
     if isinstance(op, Matrix):
         found = right_hand_sides(op, b)
     else:
-        found = np.asarray(b)
+        found = plain(b, "b")
         if found.dtype.kind not in "biufc":
             raise InputError(f"b has {found.dtype}, which are no numbers")
         if found.dtype.name not in ("float32", "float64", "complex64", "complex128"):
@@ -218,6 +219,7 @@ class _Gradients(Protected):
         if not curvature > 0:
             raise NotPositive(
                 f"p·A·p is {curvature:.3g} in iteration {self.step}, for a p that is not zero: A is not positive definite"
+                + (", or its numbers are so small that products underflow" if curvature == 0 else "")
             )
         alpha = self.b.dtype.type(squares / curvature)
         self.x = self.x + alpha * self.p
@@ -238,7 +240,7 @@ class _Gradients(Protected):
         assert not isinstance(self.op, Matrix)
         given = x.view()
         given.flags.writeable = False
-        found = np.asarray(self.op(given, rows))
+        found = plain(self.op(given, rows), "what op gave")
         where = f"for rows {rows.start}:{rows.stop}"
         if found.shape != (size,):
             raise InputError(f"op gave an array of {found.shape} {where}, not of {(size,)}")
@@ -308,7 +310,20 @@ class _Gradients(Protected):
             seconds=time.perf_counter() - self.began,
             remarks=(f"{self.step} iterations",),
         )
-        return Solution.of(self.x * self.b.dtype.type(self.scale), report)
+        return Solution.of(self._scaled(), report)
+
+    def _scaled(self) -> Array:
+        """x, of b and not of b divided by `scale`. Raises Inaccurate: its numbers have no place in this type."""
+        scale = self.b.dtype.type(self.scale)
+        with np.errstate(all="ignore"):
+            found: Array = self.x * scale
+            off = float(np.abs(found / scale - self.x).max(initial=0.0))
+        if not off <= math.sqrt(float(np.finfo(self.b.dtype).eps)) * float(np.abs(self.x).max(initial=0.0)):
+            raise Inaccurate(
+                f"the numbers of x are too {'large' if self.scale > 1 else 'small'} for {self.b.dtype}: divide b by its "
+                f"largest number ({self.scale:.3g} or so), and A by its own"
+            )
+        return found
 
 
 def _squares(x: Array) -> float:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ckpt import MPI
 from ckpt.abft.decisions.columns import Layout
 from ckpt.abft.errors import Inaccurate, InputError, NotLinear
+from ckpt.abft.numbers.arrays import plain
 from ckpt.abft.operations.ledger import Ledger, Moves, given
 from ckpt.abft.solver.matrix import Grid
 from ckpt.abft.solver.protected import log_loss
@@ -172,7 +173,7 @@ class Encoded:
     def _applied(self, op: Callable[[Array], Any], part: Array) -> Array:
         given = part.view()
         given.flags.writeable = False
-        found = np.array(op(given))
+        found = np.array(plain(op(given), "what the operation gave"))
         if found.dtype.name not in _KINDS:
             raise InputError(f"the operation gave {found.dtype}: encoded arrays are of {', '.join(_KINDS)}")
         return found
@@ -295,9 +296,9 @@ def _make_default(size: int) -> Grid:
 
 def _part(parts: Any, grid: Grid, p: int, q: int, sample: Array | None) -> Array:
     if callable(parts):
-        found = np.asarray(parts(p, q))
+        found = plain(parts(p, q), f"part ({p}, {q})")
     else:
-        whole = np.asarray(parts)
+        whole = plain(parts, "parts")
         if whole.shape[:2] != (grid.P, grid.Q):
             raise InputError(f"parts must be of shape ({grid.P}, {grid.Q}, …), not of {whole.shape}")
         found = np.asarray(whole[p, q])

@@ -16,6 +16,7 @@ import numpy as np
 
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.errors import InputError
+from ckpt.abft.numbers.arrays import plain
 from ckpt.abft.numbers.dense import solve_lower, solve_upper
 from ckpt.abft.numbers.local import Array, Local, Panel
 from ckpt.abft.numbers.methods import LocalCholesky, LocalQR, ReflectionPanel, unit_lower
@@ -38,7 +39,7 @@ class LU(NamedTuple):
 
     def solve(self, b: Any) -> Array:
         """The solution x of A·x = b for n numbers or n × r, on this rank alone. Raises InputError."""
-        right = np.asarray(b)
+        right = plain(b, "b")
         if right.ndim not in (1, 2) or len(right) != len(self.p):
             raise InputError(f"b must have {len(self.p)} rows, as the matrix; its shape is {right.shape}")
         if right.dtype.kind not in "biufc" or not np.isfinite(right).all():

@@ -312,6 +312,7 @@ class _Product(Protected):
         if self.check and n:
             worst = max(worst, spread(shares, 3))
             residual = worst / (eps * math.sqrt(n) * size) if size > 0 else worst
+            residual = residual if math.isfinite(size) else math.inf
             if not residual <= RESIDUAL_BOUND * max(1.0, self.layout.condition):
                 raise Inaccurate(
                     f"the product differs from A·(B·x) by {residual:.3g} times what rounding may do, and no more than "

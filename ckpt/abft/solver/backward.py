@@ -93,10 +93,11 @@ def residual_share(member: Member, x: Array, right: Array) -> Shares:
         rows = slice(i * matrix.nb, min((i + 1) * matrix.nb, matrix.n))
         numbers = matrix.numbers(rows, slice(0, matrix.n))
         sizes = np.abs(numbers)
+        with np.errstate(over="ignore"):
+            norm = max(norm, float(sizes.sum(axis=1, dtype=np.float64).max()))
         wide = np.complex128 if numbers.dtype.kind == "c" else np.float64
         difference = np.abs(right[rows] - numbers.astype(wide) @ x.astype(wide))
         worst = max(worst, float(difference.max(initial=0.0)) if np.isfinite(difference).all() else np.inf)
-        norm = max(norm, float(sizes.sum(axis=1, dtype=np.float64).max()))
         largest = max(largest, float(sizes.max()))
         smallest = min(smallest, float(sizes.min(initial=np.inf, where=sizes > 0)))
     of_x, of_b = (finite(float(np.abs(array).max(initial=0.0))) for array in (x, right))
@@ -131,6 +132,8 @@ def residual(member: Member, shares: list[Shares]) -> float:
     digests: how far they differ counts as a residual. The same at all ranks, since it is made of shares alone.
     """
     worst, norm, x, b = (max(share[place] for share in shares) for place in (0, 1, 4, 5))
+    if not np.isfinite(norm * x + b):
+        return float("inf")  # compared with that, every solution would be right
     worst = max(worst, norm * spread(shares, 6) if norm > 0 else 0.0, spread(shares, 8))
     scale = float(np.finfo(member.matrix.dtype).eps) / 2 * (norm * x + b) * member.shape.n
     if worst == 0:

@@ -19,6 +19,7 @@ from ckpt import MPI
 from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Place, Shape
 from ckpt.abft.errors import GridError, InputError
+from ckpt.abft.numbers.arrays import plain
 from ckpt.abft.numbers.local import Local
 from ckpt.abft.solver.link import Hook
 
@@ -49,6 +50,8 @@ class Grid:
                 raise GridError(f"{name} must be a positive number of processes, not {number!r}")
         if not isinstance(redundant, (int, np.integer)) or not 0 <= redundant <= Q:
             raise GridError(f"redundant must be 0 to Q={Q} columns of checksums, not {redundant!r}")
+        if comm is not None and not isinstance(comm, type(MPI.COMM_WORLD)):
+            raise GridError(f"comm must be a communicator of one group of ranks, not {comm!r}")
         self.P, self.Q, self.redundant, self.hook = int(P), int(Q), int(redundant), hook
         self.ledger: Any = None  # of encoded arrays, once there are any
         self.comm = MPI.COMM_WORLD if comm is None else comm
@@ -59,6 +62,9 @@ class Grid:
                 f"{self.comm.size}: start with `ckpt run -n {needed} --on-failure continue`"
                 + (", or ask for a grid without protection (redundant=0)" if redundant else "")
             )
+
+    def __repr__(self) -> str:
+        return f"Grid(P={self.P}, Q={self.Q}, redundant={self.redundant})"
 
     def matrix(self, n: int, *, fill: Fill | Any, nb: int = 64, dtype: Any = None) -> Matrix:
         """A matrix of order n in blocks of nb. `fill(rows, columns)`: two slices; the numbers there, or all that numpy
@@ -82,15 +88,19 @@ class Matrix:
         if callable(fill):
             self._fill: Fill = fill
         else:
-            array = self._array = np.asarray(fill)
+            array = self._array = plain(fill, "fill")
             if array.shape != (n, n):
-                raise InputError(
-                    f"an array of {n} × {n} is needed, not of {' × '.join(map(str, array.shape))}"
-                )
+                size = " × ".join(map(str, array.shape)) or type(fill).__name__
+                raise InputError(f"an array of {n} × {n} is needed, not of {size}, or a function")
+            if array.dtype.kind not in "biufc":
+                raise InputError(f"fill has {array.dtype}, which are no numbers")
             dtype = array.dtype if dtype is None else dtype
             self._fill = lambda rows, columns: array[rows, columns]
         self.grid, self.n = grid, int(n)
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        try:
+            self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        except TypeError as error:
+            raise InputError(f"dtype must be one of {', '.join(_DTYPES)}: {error}") from None
         if self.dtype.name not in _DTYPES:
             raise InputError(
                 f"matrices are of {', '.join(_DTYPES)}, not of {self.dtype.name}: checksums of others are not exact, "
@@ -98,6 +108,9 @@ class Matrix:
             )
         self.nb = max(1, min(int(nb), -(-self.n // grid.Q)))
         self.shape = Shape(grid.P, grid.Q, self.n, self.nb)
+
+    def __repr__(self) -> str:
+        return f"<Matrix of order {self.n}, {self.dtype}, in blocks of {self.nb}, on {self.grid}>"
 
     def signature(self) -> str:
         given = (
@@ -110,7 +123,7 @@ class Matrix:
         """What `fill` gives for these rows and columns. Raises InputError: another shape, kind, or numbers not finite."""
         wanted = rows.stop - rows.start, columns.stop - columns.start
         where = f"for rows {rows.start}:{rows.stop} and columns {columns.start}:{columns.stop}"
-        found = np.asarray(self._fill(rows, columns))
+        found = plain(self._fill(rows, columns), "what fill gave")
         if found.shape != wanted:
             raise InputError(f"fill gave an array of {found.shape} {where}, not of {wanted}")
         if found.dtype.kind not in "biufc":
@@ -161,7 +174,7 @@ class Matrix:
 
 def right_hand_sides(matrix: Matrix, b: Any) -> Array:
     """`b` as an array of n rows. Raises InputError."""
-    found = np.asarray(b)
+    found = plain(b, "b")
     if found.ndim not in (1, 2) or len(found) != matrix.n:
         raise InputError(f"b must have {matrix.n} rows, as the matrix; its shape is {found.shape}")
     if found.dtype.kind not in "biufc":

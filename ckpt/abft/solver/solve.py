@@ -227,7 +227,8 @@ class _Solve:
         if self.check and matrix.n and not value <= RESIDUAL_BOUND:
             raise Inaccurate(
                 f"the residual is {value:.3g}, and no more than {RESIDUAL_BOUND:.0f} can be rounding: the solution must not "
-                f"be used. Either fill gives other numbers each time, or a number was wrong in memory"
+                f"be used. Either fill gives other numbers each time, or sums overflow or underflow (divide A and b by "
+                f"their largest numbers), or a number was wrong in memory"
             )
         course = member.course
         if self.link.rank == min(self.states):

@@ -8,7 +8,11 @@
  * It ends when stop() is called; once its process is dead, when that one's parent has ended too, when the file is removed of
  * which start() was told, or after ten minutes. Where memory is short, the kernel's killer ends all that share it at once.
  *
- * read() reads the memory of such a process, by process_vm_readv(2). */
+ * read() reads the memory of such a process, by process_vm_readv(2).
+ *
+ * map() maps a file, with the interpreter's lock held from before the file is opened until it is closed: so no image is taken
+ * in between, which would have the descriptor, and could be loaded only where that file is still there. A long new file takes
+ * so long that the lock is given up meanwhile: who makes one has the lock of the port, without which there is no image. */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
@@ -20,6 +24,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -27,6 +32,7 @@
 #include <unistd.h>
 
 #define STACK_BYTES (16 << 10)
+#define SHORT_BYTES (1 << 20) /* of a new file: 0.1 ms */
 #define LOOK_NS 50000000L /* between two looks at the file, once the process is dead */
 #define LOOKS 12000       /* so many at most: ten minutes */
 #ifndef PR_SET_PTRACER
@@ -164,10 +170,43 @@ static PyObject *read_memory(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *map_file(PyObject *module, PyObject *args)
+{
+    const char *path;
+    unsigned long long nbytes;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sK:map", &path, &nbytes)) return NULL;
+    int is_new = nbytes != 0, flags = O_NOFOLLOW | O_CLOEXEC;
+    int fd = open(path, is_new ? flags | O_RDWR | O_CREAT | O_EXCL : flags | O_RDONLY, 0600);
+    if (fd < 0) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+    struct stat status;
+    int code = 0;
+    void *memory = MAP_FAILED;
+    if (is_new) { /* with its memory: else a full one would be a SIGBUS later */
+        PyThreadState *other = nbytes > SHORT_BYTES ? PyEval_SaveThread() : NULL;
+        code = posix_fallocate(fd, 0, (off_t)nbytes);
+        if (other) PyEval_RestoreThread(other);
+    } else if (fstat(fd, &status))
+        code = errno;
+    else
+        nbytes = (unsigned long long)status.st_size;
+    if (!code) {
+        memory = mmap(NULL, nbytes, is_new ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+        if (memory == MAP_FAILED) code = errno;
+    }
+    close(fd);
+    if (!code) return Py_BuildValue("(KK)", (unsigned long long)(uintptr_t)memory, nbytes);
+    if (is_new) unlink(path);
+    errno = code;
+    return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+}
+
 static PyMethodDef methods[] = {
     {"start", start, METH_VARARGS, "start(path) -> (pid, stack): a process that keeps this one's memory, at most until the file is removed. OSError"},
     {"stop", stop, METH_VARARGS, "stop(pid, stack): end it."},
     {"read", read_memory, METH_VARARGS, "read(pid, address, into): fill a writable buffer from a process's memory. OSError"},
+    {"map", map_file, METH_VARARGS,
+     "map(path, nbytes) -> (address, nbytes): a new file of so many bytes, to be written to; 0: one that is there, to be read. OSError"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 import os
 import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from ckpt.reduction.keeping.mapping import Mapping
 
 try:
     from ckpt.reduction.keeping import _keeper  # type: ignore[attr-defined]
@@ -51,12 +52,23 @@ class Noted(NamedTuple):
     nbytes: int
 
 
+class Table:
+    """The file, mapped; or nothing, as in an image: a rank may be in the middle of `note` when one is taken."""
+
+    def __init__(self, mapping: Mapping | None = None) -> None:
+        self._mapping = mapping
+        self.memory = None if mapping is None else mapping.view()
+
+    def __reduce__(self) -> Any:
+        return Table, ()
+
+
 class Calls:
     """The table of this process. `note` and `forget` may be called by any thread, the others need a lock."""
 
     def __init__(self, path: str) -> None:
         self.path, self._process = path, os.getpid()
-        self._memory: mmap.mmap | None = None
+        self._table = Table()
         self._held: dict[int, Any] = {}
         self._notes: dict[Any, int] = {}
         self._free = list(range(MOST, 0, -1))
@@ -69,21 +81,17 @@ class Calls:
         self._is_new = False
         if _keeper is None:
             return
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-        descriptor = os.open(self.path, flags, 0o600)
+        table = Table(Mapping(self.path, _FILE_BYTES))
+        assert table.memory is not None
         try:
-            os.posix_fallocate(descriptor, 0, _FILE_BYTES)
-            memory = mmap.mmap(descriptor, _FILE_BYTES)
             self._keeper = _keeper.start(self.path)
         except (OSError, ValueError):
             os.unlink(self.path)
             return
-        finally:
-            os.close(descriptor)
-        _HEAD.pack_into(memory, 0, self._keeper[0], ctypes.addressof(self._badge), self._badge.raw)
-        self._memory = memory
+        _HEAD.pack_into(table.memory, 0, self._keeper[0], ctypes.addressof(self._badge), self._badge.raw)
+        self._table = table
 
     def __reduce__(self) -> Any:
         return Calls, ("",)  # no part of an image: after a restart a new one is made
@@ -93,8 +101,8 @@ class Calls:
         if self._is_new:
             with contextlib.suppress(OSError):
                 self._open()
-        memory, free = self._memory, self._free
-        if memory is None or len(description) > LONGEST_BYTES:
+        table, free = self._table, self._free
+        if table.memory is None or len(description) > LONGEST_BYTES:
             return None
         try:
             entry = free.pop()
@@ -102,9 +110,9 @@ class Calls:
             return None
         self._held[entry] = array
         at = entry * _ENTRY_BYTES
-        _ENTRY.pack_into(memory, at, 0, array.ctypes.data, array.nbytes, len(description))
-        memory[at + _ENTRY.size : at + _ENTRY.size + len(description)] = description
-        memory[at] = 1
+        _ENTRY.pack_into(table.memory, at, 0, array.ctypes.data, array.nbytes, len(description))
+        table.memory[at + _ENTRY.size : at + _ENTRY.size + len(description)] = description
+        table.memory[at] = 1
         return key, entry
 
     def keep(self, key: Any, note: Note) -> None:
@@ -124,17 +132,18 @@ class Calls:
             self._clear(note[1])
 
     def _clear(self, entry: int) -> None:
-        if self._memory is not None and self._held.pop(entry, self) is not self:
-            self._memory[entry * _ENTRY_BYTES] = 0
+        table = self._table
+        if table.memory is not None and self._held.pop(entry, self) is not self:
+            table.memory[entry * _ENTRY_BYTES] = 0
             self._free.append(entry)
 
     def close(self) -> None:
         """The program ends, or needs no table any more."""
         self._is_new = False
-        memory, self._memory = self._memory, None
-        if memory is None or os.getpid() != self._process:
+        table, self._table = self._table, Table()
+        if table.memory is None or os.getpid() != self._process:
             return
-        memory[:_ENTRY_BYTES] = bytes(_ENTRY_BYTES)
+        table.memory[:_ENTRY_BYTES] = bytes(_ENTRY_BYTES)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         _keeper.stop(*self._keeper)

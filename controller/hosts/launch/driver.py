@@ -42,6 +42,7 @@ from ckpt.controller.hosts.launch.agents import Agents
 from ckpt.controller.hosts.launch.journal_watch import JournalWatch
 from ckpt.controller.hosts.link import Link, host_of
 from ckpt.controller.launch.following import text_of
+from ckpt.controller.launch.imports import lacks
 from ckpt.controller.supervision.events import Fenced
 from ckpt.store import StoreError
 from ckpt.store.job.journal_files import Journal
@@ -84,15 +85,18 @@ class FleetDriver:
         """By host: the model of its processor."""
         self._python = ""
         self._script: str | None = None
+        self._modules: dict[str, bool] | None = None
         self._noted: list[Started] = []
         self._returning: dict[int, int] = {}  # hosts that ask for a new lease: the number of the renewal
         self._is_refused = False  # the journal could not be written
         self._tenure_is_over = self._tenure_is_said = False
 
-    def connect(self, link: Link, python: str, script: str | None) -> None:
+    def connect(
+        self, link: Link, python: str, script: str | None, modules: dict[str, bool] | None = None
+    ) -> None:
         """Agents dial in at `link` from now on. `python`: the version under which the job runs; `script`: the digest of the
-        program as this host sees it (`script_of`)."""
-        self.link, self._python, self._script = link, python, script
+        program as this host sees it (`script_of`); `modules`: what it imports (`modules_of`)."""
+        self.link, self._python, self._script, self._modules = link, python, script, modules
         link.on_renewal = self._renewal
         link.port.attentive_ns = _ATTENTIVE_NS
         fd = link.fileno()
@@ -269,6 +273,11 @@ class FleetDriver:
         if self._script and script not in (None, self._script):
             what = "another version of the program than here" if script else "no such program"
             return f"it has {what}: the program has to be the same file on all hosts, at the same path"
+        if lacking := lacks(self._modules, packet.get("modules")):
+            return (
+                f"its Python ({packet['prefix']}) has no module {', '.join(lacking)}, which the program imports: "
+                "install there what is installed here"
+            )
         return None
 
     # ---- leases ------------------------------------------------------------------------------------------

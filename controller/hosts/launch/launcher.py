@@ -31,6 +31,7 @@ from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
 from ckpt.controller.hosts.routes import TOKEN
 from ckpt.controller.launch.following import WINDOW_BYTES
+from ckpt.controller.launch.imports import modules_of
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import Spawned
 from ckpt.controller.sharing.proof import SharedFiles
@@ -171,7 +172,8 @@ class HostsLauncher:
             raise LaunchFailed(str(error)) from error
         hosts = len(self.fleet.hosts)
         link = Link(wire, job_id=job.job_id, rank=0, hosts=hosts, generation=generation)
-        self._driver.connect(link, job.python, script_of(job.options, self.cwd))
+        script, modules = script_of(job.options, self.cwd), modules_of(job.options, self.cwd)
+        self._driver.connect(link, job.python, script, modules)
         self._port = split(wire.address.removeprefix("tcp://"))[1]
 
     def _where_to_listen(self) -> str:

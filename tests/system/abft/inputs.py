@@ -86,10 +86,25 @@ solved("b not finite at one rank", given(good), lambda: right + (np.inf if world
 solved("complex b", given(good), right * 1j)
 solved("different matrices", lambda of: of.matrix(40, fill=good * (1 + (world.rank == 2)), nb=8))
 solved("different blocks", lambda of: of.matrix(40, fill=good, nb=8 + (world.rank == 5)))
+solved("mask", given(np.ma.masked_less(good, 0)))
+solved(
+    "mask of what fill gives",
+    lambda of: of.matrix(40, fill=lambda r, c: np.ma.masked_less(good[r, c], 0), nb=8),
+)
+solved("mask of b", given(good), np.ma.masked_less(right, 0))
+solved("no numbers", given(good.astype(str)))
+solved("no kind of numbers", given(good, dtype="float65"))
+solved("neither function nor array", lambda of: of.matrix(40, fill=None))
+with np.errstate(all="ignore"):
+    solved("sums overflow", given(good * 2e307))
 solved("on_loss", given(good), on_loss="weep")
 solved("look-ahead of two", given(good), look_ahead=2)
 solved("different look-ahead", given(good), look_ahead=int(world.rank == 3))
 solved("no matrix", lambda of: good)
+try:
+    abft.Grid(1, 1, comm=3)
+except abft.GridError as error:
+    print(f"no communicator | GridError: {error}", flush=True)
 for name, arguments in {
     "too few ranks": (3, 3, 1),
     "no rows": (0, 2, 1),

@@ -503,6 +503,7 @@ def test_a_host_that_cannot_be_used_is_named_and_the_others_go_on_if_they_are_en
     failed = job.events("host-failed")
     assert [event["host"] for event in failed] == ["h9"]
     assert "the engine's command ended with exit code 1" in failed[0]["reason"]
+    assert f"ckpt: host h9 takes no part: {failed[0]['reason']}" in job.stderr
     other = spread(start, hosts, ring, "h9:2,h2:2", ranks=4, name="other")
     assert other.process.wait(60) == 1
     assert "4 ranks need more hosts than have answered. host h9: the engine's command ended" in other.stderr

@@ -68,7 +68,7 @@ RESULTS = (
     frozen.flags.writeable = False
     assert (R.allreduce(frozen).result() == frozen * size).all()
     assert R.allreduce(np.zeros((0, 3))).result().shape == (0, 3)
-    assert R.allreduce(2.5).result() == 2.5 * size
+    assert R.allreduce(2.5, name=None).result() == 2.5 * size
 
     # long data in parts: the same bits, whichever rank has them
     long = np.random.default_rng(rank).random((100, 1000))
@@ -536,6 +536,33 @@ def test_what_lies_in_the_hosts_memory_survives_kills_with_the_same_bytes(
     assert job.finish() == 0, job.report()
     assert [job.output(each) for each in range(3)] == [quiet.output(each) for each in range(3)]
     nothing_is_left_of(job)
+
+
+ELSEWHERE = (
+    HEAD
+    + """
+    import glob
+    x = np.full(100_000, float(rank + 1))
+    for step in range(4):
+        seen = ckpt.epoch()
+        while step == 2 and ckpt.epoch() < seen + 2:  # the second image at the latest is one of after the first calls
+            time.sleep(0.001)
+        if step == 2 and not ckpt.restarts() and rank == 1:
+            for path in glob.glob(f"/dev/shm/ckpt-reduction-{os.getppid()}-calls-*"):
+                os.unlink(path)
+            os.kill(os.getpid(), 9)
+        total = R.allreduce(x * step).result()[0]
+    print(total, ckpt.restarts())
+"""
+)
+
+
+def test_a_restart_does_not_need_what_lay_in_the_hosts_memory(start: Start, tmp_path: Path) -> None:
+    """It is gone on another host, and after a reboot: the table of calls was an open file of the images, so none could be
+    loaded there."""
+    job = start(write_app(tmp_path, ELSEWHERE), ranks=2, every=0.2)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(2)] == ["9.0 1\n"] * 2, job.report()
 
 
 @pytest.mark.nightly

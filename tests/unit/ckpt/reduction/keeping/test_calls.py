@@ -152,3 +152,10 @@ def test_a_file_of_another_length_is_no_table(tmp_path: Path) -> None:
     path.write_bytes(b"short")
     with pytest.raises(OSError, match="is no table"):
         Kept(str(path))
+
+
+def test_no_descriptor_of_the_table_stays_open(table: Calls) -> None:
+    """An image would have it, and be of no use where /dev/shm is another one: on another host, or after a reboot."""
+    before = os.listdir("/proc/self/fd")
+    table.note("a", ARRAY, b"")
+    assert os.path.exists(table.path) and len(os.listdir("/proc/self/fd")) == len(before)

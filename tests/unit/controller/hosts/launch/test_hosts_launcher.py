@@ -105,6 +105,28 @@ def test_a_host_with_another_program_is_refused_by_name(tmp_path: Path, kind: st
         launcher.close()
 
 
+def test_a_host_without_a_module_of_the_program_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks would be started there after the loss of another host, end at once, and with them the job."""
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "only_here.py").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "packages")])
+    (tmp_path / "app.py").write_text("import only_here")
+    options = {"script": {"path": "app.py", "sha256": ""}}
+    job = JobDirectory.create(tmp_path / "job", command=["app.py"], size=2, options=options)
+    start = f"sh -c 'test $0 = b || export PYTHONPATH={tmp_path}/packages; exec \"$@\"' {{host}} {{agent}}"
+    launcher = launcher_of(tmp_path, start)
+    try:
+        with pytest.raises(
+            LaunchFailed, match=r"host b: its Python \(/.*\) has no module only_here, which the"
+        ):
+            launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
+        assert [len(hosts) for hosts in launcher.processors().values()] == [1], "b is not there"
+    finally:
+        launcher.close()
+
+
 @pytest.mark.parametrize(
     ("word", "says"),
     [
