@@ -11,6 +11,9 @@ Rules
 - A rank whose process has ended (its agent says so) is no loss of the network.
 - A host that was found at fault is left out when its links have been down for `patience_ns`, the time of a lease: a network
   that comes back before costs the job nothing. A host that the controller does not reach, too, is given up by then anyway.
+- Where nothing was found, and two hosts only do not reach each other, nobody can say whose side it is, as there is no third
+  one. One of them goes all the same, or their ranks would wait for ever; but later, when a host that is lost would have lost
+  its lease.
 
 Times are of the owner's clock. Not here: processes (`locator.py`), what the answer leads to (`locator.py`).
 """
@@ -40,6 +43,8 @@ COLLECT_NS = 300_000_000
 SURVEY_NS = 1_500_000_000
 UNREACHED_NS = 1_000_000_000
 """For the answers of hosts that the controller's host does not reach: they may not come either."""
+UNDECIDED_NS = 2_000_000_000
+"""Beside two leases, until one of two hosts goes of which it is not known whose side it is."""
 SURVEY_LIMIT_S = 0.35
 """After so long a host tries once more to reach those that have not answered."""
 
@@ -245,14 +250,23 @@ class LinkFailures:
         """What was found (`ckpt.diagnosis.jobs`). What is said of hosts at fault further is no news."""
         self.done |= {frozenset((host,)) for host in record["hosts"]}
         alone: list[tuple[str, ...]] = [(str(host),) for host in record["hosts"]]
-        for hosts in alone or [tuple(map(str, record["between"]))]:
+        patience_ns = self.patience_ns
+        between = tuple(map(str, record["between"]))
+        if not (alone or between):
+            between, patience_ns = self._only_pair(), 2 * self.patience_ns + UNDECIDED_NS
+        for hosts in alone or [between]:
             since_ns = [
                 loss.came_ns - loss.silent_ns
                 for loss in self.losses.values()
                 if hosts and {*hosts} <= {loss.here, loss.there}
             ]
             if since_ns and not self.gone & {*hosts}:
-                self.named[hosts] = str(record["text"]), min(since_ns) + self.patience_ns
+                self.named[hosts] = str(record["text"]), min(since_ns) + patience_ns
+
+    def _only_pair(self) -> tuple[str, ...]:
+        """The two hosts between which all losses are; (): there are others, or none."""
+        pairs = {frozenset((loss.here, loss.there)) for loss in self.losses.values()}
+        return tuple(sorted(pairs.pop())) if len(pairs) == 1 else ()
 
     def lost(self, now_ns: int) -> list[dict[str, Any]]:
         """The errors that there are now, one for each pair of hosts and each direction."""

@@ -20,11 +20,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.errors import (
-    EXIT_INCOMPATIBLE,
     ControllerError,
     FilesNotPutBack,
 )
-from ckpt.controller.service.file_refusals import WITHOUT, no_start, refusal
 from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.controller.supervision.events import FilesDamaged, FilesRefused, Launch
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
@@ -136,7 +134,7 @@ class JobFiles:
             # Also if nothing comes back: a rank that has loaded before the others would go on, and change files.
             return {"files_wait": True, **self._for_ranks()}
         except UndoError as failure:
-            refused = refusal(self._job, failure) if launch.epoch else no_start(self._job, failure)
+            refused = _refusal(self._job, failure, starts=not launch.epoch)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
                 return FilesDamaged(str(failure))
             raise refused from failure
@@ -150,7 +148,7 @@ class JobFiles:
             self._take_code_back()
             told = self._apply(waiting)
         except UndoError as failure:
-            refused = refusal(self._job, failure)
+            refused = _refusal(self._job, failure)
             return FilesRefused(refused.exit_code, str(refused))
         finally:
             self._prepared = None
@@ -354,6 +352,12 @@ def forget_files(job: JobDirectory) -> None:
         raise ControllerError(text) from failure
 
 
+def _refusal(job: JobDirectory, failure: UndoError | str, *, starts: bool = False) -> FilesNotPutBack:
+    from ckpt.controller.service.file_refusals import refusal  # a start does not need it
+
+    return refusal(job, failure, starts=starts)
+
+
 def lines_with_files(
     job: JobDirectory, epochs: Iterable[int], say: Callable[[str], None], *, required: bool
 ) -> list[int]:
@@ -367,7 +371,7 @@ def lines_with_files(
         try:
             reason = restart.restoring.can_put_back(job.path, job.key, epoch, from_start=from_start(job))
         except UndoError as error:
-            raise refusal(job, error) from error
+            raise _refusal(job, error) from error
         if not reason:
             found.insert(0, epoch)
             continue
@@ -376,7 +380,7 @@ def lines_with_files(
             job.events.append("line-unusable", epoch=epoch, rank=None, reason=reason)
             say(f"epoch {epoch} cannot be used: {reason}")
     if failure and (required or not found):
-        raise FilesNotPutBack(f"{failure}; {WITHOUT}", EXIT_INCOMPATIBLE)
+        raise _refusal(job, failure)
     return found
 
 

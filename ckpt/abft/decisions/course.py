@@ -13,7 +13,17 @@ from ckpt.abft.decisions.encoding import Row, unit, weights
 from ckpt.abft.decisions.grid import Column, Roles, Shape
 from ckpt.abft.decisions.steps import Share
 
-__all__ = ["Course", "Decision", "State", "Transfer", "encoded", "final_rows", "replaced", "with_rows"]
+__all__ = [
+    "Course",
+    "Decision",
+    "State",
+    "Transfer",
+    "encoded",
+    "final_rows",
+    "is_protected",
+    "replaced",
+    "with_rows",
+]
 
 
 class State(NamedTuple):
@@ -148,3 +158,13 @@ def replaced(course: Course) -> int:
         return course.replaced
     Q = course.shape.Q
     return len({v for rows in final_rows(course).values() for v, row in enumerate(rows) if row != unit(v, Q)})
+
+
+def is_protected(course: Course) -> bool:
+    """Are there more complete columns of checksums at the end than columns of data that have lost a rank since somebody had
+    the solution?"""
+    roles, lost = (course.former or course).roles, {*course.lost}
+    able = [
+        check for check in roles.checks if check.ready <= course.shape.blocks and not lost & {*check.ranks}
+    ]
+    return len(able) > sum(bool(lost & {*column.ranks}) for column in roles.data)

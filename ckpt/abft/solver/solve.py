@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt.abft.decisions.course import Decision, State, replaced
+from ckpt.abft.decisions.course import Decision, State, is_protected, replaced
 from ckpt.abft.decisions.plan import decide, first_course
 from ckpt.abft.errors import Inaccurate, InputError, RankFailed
 from ckpt.abft.numbers.local import Array
@@ -211,7 +211,8 @@ class _Solve:
             now = time.perf_counter_ns()
             took_ms = (now - (self.seen_ns or now)) / 1e6
             behind = max(0, course.base - before) if self.member.place is not None and before >= 0 else 0
-            loss = Loss(died, corrupt, course.base, course.shape.blocks, decision.happened, took_ms, behind)
+            step = course.shape.blocks if decision.what == "finish" else course.base
+            loss = Loss(died, corrupt, step, course.shape.blocks, decision.happened, took_ms, behind)
             self.losses.append(loss)
             if self.link.rank == min(
                 course.roles.idle or self.states
@@ -240,7 +241,7 @@ class _Solve:
             losses=tuple(self.losses),
             living=tuple(sorted(self.states)),
             residual=value,
-            protected=any(check.ready <= course.shape.blocks for check in course.roles.checks),
+            protected=is_protected(course),
             replaced=replaced(course),
             corrected=sum(state.corrected for state in self.states.values()),
             seconds=time.perf_counter() - self.began,

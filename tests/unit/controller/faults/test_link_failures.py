@@ -220,6 +220,20 @@ def test_of_two_that_only_do_not_reach_each_other_one_goes() -> None:
     assert losses.tick(15 * S) == [LeaveOut(("a", "b"), "t")]
 
 
+def test_of_two_hosts_one_goes_later_though_nobody_can_say_whose_side_it_is() -> None:
+    """Both have kept their leases. Their ranks waited for each other for ever."""
+    losses = running()
+    losses.patience_ns = 15 * S
+    located(losses, record([]))
+    assert losses.tick(30 * S) == []
+    assert losses.tick(32 * S) == [LeaveOut(("a", "b"), "t")]
+    losses = running()
+    losses.patience_ns = 15 * S
+    losses.down(0, 0, 4, "silent", 0, 0)
+    located(losses, record([]))
+    assert losses.tick(99 * S) == [], "three are concerned"
+
+
 def test_a_link_that_is_up_before_all_have_answered_is_not_diagnosed() -> None:
     losses = running()
     losses.down(0, 0, 2, "silent", 0, 0)

@@ -187,6 +187,11 @@ def the_solution_is_lost_after_two_deaths() -> None:
     del states[4]
     again = plan.decide(then.course, states)
     assert then.what == again.what == "finish"
+    assert course.is_protected(then.course) and course.is_protected(again.course), (
+        "two columns of checksums are whole"
+    )
+    less = replace(again.course, lost=(*again.course.lost, 2))
+    assert course.is_protected(less) is False, "one is, for one column of data"
     del states[1]
     last = plan.decide(again.course, states)
     assert last.what == "go on" and last.course.lost == (0, 4, 1) and last.course.former is None
