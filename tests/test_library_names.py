@@ -55,6 +55,7 @@ EXEMPT = {
     "ckpt/mpi/": ({"numpy"}, "buffers of messages are arrays"),
     "ckpt/rank/": ({"mpi4py"}, "`import mpi4py` gives this toolkit's modules"),
     "controller/cli/": ({"mpi4py"}, "the option --no-mpi4py"),
+    "controller/launch/imports.py": ({"mpi4py"}, "`import mpi4py` gives this toolkit's modules"),
     "transport/wires/": ({"zmq"}, "the wire is ZeroMQ"),
     "ckpt/image/reducers/dill_adapter.py": ({"dill"}, "what saves types that have no reducer here"),
     "ckpt/image/modules/package_baseline.py": (

@@ -42,7 +42,13 @@ def waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
         _declare(runtime)
         return None
 
+    writes_none = sys.dont_write_bytecode
+    if runtime.options.get("code_changes"):
+        # Code is that of the checkpoint for now. What is compiled of it could be taken for that of what comes after.
+        sys.dont_write_bytecode = True
+
     def wait() -> None:
+        sys.dont_write_bytecode = writes_none
         _watch.before_opening(None)
         _take_options(runtime)
         open_again(sys.__stdin__)

@@ -33,9 +33,10 @@ from ckpt.layer import SIZE, Below, Buffer, Engine, Lock
 from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
-from ckpt.redundancy.digest import REPORT_NS, Streams
+from ckpt.redundancy.digest import REPORT_NS, Stream, Streams
 from ckpt.redundancy.files import names, objects
 from ckpt.redundancy.files.meeting import Meeting
+from ckpt.redundancy.lines import LineQuestion
 from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.memory.question import MemoryQuestion
 from ckpt.redundancy.order import Message
@@ -193,9 +194,13 @@ class ReplicaLayer:
             self._engine.on_messages(rank, batch)
             return
         self.below.consumed(process, sum(map(len, batch)), len(batch))
-        assert self._choices is not None
         for data in batch:
-            self._choices.receive(replica, pickle.loads(data))
+            self._from_replica(replica, pickle.loads(data))
+
+    def _from_replica(self, replica: int, message: Message) -> None:
+        """A message from another replica of this rank."""
+        assert self._choices is not None
+        self._choices.receive(replica, message)
 
     def on_lost(self, processes: Sequence[int], cause: str) -> None:
         places = [self.numbers.parts(process) for process in processes]
@@ -282,6 +287,14 @@ class ReplicaLayer:
     # ---- Progress ----------------------------------------------------------------------------------------
 
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
+        _, data, payload = self._counted(dst, data, payload)
+        return self.below.send(self._process[dst], data, payload)
+
+    def _counted(
+        self, dst: int, data: Buffer, payload: Buffer | None
+    ) -> tuple[Stream | None, Buffer, Buffer | None]:
+        """The stream of a message, after the message has been counted into it (None: it is not compared), and the message as
+        it leaves."""
         head = data[:SIZE]
         try:
             stream = self.streams.find(head if type(head) is bytes else bytes(head))
@@ -294,7 +307,7 @@ class ReplicaLayer:
                 data, payload = self.flips.message(data, payload)
             stream.add(dst, data, payload, time.monotonic_ns())
             self._sent += 1
-        return self.below.send(self._process[dst], data, payload)
+        return stream, data, payload
 
     def acked(self, dst: int) -> int:
         return self.below.acked(self._process[dst])
@@ -368,21 +381,6 @@ class ReplicaLayer:
 
     def _to_replica(self, replica: int, message: Message) -> None:
         self.below.send(self.numbers.process(self.rank, replica), pickle.dumps(message, 5))
-
-
-class LineQuestion:
-    """At which places of its streams this process is asked for digests, for the line of `epoch`. Comes in parts."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.counts: dict[str, int] = {}
-        self.is_open = False
-        self._parts = 0
-
-    def add(self, packet: Mapping[str, Any]) -> None:
-        self.counts |= {stream: int(count) for stream, count in packet["counts"].items()}
-        self._parts += 1
-        self.is_open = self._parts == packet["parts"]
 
 
 def parts(marks: dict[str, list[Mark]], most: int = MARKS_MAX) -> Iterator[dict[str, list[Mark]]]:

@@ -1,4 +1,4 @@
-"""Is the line of one epoch what most replicas compute? The vote on it. Pure.
+"""Is the line of one epoch what most replicas compute? What a replica is asked, and the vote. Pure.
 
 The images of a line are those of one plane, the *donor*. For each rank the donor tells, for every stream, how many messages
 it had sent when its image was taken, with the digest over them. The other replicas of the rank are asked for their digests
@@ -22,11 +22,27 @@ Not here: text that the program has printed, images, what follows from the outco
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from ckpt.redundancy.membership import Lineage
 from ckpt.redundancy.vote import Mark
 
-__all__ = ["LineVote"]
+__all__ = ["LineQuestion", "LineVote"]
+
+
+class LineQuestion:
+    """At which places of its streams this process is asked for digests, for the line of `epoch`. Comes in parts."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.counts: dict[str, int] = {}
+        self.is_open = False
+        self._parts = 0
+
+    def add(self, packet: Mapping[str, Any]) -> None:
+        self.counts |= {stream: int(count) for stream, count in packet["counts"].items()}
+        self._parts += 1
+        self.is_open = self._parts == packet["parts"]
 
 
 class LineVote:

@@ -28,14 +28,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ckpt.errors import NotReplicable
-from ckpt.layer import SIZE, Below, Buffer, Engine, LinkState
+from ckpt.layer import Below, Buffer, Engine, LinkState
 from ckpt.redundancy import layer
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import RING
 from ckpt.redundancy.files.meeting import LATE_NS
 from ckpt.redundancy.layer import ENDLESS_BYTES, ReplicaLayer
 from ckpt.redundancy.membership import Lineage
+from ckpt.redundancy.order import Message
 from ckpt.redundancy.release import Releases, Row
 
 __all__ = ["SenderLayer", "attach"]
@@ -121,24 +121,15 @@ class SenderLayer(ReplicaLayer):
                 )
         return state
 
-    def on_messages(self, process: int, batch: list[Buffer]) -> None:
-        rank, replica = self.numbers.parts(process)
-        if replica == self.replica:
-            assert self._engine is not None
-            self._engine.on_messages(rank, batch)
-            return
-        self.below.consumed(process, sum(map(len, batch)), len(batch))
-        assert self._choices is not None
-        for data in batch:
-            message = pickle.loads(data)
-            if message[0] == TOLD:
-                self._hear(replica, message[1])
-            elif message[0] == WANT:
-                self._listeners.add(replica)
-                self._to_replica(replica, (TOLD, self.releases.since(message[1])))
-                self.releases.forget()
-            else:
-                self._choices.receive(replica, message)
+    def _from_replica(self, replica: int, message: Message) -> None:
+        if message[0] == TOLD:
+            self._hear(replica, message[1])
+        elif message[0] == WANT:
+            self._listeners.add(replica)
+            self._to_replica(replica, (TOLD, self.releases.since(message[1])))
+            self.releases.forget()
+        else:
+            super()._from_replica(replica, message)
 
     def on_lost(self, processes: Sequence[int], cause: str) -> None:
         super().on_lost(processes, cause)
@@ -186,19 +177,9 @@ class SenderLayer(ReplicaLayer):
     # ---- Progress ----------------------------------------------------------------------------------------
 
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int:
-        head = data[:SIZE]
-        try:
-            stream = self.streams.find(head if type(head) is bytes else bytes(head))
-        except ValueError as what:
-            raise NotReplicable(f"{what} under --redundancy: what is sent may depend on time") from None
+        stream, data, payload = self._counted(dst, data, payload)
         if stream is None:
             return self.below.send(self._process[dst], data, payload)
-        if stream is self.streams.point:
-            self._memory.started()
-        if self.flips is not None:
-            data, payload = self.flips.message(data, payload)
-        stream.add(dst, data, payload, time.monotonic_ns())
-        self._sent += 1
         digest, releases = number_of(stream.state), self.releases
         if dst == self.rank:
             self._let_leave(releases.hold(stream.name, digest, None))

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     )
     from ckpt.store.records.manifest import Manifest
     from ckpt.store.upkeep.pruning import PruneReport, prune
-    from ckpt.store.upkeep.verification import Finding, VerifyReport, images_damage, verify
+    from ckpt.store.upkeep.verification import Finding, VerifyReport, verify
 
 __all__ = [
     "BlockDamaged",
@@ -91,7 +91,6 @@ __all__ = [
     "StorageFailed",
     "StoreError",
     "VerifyReport",
-    "images_damage",
     "latest_committed",
     "list_epochs",
     "list_lines",
@@ -112,7 +111,6 @@ _LATER = {
     "Manifest": "records.manifest",
     "PruneReport": "upkeep.pruning",
     "VerifyReport": "upkeep.verification",
-    "images_damage": "upkeep.verification",
     "latest_committed": "job.lines",
     "list_epochs": "job.lines",
     "list_lines": "job.lines",

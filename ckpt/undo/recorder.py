@@ -44,9 +44,11 @@ from ckpt.undo.records import (
     Status,
 )
 
-__all__ = ["Keep", "OpenFile", "Operation", "Recorder", "Tables"]
+__all__ = ["Keep", "Kind", "OpenFile", "Operation", "Recorder", "Tables"]
 
 NEVER_NS: Final = (1 << 63) - 1
+
+Kind = Literal["append", "rewrite", "directory", "link", "remove", "rename", "attributes"]
 
 
 class Operation(NamedTuple):
@@ -57,7 +59,7 @@ class Operation(NamedTuple):
     ``rename``: to ``target``. ``attributes``: mode, owner or times change.
     """
 
-    kind: Literal["append", "rewrite", "directory", "link", "remove", "rename", "attributes"]
+    kind: Kind
     path: str
     target: str = ""
 

@@ -310,12 +310,7 @@ def _add_running_verbs(verb: Verb) -> None:
     doctor.add_argument(
         "--images", type=at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
     )
-    doctor.add_argument(
-        "--files",
-        choices=("auto", "off"),
-        default="auto",
-        help="whether restarts put files back, as in `ckpt run` (default auto)",
-    )
+    _add_file_options(doctor)
     hosts.add_engine_options(doctor)
     doctor.add_argument(
         "--directory",

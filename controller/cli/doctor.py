@@ -33,6 +33,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.hosts or arguments.hostfile or arguments.engine not in (None, "local"):
         return _doctor_of_hosts(arguments)
     from ckpt.controller.doctor.trial import Options, try_program
+    from ckpt.undo.selection.patterns import AUTO, words_of
 
     command = Command.parse(arguments.program).complete()
     if not arguments.json:
@@ -43,7 +44,8 @@ def doctor(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             images=arguments.images,
             ranks=arguments.ranks or 1,
-            files=arguments.files,
+            files=words_of(arguments.files) or [AUTO],
+            files_limit=arguments.files_limit,
         )
     )
     found = report(facts)

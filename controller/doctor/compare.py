@@ -20,18 +20,13 @@ Not here: processes (`ckpt.controller.doctor.trial`).
 from __future__ import annotations
 
 import contextlib
-import glob
 import io
-import json
 import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ckpt.store import JobDirectory
+from typing import Any
 
 Outputs = Mapping[Any, bytes | None]
 """Contents by rank (output) or by path (file); None: there is no such file."""
@@ -150,24 +145,6 @@ def _text(line: bytes | None, begin: int = 0) -> str:
 # -- files -----------------------------------------------------------------------------------------------------------------
 
 
-def changed_by(job: JobDirectory | None) -> set[str]:
-    """The names, without symbolic links above them, of all files that ranks of this job of the doctor have changed so far:
-    those that its ranks have written down (:mod:`ckpt.doctor.changes`), and those in the undo log."""
-    from ckpt.doctor.changes import PREFIX
-    from ckpt.undo.errors import UndoError
-    from ckpt.undo.restart.restoring import describe
-
-    names: set[str] = set()
-    if job is None:
-        return names
-    for path in glob.glob(os.path.join(glob.escape(os.path.join(job.path, "doctor")), f"{PREFIX}*")):
-        with open(path, encoding="utf-8") as file:
-            names.update(json.loads(line) for line in file if line.endswith("\n"))
-    with contextlib.suppress(UndoError):  # a damaged log: what it has is not compared
-        names.update(row["path"] for each in describe(job.path, job.key, 0) for row in each["kept"])
-    return {_canonical(name) for name in names}
-
-
 def _canonical(path: str) -> str:
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
@@ -187,7 +164,7 @@ def written(
 ) -> tuple[dict[str, bytes], list[str]]:
     """Contents by name of the regular files under `directory` that were written, made or renamed since `since_ns`.
 
-    Only files among `changed` (`changed_by`) count. Files named in `but` are left out.
+    Only files among `changed` (:class:`ckpt.controller.doctor.files.FilesOfTrial`) count. Files named in `but` are left out.
     Second: the names of files that are too large, or too many, to be kept.
     """
     found: dict[str, bytes] = {}

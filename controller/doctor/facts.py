@@ -14,12 +14,13 @@ from typing import Any
 
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["OUTPUT_BYTES", "Difference", "Facts", "last_samples", "lines_of", "listed", "place"]
+__all__ = ["OUTPUT_BYTES", "Difference", "Facts", "last_samples", "lines_of", "listed", "place", "tail"]
 
 Facts = Mapping[str, Any]
 OUTPUT_BYTES = 64 << 20
 """The first bytes of a rank's output that are kept and compared."""
 _NAMES_SHOWN = 5
+_ERROR_LINES = 12
 
 
 def lines_of(facts: Facts, kind: str) -> list[tuple[int, Mapping[str, Any]]]:
@@ -71,3 +72,8 @@ def place(where: str) -> str:
     text = re.sub(r"^frame \d+ \((.*?)\) local ", r"\1() variable ", where)
     text = re.sub(r"^frame \d+ \((.*?)\)", r"\1()", text)
     return re.sub(r"^module (\S+) variable ", r"\1 variable ", text)
+
+
+def tail(text: str) -> str:
+    """The last lines of an error."""
+    return "\n".join(text.strip().splitlines()[-_ERROR_LINES:])

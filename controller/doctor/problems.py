@@ -271,13 +271,23 @@ def _not_undone(facts: Facts) -> list[Problem]:
         _problem(
             "file",
             f"a restart does not undo what is done with {change['path'] or 'files'}",
-            "" if change["rank"] is not None else next(iter(started), ""),
+            change.get("where") or ("" if change["rank"] is not None else next(iter(started), "")),
             change["reason"],
-            remedies.NOT_UNDONE,
+            _remedy(change),
             change["rank"],
         )
         for change in facts.get("not_undone", ())
     ]
+
+
+def _remedy(change: Mapping[str, Any]) -> str:
+    if change["path"].startswith("/dev/"):
+        return remedies.OF_MEMORY
+    return (
+        remedies.NOT_KEPT
+        if "limit" in change["reason"] or "space" in change["reason"]
+        else remedies.NOT_UNDONE
+    )
 
 
 def _appended(facts: Facts) -> list[Problem]:

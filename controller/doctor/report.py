@@ -39,6 +39,7 @@ def notes(facts: Facts) -> list[str]:
         for rank in facts.get("cut_outputs", ())
     ]
     found += children_waited_for(facts)[1]
+    found += facts.get("left_files", ())
     if puts_files_back(facts):
         found += [
             f"{process['where']} starts {process['command'] or 'a copy of the program'}: what it changes is not "

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 from ckpt.controller.doctor.compare import (
     MovedFiles,
     Outputs,
-    changed_by,
     contents,
     judge,
     judge_files,
@@ -38,7 +37,8 @@ from ckpt.controller.doctor.compare import (
     put_back,
     written,
 )
-from ckpt.controller.doctor.facts import OUTPUT_BYTES
+from ckpt.controller.doctor.facts import OUTPUT_BYTES, tail
+from ckpt.controller.doctor.files import FilesOfTrial
 from ckpt.controller.errors import LaunchFailed, NoSuchJob
 from ckpt.controller.launch.whereabouts import location_of, runtime_of
 from ckpt.controller.service.clients import ask
@@ -54,20 +54,20 @@ _STOP_LIMIT_S = 20.0
 _EXAMINED_LIMIT_S = 30.0
 _FIRST_IMAGE_S = 0.1
 _POLL_S = 0.02
-_ERROR_LINES = 12
 _RESTORED_LONGER_S = 1.0
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of a trial: the program's words, how long it runs (seconds), the number of images, the number of ranks,
-    whether restarts put files back ("auto", "off")."""
+    which files restarts put back (as in `ckpt run`), and how many bytes of copies are kept for that."""
 
     program: Sequence[str]
     seconds: float = 3.0
     images: int = 3
     ranks: int = 1
-    files: str = "auto"
+    files: Sequence[str] = ("auto",)
+    files_limit: int | None = None
 
 
 def try_program(options: Options) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class _Trial:
         self._start(
             "run", "-n", options.ranks, "--job", self.job_path, "--keep", 1_000_000, "--max-restarts", 0,
             "--timeout", max(options.seconds, 2.0), "--image-mode", "fork",
-            "--files", options.files, "--entry", _ENTRIES[0], "--", *options.program,
+            *self._files_options(), "--entry", _ENTRIES[0], "--", *options.program,
         )  # fmt: skip
         self._wait(lambda: bool(self._events("running")), _START_LIMIT_S)
         if self.job is None:
@@ -119,11 +119,12 @@ class _Trial:
         ended = self._ended()
         ran_s = time.monotonic() - started_s
         code = self._stop()
-        not_undone, processes = self._changes_not_undone(), self._events("process-started")
+        done, processes = self._files_of_trial(), self._events("process-started")
+        not_undone, left_files = done.not_undone(), done.notes()
         first, self.first_sizes = self._outputs(), self._output_sizes()
         error = self._error()
         if ended and code == 0:
-            self.files, self.not_compared = written(os.getcwd(), since_ns, changed_by(self.job))
+            self.files, self.not_compared = written(os.getcwd(), since_ns, done.changed())
             self.present = present(os.getcwd())
         restarts = [
             self._examine(image, ran_s, first, code if ended else None)
@@ -140,8 +141,9 @@ class _Trial:
             "images": images,
             "restarts": restarts,
             "not_compared": self.not_compared,
-            "files": options.files,
+            "files": "off" if list(options.files) == ["off"] else "auto",
             "not_undone": not_undone,
+            "left_files": left_files,
             "processes": [
                 {name: event.get(name, "") for name in ("command", "where")} for event in processes
             ],
@@ -317,7 +319,9 @@ class _Trial:
         if not came_up or (ended and code != 0 and code != first_code):
             result.update(ok=False, reason=self._error() or f"it ended with exit code {code}")
         is_compared = ended and self.present
-        made = written(os.getcwd(), since_ns, changed_by(self.job), self.present)[0] if is_compared else {}
+        made = {}
+        if is_compared:
+            made = written(os.getcwd(), since_ns, self._files_of_trial().changed(), self.present)[0]
         files = {**contents(os.getcwd(), self.files), **made}
         self.moved_files.move_away(made)
         return result, now, files
@@ -334,13 +338,14 @@ class _Trial:
 
             self.job = JobDirectory.open(self.job_path)
 
-    def _changes_not_undone(self) -> list[dict[str, Any]]:
-        """Files whose changes a restart would not undo: ``{"path", "reason", "rank"}``; rank None: no rank has done it."""
-        return [
-            {"path": event.get("path", ""), "reason": event.get("reason", ""), "rank": event.get("rank")}
-            for name in ("files-not-covered", "files-not-undone")
-            for event in self._events(name)
-        ]
+    def _files_of_trial(self) -> FilesOfTrial:
+        return FilesOfTrial(self.job, self.options.files, self._events)
+
+    def _files_options(self) -> list[object]:
+        words: list[object] = [part for word in self.options.files for part in ("--files", word)]
+        return (
+            words if self.options.files_limit is None else [*words, "--files-limit", self.options.files_limit]
+        )
 
     def _events(self, name: str, **fields: object) -> list[Any]:
         self._open_job()
@@ -393,8 +398,3 @@ class _Trial:
             except FileNotFoundError:
                 found[rank] = []
         return found
-
-
-def tail(text: str) -> str:
-    """The last lines of an error."""
-    return "\n".join(text.strip().splitlines()[-_ERROR_LINES:])

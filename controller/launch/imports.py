@@ -24,14 +24,13 @@ from typing import Any, Final
 
 __all__ = ["imported", "lacks", "modules_of"]
 
-_OURS: Final = ("ckpt", "mpi4py")
-"""Under `ckpt run` they are ours."""
 _MOST_FILES: Final = 200
 """So many files of the program's own are read."""
 
 
 def imported(source: bytes) -> list[str]:
-    """The first names of the modules that this code imports whenever it runs; none of what is no Python."""
+    """The first names of the modules that this code imports whenever it runs, without the standard library's; none of what
+    is no Python."""
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError):
@@ -42,7 +41,7 @@ def imported(source: bytes) -> list[str]:
             found |= dict.fromkeys(name.name.partition(".")[0] for name in each.names)
         elif isinstance(each, ast.ImportFrom) and not each.level and each.module:
             found[each.module.partition(".")[0]] = None
-    return [name for name in found if name not in sys.stdlib_module_names and name not in _OURS]
+    return [name for name in found if name not in sys.stdlib_module_names]
 
 
 def modules_of(options: Mapping[str, Any], directory: str) -> dict[str, bool] | None:
@@ -53,6 +52,7 @@ def modules_of(options: Mapping[str, Any], directory: str) -> dict[str, bool] | 
         return None
     script = os.path.join(directory, noted["path"])
     beside = os.path.dirname(os.path.realpath(script))
+    ours = {"ckpt", "mpi4py"} if options.get("mpi4py", True) else {"ckpt"}
     found: dict[str, bool] = {}
     files = [script]
     for path in files:  # which grows
@@ -62,7 +62,7 @@ def modules_of(options: Mapping[str, Any], directory: str) -> dict[str, bool] | 
         except OSError:
             continue
         for name in names:
-            if name in found:
+            if name in found or name in ours:
                 continue
             origin = _origin(name, beside)
             found[name] = origin is not None

@@ -1,9 +1,10 @@
 """The program's files at a restart: put back when all ranks have loaded, by the undo log that the ranks have kept. (driver)
 
 A restart looks at all that it needs when every process of the old incarnation has ended. Files are put back when all ranks
-have loaded their images, as far as that needs no file (`put_back_now`); before the ranks are forked where they load none,
-and where one of the files is code, which they would import. With ``--files off``, and with replicas, nothing is recorded, so
-what had been recorded before is given up; what ranks do to files by themselves waits until all have loaded all the same.
+have loaded their images, as far as that needs no file (`put_back_now`); before the ranks are forked where they load none.
+Code, which they import, is that of the checkpoint while they load; that is taken back before anything else is done. With
+``--files off``, and with replicas, nothing is recorded, so what had been recorded before is given up; what ranks do to files
+by themselves waits until all have loaded all the same.
 
 Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); changes that ranks have not recorded
 (:mod:`.unrecorded`).
@@ -12,19 +13,13 @@ Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); change
 from __future__ import annotations
 
 import contextlib
-import importlib.machinery
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ckpt import store
 from ckpt.controller.errors import (
-    EXIT_DAMAGED,
-    EXIT_FAILURE,
-    EXIT_INCOMPATIBLE,
-    EXIT_UNRECOVERABLE,
     ControllerError,
     FilesNotPutBack,
 )
@@ -33,7 +28,7 @@ from ckpt.controller.supervision.events import FilesDamaged, FilesRefused, Launc
 from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
 from ckpt.transport.records import dataclass
 from ckpt.undo import DIRECTORY, restart
-from ckpt.undo.errors import CopyDamaged, LogDamaged, NotRecorded, UndoError
+from ckpt.undo.errors import CopyDamaged, UndoError
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
@@ -45,8 +40,6 @@ __all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_
 
 _SHOWN = 5
 _SHOWN_OF_AN_INTERVAL = 3
-_WITHOUT = "`ckpt restart --files off` goes on with the files as they are"
-_START_WITHOUT = "`ckpt run --resume auto --files off` starts it with the files as they are"
 
 
 class JobFiles:
@@ -98,6 +91,12 @@ class JobFiles:
 
     def ended(self, exit_code: int) -> None:
         """The job has ended. No process of it is left."""
+        if self._is_on and exit_code != 0:
+            try:
+                if self._prepared is not None:
+                    self._take_code_back()
+            except UndoError as failure:
+                self._say(f"code of the program is that of the checkpoint until the next restart: {failure}")
         if self._unrecorded is not None:
             self._unrecorded.ended(is_well=exit_code == 0)
         if self._is_on and exit_code != 0:
@@ -118,6 +117,7 @@ class JobFiles:
         if launch.incarnation == 0 and not _has_chain(self._job):
             return self._for_ranks()
         try:
+            self._take_code_back(must=self._is_on)
             if not self._is_on:
                 self._moved = None
                 self._give_up()
@@ -126,17 +126,18 @@ class JobFiles:
             if self._unrecorded is not None and launch.incarnation > 0:
                 self._unrecorded.before_putting_back(launch.epoch or 0)
             waiting = self._prepare(launch, highest)
-            if launch.epoch and waiting.may_wait():
-                self._prepared = waiting
-                return {"files_wait": True, **self._for_ranks()}
-            if launch.epoch and (damage := store.images_damage(self._job, launch.epoch)):
-                return FilesDamaged(damage)
-            return {**self._apply(waiting), **self._for_ranks()}
+            if not launch.epoch:
+                return {**self._apply(waiting), **self._for_ranks()}
+            self._prepared = waiting
+            if waiting.prepared.give_code():
+                return {"files_wait": True, "code_changes": True, **self._for_ranks()}
+            # Also if nothing comes back: a rank that has loaded before the others would go on, and change files.
+            return {"files_wait": True, **self._for_ranks()}
         except UndoError as failure:
-            refusal = _refusal(self._job, failure) if launch.epoch else _no_start(self._job, failure)
+            refused = _refusal(self._job, failure, starts=not launch.epoch)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
                 return FilesDamaged(str(failure))
-            raise refusal from failure
+            raise refused from failure
 
     def put_back_now(self) -> dict[str, Any] | FilesRefused:
         """All ranks have loaded, and wait. Returns options for them; or why files are not put back."""
@@ -144,10 +145,11 @@ class JobFiles:
         if waiting is None:
             return {}
         try:
+            self._take_code_back()
             told = self._apply(waiting)
         except UndoError as failure:
-            refusal = _refusal(self._job, failure)
-            return FilesRefused(refusal.exit_code, str(refusal))
+            refused = _refusal(self._job, failure)
+            return FilesRefused(refused.exit_code, str(refused))
         finally:
             self._prepared = None
         self._begin(waiting.line)
@@ -160,6 +162,24 @@ class JobFiles:
     def _begin(self, line: int) -> None:
         if self._unrecorded is not None:
             self._unrecorded.begin(line)
+
+    def _take_code_back(self, *, must: bool = True) -> None:
+        """Code that ranks were given for loading is what the program had left again. ``must``: raise UndoError if that
+        cannot be done; else it is said, and code stays as it is."""
+        try:
+            is_taken_back = restart.restoring.take_code_back(self._job.path, self._job.key, self._renamed(0))
+        except UndoError as failure:
+            if must:
+                raise
+            restart.restoring.leave_code(self._job.path)
+            self._say(f"code of the program may be that of the checkpoint: {failure}")
+            return
+        if is_taken_back and self._unrecorded is not None:
+            self._unrecorded.forget_changes()
+
+    def _renamed(self, incarnation: int) -> restart.restoring.Moved | None:
+        """The directory that the user has renamed, before this incarnation."""
+        return None if self._moved is None else restart.restoring.Moved(incarnation, *self._moved)
 
     def _for_ranks(self) -> dict[str, Any]:
         """Options for ranks on several hosts. Raises NotUndone."""
@@ -178,9 +198,7 @@ class JobFiles:
     def _prepare(self, launch: Launch, highest: int) -> _Waiting:
         began_ns = time.monotonic_ns()
         line = launch.epoch or 0
-        moved = None
-        if self._moved is not None:
-            moved = restart.restoring.Moved(launch.incarnation, *self._moved)
+        moved = self._renamed(launch.incarnation)
         told = [each for epoch, problems in self._not_covered.items() if epoch >= line for each in problems]
         on_hosts = {} if self._hosts is None else self._hosts.of_restart()
         prepared = restart.restoring.prepare(
@@ -296,11 +314,6 @@ class _Waiting:
     line: int
     took_ns: int
 
-    def may_wait(self) -> bool:
-        """Can ranks load their images before? What is put back is no code, which they import. (Also if it is nothing: a rank
-        that has loaded before the others would go on, and change files.)"""
-        return not self.prepared.comes_back(tuple(importlib.machinery.all_suffixes()))
-
 
 def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.LineNote]:
     """What this line and later ones say of files, all ranks' of each. A manifest that cannot be read says nothing."""
@@ -339,6 +352,12 @@ def forget_files(job: JobDirectory) -> None:
         raise ControllerError(text) from failure
 
 
+def _refusal(job: JobDirectory, failure: UndoError | str, *, starts: bool = False) -> FilesNotPutBack:
+    from ckpt.controller.service.file_refusals import refusal  # a start does not need it
+
+    return refusal(job, failure, starts=starts)
+
+
 def lines_with_files(
     job: JobDirectory, epochs: Iterable[int], say: Callable[[str], None], *, required: bool
 ) -> list[int]:
@@ -361,36 +380,10 @@ def lines_with_files(
             job.events.append("line-unusable", epoch=epoch, rank=None, reason=reason)
             say(f"epoch {epoch} cannot be used: {reason}")
     if failure and (required or not found):
-        raise FilesNotPutBack(f"{failure}; {_WITHOUT}", EXIT_INCOMPATIBLE)
+        raise _refusal(job, failure)
     return found
 
 
 def from_start(job: JobDirectory) -> bool:
     """Are files recorded since the job's start?"""
     return is_recorded(job.options.get("files") or OFF)
-
-
-def _no_start(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:
-    if isinstance(failure, NotRecorded) and failure.path == job.path:
-        return FilesNotPutBack(f"{failure.what}; {_START_WITHOUT}", EXIT_UNRECOVERABLE)
-    return _refusal(job, failure)
-
-
-def _refusal(job: JobDirectory, failure: UndoError) -> FilesNotPutBack:
-    match failure:
-        case NotRecorded():
-            where = "" if failure.path == job.path else f"{failure.path}: "
-            return FilesNotPutBack(
-                f"files cannot be put back: {where}{failure.what}; {_WITHOUT}", EXIT_INCOMPATIBLE
-            )
-        case CopyDamaged():
-            text = (
-                f"files are not put back, and none was changed: {failure}. Restore that file from a backup, or go on from "
-                f"another checkpoint (`ckpt verify` says from which); {_WITHOUT}"
-            )
-            return FilesNotPutBack(text, EXIT_DAMAGED)
-        case LogDamaged():
-            text = f"files are not put back, and none was changed: {failure}. Restore that file from a backup; {_WITHOUT}"
-            return FilesNotPutBack(text, EXIT_DAMAGED)
-    text = f"a file cannot be put back: {failure}. Once that is mended, `ckpt restart` can be tried again; {_WITHOUT}"
-    return FilesNotPutBack(text, EXIT_FAILURE)

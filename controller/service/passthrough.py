@@ -100,8 +100,9 @@ class Tail:
         is_far: bool = False,
     ) -> None:
         """`is_far`: agents send what is in it."""
-        self.name = name
+        self.path, self.name = path, name
         self.say = say
+        self.is_lost = False
         start = os.path.getsize(path) if from_end and os.path.exists(path) else 0
         self.source: Source = FarFile(path, start) if is_far else LocalFile(path)
         self.printed = Printed(start)
@@ -109,7 +110,16 @@ class Tail:
 
     def read(self) -> bytes:
         """New bytes to print; empty when there are none (yet), or while text is written a second time."""
-        data = self._read()
+        if self.is_lost:
+            return b""
+        try:
+            data = self._read()
+        except OSError as failure:
+            self.is_lost = True
+            self.say(
+                f"{self.name}: what is printed cannot be shown, it cannot be read: {failure.strerror}: {self.path}"
+            )
+            return b""
         self.source.forget(self.position)
         return data
 

@@ -62,7 +62,13 @@ class LocalFile:
         return None
 
     def read(self, offset: int, limit: int) -> bytes:
-        return os.pread(self._fd, limit, offset) if self.size() is not None else b""
+        if self.size() is None:
+            return b""
+        try:
+            return os.pread(self._fd, limit, offset)
+        except OSError:  # some file systems read no file that was opened before it had any bytes (fusefat)
+            self.close()
+            return b"" if self.size() is None else os.pread(self._fd, limit, offset)
 
     def forget(self, offset: int) -> None: ...
 

@@ -87,6 +87,12 @@ class UnrecordedChanges:
         """Files have just been put back. A rank will open some of them again, and may be killed before it records that."""
         self._put_back_ns = time.time_ns()
 
+    def forget_changes(self) -> None:
+        """The controller itself has changed files, and nobody else has meanwhile."""
+        self._since_ns = changes_since_now()
+        if self._watch is not None:
+            self._watch.take()
+
     def begin(self, line: int) -> None:
         """Processes are about to start, from this line; all that has happened until now is dealt with."""
         self._since_ns, self._put_back_ns = changes_since_now(after_ns=self._put_back_ns), None

@@ -167,8 +167,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class FilesDamaged:
-    """No rank was started: what was kept of the program's files for the line is damaged, and there is an older line; or its
-    images are, and files would be put back before these are loaded."""
+    """No rank was started: what was kept of the program's files for the line is damaged, and there is an older line."""
 
     reason: str
 

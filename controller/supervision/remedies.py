@@ -16,7 +16,9 @@ __all__ = [
     "DESCRIPTORS",
     "INTERPRETER",
     "LOST",
+    "NOT_KEPT",
     "NOT_UNDONE",
+    "OF_MEMORY",
     "for_object",
     "for_refusal",
     "for_thread",
@@ -40,6 +42,8 @@ LOST = (
 )
 CHILD = "let it end before a checkpoint, or start it anew in ckpt.on_restart(f)"
 APPENDED = "open it once and keep it open: a restart cuts open files back to their length at the checkpoint"
+NOT_KEPT = "make room for it, or allow more copies (--files-limit)"
+OF_MEMORY = "write it to a directory of a disk, or see that the program can meet it changed"
 NOT_UNDONE = "let a rank write it, through Python or a library; or see that the program can meet it changed"
 INTERPRETER = (
     "use CPython 3.11 to 3.13; or explicit checkpoints, which work everywhere: `for step in ckpt.loop(…)` with "

@@ -21,7 +21,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *windows;         /* dict: rank -> SendWindow */
     PyObject *locked;          /* bound method: is the port's lock taken? */
-    PyObject *acquire, *release;
+    PyObject *lock;            /* the port's */
     PyObject *express;         /* the hot way of the port, or NULL */
     ExpressApi *hot;
     PyTypeObject *window_type; /* SendWindow: the offsets below are those of its slots */
@@ -46,8 +46,7 @@ static void lane_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     Py_CLEAR(lane->windows);
     Py_CLEAR(lane->locked);
-    Py_CLEAR(lane->acquire);
-    Py_CLEAR(lane->release);
+    Py_CLEAR(lane->lock);
     Py_CLEAR(lane->express);
     Py_CLEAR(lane->window_type);
     Py_TYPE(self)->tp_free(self);
@@ -58,8 +57,7 @@ static int lane_traverse(PyObject *self, visitproc visit, void *arg)
     Lane *lane = (Lane *)self;
     Py_VISIT(lane->windows);
     Py_VISIT(lane->locked);
-    Py_VISIT(lane->acquire);
-    Py_VISIT(lane->release);
+    Py_VISIT(lane->lock);
     Py_VISIT(lane->express);
     Py_VISIT(lane->window_type);
     return 0;
@@ -70,8 +68,7 @@ static int lane_clear(PyObject *self)
     Lane *lane = (Lane *)self;
     Py_CLEAR(lane->windows);
     Py_CLEAR(lane->locked);
-    Py_CLEAR(lane->acquire);
-    Py_CLEAR(lane->release);
+    Py_CLEAR(lane->lock);
     Py_CLEAR(lane->express);
     return 0;
 }
@@ -121,9 +118,8 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *options)
     lane->mask = mask;
     lane->windows = PyObject_GetAttrString(endpoint, "_windows");
     lane->locked = PyObject_GetAttrString(lock, "locked");
-    lane->acquire = lane->locked ? PyObject_GetAttrString(lock, "acquire") : NULL;
-    lane->release = lane->acquire ? PyObject_GetAttrString(lock, "release") : NULL;
-    if (!lane->windows || !lane->release || use_express(lane, express) || number_of(endpoint, "_coalesce", &lane->coalesce) ||
+    lane->lock = Py_NewRef(lock);
+    if (!lane->windows || !lane->locked || use_express(lane, express) || number_of(endpoint, "_coalesce", &lane->coalesce) ||
         number_of(endpoint, "_large", &lane->large) || number_of(endpoint, "_overhead", &lane->overhead))
         goto failed;
     if (!PyDict_CheckExact(lane->windows)) {
@@ -189,20 +185,14 @@ static int lane_append(PyObject *self, PyObject *window, PyObject *message)
 static int lane_send(PyObject *self, PyObject *dst, PyObject *message)
 {
     Lane *lane = (Lane *)self;
-    PyObject *taken = lane->express ? PyObject_CallOneArg(lane->acquire, Py_False) : NULL, *type, *error, *trace;
-    if (taken != Py_True) {
-        Py_XDECREF(taken);
+    int taken = lane->express ? take_if_free(lane->lock) : 0;
+    if (taken <= 0) {
         PyErr_Clear();
         return NOT_SENT;
     }
-    Py_DECREF(taken);
     long long sequence = lane->hot->send(lane->express, dst, message);
-    PyErr_Fetch(&type, &error, &trace); /* of what may have been called; the lock is let go of in any case */
-    PyObject *done = PyObject_CallNoArgs(lane->release);
-    if (type) PyErr_Restore(type, error, trace);
-    Py_XDECREF(done);
-    if (!done || sequence < 0) return done ? (int)sequence : -1;
-    return !(sequence & lane->mask);
+    if (let_go(lane->lock)) return -1;
+    return sequence < 0 ? (int)sequence : !(sequence & lane->mask);
 }
 
 static PyObject *append_method(PyObject *self, PyObject *const *args, Py_ssize_t count)

@@ -1,7 +1,7 @@
 """The thread that makes progress while the application computes. (driver)
 
-The helper thread only tries to take the port's lock, so that the application never waits for a hand-off. Its states, and what
-ends each:
+The helper thread only tries to take the port's lock, so that the application never waits for a hand-off. Its states, and
+what ends each:
 
     ticking    the application was in the library since the last tick. The helper looks again in 5 ms
     watching   the application was not in the library and the wire is drained. The helper sleeps on the wire's, the

@@ -51,6 +51,36 @@ static inline Py_ssize_t slot_of(PyObject *cls, const char *name)
     return offset;
 }
 
+/* The names "acquire" and "release"; NULL with an exception. */
+static inline PyObject *const *lock_methods(void)
+{
+    static PyObject *names[2];
+    if (!names[0]) names[0] = PyUnicode_InternFromString("acquire");
+    if (names[0] && !names[1]) names[1] = PyUnicode_InternFromString("release");
+    return names[1] ? names : NULL;
+}
+
+/* Take a lock if it is free.  1: taken; 0: it is not free; -1 with an exception. */
+static inline int take_if_free(PyObject *lock)
+{
+    PyObject *const *names = lock_methods();
+    if (!names) return -1;
+    PyObject *asked[] = {lock, Py_False}, *taken = PyObject_VectorcallMethod(names[0], asked, 2, NULL);
+    Py_XDECREF(taken);
+    return taken ? taken == Py_True : -1;
+}
+
+/* Let go of a lock that `take_if_free` has taken.  An exception that is set stays set.  0, or -1 with an exception of the lock. */
+static inline int let_go(PyObject *lock)
+{
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    PyObject *done = PyObject_VectorcallMethod(lock_methods()[1], &lock, 1, NULL);
+    if (type) PyErr_Restore(type, error, trace);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
 #endif

@@ -118,12 +118,12 @@ class Port:
     __slots__ = (
         "__dict__",
         "__weakref__",
-        "control_checked_ns",
         "_glanced",
         "_has_pending",
         "_pause_ns",
         "_spin_longest_ns",
         "_spin_ns",
+        "control_checked_ns",
         "entries",
         "helper_watching",
     )  # what `_express.c` reads and writes; all else is in the dict
@@ -204,8 +204,7 @@ class Port:
         self._refused = RefusedFrames(wire.send)
         self._spin_longest_ns = self._spin_ns = spin_longest_ns
         self._control_fd: int | None = None
-        self.control_checked_ns = 0
-        """When progress has last looked at the control descriptor: at least every 2 ms while the application makes progress."""
+        self.control_checked_ns = 0  # by progress: each 2 ms while the application makes progress
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._sleep_bell, self._sleep_wait = _Sleep(self._wake_fd), Wait()
         self._poller = select.epoll()

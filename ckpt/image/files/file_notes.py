@@ -26,7 +26,7 @@ from collections.abc import Collection
 
 from ckpt.transport.records import dataclass, replace
 
-__all__ = ["FileNote", "completed", "kind_of", "give_up_descriptors"]
+__all__ = ["FileNote", "completed", "give_up_descriptors", "kind_of", "present_name"]
 
 _DELETED = " (deleted)"
 _STREAMS = 2  # the highest descriptor of a standard stream
@@ -88,10 +88,22 @@ def give_up_descriptors(notes: dict[int, FileNote], own: Collection[int]) -> Non
     os.close(null_fd)
 
 
+def present_name(path: str, identity: tuple[int, int, int], mode: int, links: int) -> str:
+    """The path of an open file, as the kernel says it; or another name, in the same directory, of a file that has lost the
+    one with which it was opened, or has been given one since (``O_TMPFILE``)."""
+    if not path.endswith(_DELETED) or links == 0 or not stat.S_ISREG(mode):
+        return path
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(os.path.dirname(path)):
+            if entry.inode() == identity[1] and entry.stat(follow_symlinks=False).st_dev == identity[0]:
+                return entry.path
+    return path
+
+
 def kind_of(path: str, mode: int, links: int) -> str:
     """The ``kind`` of a :class:`FileNote`. ``mode``, ``links``: ``st_mode`` and ``st_nlink`` of :class:`os.stat_result`."""
     if stat.S_ISREG(mode):
-        return "deleted" if path.endswith(_DELETED) or links == 0 else "file"
+        return "deleted" if links == 0 or (path.endswith(_DELETED) and not os.path.lexists(path)) else "file"
     if stat.S_ISCHR(mode):
         return "device"
     if stat.S_ISDIR(mode):

@@ -246,7 +246,7 @@ def _make_again(saved: SavedFile, content: bytes) -> None:
 def _open_again(saved: SavedFile) -> int:
     is_written = saved.flags & os.O_ACCMODE != os.O_RDONLY
     try:
-        fd = os.open(moved(saved.path), saved.flags & ~_CREATION_FLAGS | os.O_CLOEXEC)
+        fd = os.open(moved(saved.path), saved.flags & ~(_CREATION_FLAGS | os.O_TMPFILE) | os.O_CLOEXEC)
     except OSError as failure:
         raise RestoreError(
             f"the file {moved(saved.path)!r}, which the program had open for {'writing' if is_written else 'reading'} when "
@@ -285,10 +285,14 @@ def _is_the_same(status: os.stat_result, born_ns: int, saved: SavedFile) -> bool
 def _deleted_again(saved: SavedFile) -> int:
     """A descriptor of a new file without a name, with the saved content.
 
-    The file is opened a second time for its saved flags, and then removed.
+    The file is opened a second time for its saved flags, and then removed. One that never had a name (O_TMPFILE) may be
+    given one: it is made in that way again.
     """
     assert saved.content is not None
     directory = os.path.dirname(moved(saved.path))
+    if saved.flags & os.O_TMPFILE == os.O_TMPFILE:
+        with contextlib.suppress(OSError):  # the file system may have no such files
+            return _nameless(directory, saved, saved.content)
     import tempfile  # seldom needed, and slow to import
 
     fd, path = tempfile.mkstemp(dir=directory if os.path.isdir(directory) and directory != "/" else None)
@@ -298,6 +302,19 @@ def _deleted_again(saved: SavedFile) -> int:
         return os.open(path, saved.flags & ~(_CREATION_FLAGS | os.O_TMPFILE) | os.O_CLOEXEC)
     finally:
         os.unlink(path)
+
+
+def _nameless(directory: str, saved: SavedFile, content: bytes) -> int:
+    fd = os.open(directory, saved.flags & ~_CREATION_FLAGS | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    try:
+        written = 0
+        while written < len(content):
+            written += os.write(fd, content[written:])
+        os.fchmod(fd, saved.mode)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def make_std_raw(fd: int, mode: str, name: Any) -> io.FileIO:

@@ -49,7 +49,7 @@ class SavedFiles:
 
     def saved(self, fd: int, note: FileNote, readable: int, *, is_temporary: bool = False) -> SavedFile:
         """The record of a file. ``fd``: its descriptor in the program; ``readable``: a descriptor of the same file in this
-        process. Raises PicklingError: a deleted or temporary file is too large.
+        process. Raises PicklingError: a deleted or temporary file is too large, or has another name, which is not known.
         """
         is_deleted = note.kind == "deleted"
         content = None
@@ -57,6 +57,11 @@ class SavedFiles:
             if note.length > _DELETED_LIMIT_BYTES:
                 raise PicklingError(
                     f"the temporary file {note.path!r} is too large to be saved ({note.length} bytes)"
+                )
+            if is_deleted and is_written(note) and os.fstat(readable).st_nlink:
+                raise PicklingError(
+                    f"the open file {note.path!r} has another name, in another directory: what is written to it from now on "
+                    "would not be there after a restart"
                 )
             content = read_at(readable, 0, note.length)
         stream = descriptors.stream_of(fd, note)

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from ckpt.image.errors import Unpicklable
 from ckpt.image.files.descriptors import baseline, is_in_our_directories, known
-from ckpt.image.files.file_notes import FileNote, kind_of
+from ckpt.image.files.file_notes import FileNote, kind_of, present_name
 from ckpt.image.frames import _frames
 from ckpt.image.process import signals
 from ckpt.image.process.signals import Timing
@@ -134,7 +134,9 @@ def _files(noted: bytes, at: int = _HEAD.size) -> Iterator[tuple[int, FileNote]]
         after = locks_end + content_length
         path = os.fsdecode(noted[at : at + length])
         locks = noted[at + length : locks_end].decode()
-        identity, kind = (device, inode, born_ns), kind_of(path, mode, links)
+        identity = (device, inode, born_ns)
+        path = present_name(path, identity, mode, links)
+        kind = kind_of(path, mode, links)
         content = noted[locks_end:after]
         permissions = stat.S_IMODE(mode)
         yield fd, FileNote(path, kind, flags, offset, size, first, identity, permissions, locks, content)

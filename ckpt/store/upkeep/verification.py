@@ -27,7 +27,7 @@ from ckpt.store.records.manifest import BlockRef, Manifest
 from ckpt.store.records.schema import check_control, check_manifest
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["Finding", "LineReport", "VerifyReport", "images_damage", "verify"]
+__all__ = ["Finding", "LineReport", "VerifyReport", "verify"]
 
 
 @dataclass(frozen=True)
@@ -203,15 +203,6 @@ class _Verifier:
 
 def _finding(error: StoreError, rank: int | None) -> Finding:
     return Finding(type(error).__name__, rank, error.path, str(error))
-
-
-def images_damage(job: JobDirectory, epoch: int) -> str:
-    """What is damaged of this line, which somebody else will load; "": nothing, or it has another format."""
-    try:
-        found = [each for line in verify(job, epoch).lines if line.epoch == epoch for each in line.findings]
-    except StoreError as failure:
-        return str(failure)
-    return next((each.message for each in found if each.kind != "Incompatible"), "")
 
 
 def verify(

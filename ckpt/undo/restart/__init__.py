@@ -6,12 +6,12 @@
 :mod:`ckpt.undo.restart.putting_back` does it
 :mod:`ckpt.undo.restart.places`       reaches names and files without following a symbolic link
 :mod:`ckpt.undo.restart.restoring`    all intervals since a line
+:mod:`ckpt.undo.restart.code_for_loading` code of the checkpoint, while ranks load their images
 :mod:`ckpt.undo.restart.intervals`    the logs of all ranks in an interval
 :mod:`ckpt.undo.restart.checking`     what is looked at before anything is changed
 :mod:`ckpt.undo.restart.kept_files`   whether copies and hard links are what was kept
 :mod:`ckpt.undo.restart.line_notes`   what the lines say of the logs
 :mod:`ckpt.undo.restart.others`       what somebody else has changed since a line
-:mod:`ckpt.undo.restart.removing`     what is not needed any more
 :mod:`ckpt.undo.restart.verifying`    for `ckpt verify`
 :mod:`ckpt.undo.restart.state`        what is known of the undo log as a whole
 :mod:`ckpt.undo.restart.ending`       what somebody else has changed since the job ended

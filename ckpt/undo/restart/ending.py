@@ -22,11 +22,11 @@ from ckpt.undo.chain import undo_path
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.keeping import look
 from ckpt.undo.logs import end_of, name_of
-from ckpt.undo.records import Binding, FileId, renamed
+from ckpt.undo.records import Binding, FileId, Status, renamed
 from ckpt.undo.restart.plan import Plan
 from ckpt.undo.restart.state import Moved, read_record, write_record
 
-__all__ = ["changed_since", "ends_noted", "forget_end", "leave_out", "note_end"]
+__all__ = ["changed_since", "ends_noted", "forget_end", "leave_out", "note_again", "note_end"]
 
 _END, _LOGS = "end", "logs"
 
@@ -66,6 +66,18 @@ def changed_since(job: str, key: bytes, moved: Moved | None = None) -> list[tupl
     except (AttributeError, TypeError, ValueError) as failure:
         raise LogDamaged(f"it verifies, and is no record ({failure})", path=undo_path(job, _END)) from failure
     return found
+
+
+def note_again(job: str, key: bytes, then: Mapping[str, Status]) -> None:
+    """These paths were bound to this, and some of it was made again. Where it was as noted, nobody else has changed it.
+    Raises LogDamaged, OSError."""
+    noted = read_record(job, key, _END)
+    if noted is None:
+        return
+    for path, status in then.items():
+        if noted.get(path) == _told(status):
+            noted[path] = _told(look(path))
+    write_record(job, key, _END, noted)
 
 
 def forget_end(job: str) -> None:

@@ -14,22 +14,26 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ckpt.undo import _status
 from ckpt.undo.copying import copy_extents, copy_file, tail_digest_of
+from ckpt.undo.recorder import Kind, Operation
 from ckpt.undo.records import Binding, FileId, Status
 
 __all__ = ["OpenedFile", "Places", "look_at"]
 
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _REMEMBERED = 64
+_BESIDE = ".ckpt-away-"
 
 
 class Places:
-    """Names by their absolute paths. Descriptors of some directories are kept; :meth:`close` closes them."""
+    """Names by their absolute paths. Descriptors of some directories are kept; :meth:`close` closes them. ``before``: called
+    before each change."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[Operation], None] | None = None) -> None:
+        self._before = before
         self._directories: dict[str, int] = {}
 
     def close(self) -> None:
@@ -57,24 +61,29 @@ class Places:
 
     def make_file(self, path: str) -> OpenedFile:
         """A new, empty file, to be closed by its user (``with``)."""
+        self._tell("rewrite", path)
         fd, name = self._at(path)
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd))
-        return _opened(fd, name)
+        return self.opened(path)
 
     def make_directory(self, path: str) -> None:
+        self._tell("directory", path)
         fd, name = self._at(path)
         os.mkdir(name, 0o700, dir_fd=fd)
 
     def make_symlink(self, target: str, path: str) -> None:
+        self._tell("link", path)
         fd, name = self._at(path)
         os.symlink(target, name, dir_fd=fd)
 
     def link(self, source: str, path: str) -> None:
         """Another name for the file ``source``."""
+        self._tell("link", path, source)
         (source_fd, old), (fd, new) = self._at(source), self._at(path)
         os.link(old, new, src_dir_fd=source_fd, dst_dir_fd=fd, follow_symlinks=False)
 
     def rename(self, path: str, target: str) -> None:
+        self._tell("rename", path, target)
         (source_fd, old), (fd, new) = self._at(path), self._at(target)
         os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=fd)
         self._forget(path)
@@ -82,7 +91,7 @@ class Places:
 
     def move_out(self, path: str, target: str) -> None:
         """Rename, or copy and remove where ``target``, which does not exist, is on another file system. Special files are
-        removed only: they hold nothing.
+        removed only: they hold nothing. Where each change is told before, what cannot be renamed to there stays beside.
         """
         try:
             try:
@@ -98,13 +107,20 @@ class Places:
         except OSError as failure:
             if failure.errno != errno.EXDEV:
                 raise
+            if self._before is not None:  # it will go back, and is not copied twice for that
+                self.rename(path, os.path.join(os.path.dirname(path), _BESIDE + os.path.basename(target)))
+                return
             self._forget(path)
             (fd, name), (into, new) = self._at(path), self._at(target)
             _carry(fd, name, f"/proc/self/fd/{into}/{new}")
 
     def opened(self, path: str) -> OpenedFile:
         """The file or directory itself, to be closed by its user (``with``). Raises OSError."""
-        return _opened(*self._at(path))
+        return _opened(*self._at(path), lambda kind: self._tell(kind, path))
+
+    def _tell(self, kind: Kind, path: str, target: str = "") -> None:
+        if self._before is not None:
+            self._before(Operation(kind, path, target))
 
     def _at(self, path: str) -> tuple[int, str]:
         directory, name = os.path.split(path)
@@ -127,8 +143,8 @@ class Places:
 class OpenedFile:
     """A file or directory, whatever becomes of its name (O_PATH). ``status``: when it was opened."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, tell: Callable[[Kind], None] = lambda kind: None) -> None:
+        self._fd, self._tell = fd, tell
         status = look_at(fd)
         assert status is not None
         self.status: Status = status
@@ -141,6 +157,7 @@ class OpenedFile:
 
     def overwrite(self, source: str, nbytes: int) -> None:
         """Give the file the first bytes of another one."""
+        self._tell("rewrite")
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with self.open(os.O_WRONLY) as writing:
@@ -149,6 +166,7 @@ class OpenedFile:
             os.close(reading)
 
     def truncate(self, nbytes: int) -> None:
+        self._tell("rewrite")
         with self.open(os.O_WRONLY) as fd:
             os.ftruncate(fd, nbytes)
 
@@ -161,6 +179,7 @@ class OpenedFile:
     def set_attributes(self, status: Status) -> list[str]:
         """Owner, mode and, of a file, the time of its contents. Returns those that this user may not change, as with a file
         of another user. Raises OSError."""
+        self._tell("attributes")
         now = look_at(self._fd)
         assert now is not None
         refused = []
@@ -182,6 +201,7 @@ class OpenedFile:
         return refused
 
     def change_mode(self, mode: int) -> None:
+        self._tell("attributes")
         os.chmod(self._path, mode)
 
     @property
@@ -195,6 +215,7 @@ class OpenedFile:
         try:
             fd = os.open(self._path, flags)
         except PermissionError:  # the mode is put back with the other attributes
+            self._tell("attributes")
             os.chmod(self._path, 0o600)
             fd = os.open(self._path, flags)
         try:
@@ -212,8 +233,8 @@ def look_at(fd: int, name: str = "") -> Binding:
     return Status(FileId(*found[:3]), *found[3:], target)
 
 
-def _opened(fd: int, name: str) -> OpenedFile:
-    return OpenedFile(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd))
+def _opened(fd: int, name: str, tell: Callable[[Kind], None] = lambda kind: None) -> OpenedFile:
+    return OpenedFile(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd), tell)
 
 
 def _carry(fd: int, name: str, target: str) -> None:

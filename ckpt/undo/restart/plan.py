@@ -84,6 +84,15 @@ class Plan:
     doubled: list[Uncovered] = field(default_factory=list)
     doubtful: set[str] = field(default_factory=set)
 
+    def touched(self, undone: str) -> Iterator[str]:
+        """At which paths something may be put back, or from which it may be moved to the directory ``undone``."""
+        yield posixpath.join(undone, "new")
+        yield from self.names
+        for path, places in self.directories.items():
+            yield from (path, *places)
+        for file in self.files.values():
+            yield from (file.path, *file.names)
+
 
 class Clocks(NamedTuple):
     """``tick_ns``: by so much the time of a file may differ from that of a record. ``hosts_ns``: by so much two hosts'

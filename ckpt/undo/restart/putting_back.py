@@ -19,10 +19,11 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
+from ckpt.undo.recorder import Operation
 from ckpt.undo.records import Binding, FileId, Status, and_above
 from ckpt.undo.restart.places import OpenedFile, Places
 from ckpt.undo.restart.plan import FilePlan, Plan
@@ -50,21 +51,34 @@ class Problem:
 
 
 def put_back(
-    plan: Plan, undone: str, renumbered: dict[FileId, FileId], problems: Iterable[Problem] = ()
+    plan: Plan,
+    undone: str,
+    renumbered: dict[FileId, FileId],
+    problems: Iterable[Problem] = (),
+    before: Callable[[Operation], None] | None = None,
+    aside: str = _ASIDE,
 ) -> list[Problem]:
     """Undo one interval. ``undone``: the directory for what is new; it is made if needed. ``renumbered``: files and
     directories that have been made again, which earlier intervals know by their old numbers; it is added to.
-    ``problems``: of the intervals behind it, which have been undone before.
+    ``problems``: of the intervals behind it, which have been undone before. ``before``: called before each change.
+    ``aside``: with this begin the names of directories that are put aside.
 
     Returns what could not be undone. Raises NotUndone: the file system refuses a step; it can be done again.
     """
-    return _PuttingBack(plan, undone, renumbered, problems).run()
+    return _PuttingBack(plan, undone, renumbered, problems, before, aside).run()
 
 
 class _PuttingBack:
     def __init__(
-        self, plan: Plan, undone: str, renumbered: dict[FileId, FileId], problems: Iterable[Problem]
+        self,
+        plan: Plan,
+        undone: str,
+        renumbered: dict[FileId, FileId],
+        problems: Iterable[Problem],
+        before: Callable[[Operation], None] | None,
+        aside: str,
     ) -> None:
+        self._beside = aside
         self._plan = plan
         self._undone = undone
         self._renumbered = renumbered
@@ -79,7 +93,7 @@ class _PuttingBack:
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
         self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
         self._unknown = {*(each.path for each in plan.uncovered), *(each.path for each in problems)}
-        self._places = Places()
+        self._places = Places(before)
         self._present: dict[FileId, list[str]] = {}  # names that files have now
         self._has_present = False
         self._numbers: dict[bytes, int] = {}  # names in `undone` -> the next number
@@ -136,7 +150,7 @@ class _PuttingBack:
             binding = self._plan.names.get(path)
             if binding is None or not binding.is_directory:
                 continue  # another rank has made the directory
-            aside = f"{_ASIDE}{binding.file.inode}"
+            aside = f"{self._beside}{binding.file.inode}"
             places = [*places, path]
             places += [os.path.join(above, aside) for above in dict.fromkeys(_above(places))]
             place = next((each for each in places if self._is(self._places.look(each), binding.file)), None)
@@ -321,7 +335,7 @@ class _PuttingBack:
                 if self._is(found.status, file):
                     self._put_contents(path, plan, found)
                     return
-                if plan.status.is_directory and found.status.is_directory:
+                if plan.status.is_directory and found.status.is_directory and not plan.is_unsure:
                     self._set_attributes(path, found, plan.status)  # it may have been made again
                     return
         if plan.has_attributes and not plan.is_unsure and file not in self._by_new_names:

@@ -15,16 +15,19 @@ Not here: what one interval needs (:mod:`ckpt.undo.restart.plan`), how it is don
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from ckpt.transport.records import dataclass, field, replace
-from ckpt.undo.chain import Interval, intervals, log_directories
+from ckpt.undo.chain import Interval, intervals, log_directories, undo_path
 from ckpt.undo.errors import NotRecorded
 from ckpt.undo.logs import forget_unmade, unmade
 from ckpt.undo.records import FileId
+from ckpt.undo.restart import code_for_loading as code
 from ckpt.undo.restart.checking import (
     Logs,
     check_line,
@@ -43,15 +46,16 @@ from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
 from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
-from ckpt.undo.restart.removing import DONE, UNDONE, empty_undone, has_done, remove_done
 from ckpt.undo.restart.state import (
+    DONE,
     Moved,
     State,
+    follow,
     is_there,
     load,
     named,
+    retire,
     save,
-    sync_directory,
     sync_file_systems,
 )
 from ckpt.undo.sealing import make_durable, read_notes
@@ -72,13 +76,16 @@ __all__ = [
     "give_up",
     "has_chain",
     "has_done",
+    "leave_code",
     "note_shared",
     "prepare",
     "remove_done",
     "shared_then",
+    "take_code_back",
     "undo",
 ]
 
+_UNDONE = "undone"
 _FOREIGN = "somebody else has changed the file since; it is left as it is"
 _LOOK_AGAIN_NS = 1_000_000_000  # files are looked at once more if loading has taken longer
 _UNMADE = "an undo log could not be made, so some changes may not be put back"
@@ -181,14 +188,12 @@ class Prepared:
     foreign: list[tuple[str, FileId]] = field(default_factory=list)
     looked_ns: int = 0
 
-    def comes_back(self, suffixes: tuple[str, ...]) -> bool:
-        """Does a file with such a name come back, or change?"""
-        return any(
-            name.endswith(suffixes)
-            for _, plan in self.chain
-            for file in plan.files.values()
-            for name in (file.path, *file.names)
-        )
+    def give_code(self) -> bool:
+        """Give code the state of the line, for ranks that load their images: see
+        :mod:`ckpt.undo.restart.code_for_loading`. Returns whether any is another one now. Raises NotUndone, LogDamaged."""
+        with named(self.job):
+            foreign = [*self.state.foreign, *self.foreign]
+            return code.give(self.job, self.key, [plan for _, plan in self.chain], foreign, self.state)
 
     def of_others(self) -> list[tuple[str, FileId]]:
         """What somebody else has changed since, and which files it was."""
@@ -202,7 +207,7 @@ class Prepared:
 
     def apply(self) -> Restored:
         """Put all files back. Can be done again, from :func:`prepare` on, after it was killed, or has raised. Raises
-        NotUndone: the file system refuses a step."""
+        NotUndone: the file system refuses a step. What ranks had been given for loading has been taken back before."""
         with named(self.job):
             return self._apply()
 
@@ -253,39 +258,16 @@ def _undo_interval(
         replace(each, nameless=None) if each.nameless in plan.files else each for each in restored.problems
     ]
     known = dict(state.renumbered)
-    undone = os.path.join(job, UNDONE)
+    undone = os.path.join(job, _UNDONE)
     restored.problems += put_back(plan, undone, state.renumbered, restored.problems)
     restored.names += len(plan.names)
     restored.files += len(plan.files)
     if plan.names or plan.files:
-        sync_file_systems(_changed_paths(plan, undone))  # before the interval leaves the chain
+        sync_file_systems(plan.touched(undone))  # before the interval leaves the chain
     if state.renumbered != known:
-        _follow(known, state.renumbered)
+        follow(known, state.renumbered)
         save(job, key, state)
-    _retire(interval)
-
-
-def _changed_paths(plan: Plan, undone: str) -> Iterator[str]:
-    """At which something may have been put back, or from which it was moved."""
-    yield os.path.join(undone, "new")
-    yield from plan.names
-    for path, places in plan.directories.items():
-        yield from (path, *places)
-    for file in plan.files.values():
-        yield from (file.path, *file.names)
-
-
-def _follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> None:
-    """A file that had been made again has been made another time: all its numbers lead to the last one."""
-    firsts: dict[FileId, list[FileId]] = {}
-    for first, now in known.items():
-        firsts.setdefault(now, []).append(first)
-    again = [(old, now) for old, now in renumbered.items() if known.get(old) != now]
-    for old, now in again:
-        for number in (old, known.get(old, old)):
-            for first in firsts.get(number, ()):
-                if renumbered[first] == number:
-                    renumbered[first] = now
+    retire(interval.path)
 
 
 def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
@@ -330,6 +312,18 @@ def _begin_to_record(job: str, key: bytes, line: int, highest: int, choices: Cho
     save(job, key, State(since=line, left=left, chosen=choices.later))
 
 
+def take_code_back(job: str, key: bytes, moved: Moved | None = None) -> bool:
+    """See :func:`ckpt.undo.restart.code_for_loading.take_back`."""
+    job = os.path.realpath(job)
+    return code.is_given(job) and code.take_back(job, key, moved)
+
+
+def leave_code(job: str) -> None:
+    """What ranks were given for loading stays. Raises NotUndone."""
+    with named(job):
+        code.leave(os.path.realpath(job))
+
+
 def give_up(job: str, key: bytes) -> bool:
     """The job goes on without putting files back, and without recording. What was kept lies in ``undone`` until the next
     line is committed. Returns whether anything was. Raises NotUndone.
@@ -344,7 +338,7 @@ def _move_chain(job: str) -> bool:
     chain = intervals(job)
     forget_end(job)  # the job goes on without it
     for interval in chain:
-        undone = os.path.join(job, UNDONE)
+        undone = os.path.join(job, _UNDONE)
         os.makedirs(undone, mode=0o700, exist_ok=True)
         target = os.path.join(undone, os.path.basename(interval.path))
         while os.path.lexists(target):
@@ -369,14 +363,34 @@ def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
             if now != state:
                 save(job, key, now)
         for interval in old:
-            _retire(interval)
+            retire(interval.path)
 
 
-def _retire(interval: Interval) -> None:
-    """Take an interval out of the chain, for all ranks at once, durably."""
-    above, name = os.path.split(interval.path)
-    target = os.path.join(above, DONE + name)
-    while os.path.lexists(target):
-        target += "+"
-    os.rename(interval.path, target)
-    sync_directory(above)
+def empty_undone(job: str) -> None:
+    """A line has been committed: what the last restart has moved out of the way is not needed any more. Raises NotUndone."""
+    with named(job):
+        undone = os.path.join(job, _UNDONE)
+        if not os.path.lexists(undone):
+            return
+        os.makedirs(undo_path(job), mode=0o700, exist_ok=True)
+        target = undo_path(job, f"{DONE}{_UNDONE}")
+        while os.path.lexists(target):
+            target += "+"
+        os.rename(undone, target)
+
+
+def has_done(job: str) -> bool:
+    """Is there anything to be removed?"""
+    return any(_done(job))
+
+
+def remove_done(job: str) -> None:
+    """Remove what is out of the chain, at any time. What cannot be removed stays, and does no harm."""
+    for path in _done(job):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _done(job: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [undo_path(job, name) for name in os.listdir(undo_path(job)) if name.startswith(DONE)]
+    return []

@@ -39,16 +39,22 @@ from ckpt.undo.records import FileId
 from ckpt.undo.selection.patterns import Chosen
 
 __all__ = [
+    "DONE",
     "Moved",
     "State",
+    "follow",
     "is_there",
     "load",
     "read_record",
+    "retire",
     "save",
     "sync_directory",
     "sync_file_systems",
     "write_record",
 ]
+
+DONE = "done-"
+"""With this begin the names of intervals that have left the chain: to be removed."""
 
 _STATE = "state"
 _MAC_DIGITS = 32
@@ -119,6 +125,19 @@ def save(job: str, key: bytes, state: State) -> None:
         "untouched": state.untouched,
     }
     write_record(job, key, _STATE, plain)
+
+
+def follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> None:
+    """A file that had been made again has been made another time: all its numbers lead to the last one."""
+    firsts: dict[FileId, list[FileId]] = {}
+    for first, now in known.items():
+        firsts.setdefault(now, []).append(first)
+    again = [(old, now) for old, now in renumbered.items() if known.get(old) != now]
+    for old, now in again:
+        for number in (old, known.get(old, old)):
+            for first in firsts.get(number, ()):
+                if renumbered[first] == number:
+                    renumbered[first] = now
 
 
 def read_record(job: str, key: bytes, name: str) -> Any:
@@ -203,3 +222,13 @@ def named(job: str) -> Iterator[None]:
         yield
     except OSError as failure:
         raise NotUndone(failure.strerror or str(failure), path=str(failure.filename or job)) from failure
+
+
+def retire(path: str) -> None:
+    """Take an interval out of the chain, for all ranks at once, durably."""
+    above, name = os.path.split(path)
+    target = os.path.join(above, DONE + name)
+    while os.path.lexists(target):
+        target += "+"
+    os.rename(path, target)
+    sync_directory(above)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.system.support import PATIENCE_S, Job, ckpt_command, run_ckpt, write_app
-from tests.unit.ckpt.undo.test_sequences import tree_of, without_times
+from tests.unit.ckpt.undo.test_sequences import Tree, tree_of, without_times
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(3)]
 
@@ -156,35 +159,121 @@ def test_an_image_that_cannot_be_loaded_does_not_bring_standard_input_back(tmp_p
     assert not (tmp_path / "lines").exists() and (tmp_path / "result").read_text() == "1\n2\n3\n"
 
 
+# The program changes its own code, which it imports again while its image is loaded, and a package that can be taken away.
 CODE = """
-    import os, time
+    import importlib, os, sys, time
     import ckpt
+    from ckpt import MPI
+    sys.path[:0] = [sys.argv[1] + "/own", sys.argv[2]]
+    import lent.module
     ckpt.enable()
-    with open("made.py", "w") as file:
-        file.write("then")
+    comm = MPI.COMM_WORLD
+    os.chdir(sys.argv[1])
+    def write(name, text):
+        with open(f"{name}-{comm.rank}.tmp", "w") as file:
+            file.write(text)
+        os.replace(f"{name}-{comm.rank}.tmp", name)
+    if comm.rank == 0:
+        os.makedirs("own/package")
+        write("own/made.py", "def value(): return 'then'")
+        write("own/package/__init__.py", "")
+        write("own/package/below.py", "def value(): return 'below'")
+        write("own/kept.py", "def value(): return 'kept'")
+    comm.Barrier()
+    importlib.invalidate_caches()
+    import made, kept, package.below
     ckpt.checkpoint()
     while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
         time.sleep(0.001)
-    with open("made.py", "w") as file:
-        file.write("now")
+    write(f"data-{comm.rank}", "now")
+    if comm.rank == 0:
+        write("own/made.py", "1 / 0  # never to be imported")
+        os.rename("own/package", "own/moved")
+        os.remove("own/kept.py")
+        write("own/package.py", "raise SystemExit('taken for the package')")
+    comm.Barrier()
     if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
         os._exit(9)
+    print(made.value(), kept.value(), package.below.value(), lent.module.value)
 """
 
 
-def test_a_damaged_image_changes_no_file_where_one_is_code(start: Start, tmp_path: Path) -> None:
-    """Code is put back before images are loaded, which import it. So these are verified before."""
-    job = start(write_app(tmp_path, CODE), ranks=1, keep=9, files="auto")
+@pytest.fixture
+def with_code(start: Start, tmp_path: Path) -> Job:
+    """A job of two ranks that has changed code behind its only checkpoint."""
+    lent = tmp_path / "site-packages" / "lent"
+    lent.mkdir(parents=True)
+    (lent / "__init__.py").touch()
+    (lent / "module.py").write_text("value = 7\n")
+    (tmp_path / "out").mkdir()
+    app = write_app(tmp_path, CODE)
+    job = start(app, str(tmp_path / "out"), str(lent.parent), ranks=2, files="auto", keep=9)
     assert job.finish() == 9, job.report()
     (job.directory / "through").touch()
-    mend = damaged_image(job.directory, rank=0)
-    before = tree_of(str(tmp_path))["made.py"]
-    done = run_ckpt("restart", job.directory, cwd=tmp_path)
-    assert done.returncode == 12 and "was changed" in done.stderr, done.stderr
-    assert tree_of(str(tmp_path))["made.py"] == before
+    return job
+
+
+def inodes_of(root: Path) -> dict[str, int]:
+    return {
+        str(path): path.lstat().st_ino for path in sorted(root.rglob("*")) if "__pycache__" not in path.parts
+    }
+
+
+def without_caches(tree: Tree) -> Tree:
+    return {path: each for path, each in tree.items() if "__pycache__" not in path}
+
+
+@pytest.mark.parametrize("spoil", [damaged_image, missing_module])
+def test_an_image_that_cannot_be_loaded_changes_no_code(
+    with_code: Job, tmp_path: Path, spoil: Callable[[Path], Callable[[], None]]
+) -> None:
+    """Code was put back before images were loaded, which import it, and so was all else: before a module was missing."""
+    out = tmp_path / "out"
+    mend = spoil(with_code.directory)
+    before, inodes = without_caches(tree_of(str(out))), inodes_of(out)
+    assert {"own/moved/below.py", "own/package.py"} <= before.keys() and "own/kept.py" not in before
+    for _ in range(2):
+        done = run_ckpt("restart", with_code.directory, cwd=tmp_path)
+        assert done.returncode == 12, done.stderr
+        assert (without_caches(tree_of(str(out))), inodes_of(out)) == (before, inodes)
+        assert not with_code.events("files-put-back")
     mend()
-    assert run_ckpt("restart", job.directory, cwd=tmp_path).returncode == 0
-    assert len(job.events("files-put-back")) == 1
+    done = run_ckpt("restart", with_code.directory, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("then kept below 7") == 2
+    assert "somebody else" not in done.stderr and "not put back" not in done.stderr, done.stderr
+    assert len(with_code.events("files-put-back")) == 1
+    after = without_times(without_caches(tree_of(str(out))))
+    assert after == without_times(before)
+
+
+@pytest.mark.parametrize("stage", ["loading", "taken back"])
+def test_a_restart_that_is_killed_while_code_is_that_of_the_checkpoint_can_be_done_again(
+    with_code: Job, tmp_path: Path, stage: str
+) -> None:
+    """All of its processes are killed, by and by."""
+    out = tmp_path / "out"
+    before = without_caches(tree_of(str(out)))
+    given = with_code.directory / "undo" / "loading"
+    for _ in range(3):
+        restart = subprocess.Popen(
+            ckpt_command("restart", with_code.directory), cwd=tmp_path, start_new_session=True
+        )
+        while not given.exists() and restart.poll() is None:
+            time.sleep(0.0005)
+        if stage == "taken back":
+            while given.exists() and restart.poll() is None:
+                time.sleep(0.0005)
+        os.killpg(restart.pid, signal.SIGKILL)
+        if restart.wait() == 0:
+            break
+    mend = missing_module(with_code.directory)
+    done = run_ckpt("restart", with_code.directory, cwd=tmp_path)
+    if done.returncode == 12 and stage == "loading":
+        assert without_caches(tree_of(str(out))) == before
+    mend()
+    assert run_ckpt("restart", with_code.directory, cwd=tmp_path).returncode == 0
+    assert without_times(without_caches(tree_of(str(out)))) == without_times(before)
 
 
 # What replicas undo by themselves: what was appended, and what was made.

@@ -302,3 +302,57 @@ def test_event_numbers_of_the_program_are_no_other_file_and_those_of_the_library
         job.wait_event("restarted", count=kill)
     assert job.finish() == 0, job.report()
     assert [job.output(rank) for rank in range(2)] == ["['EBADF', 'EBADF'] 2\n"] * 2
+
+
+def test_a_file_that_never_had_a_name_may_be_given_one_after_a_restart(start: Start, tmp_path: Path) -> None:
+    """linkat(2) found no such file, since it had been made again with a name, which was removed."""
+    job = run_killed(
+        start,
+        tmp_path,
+        """
+        import os, stat
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        def nameless(access):
+            return os.open(".", os.O_TMPFILE | access, 0o640)
+        def link(fd, name):
+            os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=0, follow_symlinks=True)
+        later, named = nameless(os.O_RDWR), nameless(os.O_WRONLY)
+        os.write(later, b"then,")
+        os.write(named, b"then,")
+        link(named, "named")
+        ckpt.checkpoint()
+        die_once()
+        os.write(later, b"now")
+        os.write(named, b"now")
+        link(later, "later")
+        print(open("later").read(), oct(stat.S_IMODE(os.stat("later").st_mode)), open("named").read())
+        """,
+    )
+    assert job.output(0) == "then,now 0o640 then,now\n"
+
+
+def test_what_is_written_to_a_file_gets_to_the_name_that_is_left(start: Start, tmp_path: Path) -> None:
+    """It was written to a copy without a name, and nobody was told."""
+    job = run_killed(
+        start,
+        tmp_path,
+        """
+        import os
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        file, odd = open("first", "w"), open("odd (deleted)", "w")
+        os.link("first", "second")
+        os.unlink("first")
+        for each in file, odd:
+            print("then,", end="", file=each, flush=True)
+        ckpt.checkpoint()
+        for each in file, odd:
+            print("now", end="", file=each, flush=True)
+        die_once()
+        print(open("second").read(), open("odd (deleted)").read(), os.path.exists("first"))
+        """,
+    )
+    assert job.output(0) == "then,now then,now False\n"

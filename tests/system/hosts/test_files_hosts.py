@@ -238,7 +238,7 @@ MOMENTS = {
         "", "controller", "ckpt.undo.restart.putting_back:_PuttingBack._put_file", "before", nth=5
     ),
     "all is put back, and the interval is in the chain": Point(
-        "", "controller", "ckpt.undo.restart.restoring:_retire", "before"
+        "", "controller", "ckpt.undo.restart.restoring:retire", "before"
     ),
     "behind the last step": Point("", "controller", "ckpt.undo.restart.restoring:_note_done", "after"),
 }

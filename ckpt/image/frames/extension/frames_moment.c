@@ -138,16 +138,23 @@ static size_t record_bytes(const Descriptor *noted)
     return sizeof *noted + noted->path_bytes + noted->lock_bytes + noted->content_bytes;
 }
 
+/* Find the next descriptor of a record, from offset `*at` on, which moves behind it. Its path and content end there. 0: there is none. */
+static int next_descriptor(const char *data, size_t bytes, size_t *at, Descriptor *found)
+{
+    if (*at + sizeof *found > bytes)
+        return 0;
+    memcpy(found, data + *at, sizeof *found);
+    *at += record_bytes(found);
+    return 1;
+}
+
 static int lowest_duplicate(const Buffer *buffer, const Descriptor *noted)
 {
-    for (size_t at = buffer->files; at < buffer->used;) {
-        Descriptor other;
-        memcpy(&other, buffer->data + at, sizeof other);
+    Descriptor other;
+    for (size_t at = buffer->files; next_descriptor(buffer->data, buffer->used, &at, &other);)
         if (S_ISREG(other.mode) && other.inode == noted->inode && other.device == noted->device && other.first == other.fd &&
             share_offset(noted->fd, other.fd))
             return other.fd;
-        at += record_bytes(&other);
-    }
     return noted->fd;
 }
 
@@ -293,21 +300,26 @@ static int append_descriptors(Buffer *buffer)
     return failed ? -1 : 0;
 }
 
+/* As `next_descriptor`: the next end of a TCP connection. */
+static int next_connection(const char *data, size_t bytes, size_t *at, Descriptor *found, TcpHead *head)
+{
+    while (next_descriptor(data, bytes, at, found))
+        if (S_ISSOCK(found->mode) && found->size > 0) {
+            memcpy(head, data + *at - record_bytes(found) + sizeof *found, sizeof *head);
+            return 1;
+        }
+    return 0;
+}
+
 /* The ends of TCP connections are looked at once more when all have been read. */
 static void confirm_connections(const Buffer *buffer)
 {
+    Descriptor each;
+    TcpHead head;
     for (int is_last = 0; is_last < 2; is_last++)
-        for (size_t at = buffer->files; at < buffer->used;) {
-            Descriptor each;
-            TcpHead head;
-            memcpy(&each, buffer->data + at, sizeof each);
-            if (S_ISSOCK(each.mode) && each.size > 0) {
-                char *record = buffer->data + at + sizeof each;
-                memcpy(&head, record, sizeof head);
-                confirm_connection(each.fd, &head, each.content_bytes - sizeof head, is_last);
-                memcpy(record, &head, sizeof head);
-            }
-            at += record_bytes(&each);
+        for (size_t at = buffer->files; next_connection(buffer->data, buffer->used, &at, &each, &head);) {
+            confirm_connection(each.fd, &head, each.content_bytes - sizeof head, is_last);
+            memcpy(buffer->data + at - record_bytes(&each) + sizeof each, &head, sizeof head);
         }
 }
 
@@ -349,20 +361,14 @@ static PyObject *note_moment(PyObject *module, PyObject *args)
     return bytes_of(&buffer);
 }
 
-/* Is there an end that has got what this one was given, and the other way round? Whether it is the other one is found out later. */
-static int has_counterpart(const char *data, size_t bytes, size_t own, const TcpHead *head)
+/* Is there another end that has got what this one was given, and the other way round? Whether it is the other one is found out later. */
+static int has_counterpart(const char *data, size_t bytes, int own, const TcpHead *head)
 {
-    for (size_t at = sizeof(Head); at + sizeof(Descriptor) <= bytes;) {
-        Descriptor each;
-        TcpHead other;
-        memcpy(&each, data + at, sizeof each);
-        if (S_ISSOCK(each.mode) && each.size > 0 && at != own) {
-            memcpy(&other, data + at + sizeof each, sizeof other);
-            if (other.received_bytes == head->given_bytes && other.given_bytes == head->received_bytes)
-                return 1;
-        }
-        at += record_bytes(&each);
-    }
+    Descriptor each;
+    TcpHead other;
+    for (size_t at = sizeof(Head); next_connection(data, bytes, &at, &each, &other);)
+        if (each.fd != own && other.received_bytes == head->given_bytes && other.given_bytes == head->received_bytes)
+            return 1;
     return 0;
 }
 
@@ -376,24 +382,18 @@ static PyObject *unfinished(PyObject *module, PyObject *noted)
         return PyErr_Format(PyExc_TypeError, "a record is needed, in bytes");
     const char *data = PyBytes_AS_STRING(noted);
     size_t bytes = (size_t)PyBytes_GET_SIZE(noted);
-    PyObject *found = NULL, *number, *tuple;
-    for (size_t at = sizeof(Head); at + sizeof(Descriptor) <= bytes;) {
-        Descriptor each;
-        TcpHead head;
-        memcpy(&each, data + at, sizeof each);
-        if (S_ISSOCK(each.mode) && each.size > 0) {
-            memcpy(&head, data + at + sizeof each, sizeof head);
-            if (head.is_unread || (!is_over(&head) && !has_counterpart(data, bytes, at, &head))) {
-                if ((found == NULL && (found = PyList_New(0)) == NULL) || (number = PyLong_FromLong(each.fd)) == NULL ||
-                    PyList_Append(found, number) < 0)
-                    return NULL;
-                Py_DECREF(number);
-            }
+    PyObject *found = PyList_New(0), *tuple;
+    Descriptor each;
+    TcpHead head;
+    for (size_t at = sizeof(Head); found != NULL && next_connection(data, bytes, &at, &each, &head);)
+        if (head.is_unread || (!is_over(&head) && !has_counterpart(data, bytes, each.fd, &head))) {
+            PyObject *number = PyLong_FromLong(each.fd);
+            if (number == NULL || PyList_Append(found, number) < 0)
+                Py_CLEAR(found);
+            Py_XDECREF(number);
         }
-        at += record_bytes(&each);
-    }
     if (found == NULL)
-        return PyTuple_New(0);
+        return NULL;
     tuple = PyList_AsTuple(found);
     Py_DECREF(found);
     return tuple;
@@ -429,14 +429,13 @@ static PyObject *written(PyObject *module, PyObject *args)
     if (failed)
         PyErr_SetString(PyExc_TypeError, "the directories left out are bytes");
     const char *data = noted.buf;
-    size_t at = sizeof(Head), bytes = (size_t)noted.len;
-    while (!failed && at + sizeof(Descriptor) <= bytes) {
-        Descriptor each;
-        memcpy(&each, data + at, sizeof each);
+    size_t at = sizeof(Head);
+    Descriptor each;
+    while (!failed && next_descriptor(data, (size_t)noted.len, &at, &each)) {
+        const char *start = data + at - record_bytes(&each);
         if (S_ISREG(each.mode) && (each.flags & O_ACCMODE) != O_RDONLY &&
-            !is_in_one(data + at + sizeof each, each.path_bytes, left_out))
-            failed = append(&buffer, data + at, record_bytes(&each));
-        at += record_bytes(&each);
+            !is_in_one(start + sizeof each, each.path_bytes, left_out))
+            failed = append(&buffer, start, record_bytes(&each));
     }
     if (!failed)
         found = PyBytes_FromStringAndSize(buffer.data, (Py_ssize_t)buffer.used);
@@ -458,9 +457,7 @@ static int is_among(int fd, const int *fds, size_t count)
  * stream is shared, unless a lock belongs to it. */
 static int next_shared(const MomentRecord *noted, size_t *at, Descriptor *found)
 {
-    while (*at + sizeof *found <= noted->bytes) {
-        memcpy(found, noted->data + *at, sizeof *found);
-        *at += record_bytes(found);
+    while (next_descriptor(noted->data, noted->bytes, at, found)) {
         int is_read = S_ISREG(found->mode) || (S_ISDIR(found->mode) && found->offset >= 0);
         if (is_read && (found->fd > STDERR_FILENO || found->lock_bytes) &&
             !is_among(found->fd, noted->ours, noted->count))

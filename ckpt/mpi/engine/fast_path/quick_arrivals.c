@@ -2,7 +2,7 @@
 
 #include "quick.h"
 
-static PyObject *deque_append, *name_posted, *name_acquire, *name_release, *name_messages;
+static PyObject *deque_append, *name_posted, *name_messages;
 
 /* ---- a short look ---------------------------------------------------------------------------------------------------------- */
 
@@ -36,22 +36,15 @@ static int look_while_waiting(PyObject *engine, PyObject *channel)
 /* A short look for a message of a channel, which has none.  0, or -1 with an exception. */
 static int look_for(PyObject *engine, PyObject *channel)
 {
-    PyObject *messages = GET(channel, CHANNEL_MESSAGES), *lock = GET(engine, ENGINE_LOCK), *type, *error, *trace;
+    PyObject *messages = GET(channel, CHANNEL_MESSAGES), *lock = GET(engine, ENGINE_LOCK);
     if (!messages || (PyObject *)Py_TYPE(messages) != quick_deque || GET(engine, ENGINE_LOOK) == Py_None || !lock) return 0;
-    PyObject *asked[] = {lock, Py_False}, *taken = PyObject_VectorcallMethod(name_acquire, asked, 2, NULL);
-    if (taken != Py_True) { /* somebody else makes progress: Python waits for the lock */
-        Py_XDECREF(taken);
-        return taken ? 0 : -1;
-    }
-    Py_DECREF(taken);
+    int taken = take_if_free(lock);
+    if (taken <= 0) return taken; /* not free: somebody else makes progress, and Python waits for the lock */
     Py_INCREF(lock);
     int failed = look_while_waiting(engine, channel);
-    PyErr_Fetch(&type, &error, &trace);
-    PyObject *done = PyObject_VectorcallMethod(name_release, &lock, 1, NULL);
-    if (type) PyErr_Restore(type, error, trace);
-    Py_XDECREF(done);
+    if (let_go(lock)) failed = -1;
     Py_DECREF(lock);
-    return done ? failed : -1;
+    return failed;
 }
 
 PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, PyObject **channel)
@@ -177,7 +170,6 @@ PyMethodDef quick_arrival_functions[] = {
 int quick_prepare_arrivals(void)
 {
     return (deque_append = PyObject_GetAttrString(quick_deque, "append")) && (name_posted = PyUnicode_InternFromString("posted")) &&
-                   (name_acquire = PyUnicode_InternFromString("acquire")) && (name_release = PyUnicode_InternFromString("release")) &&
                    (name_messages = PyUnicode_InternFromString("on_messages"))
                ? 0
                : -1;

@@ -47,7 +47,7 @@ os.symlink("job-data/log", "link")
 open("link", "a").close()
 os.rename("written", "renamed")
 os.utime("once")
-print(json.dumps([changes.appended(), [json.loads(line) for line in open("job/doctor/changed-0")]]))
+print(json.dumps([changes.appended(), [[*json.loads(line), ""][:3] for line in open("job/doctor/changed-0")]]))
 """
 
 
@@ -57,7 +57,7 @@ def found_in(program: str, directory: Path) -> tuple[list[dict[str, Any]], set[s
         [sys.executable, "-c", program, directory], cwd=root, capture_output=True, text=True, check=True
     )
     appended, changed = json.loads(done.stdout)
-    return appended, {str(Path(path).relative_to(directory)) for path in changed}
+    return appended, {str(Path(path).relative_to(directory)) for path, _, function in changed if not function}
 
 
 def test_what_is_changed_and_what_is_appended_to_again_and_again(tmp_path: Path) -> None:
@@ -68,3 +68,38 @@ def test_what_is_changed_and_what_is_appended_to_again_and_again(tmp_path: Path)
     assert [found[name]["times"] for name in ("a", "b")] == [3, 3]
     assert found["a"]["where"].endswith(" by_open") and found["b"]["where"].endswith(" by_path")
     assert changed == {"a", "b", "c", "written", "renamed", "once", "job-data/log", "link"}
+
+
+UNSEEN = """
+import ctypes, json, os, sys, tempfile
+from ckpt.doctor.changes import Changes
+
+os.chdir(sys.argv[1])
+os.makedirs("job/doctor")
+changes = Changes(os.path.abspath("job/doctor"), 0)
+changes.watch()
+library = ctypes.CDLL(None)
+
+def unseen():
+    library.fopen, library["rename"], library.getpid
+
+def in_memory():
+    with tempfile.NamedTemporaryFile("w", dir="/dev/shm"):
+        pass
+
+unseen(), unseen(), in_memory()
+print(json.dumps([[], [[*json.loads(line), ""][:3] for line in open("job/doctor/changed-0")]]))
+"""
+
+
+def test_what_is_looked_up_to_change_files_unseen(tmp_path: Path) -> None:
+    root = Path(__file__).parents[4]
+    done = subprocess.run(
+        [sys.executable, "-c", UNSEEN, tmp_path], cwd=root, capture_output=True, text=True, check=True
+    )
+    rows = json.loads(done.stdout)[1]
+    assert [(where.split()[-1], name) for _, where, name in rows if name] == [
+        ("unseen", "fopen"),
+        ("unseen", "rename"),
+    ]
+    assert [where.split()[-1] for path, where, _ in rows if path.startswith("/dev/shm/")] == ["in_memory"]

@@ -544,6 +544,22 @@ def test_what_is_below_a_directory_that_another_rank_has_replaced_is_named(where
             assert named == {os.path.join(a, "x")}
 
 
+def test_a_directory_that_is_made_again_gets_no_attributes_of_one_that_another_rank_had_made(
+    where: str,
+) -> None:
+    """Found by seed 2492868: without a word it came back with the mode of one that was not there at the checkpoint."""
+    with two_ranks(where) as (first, second):
+        a = os.path.join(first.root, "a")
+        os.makedirs(a)
+        os.chmod(a, 0o750)
+        tree = line_of(first, second)
+        second.rmdir(a, "")
+        first.mkdir(a, "")
+        second.utime(a, "")
+        both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
+
+
 def test_a_name_that_may_never_have_been_there_does_not_stop_the_restart(where: str) -> None:
     """Found by seed 401954: the directory of a doubtful name was not there, and the restart was refused for ever."""
     with two_ranks(where) as (first, second):

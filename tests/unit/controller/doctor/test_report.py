@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from ckpt.controller.cli.doctor import render
-from ckpt.controller.doctor.facts import place
+from ckpt.controller.doctor.facts import place, tail
 from ckpt.controller.doctor.report import report
-from ckpt.controller.doctor.trial import tail
 from ckpt.controller.supervision import remedies
 
 SAMPLES = {

@@ -28,7 +28,7 @@ def late():
 
 
 def test_what_is_imported_whenever_a_program_runs() -> None:
-    assert imported(SCRIPT) == ["numpy", "scipy", "tools"]
+    assert imported(SCRIPT) == ["numpy", "ckpt", "scipy", "mpi4py", "tools"]
     assert imported(b"print 'no Python 3'") == imported(b"\0") == imported(b"") == []
 
 
@@ -50,6 +50,8 @@ def test_modules_are_looked_for_beside_the_script_and_in_those_that_it_imports(
     }  # fmt: skip
     assert set(found) == {"numpy", "scipy", "tools", "there", "nowhere", "only_a_directory", "app"}
     assert "there" not in sys.modules and "only_a_directory" not in sys.modules
+    real = modules_of({"script": {"path": "program/app.py"}, "mpi4py": False}, str(tmp_path))
+    assert real is not None and set(real) == {*found, "mpi4py"}, "the installed one, with --no-mpi4py"
     assert modules_of({"script": {"path": "no such"}}, str(tmp_path)) == {}
     assert modules_of({}, str(tmp_path)) is None
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from ckpt import store
+from ckpt.controller.errors import FilesNotPutBack
 from ckpt.controller.service.files import JobFiles
 from ckpt.controller.supervision.events import Launch
 from ckpt.store import JobDirectory
 from ckpt.undo import restart
+from ckpt.undo.errors import NotUndone
 from ckpt.undo.restart.putting_back import Problem
 from ckpt.undo.restart.restoring import Restored
 
@@ -27,10 +28,9 @@ def files_of(job: JobDirectory, said: list[str], logged: list[Any]) -> JobFiles:
 
 
 def prepare_as(monkeypatch: pytest.MonkeyPatch, restored: Restored) -> None:
-    """One of the files is code: it is put back before ranks load."""
-    prepared = SimpleNamespace(apply=lambda: restored, comes_back=lambda suffixes: ".py" in suffixes)
+    """None of the files is code."""
+    prepared = SimpleNamespace(apply=lambda: restored, give_code=lambda: False)
     monkeypatch.setattr(restart.restoring, "prepare", lambda *_, **__: prepared)
-    monkeypatch.setattr(store, "images_damage", lambda *_: "")
 
 
 def test_the_first_three_files_that_are_not_covered_are_said_for_each_interval(job: JobDirectory) -> None:
@@ -53,8 +53,9 @@ def test_five_problems_are_said_and_all_are_logged(
     logged: list[Any] = []
     problems = [Problem(f"/{number}", "why") for number in range(7)] + [Problem("/8", "twice", is_final=True)]
     prepare_as(monkeypatch, Restored(problems=problems, intervals=1))
-    options = files_of(job, said, logged).put_back(Launch(1, 3, "died"), 4)
-    assert options == {
+    of_job = files_of(job, said, logged)
+    assert of_job.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
+    assert of_job.put_back_now() == {
         "files_put_back": True,
         "files_problems": [f"/{number}" for number in range(7)],
         "files_recorded": [],
@@ -68,7 +69,10 @@ def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
 ) -> None:
     lost = Restored(problems=[Problem("", "the undo log cannot be written")], intervals=1)
     prepare_as(monkeypatch, lost)
-    assert not files_of(job, [], []).put_back(Launch(1, 3, "died"), 4)["files_put_back"]
+    of_job = files_of(job, [], [])
+    of_job.put_back(Launch(1, 3, "died"), 4)
+    told = of_job.put_back_now()
+    assert isinstance(told, dict) and not told["files_put_back"]
 
 
 def test_ranks_wait_where_nothing_is_recorded_too(tmp_path: Path) -> None:
@@ -83,3 +87,40 @@ def test_ranks_wait_where_nothing_is_recorded_too(tmp_path: Path) -> None:
 def test_a_new_job_has_no_files_to_be_put_back(job: JobDirectory) -> None:
     assert files_of(job, [], []).put_back(Launch(0, None, "started"), 0) == {}
     assert not (Path(job.path) / "undo").exists()
+
+
+@pytest.mark.parametrize("files", ["auto", "off"])
+def test_code_that_ranks_were_given_is_taken_back_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: str
+) -> None:
+    """Also by a restart that puts no files back: what the program had left is there then."""
+    job = JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "auto"})
+    done: list[str] = []
+    prepare_as(monkeypatch, Restored())
+    monkeypatch.setattr(restart.restoring, "take_code_back", lambda *_: bool(done.append("back")) or True)
+    monkeypatch.setattr(restart.restoring, "give_up", lambda *_: bool(done.append("given up")))
+    of_job = JobFiles(job, {"files": files}, lambda text: None, lambda *line: None)
+    of_job.put_back(Launch(1, 3, "died"), 4)
+    assert done == (["back"] if files == "auto" else ["back", "given up"])
+    if files == "auto":
+        of_job.put_back_now()
+        assert done == ["back"] * 2
+
+
+def test_code_that_cannot_be_taken_back_refuses_a_restart_that_puts_files_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without, it is said, and code stays as it is."""
+    job = JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "auto"})
+    said: list[str] = []
+
+    def refused(*_: object) -> bool:
+        raise NotUndone("Read-only file system", path="/package")
+
+    prepare_as(monkeypatch, Restored())
+    monkeypatch.setattr(restart.restoring, "take_code_back", refused)
+    with pytest.raises(FilesNotPutBack, match="Read-only file system"):
+        files_of(job, said, []).put_back(Launch(1, 3, "died"), 4)
+    off = JobFiles(job, {"files": "off"}, said.append, lambda *line: None)
+    assert off.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
+    assert said[0].startswith("code of the program may be that of the checkpoint") and "/package" in said[0]

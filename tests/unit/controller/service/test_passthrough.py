@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -160,3 +161,25 @@ def test_a_tail_keeps_its_place_over_polls(path: Path) -> None:
     tail = Tail(str(path), "x", lambda text: None)
     append(path, b"abc")
     assert (tail.read(), tail.read()) == (b"abc", b"")
+
+
+def test_a_file_that_cannot_be_read_by_a_descriptor_is_opened_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller ended with a traceback: on fusefat, a file that was opened before it had any bytes is never read."""
+    said: list[str] = []
+    tail = Tail(str(path), "rank 0 stdout", said.append)
+    append(path, b"abc")
+    refused = iter([True, False, True, True])
+
+    def pread(fd: int, limit: int, offset: int) -> bytes:
+        if next(refused):
+            raise PermissionError(1, "Operation not permitted")
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, limit)
+
+    monkeypatch.setattr(os, "pread", pread)
+    assert tail.read() == b"abc" and not said
+    append(path, b"def")
+    assert (tail.read(), tail.read()) == (b"", b"")
+    assert len(said) == 1 and "cannot be shown" in said[0] and str(path) in said[0]

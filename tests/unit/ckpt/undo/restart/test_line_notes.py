@@ -76,7 +76,7 @@ def test_intervals_that_a_restart_has_undone_are_not_missed(where: str) -> None:
     with job_of(where, 4) as job:
         job.close()
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(restoring, "_follow", raise_killed)
+            patch.setattr(restoring, "follow", raise_killed)
             patch.setattr(restoring, "sync_file_systems", raise_killed)
             job.undo(1)
         assert not job.undo(1).problems
@@ -191,7 +191,7 @@ def test_what_somebody_else_has_changed_since_a_line_is_left_and_told(where: str
         gone.unlink()
         job.close()
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(restoring, "_retire", raise_killed)
+            patch.setattr(restoring, "retire", raise_killed)
             job.undo(0)
         told = job.undo(0).problems
         assert {each.path for each in told if "somebody else" in each.reason} == {str(theirs), str(new)}

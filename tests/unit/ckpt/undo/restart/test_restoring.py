@@ -458,7 +458,7 @@ def test_numbers_of_files_are_forgotten_with_the_last_interval(where: str) -> No
         assert state.load(job.path, KEY, False) == state.State(9, [], {}, [])
     known = {first: second}
     renumbered = {first: second, second: third}
-    restoring._follow(known, renumbered)
+    state.follow(known, renumbered)
     assert renumbered == {first: third, second: third}
 
 
@@ -494,7 +494,7 @@ def test_what_somebody_else_has_changed_since_the_end_is_left_and_told(where: st
             Path(path).write_text("of somebody else")
             mine = os.stat(path)
             with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
-                patch.setattr(restoring, "_retire", raise_killed)  # and the restart is killed
+                patch.setattr(restoring, "retire", raise_killed)  # and the restart is killed
                 job.undo(1)
             problems = job.undo(1).problems
             if not any(each.path == path for each in problems):
