@@ -182,6 +182,7 @@ CODE = """
     comm.Barrier()
     importlib.invalidate_caches()
     import made, kept, package.below
+    comm.Barrier()  # else one may change code that the other has not imported at the checkpoint
     ckpt.checkpoint()
     while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
         time.sleep(0.001)
