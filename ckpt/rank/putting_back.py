@@ -122,12 +122,11 @@ class _Openings:
         self._known = tuple(path.rstrip("/") + "/" for path in {*known, *ours} if path.startswith("/"))
 
     def is_none(self, event: str, path: Any) -> bool:
-        """Called by the audit hook: wait if this is a file of the program. Returns whether to be called again."""
-        if not image.waits_for_files():
-            return False
-        if not self._is_left_alone(event, path):
+        """Called by the audit hook, until files are put back: wait if this is a file of the program, and the load has begun.
+        (Before that, the image itself is opened.)"""
+        if image.waits_for_files() and not self._is_left_alone(event, path):
             image.wait_for_files()
-        return image.waits_for_files()
+        return True
 
     def _is_left_alone(self, event: str, path: Any) -> bool:
         try:

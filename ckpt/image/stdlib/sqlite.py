@@ -32,6 +32,7 @@ from typing import Any
 
 from ckpt.compat import threads
 from ckpt.image.errors import RestoreError
+from ckpt.image.files.reopen import wait_for_files
 from ckpt.image.frames import _frames
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 from ckpt.image.threads.restart import call_later_in
@@ -256,8 +257,11 @@ def make_connection(
     cls: type[sqlite3.Connection] = sqlite3.Connection,
     is_checked: bool = True,
 ) -> sqlite3.Connection:
-    for database in [path, *(place for _, place in attached)]:
-        if database and not os.path.exists(database):
+    databases = [database for database in (path, *(place for _, place in attached)) if database]
+    if databases:
+        wait_for_files()  # a connection remembers what it has read, and one that was removed since comes back
+    for database in databases:
+        if not os.path.exists(database):
             raise RestoreError(f"the database {database!r} is gone")
     made = cls.__new__(cls)  # a class of the program has been through its own __init__
     sqlite3.Connection.__init__(

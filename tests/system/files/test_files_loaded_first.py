@@ -355,3 +355,41 @@ def test_standard_input_that_has_lost_its_name_is_read_on(tmp_path: Path, how: s
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("restarting from") == 2, done.stderr
     assert "read 1 2 3 20000" in done.stdout
+
+
+DATABASES = """
+    import os, sqlite3, time
+    import ckpt
+    ckpt.enable()
+    grows, goes = sqlite3.connect("grows"), sqlite3.connect("goes")
+    with goes:
+        goes.execute("create table t (n)")
+    ckpt.checkpoint()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    for n in range(5):
+        with grows:
+            grows.execute("create table if not exists t (n)")
+            grows.execute("insert into t values (?)", (n,))
+    with goes:
+        goes.execute("insert into t values (1)")
+    grows.close()
+    goes.close()
+    if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        os.remove("goes")
+        os._exit(9)
+"""
+
+
+def test_connections_to_databases_are_opened_when_files_are_back(start: Start, tmp_path: Path) -> None:
+    """They were opened before: SQLite counted transactions on from those that were undone, and a database that the program
+    had removed since was gone."""
+    job = start(write_app(tmp_path, DATABASES), ranks=1, files="auto", keep=9)
+    assert job.finish() == 9, job.report()
+    grown = (tmp_path / "grows").read_bytes()
+    assert not (tmp_path / "goes").exists()
+    (job.directory / "through").touch()
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "grows").read_bytes() == grown
+    assert (tmp_path / "goes").read_bytes()[24:28] == (2).to_bytes(4, "big"), "transactions"
