@@ -13,6 +13,7 @@ Not here: what the controller does (:mod:`ckpt.controller.service.files`), what 
 
 from __future__ import annotations
 
+import importlib.machinery
 import os
 import select
 import signal
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["obey_early", "waiting_for_files"]
 
+_IMPORTING = importlib.machinery.FileFinder.find_spec.__code__.co_filename
 _CODE = (".py", ".pyc", ".pyi", ".so")
 _SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/etc", "/lib", "/lib64", "/opt")
 
@@ -124,7 +126,10 @@ class _Openings:
     def is_none(self, event: str, path: Any) -> bool:
         """Called by the audit hook, until files are put back: wait if this is a file of the program, and the load has begun.
         (Before that, the image itself is opened.)"""
-        if image.waits_for_files() and not self._is_left_alone(event, path):
+        is_import = (
+            sys._getframe(1).f_code.co_filename == _IMPORTING
+        )  # lists the directories of the program's modules
+        if image.waits_for_files() and not is_import and not self._is_left_alone(event, path):
             image.wait_for_files()
         return True
 

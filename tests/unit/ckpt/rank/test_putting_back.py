@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sqlite3
@@ -64,7 +65,7 @@ def begin(runtime: Any) -> list[int]:
 
 @pytest.mark.parametrize("where", ["file", "directory", "database", "removal"])
 def test_what_a_package_opens_by_itself_waits_until_files_are_put_back(
-    rank: tuple[Any, ControlChannel], tmp_path: Path, where: str
+    rank: tuple[Any, ControlChannel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     (tmp_path / "file").write_text("x")
     waited = begin(rank[0])
@@ -72,6 +73,9 @@ def test_what_a_package_opens_by_itself_waits_until_files_are_put_back(
     open("/proc/self/maps").close()
     open(tmp_path / "job" / "x", "w").close()
     sqlite3.connect(":memory:").close()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError):
+        importlib.import_module("no_such_module")  # lists the directory of the program's modules
     assert not waited
     if where == "file":
         (tmp_path / "file").read_text()
