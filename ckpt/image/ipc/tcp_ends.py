@@ -19,7 +19,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ckpt.image.errors import Refused
@@ -228,8 +228,9 @@ def reason_against(connected: Any) -> str | None:
         return None
     if _is_in_table(peer, name, "/proc"):
         return to_another
-    is_open = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
-    return NOT_ACCEPTED.format(_text(peer)) if is_open else None
+    if connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED:
+        return None
+    return NOT_ACCEPTED.format(_text(peer)) if _listens_at(peer[1]) else to_another
 
 
 def _is_new(name: Address, peer: Address) -> bool:
@@ -242,15 +243,30 @@ def _is_new(name: Address, peer: Address) -> bool:
     return now_s - _met_first.setdefault((name, peer), now_s) < _NEW_S
 
 
-def _has_other_end(name: Address, peer: Address) -> bool:
-    """Has this process the other end of this connection?"""
+def _own_sockets() -> Iterator[socket.socket]:
+    """A duplicate of each socket of this process, closed behind it."""
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if stat.S_ISSOCK(os.fstat(int(fd)).st_mode):
-                with socket.socket(fileno=os.dup(int(fd))) as other:
-                    if (_names(other, "getsockname"), _names(other, "getpeername")) == (peer, name):
-                        return True
-    return False
+                with socket.socket(fileno=os.dup(int(fd))) as own:
+                    yield own
+
+
+def _has_other_end(name: Address, peer: Address) -> bool:
+    """Has this process the other end of this connection?"""
+    return any(
+        (_names(own, "getsockname"), _names(own, "getpeername")) == (peer, name) for own in _own_sockets()
+    )
+
+
+def _listens_at(port: int) -> bool:
+    """Does this process listen there? Else another one has not accepted the connection yet."""
+    names = (
+        _names(own, "getsockname")
+        for own in _own_sockets()
+        if own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    )
+    return any(name is not None and name[1] == port for name in names)
 
 
 def refuse_unfinished(fds: Iterable[int]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -134,23 +135,26 @@ def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:
     assert found["sizes"]["largest"][0]["where"] == "__main__ variable 'table'"
 
 
-def test_the_examinations_that_were_due_are_waited_for(tmp_path: Path) -> None:
+def test_the_examinations_that_were_due_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program with much to look at, or a slow machine: healthy without having been looked at is no finding."""
     text = """
-        import socket, time
+        import os, socket, time
         import ckpt
 
         class Large:
             pass
 
         ckpt.register_type(Large, lambda large: time.sleep(1.5), lambda saved: Large())
-        server = socket.create_server(("127.0.0.1", 0))
-        large, line = Large(), socket.create_connection(server.getsockname())
+        large, line = Large(), socket.create_connection(("127.0.0.1", int(os.environ["PORT_OF_THE_TEST"])))
         while True:
             print(1)
             time.sleep(0.005)
     """
-    code, found = doctor("--seconds", 1.1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("PORT_OF_THE_TEST", str(server.getsockname()[1]))
+        code, found = doctor("--seconds", 1.1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
     assert code == 1
     [problem] = found["problems"]
     assert problem["where"] == "__main__ variable 'line'"

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def test_objects_of_every_kind_through_three_generations(program: str, tmp_path:
 
 # What cannot be saved, and what the reason says beside the path of the variable.
 NAMED = {
-    "socket.create_connection(server.getsockname())": r"socket.*--connections reset",
+    "socket.create_connection(('127.0.0.1', int(os.environ['PORT_OF_THE_TEST'])))": r"socket.*--connections reset",
     "os.mkfifo('fifo') or open(os.open('fifo', os.O_RDWR), 'wb')": r"an open pipe.*ckpt\.on_restart",
     "subprocess.Popen(['cat'], stdin=subprocess.PIPE)": r"(\.stdin.*an open pipe.*ckpt\.on_restart|child process)",
     "zlib.decompressobj()": r"in the middle of its stream.*gzip\.open",
@@ -90,7 +91,6 @@ def capsule():
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     return new(1, None, None)
-server = socket.create_server(("127.0.0.1", 0))
 holder = {"key": [None]}
 for expression in sys.argv[1:]:
     holder["key"][0] = eval(expression)
@@ -99,11 +99,15 @@ holder["key"][0] = None
 """
 
 
-def test_what_cannot_be_saved_is_named_by_its_variable_with_a_remedy(tmp_path: Path) -> None:
+def test_what_cannot_be_saved_is_named_by_its_variable_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "refusing.py"
     script.write_text(REFUSING)
     places = json.dumps(list(range(1, len(NAMED) + 1)))
-    drive("calls", str(tmp_path), places, str(script), *NAMED, out=tmp_path / "out", directory=tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("PORT_OF_THE_TEST", str(server.getsockname()[1]))
+        drive("calls", str(tmp_path), places, str(script), *NAMED, out=tmp_path / "out", directory=tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     failed = {line["at"]: line["failed"] for line in lines if "failed" in line}
     for number, (expression, reason) in enumerate(NAMED.items(), 1):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,20 @@ def test_what_has_not_arrived_is_waited_for() -> None:
                 pass
         with pytest.raises(Refused, match="have not arrived yet"):
             refuse_unfinished(_frames.unfinished(moment.note()))
+
+
+def test_a_connection_that_another_process_has_not_accepted_is_not_taken_for_the_programs_own() -> None:
+    """It was waited for two seconds, and the reason said that the program itself listens there."""
+    listens = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdin is not None
+        with socket.create_connection(("127.0.0.1", int(other.stdout.readline()))) as client:
+            refuse_unfinished(_frames.unfinished(moment.note()))
+            reason = tcp_ends.reason_against(client)
+            other.stdin.close()
+    assert reason is not None and "the program itself listens" not in reason
 
 
 def test_a_connection_that_is_not_accepted_is_waited_for_and_named(
