@@ -2,7 +2,8 @@
 
 Every interpreter, that of a rank and that of a command, defines some sixty such classes before its work begins. The
 standard library's decorator compiles six methods for each class and imports the modules that inspect source code; this one
-compiles `__init__` only, and all classes share the other methods.
+compiles `__init__` only, when it is first asked for (most classes have no instance at the start), and all classes share the
+other methods.
 
     @dataclass(frozen=…, slots=…)   fields, defaults, `field(default_factory=…, repr=…, compare=…, hash=…)`, `__post_init__`,
                                     inheritance, `__match_args__`; equality, order of fields and pickles as in `dataclasses`
@@ -34,7 +35,7 @@ if TYPE_CHECKING:  # a type checker sees the standard library's
 else:
     from ckpt.transport.namedtuples import NamedTuple
 
-__all__ = ["NamedTuple", "asdict", "dataclass", "field", "names", "replace"]
+__all__ = ["NamedTuple", "asdict", "compile_init", "dataclass", "field", "names", "replace"]
 
 T = TypeVar("T")
 
@@ -92,6 +93,11 @@ def names(obj: object) -> tuple[str, ...]:
     return tuple(getattr(obj, _FIELDS))
 
 
+def compile_init(cls: type) -> None:
+    """Compile the `__init__` of a class now, for all processes that will be forked from this one."""
+    _ = cls.__init__  # type: ignore[misc]
+
+
 def _plain(value: Any) -> Any:
     cls = type(value)
     if cls in _ATOMS:
@@ -118,7 +124,7 @@ def _process_class(cls: type[T], frozen: bool, slots: bool) -> type[T]:
     _check_order(fields)
     given = cls.__dict__
     methods: dict[str, Any] = {
-        "__init__": _make_init(cls, fields, frozen),
+        "__init__": _Uncompiled(cls, fields, frozen),
         "__repr__": _repr,
         "__eq__": _eq,
         "__match_args__": tuple(fields),
@@ -227,10 +233,12 @@ def _check_order(fields: Mapping[str, Field]) -> None:
             raise TypeError(f"non-default argument {name!r} follows default argument {before!r}")
 
 
-def _make_init(cls: type, fields: Mapping[str, Field], frozen: bool) -> Any:
+def _make_init(
+    module: str, qualname: str, fields: Mapping[str, Field], frozen: bool, has_post_init: bool
+) -> types.FunctionType:
     # no field has one of these names
     scope: dict[str, Any] = {
-        "__name__": cls.__module__,
+        "__name__": module,
         "__record_missing__": _MISSING,
         "__record_set__": object.__setattr__,
     }
@@ -250,12 +258,30 @@ def _make_init(cls: type, fields: Mapping[str, Field], frozen: bool) -> Any:
         body.append(
             f" __record_set__({self_name}, {name!r}, {value})" if frozen else f" {self_name}.{name} = {value}"
         )
-    if hasattr(cls, "__post_init__"):
+    if has_post_init:
         body.append(f" {self_name}.__post_init__()")
     exec(f"def __init__({', '.join(parameters)}):\n" + ("\n".join(body) or " pass"), scope)
-    made = scope["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made: types.FunctionType = scope["__init__"]
+    made.__qualname__ = f"{qualname}.__init__"
     return made
+
+
+class _Uncompiled:
+    """Stands in a class for its `__init__`, until an instance or somebody else asks for it (the descriptor protocol)."""
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, cls: type, fields: Mapping[str, Field], frozen: bool) -> None:
+        self._arguments = cls.__module__, cls.__qualname__, fields, frozen, hasattr(cls, "__post_init__")
+
+    def __get__(self, obj: object, owner: type) -> Any:
+        made = _make_init(*self._arguments)
+        for (
+            cls
+        ) in owner.__mro__:  # the class itself, one with slots that replaces it, or a class that inherits it
+            if cls.__dict__.get("__init__") is self:
+                type.__setattr__(cls, "__init__", made)
+        return made if obj is None else types.MethodType(made, obj)
 
 
 def _add_slots(

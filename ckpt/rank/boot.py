@@ -110,6 +110,25 @@ def _move_to_lowest(fd: int) -> int:
     return min(low, fd)
 
 
+_MADE_BY_EVERY_RANK = {
+    "ckpt.capture.choice": ("Choice",),
+    "ckpt.capture.writing": ("Writing",),
+    "ckpt.image.files.file_notes": ("FileNote",),
+    "ckpt.image.frames.stack": ("FrameRecord", "Stack"),
+    "ckpt.image.pairs": ("ImageReport", "Prepared"),
+    "ckpt.store": ("JobDirectory",),
+    "ckpt.store.images.writer": ("ImageReceipt", "Run", "Table"),
+    "ckpt.store.records.manifest": ("Manifest",),
+    "ckpt.transport.protocol.config": ("EndpointConfig",),
+    "ckpt.transport.protocol.state": ("LinkState", "PortState"),
+    "ckpt.transport.wires.bell": ("Offer",),
+    "ckpt.transport.wires.ringwire": ("Peer",),
+    "ckpt.transport.wires.zmqsettings": ("CurveKeys", "ZmqLimits"),
+}
+"""Classes of which every rank makes instances, at its start or for an image. tests/system/spine/test_start.py keeps the list
+complete."""
+
+
 def preload() -> None:
     """Import what every rank needs; called once by the agent, before it forks ranks. Starts no thread, opens no socket.
 
@@ -124,9 +143,13 @@ def preload() -> None:
     from ckpt.image.lowlevel import _lookup
     from ckpt.store.records import formats
     from ckpt.transport.driver import originals
+    from ckpt.transport.records import compile_init
 
     originals.keep()
     formats.compile_patterns()
+    for module, names in _MADE_BY_EVERY_RANK.items():
+        for name in names:
+            compile_init(getattr(sys.modules[module], name))
     ckpt.image.preload()
     # At its end each rank collects garbage several times, with all these objects. The agent itself never does.
     _lookup.untrack_constants(gc.get_objects())

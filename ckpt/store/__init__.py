@@ -39,7 +39,6 @@ from ckpt.store.errors import (
 )
 from ckpt.store.job.directory import JobDirectory
 from ckpt.store.job.eventlog import EventLog, EventPage
-from ckpt.store.job.lock import LockHandle
 from ckpt.store.records.control import ControlFile, RankEntry
 
 if TYPE_CHECKING:
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
         load_manifest,
         write_control,
     )
+    from ckpt.store.job.lock import LockHandle
     from ckpt.store.records.manifest import Manifest
     from ckpt.store.upkeep.pruning import PruneReport, prune
     from ckpt.store.upkeep.verification import Finding, VerifyReport, verify
@@ -108,6 +108,7 @@ _LATER = {
     "ImageReceipt": "images.writer",
     "ImageWriter": "images.writer",
     "Line": "job.lines",
+    "LockHandle": "job.lock",
     "Manifest": "records.manifest",
     "PruneReport": "upkeep.pruning",
     "VerifyReport": "upkeep.verification",

@@ -411,6 +411,8 @@ class Agent:
 def main() -> None:
     """Main function of the agent process, which only `ckpt.controller.launch.spawning` starts."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    from ckpt.transport import finder  # the command, which imports this module too, does not need it
+
     control_fd = int(options["--control-fd"])
     dispositions = Dispositions()
     procinfo.become_subreaper()
@@ -419,6 +421,7 @@ def main() -> None:
     gc.disable()  # imported objects stay alive, and collections would take a tenth of the import time
     try:
         entry = load_entry(options["--entry"])
+        finder.remove()
     except (AttributeError, ImportError) as failure:
         from ckpt.compat.compiled import stale
 

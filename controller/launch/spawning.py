@@ -43,12 +43,14 @@ _BOOT = """
 import sys
 del sys.path[0]
 try:
-    from ckpt.controller.launch.agent import main
+    from ckpt.transport import finder
 except ModuleNotFoundError:
     sys.path.append(sys.argv.pop())
-    from ckpt.controller.launch.agent import main
+    from ckpt.transport import finder
 else:
     del sys.argv[-1]
+finder.install()
+from ckpt.controller.launch.agent import main
 main()
 """
 

@@ -65,7 +65,7 @@ def ring_bytes(size: int) -> int:
 
 
 @dataclass(slots=True)
-class _Peer:
+class Peer:
     """A peer as a target."""
 
     path: str | None
@@ -105,7 +105,7 @@ class RingWire:
         self._on_fallback = on_fallback
         self._clock = clock
         self._guard = ProcessGuard("this wire")
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
         self._ready: dict[int, Callable[[Frame], int]] = {}
         self.writers: dict[int, Writer] = {}
         """The rings that peers read, by rank: for `ckpt.transport.driver.port.Port.use_rings`."""
@@ -168,7 +168,7 @@ class RingWire:
             self._close_writer(rank, former)
         for from_path in [at for at, (source, _) in self._readers.items() if source == rank and at != bell]:
             self._close_reader(from_path)
-        self._peers[rank] = _Peer(bell)
+        self._peers[rank] = Peer(bell)
 
     def renew(self, rank: int) -> None:
         """As the inner wire; a ring is given up."""
@@ -289,7 +289,7 @@ class RingWire:
                     return True
         return self._inner_send(rank, parts)
 
-    def _offer(self, rank: int, peer: _Peer) -> None:
+    def _offer(self, rank: int, peer: Peer) -> None:
         from ckpt.transport.wires._ring import Writer
 
         assert self._bell is not None and peer.path is not None
@@ -321,7 +321,7 @@ class RingWire:
             with contextlib.suppress(OSError):
                 self._bell.offer(self._rank, number, fd, peer.path, is_board=True)
 
-    def _on_broken(self, rank: int, peer: _Peer) -> None:
+    def _on_broken(self, rank: int, peer: Peer) -> None:
         """The ring to a peer that had one is closed by its reader, or has numbers that cannot be."""
         assert peer.writer is not None
         closed = peer.writer.word() == ring.CLOSED and not peer.writer.damaged
@@ -329,7 +329,7 @@ class RingWire:
         # A peer closes its rings when it ends, and one that it has found damaged, which it reports itself.
         self._fall_back(rank, peer, "" if closed else "the ring is damaged")
 
-    def _fall_back(self, rank: int, peer: _Peer, reason: str) -> None:
+    def _fall_back(self, rank: int, peer: Peer, reason: str) -> None:
         self._close_writer(rank, peer)
         peer.retry_ns = self._clock() + peer.wait_ns
         peer.wait_ns = min(2 * peer.wait_ns, RETRY_LONGEST_NS)
@@ -343,7 +343,7 @@ class RingWire:
             if self._on_fallback is not None:
                 self._on_fallback(rank, reason)
 
-    def _close_writer(self, rank: int, peer: _Peer) -> None:
+    def _close_writer(self, rank: int, peer: Peer) -> None:
         self._ready.pop(rank, None)
         self.writers.pop(rank, None)
         writer, peer.writer = peer.writer, None

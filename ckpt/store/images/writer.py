@@ -78,7 +78,7 @@ class _Task(NamedTuple):
 
 
 @dataclass
-class _Run:
+class Run:
     """Bytes that are being collected into a block, and the slots of the blocks already submitted."""
 
     data: bytearray = field(default_factory=bytearray)
@@ -86,7 +86,7 @@ class _Run:
 
 
 @dataclass
-class _Table:
+class Table:
     """The blocks of the image found so far, and for each slot the index of its block; threads share it under `lock`."""
 
     lock: _thread.LockType = field(default_factory=_thread.allocate_lock)
@@ -173,13 +173,13 @@ class ImageWriter:
         self._fs.check_private(self._directory)
         self._stem = f"{image_stem(label[1], incarnation)}.{os.urandom(4).hex()}"
         self._pack = PackWriter(self._fs, self._directory, self._stem + ".pack")
-        self._table = _Table()
+        self._table = Table()
         self._known: KnownBlocks | None = None
         self._likeness = Likeness(job.key)
         self._pool: Pool[_Task] | None = None
         self._own_codec = Codec()
-        self._stream = _Run()
-        self._small = _Run()
+        self._stream = Run()
+        self._small = Run()
         self._buffers: list[tuple[int, list[int] | None]] = []
         self._bytes_raw = 0
         self._open = True
@@ -221,7 +221,7 @@ class ImageWriter:
             self._submit(data[start : start + step], item, slots)
         self._buffers.append((length, slots))
 
-    def _append(self, run: _Run, data: Buffer) -> None:
+    def _append(self, run: Run, data: Buffer) -> None:
         """Add `data` to a run, and submit each full block: a run never holds more than one block."""
         self._bytes_raw += len(data)
         rest = memoryview(data)
@@ -232,7 +232,7 @@ class ImageWriter:
             self._flush(run)
         run.data += rest
 
-    def _flush(self, run: _Run) -> None:
+    def _flush(self, run: Run) -> None:
         if run.data:
             block, run.data = run.data, bytearray()
             self._submit(memoryview(block), 1, run.slots)
@@ -392,8 +392,8 @@ class ImageWriter:
         self._open = False
         if self._pool is not None:
             self._pool.close()
-        self._stream = _Run()
-        self._small = _Run()
+        self._stream = Run()
+        self._small = Run()
 
     def _check_open(self) -> None:
         if not self._open:

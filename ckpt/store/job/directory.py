@@ -16,7 +16,7 @@ directory.
 
 `open` checks, in this order: does the directory exist, is it private, does it hold a job, is its format known, does
 `job.json` verify. An open JobDirectory holds only values (and the descriptor of the event log), so it may be used on both
-sides of a fork.
+sides of a fork. What makes a job and what holds its lock is imported when it is called: ranks do neither.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ckpt.store.disk.fsio import TEMPORARY_PREFIX, FileSystem, close_quietly
 from ckpt.store.disk.privacy import check_private_directory, check_private_file, open_regular
 from ckpt.store.errors import Incompatible, JobMissing, KeyUnreadable, RecordDamaged, StorageFailed
-from ckpt.store.job.creation import make
 from ckpt.store.job.eventlog import EventLog, iso_time
-from ckpt.store.job.journal_files import JOURNAL
-from ckpt.store.job.location import Location
-from ckpt.store.job.lock import Life, LockHandle, LockRecord, read_record, take_lock
 from ckpt.store.records import authenticated, formats
 from ckpt.store.records.control import epoch_of_name
+from ckpt.store.records.journal import JournalRecord, journal_name
 from ckpt.transport.records import dataclass, field
 
-__all__ = ["JobDirectory", "image_directory", "image_stem"]
+if TYPE_CHECKING:
+    from ckpt.store.job.location import Location
+    from ckpt.store.job.lock import Life, LockHandle, LockRecord
+
+__all__ = ["JOURNAL", "JobDirectory", "image_directory", "image_stem", "read_journal"]
 
 JOB_NAME: Final = "job.json"
 KEY_NAME: Final = "key"
 EVENTS_NAME: Final = "events.jsonl"
 CONTROL: Final = "control"
+JOURNAL: Final = "journal"
 IMAGES: Final = "images"
 OUTPUT: Final = "output"
 _HASH_SEED_LIMIT: Final = 4294967295
@@ -150,6 +152,8 @@ class JobDirectory:
     ) -> tuple[JobDirectory, int]:
         """Like `create`; also return the descriptor that holds the job's lock. The caller passes it to `lock`, so that no
         other controller can take the lock in between."""
+        from ckpt.store.job.creation import make
+
         if size < 1:
             raise ValueError(f"a job has at least one rank, not {size}")
         system = FileSystem() if fs is None else fs
@@ -262,6 +266,8 @@ class JobDirectory:
         """Return the record that the last holder of the lock has written (see `lock.py`). Raises RecordDamaged,
         StorageFailed.
         """
+        from ckpt.store.job.lock import read_record
+
         return read_record(self.path, self.key, self.job_id, self.fs)
 
     def agent_log_path(self) -> str:
@@ -279,6 +285,7 @@ class JobDirectory:
         and `record_incarnation`.
         """
         from ckpt.store.job.lines import highest_generation, remove_not_committed
+        from ckpt.store.job.lock import take_lock
 
         floor = highest_generation(self) if lock_fd is None else 0
         handle = take_lock(
@@ -325,6 +332,21 @@ class JobDirectory:
             return self.fs.list_directory(directory)
         except OSError as error:
             raise StorageFailed("list", directory, error) from error
+
+
+def read_journal(
+    path: str, key: bytes, job_id: str, fs: FileSystem, number: int
+) -> tuple[JournalRecord, str] | None:
+    """A record of the journal, and the digest of its file; None if there is none. Raises RecordDamaged, Incompatible,
+    StorageFailed."""
+    name = os.path.join(path, JOURNAL, journal_name(number))
+    try:
+        data = fs.read_file(name, 1 << 20)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFailed("read", name, error) from error
+    return JournalRecord.decode(key, job_id, data, name, number=number), authenticated.digest(data)
 
 
 def _any_hash_seed() -> int:

@@ -28,6 +28,7 @@ from ckpt.store.disk.fsio import (
     write_all,
 )
 from ckpt.store.errors import LockLost, RecordDamaged, StorageFailed
+from ckpt.store.job.directory import JOURNAL, read_journal
 from ckpt.store.job.journal import (
     Absent,
     Action,
@@ -56,9 +57,8 @@ from ckpt.store.records.authenticated import digest
 from ckpt.store.records.journal import JournalRecord, journal_name, number_of_name
 from ckpt.transport.records import dataclass
 
-__all__ = ["JOURNAL", "Beside", "Journal", "look_behind", "open_journal", "read_journal"]
+__all__ = ["Beside", "Journal", "look_behind", "open_journal"]
 
-JOURNAL: Final = "journal"
 _HINT: Final = "hint"
 _STEPS_MAX: Final = 1_000_000
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -192,21 +192,6 @@ def open_journal(
     except _NoLinks:
         return None
     return journal
-
-
-def read_journal(
-    path: str, key: bytes, job_id: str, fs: FileSystem, number: int
-) -> tuple[JournalRecord, str] | None:
-    """Return a record and the digest of its file; None if there is none. Raises RecordDamaged, Incompatible and
-    StorageFailed."""
-    name = os.path.join(path, JOURNAL, journal_name(number))
-    try:
-        data = fs.read_file(name, 1 << 20)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageFailed("read", name, error) from error
-    return JournalRecord.decode(key, job_id, data, name, number=number), digest(data)
 
 
 def look_behind(path: str, key: bytes, job_id: str, fs: FileSystem, number: int) -> Seen:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ckpt.store.disk.fsio import FileSystem, PendingFile, commit_file, sync_directory
 from ckpt.store.errors import (
@@ -35,13 +35,15 @@ from ckpt.store.errors import (
     StorageFailed,
     StoreError,
 )
-from ckpt.store.job.directory import JobDirectory
-from ckpt.store.job.journal_files import Journal, read_journal
-from ckpt.store.job.lock import LockHandle
+from ckpt.store.job.directory import JobDirectory, read_journal
 from ckpt.store.records.authenticated import digest
 from ckpt.store.records.control import ControlFile, RankEntry, control_name, epoch_of_name
 from ckpt.store.records.manifest import Manifest
 from ckpt.transport.records import dataclass, replace
+
+if TYPE_CHECKING:
+    from ckpt.store.job.journal_files import Journal
+    from ckpt.store.job.lock import LockHandle
 
 __all__ = [
     "Line",
