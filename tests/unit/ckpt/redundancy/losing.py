@@ -1,5 +1,5 @@
 """Replicas that exchange messages and are lost, as a world to be explored in every order: what the worlds of choices
-(test_order.py, test_order_copies.py) and of changes that are made together (test_together.py) have in common.
+(test_order.py, test_order_copies.py) and of changes that are made together (files/test_together.py) have in common.
 
 Messages between two replicas keep their order. A replica that is lost sends nothing more; what it had sent may be lost on
 the way, and the others hear of the loss, each at its own time."""
