@@ -23,6 +23,7 @@ class FastPath:
         old: set[Any],
         linked: set[Any],
         written_as: set[Any],
+        mixed: set[Any],
         /,
     ) -> None: ...
     def settle(self, new_after_ns: int, /) -> None: ...

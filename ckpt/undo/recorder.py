@@ -89,7 +89,8 @@ class Keep(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What the recorder knows of names and files in this interval; ``names`` may be added to. See :class:`Recorder`."""
+    """What the recorder knows of names and files in this interval; ``names`` and ``mixed`` may be added to. See
+    :class:`Recorder`."""
 
     new_after_ns: int
     names: dict[str, Binding]
@@ -97,6 +98,7 @@ class Tables(NamedTuple):
     old: set[FileId]
     linked: set[FileId]
     written_as: set[tuple[FileId, str]]
+    mixed: set[str]
 
 
 class Recorder:
@@ -144,6 +146,9 @@ class Recorder:
         self._made: PathTable[int] = (
             PathTable()
         )  # new directories, by their names now -> when they were made; left ones
+        self._mixed: set[str] = (
+            set()
+        )  # new directories in which not all has been made: renamed to there, or linked
         self._unconfirmed: Moved | None = None
         self._thread = 0  # the one that has told of it
 
@@ -200,15 +205,24 @@ class Recorder:
                 kept += self._name(path, binding, now_ns)
                 if binding is None and operation.kind == "directory":
                     self._made[path] = now_ns
+                if operation.kind == "link":
+                    self._mix(path, operation.target)
                 if operation.target and (linked := seen[operation.target]) is not None and linked.is_file:
                     self._before_linking(operation.target, linked)
             case "remove":
                 kept += self._before_removing(path, binding, now_ns)
             case "rename":
+                self._mix(operation.target, path)
                 kept += self._before_renaming(path, operation.target, seen, now_ns)
             case "attributes":
                 kept += self._before_attributes(path, binding, now_ns)
         return kept
+
+    def _mix(self, name: str, source: str) -> None:
+        """Something that has the name ``source`` gets this name. A symbolic link has no source, and leads anywhere."""
+        directory = posixpath.dirname(name)
+        if self._is_in_new(directory) and (self._mixed or not self._is_in_new(posixpath.dirname(source))):
+            self._mixed.add(directory)
 
     def unlinkable(self, keep: Keep, status: Status) -> list[Keep]:
         """No hard link could be made for a name: what to keep instead. ``status``: of what ``keep.path`` is bound to."""
@@ -249,6 +263,7 @@ class Recorder:
             self._old,
             self._linked,
             self._written_as,
+            self._mixed,
         )
 
     def changed_paths(self) -> set[str]:

@@ -10,6 +10,8 @@
    - A renaming of what is no directory replaces no directory: if there is nothing to record of the second name, it is not
      looked at.
    - unlink(2) removes no directory: it fails then. So what is removed is not looked at.
+   - In new directories an open is not looked at while all in them has been made in the interval (Tables.mixed is empty), and
+     no other rank can put something there. A renaming to one of them, from elsewhere, ends that.
    - While the recorder handles an operation of another thread, all operations are left to it.
 
    Not here: what needs a copy or a hard link. */
@@ -25,7 +27,7 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
-enum { END, NAMES, CONTENTS, OLD, LINKED, WRITTEN_AS, TABLES };
+enum { END, NAMES, CONTENTS, OLD, LINKED, WRITTEN_AS, MIXED, TABLES };
 
 typedef struct {
     PyObject_HEAD
@@ -77,16 +79,16 @@ static void path_dealloc(FastPath *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-PyDoc_STRVAR(begin_doc, "begin(end, new_after_ns, names, contents, old, linked, written_as, /) -> None\n\n"
+PyDoc_STRVAR(begin_doc, "begin(end, new_after_ns, names, contents, old, linked, written_as, mixed, /) -> None\n\n"
                         "An interval begins. ``end``: of its log; the others: the recorder's (Recorder.tables).");
 
 static PyObject *path_begin(FastPath *self, PyObject *args)
 {
     PyObject *given[TABLES];
     long long new_after_ns;
-    if (!PyArg_ParseTuple(args, "O!LO!O!O!O!O!", &LogEnd_Type, given + END, &new_after_ns, &PyDict_Type, given + NAMES, &PyDict_Type,
+    if (!PyArg_ParseTuple(args, "O!LO!O!O!O!O!O!", &LogEnd_Type, given + END, &new_after_ns, &PyDict_Type, given + NAMES, &PyDict_Type,
                           given + CONTENTS, &PySet_Type, given + OLD, &PySet_Type, given + LINKED, &PySet_Type,
-                          given + WRITTEN_AS))
+                          given + WRITTEN_AS, &PySet_Type, given + MIXED))
         return NULL;
     path_clear(self);
     for (int i = 0; i < TABLES; i++)
@@ -216,6 +218,13 @@ static int free_name_is_settled(FastPath *self, PyObject *name, const char *text
            (append_free_name(self, text) && PyDict_SetItem(self->known[NAMES], name, Py_None) == 0);
 }
 
+/* Has all in this directory been made in the interval? */
+static int is_all_new(FastPath *self, const struct place *place)
+{
+    return place->standing == NEW && place->seen_ns /* else another rank may have put something there */ &&
+           PySet_GET_SIZE(self->known[MIXED]) == 0;
+}
+
 static int open_is_settled(FastPath *self, PyObject *args)
 {
     if (PyTuple_GET_SIZE(args) != 3 || !PyLong_CheckExact(PyTuple_GET_ITEM(args, 2)))
@@ -230,6 +239,8 @@ static int open_is_settled(FastPath *self, PyObject *args)
         return 1;
     if (place->standing == NEW && flags & O_CREAT && flags & O_EXCL)
         return 1; /* new, or nothing happens */
+    if (is_all_new(self, place))
+        return 1;
     struct statx found;
     int type = look(path, &found);
     if (!(type == S_IFREG || (type == -1 && flags & O_CREAT)))
@@ -267,9 +278,22 @@ static int old_name_is_settled(FastPath *self, const struct place *place, const 
     return type >= 0 && type != S_IFDIR && name_is_known(self, place, path);
 }
 
-/* A name, which may be free, is bound to something that is no directory. */
-static int new_name_is_settled(FastPath *self, struct place *place, const char *path)
+/* What comes to this new directory may have been there before. */
+static int is_mixed_from_now_on(FastPath *self, const struct place *place)
 {
+    if (PySet_GET_SIZE(self->known[MIXED]))
+        return 1;
+    PyObject *directory = PyUnicode_FromString(place->canonical);
+    int is_told = directory != NULL && PySet_Add(self->known[MIXED], directory) == 0;
+    Py_XDECREF(directory);
+    return is_told;
+}
+
+/* A name, which may be free, is bound to something that is no directory. */
+static int new_name_is_settled(FastPath *self, const struct place *from, struct place *place, const char *path)
+{
+    if (place->standing == NEW)
+        return is_all_new(self, from) || is_mixed_from_now_on(self, place);
     if (place->standing != PLAIN)
         return 1;
     struct statx found;
@@ -299,7 +323,7 @@ static int rename_is_settled(FastPath *self, PyObject *args)
     struct place *to = target == NULL ? NULL : place_of(&self->places, target, -1);
     /* Where one of both is left alone, the other may matter. */
     return from != NULL && to != NULL && (from->standing == LEFT_ALONE) == (to->standing == LEFT_ALONE) &&
-           old_name_is_settled(self, from, source) && new_name_is_settled(self, to, target);
+           old_name_is_settled(self, from, source) && new_name_is_settled(self, from, to, target);
 }
 
 static int remove_is_settled(FastPath *self, PyObject *args)

@@ -55,6 +55,20 @@ MUTANTS = [
         "test_two_ranks.py::test_two_ranks_compete_for_one_file",
     ),
     Mutant(
+        "a file that is renamed to a new directory is looked at when it is opened there",
+        "recorder",
+        "self._mix(operation.target, path)",
+        "pass",
+        "test_fast_path.py::test_an_old_file_that_comes_to_a_new_directory_is_kept_before_it_is_changed",
+    ),
+    Mutant(
+        "so is a file that is linked to a new directory",
+        "recorder",
+        "self._mix(path, operation.target)",
+        "pass",
+        "test_fast_path.py::test_an_old_file_that_comes_to_a_new_directory_is_kept_before_it_is_changed",
+    ),
+    Mutant(
         "contents are copied before they are changed",
         "recorder",
         "copies = not appends and binding.nbytes > 0",
