@@ -61,18 +61,24 @@ CHANGES = """
 """
 
 
-@pytest.fixture
-def ended(start: Start, tmp_path: Path) -> Job:
-    """A job of two ranks that has ended behind its only checkpoint. It needs a package that can be taken away."""
+def ended_job(start: Start, tmp_path: Path, program: str) -> Job:
+    """A job of two ranks that has ended behind its only checkpoint. Its program gets the directory for its files, and
+    that of a package ``lent`` that it needs, and that can be taken away."""
     package = tmp_path / "site-packages" / "lent"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "module.py").write_text("value = 7\n")
-    app = write_app(tmp_path, CHANGES)
+    app = write_app(tmp_path, program)
     job = start(app, str(tmp_path / "out"), str(package.parent), ranks=2, files="auto", keep=9)
     assert job.finish() == 9, job.report()
     (job.directory / "through").touch()
     return job
+
+
+@pytest.fixture
+def ended(start: Start, tmp_path: Path) -> Job:
+    """A job of two ranks that has ended behind its only checkpoint. It needs a package that can be taken away."""
+    return ended_job(start, tmp_path, CHANGES)
 
 
 def damaged_image(job: Path, rank: int = 1) -> Callable[[], None]:
@@ -202,16 +208,8 @@ CODE = """
 @pytest.fixture
 def with_code(start: Start, tmp_path: Path) -> Job:
     """A job of two ranks that has changed code behind its only checkpoint."""
-    lent = tmp_path / "site-packages" / "lent"
-    lent.mkdir(parents=True)
-    (lent / "__init__.py").touch()
-    (lent / "module.py").write_text("value = 7\n")
     (tmp_path / "out").mkdir()
-    app = write_app(tmp_path, CODE)
-    job = start(app, str(tmp_path / "out"), str(lent.parent), ranks=2, files="auto", keep=9)
-    assert job.finish() == 9, job.report()
-    (job.directory / "through").touch()
-    return job
+    return ended_job(start, tmp_path, CODE)
 
 
 def inodes_of(root: Path) -> dict[str, int]:
