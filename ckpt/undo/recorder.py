@@ -68,6 +68,8 @@ class OpenFile(NamedTuple):
     """A file that the program has open for writing when an interval begins. ``path``: a name of the file. ``appends``: what
     is written goes to its end. ``written``: see :class:`~ckpt.undo.records.Content`. ``fd``: a descriptor that can read the
     file, or -1. ``is_locked``: the process has a POSIX lock on the file, and would lose it by closing another descriptor.
+    ``inode``: device and number, as :func:`os.stat` has them, of a file that is at its end, and that the program may also
+    write elsewhere: that is told.
     """
 
     path: str
@@ -76,6 +78,7 @@ class OpenFile(NamedTuple):
     written: int = 0
     fd: int = -1
     is_locked: bool = False
+    inode: tuple[int, int] | None = None
 
 
 class Keep(NamedTuple):

@@ -72,6 +72,7 @@ class _Interval(NamedTuple):
     recorder: Recorder
     epoch: int
     databases: set[str]
+    ends: list[tuple[int, int, int]]  # of files that were open at their end: device, inode, length
 
 
 class FileWatch:
@@ -131,6 +132,7 @@ class FileWatch:
         self._epoch = 0
         self._committed_ns = time.time_ns()  # when the newest committed line was known to be so
         self._databases: set[str] = set()
+        self._ends: list[tuple[int, int, int]] = []
         self.lock = threading.RLock()
         self._pid = os.getpid()
         self._root, self._has_left_root = _root(), False
@@ -169,6 +171,7 @@ class FileWatch:
     def stop(self) -> None:
         """Nothing is told any more."""
         _watch.install(None, None)
+        _watch.set_ends([])
 
     def cut(self, epoch: int, open_files: Iterable[OpenFile | Uncovered]) -> None:
         """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing, or
@@ -246,8 +249,9 @@ class FileWatch:
         assert given_up is not None
         changed = given_up.changed()  # by harmless threads
         self._tell(given_up.discard())
-        self._keeper, self._recorder, self._epoch, self._databases = before
+        self._keeper, self._recorder, self._epoch, self._databases, self._ends = before
         self._keeper.has_ended = False
+        _watch.set_ends(self._ends)
         for path in changed:
             self._cannot(path, "changed by a thread while a checkpoint was tried in vain")
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())
@@ -260,7 +264,8 @@ class FileWatch:
             self._say_owed()
             self.close_former()
             self._tell(self._keeper.write_last_records())
-            self._interval_before = _Interval(self._keeper, self._recorder, self._epoch, self._databases)
+            former = (self._keeper, self._recorder, self._epoch, self._databases, self._ends)
+            self._interval_before = _Interval(*former)
         ready, self._ready = self._ready or self._interval(epoch), None
         self._epoch, self._keeper, self._recorder = epoch, ready.keeper, ready.recorder
         if ready.epoch != epoch:
@@ -268,6 +273,10 @@ class FileWatch:
         if self._is_elsewhere():
             self._tell(self._keeper.lose(_ELSEWHERE))
         self._named.clear()
+        self._ends = [
+            (*file.inode, file.status.nbytes) for file in files if isinstance(file, OpenFile) and file.inode
+        ]
+        _watch.set_ends(self._ends)
         if files:
             self._begin_with(files, is_line_whole=is_line_whole)
         else:
@@ -307,12 +316,15 @@ class FileWatch:
             self._cutting = threading.get_ident()
             self._fast_path.forget()
             before = self._keeper, self._recorder, self._databases, self._interval_before, self._ready
+            ends = self._ends
             try:
                 self._ready = self._interval(self._epoch)
                 self._cut(self._epoch, [])
             finally:
                 self._keeper, self._recorder, self._databases, self._interval_before, self._ready = before
                 self._keeper.has_ended = False
+                self._ends = ends
+                _watch.set_ends(ends)
                 self._fast_path.begin(self._keeper.end, *self._recorder.tables())
                 self._cutting = 0
 

@@ -641,6 +641,22 @@ MUTANTS = [
         "test_uncut.py::test_the_end_of_an_interval_is_known_once",
     ),
     Mutant(
+        "a large file that was written at its end is copied when it is written elsewhere",
+        "watching",
+        """        _watch.set_ends(self._ends)
+        if files:
+""",
+        "        if files:\n",
+        "test_positions.py::test_a_large_file_that_was_written_at_its_end_is_written_elsewhere",
+    ),
+    Mutant(
+        "a file that is opened for appending, and mapped, is copied",
+        "operations",
+        """_one("rewrite", _followed(fd)) if appends else []""",
+        "[]",
+        "test_positions.py::test_a_file_that_is_opened_for_appending_is_changed_otherwise",
+    ),
+    Mutant(
         "an interval that goes on ends later",
         "watching",
         """= before
