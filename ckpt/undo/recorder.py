@@ -159,7 +159,8 @@ class Recorder:
             return  # the record of another descriptor says it
         copies = copies and not (file.is_locked and file.fd < 0)
         self._contents[identity] = copies or status.nbytes == 0
-        record = Content(file.path, status, self._number() if copies else 0, "", file.written, 0, now_ns)
+        copy = self._number() if copies else 0
+        record = Content(file.path, status, copy, "", file.written, 0, now_ns, is_open=1)
         yield Keep(record, file.path, file)
 
     def settle(self, now_ns: int) -> int:

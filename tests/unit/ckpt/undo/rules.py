@@ -76,6 +76,13 @@ MUTANTS = [
         One(40),
     ),
     Mutant(
+        "of copies of several ranks, the one that was whole first has nothing of what came later",
+        "restart.plan",
+        "return 0 < record.copied_ns < other.copied_ns",
+        "return False",
+        "test_two_ranks.py::test_a_file_is_what_it_was_before_any_rank_changed_it",
+    ),
+    Mutant(
         "only the first change of a file is recorded",
         "recorder",
         "if is_complete or (is_complete is False and appends):",
