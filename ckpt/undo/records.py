@@ -217,7 +217,7 @@ _KINDS: dict[str, type[Any]] = {
     "noted": Noted,
     "whole": Whole,
 }
-_ADDED: dict[type[Any], int] = {Content: 2, Began: 1}
+_ADDED: dict[type[Any], int] = {Content: 4, Began: 1}
 """The last fields of a record that logs of earlier versions do not have."""
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
