@@ -265,6 +265,14 @@ class Recorder:
             return "new"
         return "plain" if self._original(directory) == directory else "moved"
 
+    def is_new(self, path: str, status: Status) -> bool:
+        """Has this rank, or another one, made the file or directory since the interval began? Then a restart removes it."""
+        if status.is_directory:
+            return self._is_in_new(path)
+        was_free = self._names.get(self._original_name(path), status) is None
+        age = self._age(path, status)
+        return age == "new" or (age == "unsure" and was_free)
+
     # ------------------------------------------------------------------ operations
 
     def _before_writing(self, path: str, binding: Binding, appends: bool, now_ns: int) -> Iterator[Keep]:
