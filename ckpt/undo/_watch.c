@@ -40,7 +40,7 @@ pid_t watch_pid;
 
 static const char *const told[] = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate",
                                    "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr", "sqlite3.connect",
-                                   "mmap.__new__", "subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty",
+                                   "mmap.__new__", "socket.bind", "subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty",
                                    NULL};
 
 /* Does open(path, mode, flags) leave the file as it is? */

@@ -22,6 +22,7 @@ __all__ = ["SQLITE", "canonical_name", "is_of_a_directory", "operations_of", "pl
 SQLITE = ("", "-journal", "-wal", "-shm")
 """What the names of a database's files end with."""
 _ACCESS_READ, _ACCESS_COPY = 1, 3  # of mmap
+_AF_UNIX = 1  # the module socket is not imported for that
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 
 
@@ -40,6 +41,8 @@ def operations_of(event: str, arguments: tuple[Any, ...]) -> list[Operation]:
             return _both("link", canonical_name(target, target_fd), canonical_name(source, source_fd))
         case "os.symlink", (_, path, fd):
             return _one("link", canonical_name(path, fd))
+        case "socket.bind", (made, path) if isinstance(path, (str, bytes)):
+            return _bound(made, path)
         case "os.truncate", (path, _):
             return _one("rewrite", _followed(path))
         case "os.chmod" | "os.chown", (path, *_, fd):
@@ -87,6 +90,12 @@ def _mapped(fd: int, access: int) -> list[Operation]:
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     appends = flags & os.O_ACCMODE == os.O_RDWR and flags & os.O_APPEND
     return _one("rewrite", _followed(fd)) if appends else []
+
+
+def _bound(made: Any, path: str | bytes) -> list[Operation]:
+    """A socket gets a name in the file system, unless the name begins with a null byte."""
+    is_file = made.family == _AF_UNIX and path and os.fsencode(path)[0]
+    return _one("link", canonical_name(path)) if is_file else []
 
 
 def _one(kind: Any, path: str) -> list[Operation]:

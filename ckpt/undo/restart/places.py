@@ -71,6 +71,12 @@ class Places:
         fd, name = self._at(path)
         os.mkdir(name, 0o700, dir_fd=fd)
 
+    def make_pipe(self, path: str) -> None:
+        """A named pipe."""
+        self._tell("link", path)
+        fd, name = self._at(path)
+        os.mkfifo(name, 0o600, dir_fd=fd)
+
     def make_symlink(self, target: str, path: str) -> None:
         self._tell("link", path)
         fd, name = self._at(path)

@@ -6,7 +6,8 @@
    Which addresses: those of functions that the shared object imports from the C library; the versions of its symbols tell them
    from functions of the same name that come from elsewhere. Not changed are the tables of this module, and of libraries that
    stand in for the C library. In the interpreter only a few are replaced, since its other operations raise audit events: `openat`,
-   as the event of `os.open(path, flags, dir_fd=fd)` does not name the directory, and what changes positions and lengths.
+   as the event of `os.open(path, flags, dir_fd=fd)` does not name the directory, and what changes positions and lengths, or makes
+   special files, of which there are no events.
 
    When: new shared objects are treated after each `dlopen` of the interpreter, when ctypes looks up a function, and at each event
    that is told. A library's own `dlopen` is left, because the linker searches where its caller says (RPATH); what it has loaded is
@@ -165,7 +166,8 @@ static void *replacement_in_interpreter(const char *name)
 {
     if (!strcmp(name, "dlopen"))
         return our_dlopen;
-    static const char *const beginnings[] = {"openat", "ftruncate", "lseek", "pwrite", "copy_file_range", NULL};
+    static const char *const beginnings[] = {"openat", "ftruncate", "lseek", "pwrite", "copy_file_range",
+                                            "mknod",  "mkfifo",    NULL};
     for (const char *const *each = beginnings; *each; each++)
         if (!strncmp(name, *each, strlen(*each)))
             return replacement_for(name);
