@@ -112,7 +112,8 @@ def _make_channels(channels: tuple[list[Any], ...] | None) -> None:
 def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, str]) -> Loaded:
     package_baseline.watch()
     stream = source.stream()
-    unpickler = ImageUnpickler(stream, source.buffers(), live)
+    buffers = source.buffers()
+    unpickler = ImageUnpickler(stream, buffers, live)
     with collector_off(), warnings_ignored():
         header = unpickler.load()
         compare_versions(header["versions"])
@@ -120,6 +121,10 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         _make_channels(header["early"]["channels"])
         namespaces = _make_modules(header["modules"])
         import_all(header["imported"])
+        if reopen.waits_for_files() and header.get("has_names"):
+            from ckpt.image.modules.names import look_up  # a rank that begins does not import it
+
+            look_up(buffers[-1], unpickler.find_class, _refused)
         resources.open_streams(header["early"])
         loaded = Loaded()
         late: dict[str, Any] = {}
@@ -219,12 +224,15 @@ def _put_back(packages: _Packages, loaded: Loaded) -> None:
 def _load_value(unpickler: ImageUnpickler, label: Label) -> Any:
     try:
         return unpickler.load()
-    except ImageError as failure:
-        raise RestoreError(f"{_label_text(label)}: {failure}") from failure
     except MemoryError:
         raise
     except Exception as failure:
-        raise RestoreError(f"{_label_text(label)}: {type(failure).__name__}: {failure}") from failure
+        raise _refused(label, failure) from failure
+
+
+def _refused(label: Label, failure: Exception) -> RestoreError:
+    text = str(failure) if isinstance(failure, ImageError) else f"{type(failure).__name__}: {failure}"
+    return RestoreError(f"{_label_text(label)}: {text}")
 
 
 def _finish(unpickler: ImageUnpickler) -> None:

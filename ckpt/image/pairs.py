@@ -18,12 +18,15 @@ Stream
         ("call",)                       as above
         ("end",)
 
+    Behind all buffers of the stream comes one more: the names to which the objects refer (:mod:`ckpt.image.modules.names`).
+
 Not here: what happens before and around that (:mod:`ckpt.image.dumping`); how an object is taken apart
 (:mod:`ckpt.image.pickling.pickler`).
 """
 
 from __future__ import annotations
 
+import pickle
 import time
 import types
 from collections.abc import Callable, Mapping
@@ -114,6 +117,7 @@ class Dump:
     ) -> None:
         self.prepared = prepared
         self.make_pickler = make_pickler
+        self._sink = sink
         self.stream = Stream(sink)
         self.pickler = make_pickler(self.stream)
         self.records = prepared.frames
@@ -131,6 +135,7 @@ class Dump:
             "imported": self.prepared.references.imported(),
             "early": early,
             "changed": list(self.prepared.references.changed.changes),
+            "has_names": True,
         }
         found = self.prepared.references.lazy
         found.clear()
@@ -147,8 +152,10 @@ class Dump:
         lazy.save(found, self.records, lambda *call: self.emit(("call",), call))
         self._write_calls()
         self.emit(("end",), None)
+        names = self.pickler.names.as_bytes()  # not those of what follows, which may fail
         self._write_packages()
         self.stream.flush()
+        self._sink.buffer(pickle.PickleBuffer(names))
         ended_ns = time.perf_counter_ns()
         self.sizes.sort(reverse=True)
         return ImageReport(
@@ -223,6 +230,7 @@ class Dump:
         """Write one pair. Raises :class:`Unpicklable` with the path to the object, and whatever the sink raises."""
         before = self.stream.total_bytes
         pickler = self.pickler
+        pickler.names.label = label
         try:
             pickler.dump(label)
             pickler.dump(value)

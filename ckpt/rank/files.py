@@ -24,6 +24,7 @@ from ckpt.image.files.descriptors import note_our_directory, note_ours
 from ckpt.image.files.file_notes import FileNote
 from ckpt.image.files.moved import moved
 from ckpt.image.process import moment
+from ckpt.undo import _watch
 from ckpt.undo.keeping import look
 from ckpt.undo.recorder import OpenFile
 from ckpt.undo.records import Uncovered
@@ -37,7 +38,8 @@ __all__ = ["Files", "NoFiles", "files_of", "is_put_back"]
 
 _LIMIT_BYTES = 1 << 30
 _COPIED_AT_MOST_BYTES = 1 << 18
-"""A longer file that the program writes at its end is not copied at each checkpoint: its length is recorded."""
+"""A longer file that the program writes at its end is not copied at each checkpoint: its length is recorded, and it is
+copied when the program is about to write it elsewhere (``ckpt/undo/watch/positions.c``)."""
 
 
 class NoFiles:
@@ -269,13 +271,29 @@ def _open_file(fd: int, note: FileNote) -> OpenFile | Uncovered | None:
     if status is None or (status.file.inode, status.file.born_ns) != note.identity[1:]:
         return None  # it has lost this name just now: no name leads to it
     access = note.flags & os.O_ACCMODE
-    appends = bool(note.flags & os.O_APPEND)
-    is_at_end = access == os.O_WRONLY and note.offset >= note.length > _COPIED_AT_MOST_BYTES
+    appends = bool(note.flags & os.O_APPEND) and not (access == os.O_RDWR and _is_mapped(fd))
+    is_large = note.length > _COPIED_AT_MOST_BYTES
+    is_at_end = (
+        access == os.O_WRONLY and note.offset >= note.length and is_large and not appends and _watch.LEADS
+    )
+    inode = None
+    if is_at_end:
+        found = os.fstat(fd)
+        inode = found.st_dev, found.st_ino
     return OpenFile(
         note.path,
         status,
-        appends=appends or is_at_end,
+        appends=bool(appends or is_at_end),
         written=min(note.offset, note.length) if appends or is_at_end else 0,
         fd=fd if access == os.O_RDWR else -1,
         is_locked="POSIX" in note.locks,
+        inode=inode,
     )
+
+
+def _is_mapped(fd: int) -> bool:
+    """Is the file mapped so that what is written to memory gets into it? It may then be changed anywhere."""
+    inode = str(os.fstat(fd).st_ino)  # the number of the device is another one there on Btrfs
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        rows = (line.split(maxsplit=5) for line in maps)
+        return any(row[1] == "rw-s" and row[4] == inode for row in rows)

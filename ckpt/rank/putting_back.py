@@ -56,7 +56,7 @@ def waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
         open_again(sys.__stdin__)
         _declare(runtime)
 
-    _watch.before_opening(_Openings(runtime).is_none)
+    _watch.before_opening(_Openings(runtime).wait_if_needed)
     return wait
 
 
@@ -123,13 +123,14 @@ class _Openings:
         ours = (runtime.spec["job_dir"], runtime.spec["runtime_dir"], os.path.dirname(image.__path__[0]))
         self._known = tuple(path.rstrip("/") + "/" for path in {*known, *ours} if path.startswith("/"))
 
-    def is_none(self, event: str, path: Any) -> bool:
+    def wait_if_needed(self, event: str, path: Any) -> bool:
         """Called by the audit hook, until files are put back: wait if this is a file of the program, and the load has begun.
         (Before that, the image itself is opened.)"""
-        is_import = (
-            sys._getframe(1).f_code.co_filename == _IMPORTING
-        )  # lists the directories of the program's modules
-        if image.waits_for_files() and not is_import and not self._is_left_alone(event, path):
+        if not image.waits_for_files():
+            return True
+        # The import system lists the directories of the program's modules.
+        is_import = sys._getframe(1).f_code.co_filename == _IMPORTING
+        if not is_import and not self._is_left_alone(event, path):
             image.wait_for_files()
         return True
 

@@ -5,6 +5,8 @@
        LEFT_ALONE                       directories of the system, in which nothing is recorded
        before_opening(function)         function(event, path) is called before something is opened, listed or changed by its
                                         path, until it returns false; None: no more
+       set_ends(rows)                   files of which the contents are told before they are written elsewhere than at their end
+       LEADS                            are calls of compiled libraries, and positions of open files, seen on this system?
        set_patience(ns)                 how long a thread without the GIL waits until its operation is told
 
    The hook is in C because it is called for every audit event: most of them it leaves at once, and a file that is opened for
@@ -38,7 +40,7 @@ pid_t watch_pid;
 
 static const char *const told[] = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate",
                                    "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr", "sqlite3.connect",
-                                   "mmap.__new__", "subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty",
+                                   "mmap.__new__", "socket.bind", "subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty",
                                    NULL};
 
 /* Does open(path, mode, flags) leave the file as it is? */
@@ -61,6 +63,11 @@ static int matters(const char *event, PyObject *args)
         if (strcmp(event, *each) == 0)
             return 1;
     return 0;
+}
+
+int watch_is_telling(void)
+{
+    return depth > 0;
 }
 
 int watch_tell(const char *event, PyObject *args)
@@ -201,6 +208,7 @@ PyDoc_STRVAR(mac_doc, "mac(key, before, text, /) -> str\n\n"
 static PyMethodDef methods[] = {{"install", install, METH_VARARGS, install_doc},
                                 {"before_opening", before_opening, METH_O, before_opening_doc},
                                 {"set_patience", set_patience, METH_O, set_patience_doc},
+                                {"set_ends", watch_set_ends, METH_O, watch_set_ends_doc},
                                 {"mac", log_mac, METH_VARARGS, mac_doc},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_watch", NULL, -1, methods, NULL, NULL, NULL, NULL};
@@ -225,7 +233,7 @@ PyMODINIT_FUNC PyInit__watch(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (PyModule_AddType(module, &LogEnd_Type) < 0 || PyModule_AddType(module, &FastPath_Type) < 0 ||
-                           add_left_alone(module) < 0))
+                           add_left_alone(module) < 0 || PyModule_AddIntConstant(module, "LEADS", watch_leads) < 0))
         Py_CLEAR(module);
     return module;
 }

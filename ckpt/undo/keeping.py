@@ -335,7 +335,7 @@ class Keeper:
                 copied = copy_file(keep.path, self._path(record.copy), fd, self._allowance)
                 if copied is None:
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
-                record = record._replace(digest=copied.digest, clone=copied.clone)
+                record = record._replace(**copied._asdict(), copied_ns=time.time_ns())
             elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record

@@ -8,6 +8,7 @@ Not here: who tells of an event, and what an operation needs (:mod:`ckpt.undo.wa
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import sys
@@ -20,6 +21,8 @@ __all__ = ["SQLITE", "canonical_name", "is_of_a_directory", "operations_of", "pl
 
 SQLITE = ("", "-journal", "-wal", "-shm")
 """What the names of a database's files end with."""
+_ACCESS_READ, _ACCESS_COPY = 1, 3  # of mmap
+_AF_UNIX = 1  # the module socket is not imported for that
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
 
 
@@ -38,6 +41,8 @@ def operations_of(event: str, arguments: tuple[Any, ...]) -> list[Operation]:
             return _both("link", canonical_name(target, target_fd), canonical_name(source, source_fd))
         case "os.symlink", (_, path, fd):
             return _one("link", canonical_name(path, fd))
+        case "socket.bind", (made, path) if isinstance(path, (str, bytes)):
+            return _bound(made, path)
         case "os.truncate", (path, _):
             return _one("rewrite", _followed(path))
         case "os.chmod" | "os.chown", (path, *_, fd):
@@ -46,6 +51,8 @@ def operations_of(event: str, arguments: tuple[Any, ...]) -> list[Operation]:
             return _one("attributes", _followed(path, fd))
         case "os.setxattr" | "os.removexattr", (path, *_):
             return _one("attributes", _followed(path))
+        case "mmap.__new__", (fd, _, access, _):
+            return _mapped(fd, access)
         case "sqlite3.connect", (path, *_):
             return _connected(path)
     return []
@@ -74,6 +81,21 @@ def _opened(path: Any, flags: int) -> list[Operation]:
         return []
     appends = flags & os.O_APPEND and not flags & os.O_TRUNC
     return _one("append" if appends else "rewrite", _followed(path))
+
+
+def _mapped(fd: int, access: int) -> list[Operation]:
+    """What is mapped may be changed anywhere from then on. Other files than those that are appended to have been kept."""
+    if fd < 0 or access in (_ACCESS_READ, _ACCESS_COPY):
+        return []
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    appends = flags & os.O_ACCMODE == os.O_RDWR and flags & os.O_APPEND
+    return _one("rewrite", _followed(fd)) if appends else []
+
+
+def _bound(made: Any, path: str | bytes) -> list[Operation]:
+    """A socket gets a name in the file system, unless the name begins with a null byte."""
+    is_file = made.family == _AF_UNIX and path and os.fsencode(path)[0]
+    return _one("link", canonical_name(path)) if is_file else []
 
 
 def _one(kind: Any, path: str) -> list[Operation]:

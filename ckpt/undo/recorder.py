@@ -68,6 +68,8 @@ class OpenFile(NamedTuple):
     """A file that the program has open for writing when an interval begins. ``path``: a name of the file. ``appends``: what
     is written goes to its end. ``written``: see :class:`~ckpt.undo.records.Content`. ``fd``: a descriptor that can read the
     file, or -1. ``is_locked``: the process has a POSIX lock on the file, and would lose it by closing another descriptor.
+    ``inode``: device and number, as :func:`os.stat` has them, of a file that is at its end, and that the program may also
+    write elsewhere: that is told.
     """
 
     path: str
@@ -76,6 +78,7 @@ class OpenFile(NamedTuple):
     written: int = 0
     fd: int = -1
     is_locked: bool = False
+    inode: tuple[int, int] | None = None
 
 
 class Keep(NamedTuple):
@@ -161,7 +164,8 @@ class Recorder:
             return  # the record of another descriptor says it
         copies = copies and not (file.is_locked and file.fd < 0)
         self._contents[identity] = copies or status.nbytes == 0
-        record = Content(file.path, status, self._number() if copies else 0, "", file.written, 0, now_ns)
+        copy = self._number() if copies else 0
+        record = Content(file.path, status, copy, "", file.written, 0, now_ns, is_open=1)
         yield Keep(record, file.path, file)
 
     def settle(self, now_ns: int) -> int:
@@ -275,6 +279,14 @@ class Recorder:
         if self._is_in_new(directory):
             return "new"
         return "plain" if self._original(directory) == directory else "moved"
+
+    def is_new(self, path: str, status: Status) -> bool:
+        """Has this rank, or another one, made the file or directory since the interval began? Then a restart removes it."""
+        if status.is_directory:
+            return self._is_in_new(path)
+        was_free = self._names.get(self._original_name(path), status) is None
+        age = self._age(path, status)
+        return age == "new" or (age == "unsure" and was_free)
 
     # ------------------------------------------------------------------ operations
 

@@ -116,7 +116,8 @@ class Content(NamedTuple):
     last written to the file before the interval began; 0: not known, or nothing. ``is_unsure``: 1 if the file may have been
     made in the interval. ``digest``: of the copy (:func:`ckpt.undo.copying.content_digest`); "": the copy shares its blocks
     with the file, and was not read. ``clone``: what such a copy was when it had been made; by that it is known again.
-    (Logs of earlier versions have neither.)
+    ``copied_ns``: when the copy was whole. ``is_open``: 1 if the program had the file open when the interval began; then
+    ``time_ns`` says when that was. (Logs of earlier versions have none of these.)
     """
 
     path: str
@@ -128,6 +129,8 @@ class Content(NamedTuple):
     time_ns: int
     digest: str = ""
     clone: Binding = None
+    copied_ns: int = 0
+    is_open: int = 0
 
 
 class Attributes(NamedTuple):
@@ -214,7 +217,7 @@ _KINDS: dict[str, type[Any]] = {
     "noted": Noted,
     "whole": Whole,
 }
-_ADDED: dict[type[Any], int] = {Content: 2, Began: 1}
+_ADDED: dict[type[Any], int] = {Content: 4, Began: 1}
 """The last fields of a record that logs of earlier versions do not have."""
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
@@ -299,7 +302,19 @@ def _binding(value: Any) -> Binding:
 
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
-        ("kept", "copy", "written", "is_new", "is_unsure", "happened", "time_ns", "records"), _whole
+        (
+            "kept",
+            "copy",
+            "written",
+            "is_new",
+            "is_unsure",
+            "is_open",
+            "happened",
+            "time_ns",
+            "copied_ns",
+            "records",
+        ),
+        _whole,
     ),
     **dict.fromkeys(("path", "tail", "source", "target", "reason", "digest", "boot", "host"), _text),
     "file": _file,

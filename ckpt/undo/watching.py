@@ -38,10 +38,10 @@ from typing import Any
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo import _watch
-from ckpt.undo.keeping import Keeper, directory_of
+from ckpt.undo.keeping import Keeper, directory_of, look
 from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of, place_of
 from ckpt.undo.recorder import OpenFile, Operation, Recorder
-from ckpt.undo.records import MARGIN_NS, Uncovered
+from ckpt.undo.records import MARGIN_NS, FileId, Uncovered
 from ckpt.undo.sealing import Told, seal
 from ckpt.undo.shared import LOCAL, Shared
 
@@ -50,6 +50,7 @@ __all__ = ["FileWatch"]
 _CACHE = "__pycache__"
 _ELSEWHERE = "the program has changed its root directory (chroot)"
 _PROCESSES = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty")
+_EXTENDED = ("os.setxattr", "os.removexattr")
 _MOST_DIRECTORIES = 1001  # the controller watches one less, and says so
 _MOST_PROCESSES = 100
 _COMMAND_CHARS = 80
@@ -72,6 +73,7 @@ class _Interval(NamedTuple):
     recorder: Recorder
     epoch: int
     databases: set[str]
+    ends: list[tuple[int, int, int]]  # of files that were open at their end: device, inode, length
 
 
 class FileWatch:
@@ -81,8 +83,9 @@ class FileWatch:
     ``on_uncovered``: called at once with the epoch and with what a restart could not put back. ``covers``: are changes of
     this canonical path recorded? None: of all paths. ``divides``: may some names in this directory be covered,
     and some not? ``left_alone``: directories in which they are not. ``on_log``: called with the descriptor of each log.
-    ``on_directory``: called once for each directory in which this process is about to change something. ``on_process``:
-    once for each place (``file:line function``) where the program starts a process, with the name of what is started.
+    ``on_directory``: called once for each directory in which this process is about to change something, or to start a
+    process. ``on_process``: once for each place (``file:line function``) where the program starts a process, with the name
+    of what is started.
     ``shared``: where ranks are on several hosts, the file systems that all of them share. What is changed on others is
     named, the first time in an interval for each. None: ranks are on one host. ``lock``: a change that needs more than the
     fast path is recorded under it before it begins.
@@ -131,6 +134,8 @@ class FileWatch:
         self._epoch = 0
         self._committed_ns = time.time_ns()  # when the newest committed line was known to be so
         self._databases: set[str] = set()
+        self._ends: list[tuple[int, int, int]] = []
+        self._extended: set[FileId] = set()  # whose extended attributes have been named in this interval
         self.lock = threading.RLock()
         self._pid = os.getpid()
         self._root, self._has_left_root = _root(), False
@@ -169,6 +174,7 @@ class FileWatch:
     def stop(self) -> None:
         """Nothing is told any more."""
         _watch.install(None, None)
+        _watch.set_ends([])
 
     def cut(self, epoch: int, open_files: Iterable[OpenFile | Uncovered]) -> None:
         """A checkpoint of this epoch is taken; the program stands still. ``open_files``: those it has open for writing, or
@@ -246,8 +252,9 @@ class FileWatch:
         assert given_up is not None
         changed = given_up.changed()  # by harmless threads
         self._tell(given_up.discard())
-        self._keeper, self._recorder, self._epoch, self._databases = before
+        self._keeper, self._recorder, self._epoch, self._databases, self._ends = before
         self._keeper.has_ended = False
+        _watch.set_ends(self._ends)
         for path in changed:
             self._cannot(path, "changed by a thread while a checkpoint was tried in vain")
         self._fast_path.begin(self._keeper.end, *self._recorder.tables())
@@ -260,7 +267,8 @@ class FileWatch:
             self._say_owed()
             self.close_former()
             self._tell(self._keeper.write_last_records())
-            self._interval_before = _Interval(self._keeper, self._recorder, self._epoch, self._databases)
+            former = (self._keeper, self._recorder, self._epoch, self._databases, self._ends)
+            self._interval_before = _Interval(*former)
         ready, self._ready = self._ready or self._interval(epoch), None
         self._epoch, self._keeper, self._recorder = epoch, ready.keeper, ready.recorder
         if ready.epoch != epoch:
@@ -268,6 +276,11 @@ class FileWatch:
         if self._is_elsewhere():
             self._tell(self._keeper.lose(_ELSEWHERE))
         self._named.clear()
+        self._extended.clear()
+        self._ends = [
+            (*file.inode, file.status.nbytes) for file in files if isinstance(file, OpenFile) and file.inode
+        ]
+        _watch.set_ends(self._ends)
         if files:
             self._begin_with(files, is_line_whole=is_line_whole)
         else:
@@ -307,12 +320,15 @@ class FileWatch:
             self._cutting = threading.get_ident()
             self._fast_path.forget()
             before = self._keeper, self._recorder, self._databases, self._interval_before, self._ready
+            ends = self._ends
             try:
                 self._ready = self._interval(self._epoch)
                 self._cut(self._epoch, [])
             finally:
                 self._keeper, self._recorder, self._databases, self._interval_before, self._ready = before
                 self._keeper.has_ended = False
+                self._ends = ends
+                _watch.set_ends(ends)
                 self._fast_path.begin(self._keeper.end, *self._recorder.tables())
                 self._cutting = 0
 
@@ -375,6 +391,8 @@ class FileWatch:
                 if event == "sqlite3.connect":
                     self._databases.update(operation.path for operation in operations[:1])
                 self._record(operations)
+                if event in _EXTENDED:
+                    self._name_extended(arguments[1], operations)
                 self._log_nested()
                 if event == "open":
                     self._note(arguments[0], operations)
@@ -415,8 +433,21 @@ class FileWatch:
             self._directories.add(directory)
             self._on_directory(directory)
 
+    def _name_extended(self, attribute: Any, operations: list[Operation]) -> None:
+        """Extended attributes are not recorded. Those of the system come with copies of files (`shutil.copystat`)."""
+        for path in [each.path for each in operations if not self.is_left_alone(each.path)]:
+            status = look(path)
+            is_ours = not os.fsdecode(attribute).startswith("security.")
+            if status is None or not is_ours or self._recorder.is_new(path, status):
+                continue
+            if status.file not in self._extended:
+                self._extended.add(status.file)
+                self._cannot(path, "its extended attributes have been changed")
+
     def _on_start(self, arguments: tuple[Any, ...]) -> None:
         package, where = place_of(sys._getframe(2))
+        if package != "ckpt":
+            self._tell_where_it_works(arguments)
         if (
             package != "ckpt"
             and where
@@ -425,6 +456,15 @@ class FileWatch:
         ):
             self._processes.add(where)
             self._on_process(_command(arguments), where)
+
+    def _tell_where_it_works(self, arguments: tuple[Any, ...]) -> None:
+        """A process that is started changes files where it works, perhaps, and this rank does not."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            directory = os.path.realpath(os.fsdecode(_directory_given(arguments) or os.getcwd()))
+            is_known = directory in self._directories or len(self._directories) >= _MOST_DIRECTORIES
+            if not is_known and not self.is_left_alone(os.path.join(directory, "-")):
+                self._directories.add(directory)
+                self._on_directory(directory)
 
     def _note(self, path: Any, operations: list[Operation]) -> None:
         """The fast path may settle what comes next in the directory of this path."""
@@ -504,6 +544,11 @@ class FileWatch:
             or any(path == each or path.startswith(each + "/") for each in self._left_alone)
             or (self._covers is not None and not self._covers(path))
         )
+
+
+def _directory_given(arguments: tuple[Any, ...]) -> Any:
+    """The directory in which a process is started; None: in this one's. Only `subprocess.Popen` has four arguments."""
+    return arguments[2] if len(arguments) == 4 else None
 
 
 def _command(arguments: tuple[Any, ...]) -> str:

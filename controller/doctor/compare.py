@@ -145,13 +145,14 @@ def _text(line: bytes | None, begin: int = 0) -> str:
 # -- files -----------------------------------------------------------------------------------------------------------------
 
 
-def _canonical(path: str) -> str:
+def canonical(path: str) -> str:
+    """The absolute path without symbolic links above its last component."""
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def _is_among(path: str, changed: Collection[str]) -> bool:
     """Is it one of these, or below one of these (a directory that was renamed)?"""
-    path = _canonical(path)
+    path = canonical(path)
     while path not in changed:
         path, below = os.path.dirname(path), path
         if path == below:

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ckpt.controller.doctor.compare import canonical
 from ckpt.transport.records import NamedTuple
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Patterns
@@ -49,11 +50,12 @@ class FilesOfTrial:
         events: Callable[[str], list[Mapping[str, Any]]],
     ) -> None:
         self._job, self._events = job, events
-        self._is_on = list(choice) != [OFF]
+        self.is_on = list(choice) != [OFF]
+        """Do restarts put files back?"""
         texts = [str(text) for event in events("files-kept") for text in event.get("patterns", ())]
         self._kept = Patterns(dict.fromkeys(texts))
         self._covers: Callable[[str], bool] | None = None
-        if self._is_on:
+        if self.is_on:
             self._covers = covering(list(choice), os.getcwd())
         self._noted = list(_noted(job))
 
@@ -68,7 +70,7 @@ class FilesOfTrial:
                 names.update(
                     row["path"] for each in describe(self._job.path, self._job.key, 0) for row in each["kept"]
                 )
-        return {name for name in map(_canonical, names) if not self._why_left(name)}
+        return {name for name in map(canonical, names) if not self._why_left(name)}
 
     def not_undone(self) -> list[dict[str, Any]]:
         """Files whose changes a restart would not undo: ``path``, ``reason``, ``rank`` (None: no rank has done it),
@@ -80,7 +82,7 @@ class FilesOfTrial:
             path, rank = str(event.get("path") or ""), event.get("rank")
             where = self._where(path) or ("" if rank is not None else next(iter(unseen), ""))
             found.append({"path": path, "reason": event.get("reason", ""), "rank": rank, "where": where})
-        in_memory = {each.path: None for each in self._noted if self._is_on and each.path.startswith(_MEMORY)}
+        in_memory = {each.path: None for each in self._noted if self.is_on and each.path.startswith(_MEMORY)}
         found += [
             {"path": path, "reason": _IN_MEMORY, "rank": 0, "where": self._where(path)} for path in in_memory
         ]
@@ -88,14 +90,14 @@ class FilesOfTrial:
 
     def _where(self, path: str) -> str:
         """The places at which ranks have changed it."""
-        places = [each.where for each in self._noted if each.path and _canonical(each.path) == path]
+        places = [each.where for each in self._noted if each.path and canonical(each.path) == path]
         return ", ".join(dict.fromkeys(filter(None, places)))
 
     def notes(self) -> list[str]:
         """What the user has wanted not to be put back, and functions by which files may be changed unseen."""
-        if not self._is_on:
+        if not self.is_on:
             return []
-        paths = dict.fromkeys(_canonical(each.path) for each in self._noted if each.path)
+        paths = dict.fromkeys(canonical(each.path) for each in self._noted if each.path)
         left = {
             f"{path} {why}" + (f": {where}" if (where := self._where(path)) else ""): None
             for path in paths
@@ -124,7 +126,3 @@ def _noted(job: JobDirectory | None) -> Iterator[_Noted]:
             for line in file:
                 if line.endswith("\n"):
                     yield _Noted(*json.loads(line))
-
-
-def _canonical(path: str) -> str:
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))

@@ -141,7 +141,7 @@ class _Trial:
             "images": images,
             "restarts": restarts,
             "not_compared": self.not_compared,
-            "files": "off" if list(options.files) == ["off"] else "auto",
+            "files": "auto" if done.is_on else "off",
             "not_undone": not_undone,
             "left_files": left_files,
             "processes": [

@@ -129,10 +129,9 @@ class JobFiles:
             if not launch.epoch:
                 return {**self._apply(waiting), **self._for_ranks()}
             self._prepared = waiting
-            if waiting.prepared.give_code():
-                return {"files_wait": True, "code_changes": True, **self._for_ranks()}
+            is_given = waiting.prepared.give_code()
             # Also if nothing comes back: a rank that has loaded before the others would go on, and change files.
-            return {"files_wait": True, **self._for_ranks()}
+            return {"files_wait": True, "code_changes": is_given, **self._for_ranks()}
         except UndoError as failure:
             refused = _refusal(self._job, failure, starts=not launch.epoch)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 def find_the_stub(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs whose entry is `tests.system.stub_rank` find it."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Jobs can connect to a port of this process: the environment variable PORT_OF_THE_TEST has its number."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("PORT_OF_THE_TEST", str(server.getsockname()[1]))
+        yield
 
 
 @pytest.fixture(scope="session")

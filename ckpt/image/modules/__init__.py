@@ -7,7 +7,7 @@
     standard_changes, lazy,
     standard_streams
     held_locks                           locks of modules that the program holds
-    search_path, versions                ``sys.path``; what must be the same where an image is loaded
+    search_path, versions, names         ``sys.path``; what must be the same, and be there, where an image is loaded
 
 Not here: how the objects of a module are taken apart (:mod:`ckpt.image.reducers`), settings that a library keeps elsewhere
 (:mod:`ckpt.image.process.settings`).

@@ -176,13 +176,14 @@ class References:
         live: Mapping[str, object],
         special: Callable[[Any], Any],
         table: Callable[[Any], Any],
+        note: Callable[[Pid], None],
     ) -> Callable[[object], Any]:
         """The function that maps an object to its persistent id, or to ``None``.
 
         ``live``: name → object saved by name. ``special``: gives the persistent id of a container that pickle cannot save
         exactly (:mod:`ckpt.image.pickling.containers`). ``table``: is told of dictionaries whose keys are addresses
-        (:mod:`ckpt.image.pickling.id_tables`). The function is called for every object pickled, so it is written in C. It is
-        valid until the next :meth:`refresh`.
+        (:mod:`ckpt.image.pickling.id_tables`). ``note``: is told of persistent ids. The function is called for every object
+        pickled, so it is written in C. It is valid until the next :meth:`refresh`.
         """
         more_ids: dict[int, Pid] = dict(self.changed.ids)
         for held_lock in self.held_locks:
@@ -191,7 +192,14 @@ class References:
             more_ids[id(stream)] = ("std", path)
         for name, value in live.items():
             more_ids[id(value)] = ("live", name)
-        return _lookup.Finder(self._ids, more_ids, self._checked, special, table)
+
+        def checked(pid: Pid, obj: object) -> Pid | None:
+            found = self._checked(pid, obj)
+            if found is not None:
+                note(found)
+            return found
+
+        return _lookup.Finder(self._ids, more_ids, checked, special, table)
 
     def at(self, address: int) -> tuple[object] | None:
         """The object that has a persistent id and this address, as a 1-tuple; None: there is none."""

@@ -46,7 +46,7 @@ from ckpt.image.pickling.containers import Content, Filler
 from ckpt.image.pickling.id_tables import Batch, IdTables, reduce_batch
 from ckpt.image.reducers import builtin_types, by_value, iterators, type_parameters
 from ckpt.image.reducers.by_value import reduce_simple_instance
-from ckpt.image.reducers.saver import Reducer
+from ckpt.image.reducers.saver import NamesUsed, Reducer
 from ckpt.image.stdlib import c_objects
 from ckpt.image.stdlib.finalizers import Finalizers, reduce_finalizers, register_finalizers
 
@@ -205,7 +205,7 @@ class ImagePickler(pickle.Pickler):
         extra_reducers: Mapping[type, Reducer] | None = None,
         rehearsal: Callable[[], ImagePickler] | None = None,
     ) -> None:
-        self.references = references
+        self.references, self.names = references, NamesUsed()
         self.definitions = Definitions(references)
         self.is_disposable = is_disposable
         self.has_restart_hooks = False
@@ -238,7 +238,7 @@ class ImagePickler(pickle.Pickler):
             self.defer(register_finalizers, Finalizers())
         special = Content()
         self.id_tables = IdTables(self, special)
-        find = references.finder(live or {}, special, self.id_tables.note)
+        find = references.finder(live or {}, special, self.id_tables.note, self.names.note_reference)
         self.persistent_id = self.watched(find)  # type: ignore[method-assign]
         super().__init__(stream, _PROTOCOL, buffer_callback=stream.buffer)
 

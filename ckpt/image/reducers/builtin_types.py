@@ -164,6 +164,8 @@ def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
             return rebuild.function_of, (name, obj.__name__)
     if owner is types.ModuleType and (replaced := pickler.references.replaced_name(obj)) is not None:
         return rebuild.function_of, replaced  # for example `open`, if pyfakefs has replaced it
+    if owner is types.ModuleType:
+        pickler.names.note_definition(obj)
     if owner is types.ModuleType or not is_heap(owner) or issubclass(owner, type):
         return NotImplemented
     for cls in owner.__mro__:

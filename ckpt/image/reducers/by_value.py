@@ -110,6 +110,7 @@ def reduce_cell(pickler: Saver, cell: types.CellType) -> Any:
 
 def reduce_function(pickler: Saver, function: types.FunctionType) -> Any:
     if pickler.references.is_importable(function):
+        pickler.names.note_definition(function)
         return NotImplemented
     path = pickler.definitions.path_of(function)
     if path is not None:

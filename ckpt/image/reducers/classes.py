@@ -53,6 +53,7 @@ _CTYPES_ESSENTIALS = (
 
 def reduce_class(pickler: Saver, cls: type) -> Any:
     if pickler.references.is_importable(cls):
+        pickler.names.note_definition(cls)
         return NotImplemented
     if not _is_written_in_python(cls):
         return _find_c_type(pickler, cls)

@@ -7,6 +7,7 @@ A *reducer* takes one object apart: ``reduce(saver, obj)`` returns what ``__redu
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +17,29 @@ if TYPE_CHECKING:
     from ckpt.image.modules.definitions import Definitions
     from ckpt.image.modules.references import References
 
-__all__ = ["Reducer", "Saver", "Tables"]
+__all__ = ["NamesUsed", "Reducer", "Saver", "Tables"]
+
+
+class NamesUsed:
+    """The names to which the objects of one image refer. ``label``: of the pair that is being written."""
+
+    def __init__(self) -> None:
+        self.label: tuple[Any, ...] = ()
+        self._found: dict[tuple[str, ...], tuple[Any, ...]] = {}
+
+    def note_reference(self, pid: tuple[Any, ...]) -> None:
+        """An object is saved as this persistent id (:data:`ckpt.image.modules.references.Pid`)."""
+        if pid[0] in ("module", "dict", "attr"):
+            self._found.setdefault(pid, self.label)
+
+    def note_definition(self, obj: Any) -> None:
+        """A function or class is left to pickle, which saves the names of its module and of itself."""
+        if isinstance(obj.__module__, str):
+            self._found.setdefault(("definition", obj.__module__, obj.__qualname__), self.label)
+
+    def as_bytes(self) -> bytes:
+        """For :func:`ckpt.image.modules.names.look_up`."""
+        return pickle.dumps(list(self._found.items()), 5)
 
 
 class Tables(Protocol):
@@ -34,6 +57,9 @@ class Saver(Protocol):
 
     definitions: Definitions
     """Classes and functions of installed packages that cannot be found by name."""
+
+    names: NamesUsed
+    """What the image refers to by name."""
 
     is_disposable: bool
     """This process is a forked child, whose objects may be used up to find their state."""

@@ -89,6 +89,7 @@ def reduce_scanner(pickler: Saver, obj: Any) -> Any:
 
 def reduce_lru_cache(pickler: Saver, obj: Any) -> Any:
     if pickler.references.is_importable(obj):
+        pickler.names.note_definition(obj)
         return NotImplemented
     cache, function, mark, links = lru_parts(obj)
     parameters = _lru_parameters(obj, links)

@@ -71,6 +71,12 @@ class Places:
         fd, name = self._at(path)
         os.mkdir(name, 0o700, dir_fd=fd)
 
+    def make_pipe(self, path: str) -> None:
+        """A named pipe."""
+        self._tell("link", path)
+        fd, name = self._at(path)
+        os.mkfifo(name, 0o600, dir_fd=fd)
+
     def make_symlink(self, target: str, path: str) -> None:
         self._tell("link", path)
         fd, name = self._at(path)
@@ -143,7 +149,7 @@ class Places:
 class OpenedFile:
     """A file or directory, whatever becomes of its name (O_PATH). ``status``: when it was opened."""
 
-    def __init__(self, fd: int, tell: Callable[[Kind], None] = lambda kind: None) -> None:
+    def __init__(self, fd: int, tell: Callable[[Kind], None]) -> None:
         self._fd, self._tell = fd, tell
         status = look_at(fd)
         assert status is not None
@@ -233,8 +239,12 @@ def look_at(fd: int, name: str = "") -> Binding:
     return Status(FileId(*found[:3]), *found[3:], target)
 
 
-def _opened(fd: int, name: str, tell: Callable[[Kind], None] = lambda kind: None) -> OpenedFile:
+def _opened(fd: int, name: str, tell: Callable[[Kind], None]) -> OpenedFile:
     return OpenedFile(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd), tell)
+
+
+def _tell_nobody(_: Kind) -> None:
+    """Where files are carried to another file system, nobody has asked to be told (:meth:`Places.move_out`)."""
 
 
 def _carry(fd: int, name: str, target: str) -> None:
@@ -248,14 +258,14 @@ def _carry(fd: int, name: str, target: str) -> None:
     if status.is_symlink:
         os.symlink(status.target, target)
     elif status.is_file:
-        with _opened(fd, name) as file, file.open(os.O_RDONLY) as reading:
+        with _opened(fd, name, _tell_nobody) as file, file.open(os.O_RDONLY) as reading:
             copy_file(target, target, reading)
     os.unlink(name, dir_fd=fd)
 
 
 def _carry_directory(fd: int, name: str, status: Status, target: str) -> None:
     if status.mode & stat.S_IRWXU != stat.S_IRWXU:
-        with _opened(fd, name) as directory:
+        with _opened(fd, name, _tell_nobody) as directory:
             directory.change_mode(stat.S_IRWXU)
     os.mkdir(target, 0o700)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

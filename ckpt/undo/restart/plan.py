@@ -1,7 +1,8 @@
 """Works out what a restart has to put back, from the undo logs of all ranks for one interval.
 
-The earliest record of a name, and of a file, counts, whichever rank wrote it. Moves of directories are followed in the order
-of time, so that each directory of the checkpoint is known by the paths at which it may be now.
+The earliest record of a name, and of a file, counts, whichever rank wrote it; of copies, the one that was whole first. Moves
+of directories are followed in the order of time, so that each directory of the checkpoint is known by the paths at which it
+may be now.
 
 A rank does not know which directories another rank renames: what it then changes below one is uncovered. Nor does it record
 what it changes in a directory that it has made. If another rank puts a directory of the checkpoint there, that is uncovered
@@ -39,6 +40,7 @@ __all__ = ["Clocks", "FilePlan", "Log", "Plan", "make_plan"]
 
 _DOUBTFUL = "another rank has renamed a directory above it"
 _REPLACED = "another rank has removed or replaced a directory above it"
+_LOST = "changed by several ranks while the checkpoint was taken; what one of them wrote just before may be missing"
 _TAKEN_FOR_NEW = (
     "another rank may have taken it for a directory that it has made, and have changed what is in it"
 )
@@ -75,7 +77,8 @@ class Plan:
     """What a restart puts back for one interval. ``names``: what each path was bound to, directories before what is in them.
     ``directories``: path → the paths at which the directory may be now, the likeliest first; none: it has been removed.
     ``uncovered``: changes that cannot be undone. ``doubled``: files that are put back, but for bytes that will be there
-    twice. ``doubtful``: names below directories of other ranks, which may be wrong; they are in ``uncovered``, too."""
+    twice, or may be missing. ``doubtful``: names below directories of other ranks, which may be wrong; they are in
+    ``uncovered``, too."""
 
     names: dict[str, Binding] = field(default_factory=dict)
     directories: dict[str, list[str]] = field(default_factory=dict)
@@ -109,6 +112,7 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
     names: dict[str, Binding] = {}
     places, renamings, removals = PathsSince(), Renamings(tick_ns), Removals(tick_ns)
     written: dict[FileId, int] = {}
+    held: list[Content] = []
     doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
@@ -135,13 +139,11 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
                     file.linked = file.linked if file.link or not kept else binding
                     file.link = file.link or log.kept(kept)
                     file.is_unsure = False
-            case Content(path, status, copy, tail, end):
+            case Content(path, status, copy, _, end):
                 file = _changed(plan, record, names)
-                if file.nbytes is None:
-                    file.nbytes = file.tail_nbytes = file.status.nbytes
-                    file.tail = tail
-                file.copied = file.copied if file.copy or not copy else record
-                file.copy = file.copy or log.kept(copy)
+                _note_content(file, record, log.kept(copy))
+                if copy and record.is_open:
+                    held.append(record)
                 written[status.file] = max(written.get(status.file, 0), end)
             case Attributes():
                 _changed(plan, record, names)
@@ -165,9 +167,45 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
         file.has_no_name = all(each is None or each.file != identity for each in bound)
     plan.directories = places.found()
     _keep_what_was_written(plan, written)
+    plan.doubled += _lost_before_an_image(plan, held, tick_ns)
     plan.uncovered += _with_other_names(doubtful, plan)
     plan.doubtful = set(doubtful)
     return plan
+
+
+def _note_content(file: FilePlan, record: Content, copy: str) -> None:
+    """``copy``: of the contents; "": there is none."""
+    status = record.status
+    if file.nbytes is None:
+        file.nbytes = file.tail_nbytes = file.status.nbytes
+        file.tail = record.tail
+    if not copy or (file.copied is not None and not _was_copied_before(record, file.copied)):
+        return
+    if file.copied is not None and file.status is file.copied.status:
+        file.status, file.nbytes = status, status.nbytes
+    file.copied, file.copy = record, copy
+
+
+def _was_copied_before(record: Content, other: Content) -> bool:
+    """Each rank changes a file only after its own copy of it is whole. So the copy that was whole first has nothing of what
+    ranks have changed since their images, whichever rank was the first to begin its copy."""
+    return 0 < record.copied_ns < other.copied_ns
+
+
+def _lost_before_an_image(plan: Plan, held: Iterable[Content], tick_ns: int) -> Iterator[Uncovered]:
+    """What a rank has written to an open file after the copy that counts, and before its own image, is not in that copy.
+    ``held``: the copies that ranks have made at their images."""
+    told: set[FileId] = set()
+    for record in held:
+        file = plan.files[record.status.file]
+        kept = file.copied
+        if kept is None or not 0 < kept.copied_ns < record.time_ns or record.status.file in told:
+            continue
+        is_known = bool(kept.digest and record.digest)
+        may_differ = record.status.mtime_ns + tick_ns >= kept.copied_ns
+        if kept.digest != record.digest if is_known else may_differ:
+            told.add(record.status.file)
+            yield Uncovered(file.path, _LOST, 0)
 
 
 def _settle_between_hosts(

@@ -211,8 +211,18 @@ class _PuttingBack:
             if now is None or now.target != binding.target:
                 self._move_out(path)
                 self._places.make_symlink(binding.target, path)
-        elif now is None:
+        elif now is None or stat.S_IFMT(now.mode) != stat.S_IFMT(binding.mode):
+            self._put_special(path, binding)
+
+    def _put_special(self, path: str, binding: Status) -> None:
+        """A named pipe is made again: it held nothing. A socket or device cannot be."""
+        self._move_out(path)
+        if not stat.S_ISFIFO(binding.mode):
             self._problems.append(Problem(path, "it was a special file, and is gone"))
+            return
+        self._places.make_pipe(path)
+        with self._places.opened(path) as made:
+            made.change_mode(stat.S_IMODE(binding.mode))
 
     def _is_gone(self, path: str, directory: str) -> bool:
         """Does the directory of the path not exist, because of a change that could not be recorded, or because the path is

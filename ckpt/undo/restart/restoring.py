@@ -51,6 +51,7 @@ from ckpt.undo.restart.state import (
     Moved,
     State,
     follow,
+    free_name,
     is_there,
     load,
     named,
@@ -340,10 +341,7 @@ def _move_chain(job: str) -> bool:
     for interval in chain:
         undone = os.path.join(job, _UNDONE)
         os.makedirs(undone, mode=0o700, exist_ok=True)
-        target = os.path.join(undone, os.path.basename(interval.path))
-        while os.path.lexists(target):
-            target += "+"
-        os.rename(interval.path, target)
+        os.rename(interval.path, free_name(os.path.join(undone, os.path.basename(interval.path))))
     return bool(chain)
 
 
@@ -373,10 +371,7 @@ def empty_undone(job: str) -> None:
         if not os.path.lexists(undone):
             return
         os.makedirs(undo_path(job), mode=0o700, exist_ok=True)
-        target = undo_path(job, f"{DONE}{_UNDONE}")
-        while os.path.lexists(target):
-            target += "+"
-        os.rename(undone, target)
+        os.rename(undone, free_name(undo_path(job, f"{DONE}{_UNDONE}")))
 
 
 def has_done(job: str) -> bool:

@@ -43,6 +43,7 @@ __all__ = [
     "Moved",
     "State",
     "follow",
+    "free_name",
     "is_there",
     "load",
     "read_record",
@@ -224,11 +225,15 @@ def named(job: str) -> Iterator[None]:
         raise NotUndone(failure.strerror or str(failure), path=str(failure.filename or job)) from failure
 
 
+def free_name(path: str) -> str:
+    """The path or, while something has that name already, the path with plus signs behind it."""
+    while os.path.lexists(path):
+        path += "+"
+    return path
+
+
 def retire(path: str) -> None:
     """Take an interval out of the chain, for all ranks at once, durably."""
     above, name = os.path.split(path)
-    target = os.path.join(above, DONE + name)
-    while os.path.lexists(target):
-        target += "+"
-    os.rename(path, target)
+    os.rename(path, free_name(os.path.join(above, DONE + name)))
     sync_directory(above)

@@ -195,6 +195,31 @@ static int our_symlinkat(const char *content, int fd, const char *path)
     return symlinkat(content, fd, path);
 }
 
+/* A special file, or an empty one, is made: as with a symbolic link, its name only is of interest. */
+static int our_mknod(const char *path, mode_t mode, dev_t device)
+{
+    about_to_change("os.symlink", HERE, path, CALLER);
+    return mknod(path, mode, device);
+}
+
+static int our_mknodat(int fd, const char *path, mode_t mode, dev_t device)
+{
+    about_to_change("os.symlink", fd, path, CALLER);
+    return mknodat(fd, path, mode, device);
+}
+
+static int our_mkfifo(const char *path, mode_t mode)
+{
+    about_to_change("os.symlink", HERE, path, CALLER);
+    return mkfifo(path, mode);
+}
+
+static int our_mkfifoat(int fd, const char *path, mode_t mode)
+{
+    about_to_change("os.symlink", fd, path, CALLER);
+    return mkfifoat(fd, path, mode);
+}
+
 static int our_chmod(const char *path, mode_t mode)
 {
     about_to_change("os.chmod", HERE, path, CALLER);
@@ -279,6 +304,23 @@ const struct replacement watch_replacements[] = {
     {"freopen64", our_freopen},
     {"truncate", our_truncate},
     {"truncate64", our_truncate},
+    {"ftruncate", our_ftruncate},
+    {"ftruncate64", our_ftruncate},
+    {"lseek", our_lseek},
+    {"lseek64", our_lseek},
+    {"pwrite", our_pwrite},
+    {"pwrite64", our_pwrite},
+    {"pwritev", our_pwritev},
+    {"pwritev64", our_pwritev},
+    {"pwritev2", our_pwritev2},
+    {"pwritev64v2", our_pwritev2},
+    {"copy_file_range", our_copy_file_range},
+    {"fseek", our_fseek},
+    {"fseeko", our_fseek},
+    {"fseeko64", our_fseek},
+    {"fsetpos", our_fsetpos},
+    {"fsetpos64", our_fsetpos},
+    {"rewind", our_rewind},
     {"rename", our_rename},
     {"renameat", our_renameat},
     {"renameat2", our_renameat2},
@@ -292,6 +334,10 @@ const struct replacement watch_replacements[] = {
     {"linkat", our_linkat},
     {"symlink", our_symlink},
     {"symlinkat", our_symlinkat},
+    {"mknod", our_mknod},
+    {"mknodat", our_mknodat},
+    {"mkfifo", our_mkfifo},
+    {"mkfifoat", our_mkfifoat},
     {"chmod", our_chmod},
     {"utime", our_utime},
     {"utimes", our_utimes},

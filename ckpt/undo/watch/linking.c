@@ -5,8 +5,9 @@
 
    Which addresses: those of functions that the shared object imports from the C library; the versions of its symbols tell them
    from functions of the same name that come from elsewhere. Not changed are the tables of this module, and of libraries that
-   stand in for the C library. In the interpreter only `openat` is replaced: its other operations raise audit events, but the
-   event of `os.open(path, flags, dir_fd=fd)` does not name the directory.
+   stand in for the C library. In the interpreter only a few are replaced, since its other operations raise audit events: `openat`,
+   as the event of `os.open(path, flags, dir_fd=fd)` does not name the directory, and what changes positions and lengths, or makes
+   special files, of which there are no events.
 
    When: new shared objects are treated after each `dlopen` of the interpreter, when ctypes looks up a function, and at each event
    that is told. A library's own `dlopen` is left, because the linker searches where its caller says (RPATH); what it has loaded is
@@ -165,7 +166,12 @@ static void *replacement_in_interpreter(const char *name)
 {
     if (!strcmp(name, "dlopen"))
         return our_dlopen;
-    return strncmp(name, "openat", 6) ? NULL : replacement_for(name);
+    static const char *const beginnings[] = {"openat", "ftruncate", "lseek", "pwrite", "copy_file_range",
+                                            "mknod",  "mkfifo",    NULL};
+    for (const char *const *each = beginnings; *each; each++)
+        if (!strncmp(name, *each, strlen(*each)))
+            return replacement_for(name);
+    return NULL;
 }
 
 static void set_entry(const struct object *object, void **entry, void *function)
@@ -262,6 +268,12 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *given)
     }
     return 0;
 }
+
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+const int watch_leads = 1;
+#else
+const int watch_leads = 0;
+#endif
 
 void watch_libraries(void)
 {

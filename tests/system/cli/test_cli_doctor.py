@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -135,9 +134,8 @@ def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:
     assert found["sizes"]["largest"][0]["where"] == "__main__ variable 'table'"
 
 
-def test_the_examinations_that_were_due_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("listening")
+def test_the_examinations_that_were_due_are_waited_for(tmp_path: Path) -> None:
     """A program with much to look at, or a slow machine: healthy without having been looked at is no finding."""
     text = """
         import os, socket, time
@@ -152,9 +150,7 @@ def test_the_examinations_that_were_due_are_waited_for(
             print(1)
             time.sleep(0.005)
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("PORT_OF_THE_TEST", str(server.getsockname()[1]))
-        code, found = doctor("--seconds", 1.1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
+    code, found = doctor("--seconds", 1.1, "--images", 1, write_app(tmp_path, text), cwd=tmp_path)
     assert code == 1
     [problem] = found["problems"]
     assert problem["where"] == "__main__ variable 'line'"

@@ -5,7 +5,9 @@ They are made in a file each (loop devices); a kernel that cannot mount them ski
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -44,16 +46,25 @@ def mounts(*command: object) -> None:
         pytest.skip(f"another kernel: it does not mount this: {done.stderr.strip()[-200:]}")
 
 
+@contextlib.contextmanager
+def mounted(tmp_path: Path, nbytes: int, package: str, *make: str) -> Iterator[Path]:
+    """A file system of its own, which the command ``make`` has made."""
+    needs_program(make[0], package)
+    image, mount = an_image(tmp_path, nbytes), tmp_path / "mount"
+    mount.mkdir()
+    subprocess.run([*make, image], check=True)
+    mounts("mount", "-o", "loop", image, mount)
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", mount], check=True)
+
+
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[Path]:
     """A directory with a quota, on btrfs: there it holds for root, too."""
-    needs_program("mkfs.btrfs", "btrfs-progs")
-    image, mount = an_image(tmp_path, 128 * MIB), tmp_path / "mount"
-    mount.mkdir()
-    subprocess.run(["mkfs.btrfs", "-q", "-M", image], check=True)
-    mounts("mount", "-o", "loop", image, mount)
-    directory = mount / "limited"
-    try:
+    with mounted(tmp_path, 128 * MIB, "btrfs-progs", "mkfs.btrfs", "-q", "-M") as mount:
+        directory = mount / "limited"
         for words in (
             ["quota", "enable", mount],
             ["subvolume", "create", directory],
@@ -62,8 +73,17 @@ def limited(tmp_path: Path) -> Iterator[Path]:
             subprocess.run(["btrfs", *words], check=True, stdout=subprocess.DEVNULL)
         directory.chmod(0o700)
         yield directory
-    finally:
-        subprocess.run(["umount", "-l", mount], check=True)
+
+
+@pytest.fixture(params=["btrfs", "xfs"])
+def sharing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system that can share blocks between files (FICLONE)."""
+    if request.param == "btrfs":
+        with mounted(tmp_path, 512 * MIB, "btrfs-progs", "mkfs.btrfs", "-q") as mount:
+            yield mount
+    else:
+        with mounted(tmp_path, 512 * MIB, "xfsprogs", "mkfs.xfs", "-q", "-m", "reflink=1") as mount:
+            yield mount
 
 
 FILLED_BY_ANOTHER = FULL.replace(
@@ -169,6 +189,83 @@ def test_random_programs_where_blocks_can_be_shared(limited: Path) -> None:
     """Copies of files are shared blocks on btrfs. Without the quota: what has been removed counts for seconds."""
     for seed in range(60):
         check(str(limited.parent), seed)
+
+
+# Large files are changed behind the checkpoint, in all ways that need their contents. Then the program is killed.
+LARGE = """
+    import mmap, os, signal, sys, time
+    import ckpt, numpy
+    ckpt.enable()
+    os.chdir(sys.argv[1])
+    ckpt.checkpoint()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    if os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        sys.exit()
+    with open("blocks", "r+b") as file:
+        for block in (0, 7, 100, 2047):
+            file.seek(block * 4096 + 5)
+            file.write(b"changed")
+    with open("end", "r+b") as file:
+        file.truncate((1 << 22) + 77)
+    with open("anew", "wb") as file:
+        file.write(b"anew" * 1000)
+    values = numpy.memmap("array", dtype="u1", mode="r+")
+    values[5::1 << 20] ^= 255
+    values.flush()
+    with open("map", "r+b") as file:
+        mmap.mmap(file.fileno(), 0)[1 << 22:(1 << 22) + 9] = b"in memory"
+    os.sync()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+LARGE_BYTES = 8 * MIB
+
+
+def extents_of(path: Path) -> list[tuple[int, ...]]:
+    """Where the blocks of a file are: first one in the file, first one on the disk, number. Neighbours are one."""
+    said = subprocess.run(
+        ["filefrag", "-v", "-b4096", path], capture_output=True, text=True, check=True
+    ).stdout
+    found: list[tuple[int, ...]] = []
+    for first, place, count in re.findall(r"^ *\d+: +(\d+)\.\. *\d+: +(\d+)\.\. *\d+: +(\d+):", said, re.M):
+        extent = int(first), int(place), int(count)
+        if found and (found[-1][0] + found[-1][2], found[-1][1] + found[-1][2]) == extent[:2]:
+            found[-1] = (*found[-1][:2], found[-1][2] + extent[2])
+        else:
+            found.append(extent)
+    return found
+
+
+@needs_root
+def test_large_files_are_kept_and_put_back_without_a_copy_where_blocks_can_be_shared(
+    sharing: Path, tmp_path: Path
+) -> None:
+    """What is kept has the blocks that the file had, and the file has them again after the restart."""
+    needs_program("filefrag", "e2fsprogs")
+    work, job = sharing / "work", sharing / "job"
+    work.mkdir()
+    contents = {name: os.urandom(LARGE_BYTES) for name in ("blocks", "end", "anew", "array", "map")}
+    for name, content in contents.items():
+        (work / name).write_bytes(content)
+    os.sync()
+    extents = {name: extents_of(work / name) for name in contents}
+    app = write_app(tmp_path, LARGE)
+    done = run_ckpt(
+        "run", "-n", 1, "--max-restarts", 0, "--job", job, "--files-limit", 1, app, work, cwd=tmp_path
+    )
+    assert "killed by SIGKILL" in done.stderr and "not covered" not in done.stderr, done.stderr
+    for name, content in contents.items():
+        assert (work / name).read_bytes() != content
+    kept = {path.read_bytes(): path for path in (job / "undo").rglob("*") if path.is_file()}
+    for name, content in contents.items():
+        assert extents_of(kept[content]) == extents[name]
+    (job / "through").touch()
+    done = run_ckpt("restart", job, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    os.sync()
+    for name, content in contents.items():
+        assert (work / name).read_bytes() == content
+        assert extents_of(work / name) == extents[name]
 
 
 def test_random_programs_on_a_file_system_with_the_rules_of_fat(tmp_path: Path) -> None:

@@ -61,18 +61,24 @@ CHANGES = """
 """
 
 
-@pytest.fixture
-def ended(start: Start, tmp_path: Path) -> Job:
-    """A job of two ranks that has ended behind its only checkpoint. It needs a package that can be taken away."""
+def ended_job(start: Start, tmp_path: Path, program: str, module: str = "value = 7\n") -> Job:
+    """A job of two ranks that has ended behind its only checkpoint. Its program gets the directory for its files, and
+    that of a package ``lent`` that it needs, and that can be taken away."""
     package = tmp_path / "site-packages" / "lent"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "module.py").write_text("value = 7\n")
-    app = write_app(tmp_path, CHANGES)
+    (package / "module.py").write_text(module)
+    app = write_app(tmp_path, program)
     job = start(app, str(tmp_path / "out"), str(package.parent), ranks=2, files="auto", keep=9)
     assert job.finish() == 9, job.report()
     (job.directory / "through").touch()
     return job
+
+
+@pytest.fixture
+def ended(start: Start, tmp_path: Path) -> Job:
+    """A job of two ranks that has ended behind its only checkpoint. It needs a package that can be taken away."""
+    return ended_job(start, tmp_path, CHANGES)
 
 
 def damaged_image(job: Path, rank: int = 1) -> Callable[[], None]:
@@ -111,6 +117,82 @@ def test_an_image_that_cannot_be_loaded_changes_no_file(
     assert {path: each for path, each in without_times(after).items() if path.startswith("1")} == {
         path: each for path, each in without_times(before).items() if path.startswith("1")
     }
+
+
+# What the image refers to by name comes behind a file that is held open.
+HELD_FIRST = """
+    import os, sys, time
+    import ckpt
+    from ckpt import MPI
+    sys.path.append(sys.argv[2])
+    ckpt.enable()
+    rank = MPI.COMM_WORLD.rank
+    held = open(f"{sys.argv[1]}/held-{rank}", "w")
+    held.write("then")
+    held.flush()
+    import lent.module
+    from lent.module import Thing, function
+    things, called, table, stop = [Thing()], function, lent.module.table, os._exit
+    ckpt.checkpoint()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    held.write("now")
+    held.flush()
+    open(f"{sys.argv[1]}/made-{rank}", "w").close()
+    MPI.COMM_WORLD.Barrier()
+    if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        stop(9)
+    print(lent.module.value, things[0].name, called(), table is lent.module.table)
+"""
+NAMES = """
+value = 7
+table = {}
+class Thing:
+    name = "thing"
+def function():
+    return "called"
+"""
+
+
+def without(name: str) -> Callable[[Path], Callable[[], None]]:
+    """The module has lost what has that name: the user has changed the package, and not its version."""
+
+    def spoil(job: Path) -> Callable[[], None]:
+        module = job.parent / "site-packages" / "lent" / "module.py"
+        good = module.read_text()
+        module.write_text(good.replace(name, f"another_{name}"))
+        return lambda: bool(module.write_text(good)) or None
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (missing_module, "lent"),
+        (without("Thing"), "'Thing'"),
+        (without("function"), "'function'"),
+        (without("table"), "'table'"),
+    ],
+    ids=["module", "class", "function", "variable"],
+)
+def test_names_behind_an_open_file_are_looked_up_before_files_are_put_back(
+    start: Start, tmp_path: Path, spoil: Callable[[Path], Callable[[], None]], said: str
+) -> None:
+    """What comes behind a file was loaded when files had been put back: before it was known that a module was missing."""
+    (tmp_path / "out").mkdir()
+    job = ended_job(start, tmp_path, HELD_FIRST, NAMES)
+    mend = spoil(job.directory)
+    before = tree_of(str(tmp_path / "out"))
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert done.returncode == 12 and said in done.stderr, done.stderr
+    assert tree_of(str(tmp_path / "out")) == before
+    assert not job.events("files-put-back")
+    mend()
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("7 thing called True") == 2
+    assert without_times(tree_of(str(tmp_path / "out"))) == without_times(before)
 
 
 # Standard input is used up, and removed.
@@ -202,16 +284,8 @@ CODE = """
 @pytest.fixture
 def with_code(start: Start, tmp_path: Path) -> Job:
     """A job of two ranks that has changed code behind its only checkpoint."""
-    lent = tmp_path / "site-packages" / "lent"
-    lent.mkdir(parents=True)
-    (lent / "__init__.py").touch()
-    (lent / "module.py").write_text("value = 7\n")
     (tmp_path / "out").mkdir()
-    app = write_app(tmp_path, CODE)
-    job = start(app, str(tmp_path / "out"), str(lent.parent), ranks=2, files="auto", keep=9)
-    assert job.finish() == 9, job.report()
-    (job.directory / "through").touch()
-    return job
+    return ended_job(start, tmp_path, CODE)
 
 
 def inodes_of(root: Path) -> dict[str, int]:

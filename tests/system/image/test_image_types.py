@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,15 +98,12 @@ holder["key"][0] = None
 """
 
 
-def test_what_cannot_be_saved_is_named_by_its_variable_with_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("listening")
+def test_what_cannot_be_saved_is_named_by_its_variable_with_a_remedy(tmp_path: Path) -> None:
     script = tmp_path / "refusing.py"
     script.write_text(REFUSING)
     places = json.dumps(list(range(1, len(NAMED) + 1)))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("PORT_OF_THE_TEST", str(server.getsockname()[1]))
-        drive("calls", str(tmp_path), places, str(script), *NAMED, out=tmp_path / "out", directory=tmp_path)
+    drive("calls", str(tmp_path), places, str(script), *NAMED, out=tmp_path / "out", directory=tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     failed = {line["at"]: line["failed"] for line in lines if "failed" in line}
     for number, (expression, reason) in enumerate(NAMED.items(), 1):

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -232,9 +231,8 @@ SEEN = """
 """
 
 
-def test_what_cannot_be_imaged_is_named_and_the_job_goes_on(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("listening")
+def test_what_cannot_be_imaged_is_named_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:
     app = write_app(
         tmp_path,
         SEEN
@@ -252,10 +250,8 @@ def test_what_cannot_be_imaged_is_named_and_the_job_goes_on(
     print("done")
         """,
     )
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("PORT_OF_THE_TEST", str(server.getsockname()[1]))
-        job = start(app, ranks=2, every=0.3)
-        assert job.finish() == 0, job.report()
+    job = start(app, ranks=2, every=0.3)
+    assert job.finish() == 0, job.report()
     aborted = job.events("round-aborted")
     assert aborted, job.report()
     reason = json.dumps([*aborted, *job.events("failed")])

@@ -90,6 +90,13 @@ MUTANTS = [
         One(40),
     ),
     Mutant(
+        "of copies of several ranks, the one that was whole first has nothing of what came later",
+        "restart.plan",
+        "return 0 < record.copied_ns < other.copied_ns",
+        "return False",
+        "test_two_ranks.py::test_a_file_is_what_it_was_before_any_rank_changed_it",
+    ),
+    Mutant(
         "only the first change of a file is recorded",
         "recorder",
         "if is_complete or (is_complete is False and appends):",
@@ -653,6 +660,22 @@ MUTANTS = [
         "self.end.fd >= 0 and not self.has_ended and bool",
         "self.end.fd >= 0 and bool",
         "test_uncut.py::test_the_end_of_an_interval_is_known_once",
+    ),
+    Mutant(
+        "a large file that was written at its end is copied when it is written elsewhere",
+        "watching",
+        """        _watch.set_ends(self._ends)
+        if files:
+""",
+        "        if files:\n",
+        "test_positions.py::test_a_large_file_that_was_written_at_its_end_is_written_elsewhere",
+    ),
+    Mutant(
+        "a file that is opened for appending, and mapped, is copied",
+        "operations",
+        """_one("rewrite", _followed(fd)) if appends else []""",
+        "[]",
+        "test_positions.py::test_a_file_that_is_opened_for_appending_is_changed_otherwise",
     ),
     Mutant(
         "an interval that goes on ends later",

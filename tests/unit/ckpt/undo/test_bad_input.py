@@ -240,14 +240,41 @@ def test_ten_thousand_files_between_two_checkpoints(tmp_path: Path) -> None:
         assert tree_of(str(work.root)) == tree
 
 
-def test_special_files_are_left_alone(work: Watched) -> None:
-    """They hold nothing; a name that one has is put back as far as that is possible."""
-    os.mkfifo("fifo")
+def modes_of(root: Path) -> dict[str, int]:
+    return {name: (root / name).lstat().st_mode for name in os.listdir(root)}
+
+
+def test_special_files_go_and_named_pipes_come_back(work: Watched) -> None:
+    """What the program had made since stayed, so it failed when it made that again; what another file had replaced stayed
+    replaced, and nobody was told."""
+    for name in ("moved", "replaced", "stays"):
+        os.mkfifo(name, 0o640)
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind("gone")
     work.start()
-    os.mkfifo("new")
-    os.rename("fifo", "moved")
+    then = modes_of(work.root)
+    os.mkfifo("pipe")
+    os.mknod("node")
+    directory = os.open(".", os.O_RDONLY)
+    os.mkfifo("pipe-there", dir_fd=directory)
+    os.mknod("node-there", dir_fd=directory)
+    os.close(directory)
+    with socket.socket(socket.AF_UNIX) as made, socket.socket(socket.AF_UNIX) as nameless:
+        made.bind(b"socket")
+        nameless.bind(f"\0{work.root}")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+    os.rename("moved", "elsewhere")
+    for name in ("replaced", "gone"):
+        os.remove(name)
+        Path(name).write_text("now")
     problems = work.back_to(0)
-    assert [problem.reason for problem in problems] == ["it was a special file, and is gone"]
+    assert [(each.path, each.reason) for each in problems] == [
+        (str(work.root / "gone"), "it was a special file, and is gone")
+    ]
+    assert not work.told
+    now = modes_of(work.root)
+    assert "gone" not in now and now == {path: each for path, each in then.items() if path != "gone"}
 
 
 # ---------------------------------------------------------------------- others

@@ -63,6 +63,56 @@ def test_a_file_that_another_rank_makes_between_the_checkpoints_of_both_belongs_
         assert tree_of(first.root) == tree
 
 
+def test_a_file_is_what_it_was_before_any_rank_changed_it(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one to begin a copy was late, and the other one changed the file meanwhile: that came back, and nobody was
+    told."""
+    with two_ranks(where) as (first, second):
+        os.mkdir(first.root)
+        path = os.path.join(first.root, "shared")
+        Path(path).write_text("of the line")
+        tree = line_of(first, second)
+        copy_file = keeping.copy_file
+
+        def late(*given: object) -> object:
+            monkeypatch.setattr(keeping, "copy_file", copy_file)
+            second.tell("rewrite", path)
+            Path(path).write_text("now, and longer than it was")
+            return copy_file(*given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(keeping, "copy_file", late)
+        first.tell("rewrite", path)
+        assert not both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_what_a_rank_wrote_between_the_image_of_another_one_and_its_own_may_be_missing(
+    where: str, is_changed: bool
+) -> None:
+    """It was, and nobody was told."""
+    with two_ranks(where) as (first, second):
+        os.mkdir(first.root)
+        path = os.path.join(first.root, "shared")
+        Path(path).write_text("of the line")
+        first.checkpoint()
+        first.tell("rewrite", path)
+        if is_changed:
+            Path(path).write_text("by the second rank")
+        tree = tree_of(first.root)
+        second.checkpoint()
+        assert second.keeper is not None
+        status = look(path)
+        assert status is not None
+        second.keeper.begin([recorder.OpenFile(path, status, appends=False)])
+        Path(path).write_text("now")
+        problems = both_put_back(first, second, tree, 0, [])
+        assert [(each.path, "may be missing" in each.reason) for each in problems] == [
+            (path, True)
+        ] * is_changed
+
+
 Change = Callable[[Rank, str], None]
 
 

@@ -451,6 +451,43 @@ def test_where_the_program_starts_processes_is_told_once_a_place(work: Watched) 
     assert all(where.startswith(f"{os.path.basename(__file__)}:") for _, where in work.started)
 
 
+def test_the_directory_in_which_a_process_is_started_is_told(work: Watched) -> None:
+    """Its files were not looked at where no rank had changed one there: nobody was told what it did."""
+    for name in ("given", "entered"):
+        (work.root / name).mkdir()
+    work.start()
+    told: list[str] = []
+    work.on_directory = told.append
+    subprocess.run(["true"], check=True, cwd="given")
+    os.chdir("entered")
+    for _ in range(2):
+        os.waitpid(os.fork() or os._exit(0), 0)  # type: ignore[func-returns-value]
+    os.chdir(work.root)
+    assert told == [str(work.root / "given"), str(work.root / "entered")]
+
+
+def test_changes_of_extended_attributes_are_named(work: Watched) -> None:
+    """They stayed as they were, and nobody was told."""
+    for name in ("old", "removed", "left"):
+        Path(name).write_text("x")
+    try:
+        os.setxattr("removed", "user.x", b"then")
+    except OSError:
+        pytest.skip("another file system: it has no extended attributes")
+    work.start()
+    Path("new").write_text("x")
+    os.setxattr("new", "user.x", b"now")  # it goes
+    for _ in range(2):
+        os.setxattr("old", "user.x", b"now")
+        with open("old", "a") as file:
+            os.setxattr(file.fileno(), "user.y", b"now")
+    os.removexattr("removed", "user.x")
+    os.chmod("left", 0o600)
+    assert [(each.path, each.reason) for each in work.told] == [
+        (str(work.root / name), "its extended attributes have been changed") for name in ("old", "removed")
+    ]
+
+
 def test_nothing_is_told_when_the_watch_has_stopped(work: Watched) -> None:
     work.start()
     work.watch.stop()

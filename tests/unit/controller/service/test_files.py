@@ -54,7 +54,7 @@ def test_five_problems_are_said_and_all_are_logged(
     problems = [Problem(f"/{number}", "why") for number in range(7)] + [Problem("/8", "twice", is_final=True)]
     prepare_as(monkeypatch, Restored(problems=problems, intervals=1))
     of_job = files_of(job, said, logged)
-    assert of_job.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
+    assert of_job.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True, "code_changes": False}
     assert of_job.put_back_now() == {
         "files_put_back": True,
         "files_problems": [f"/{number}" for number in range(7)],

@@ -58,7 +58,7 @@ def test_modules_of_the_user_travel_by_value(tmp_path: Path) -> None:
 
 
 def found(references: References, obj: object) -> object:
-    return references.finder({}, lambda container: None, lambda table: None)(obj)
+    return references.finder({}, lambda container: None, lambda table: None, lambda pid: None)(obj)
 
 
 def test_a_stale_entry_is_not_used() -> None:
