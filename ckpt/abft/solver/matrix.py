@@ -8,6 +8,7 @@ for the same rows and columns, at every rank, at any time.
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ckpt import MPI
+from ckpt import MPI, failure_policy
 from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Place, Shape
 from ckpt.abft.errors import GridError, InputError
@@ -30,6 +31,9 @@ Fill = Callable[[slice, slice], Any]
 
 _DTYPES = ("float32", "float64", "complex64", "complex128")
 
+_warned: list[bool] = []
+"""Not empty: this rank has said that the job does not go on after a death. Part of images, so it is said once in a job."""
+
 
 class Grid:
     """A grid of P × Q processes, with `redundant` columns of checksums, of the ranks of a communicator.
@@ -39,7 +43,8 @@ class Grid:
     checksums after a failure: P-1 ranks are left of a column that has lost one, so each spare bears one more failure.
     `hook`, for tests: called with (name, "before" or "after") around every call of the communication.
 
-    No communication. Raises GridError: too few ranks, or numbers that make no grid.
+    No communication. Raises GridError: too few ranks, or numbers that make no grid. In a job without ``--on-failure
+    continue`` checksums are of no use when a rank dies: rank 0 of `comm` warns of that once, unless `redundant` is 0.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class Grid:
                 f"{self.comm.size}: start with `ckpt run -n {needed} --on-failure continue`"
                 + (", or ask for a grid without protection (redundant=0)" if redundant else "")
             )
+        if redundant:
+            _warn_of_restarts(self.comm.rank)
 
     def __repr__(self) -> str:
         return f"Grid(P={self.P}, Q={self.Q}, redundant={self.redundant})"
@@ -74,6 +81,18 @@ class Grid:
         `dtype`: float32, float64, complex64 or complex128; default: that of the array, or float64. Raises InputError.
         """
         return Matrix(self, n, fill, nb, dtype)
+
+
+def _warn_of_restarts(rank: int) -> None:
+    if rank or _warned or failure_policy() == "continue":
+        return
+    _warned.append(True)
+    warnings.warn(
+        "ckpt.abft: when a rank dies, this job goes back to its last checkpoint with all ranks (from the beginning, if "
+        "there is none): checksums do not take the place of the dead. For that, start it with "
+        "`ckpt run --on-failure continue`; Grid(..., redundant=0) saves the checksums",
+        stacklevel=3,
+    )
 
 
 class Matrix:
