@@ -21,7 +21,7 @@ from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Place, Shape
 from ckpt.abft.errors import GridError, InputError
 from ckpt.abft.numbers.arrays import plain
-from ckpt.abft.numbers.local import Local
+from ckpt.abft.numbers.local import Local, bytes_of
 from ckpt.abft.solver.link import Hook
 
 __all__ = ["Grid", "Matrix", "right_hand_sides"]
@@ -133,7 +133,9 @@ class Matrix:
 
     def signature(self) -> str:
         given = (
-            "" if self._array is None else f"{zlib.crc32(np.ascontiguousarray(self._array).tobytes()):08x}"
+            ""
+            if self._array is None
+            else f"{zlib.crc32(bytes_of(np.ascontiguousarray(self._array)).data):08x}"
         )
         grid = f"P={self.grid.P} Q={self.grid.Q} redundant={self.grid.redundant}"
         return f"{grid} n={self.n} nb={self.nb} {self.dtype} {given}"
@@ -149,7 +151,7 @@ class Matrix:
             raise InputError(f"fill gave {found.dtype} {where}, which are no numbers")
         if found.dtype.kind == "c" and self.dtype.kind != "c":
             raise InputError(f"fill gave complex numbers {where}: give dtype=numpy.complex128")
-        found = found.astype(self.dtype)
+        found = found.astype(self.dtype, copy=False)
         if not np.isfinite(found).all():
             i, j = np.argwhere(~np.isfinite(found))[0]
             raise InputError(
@@ -157,17 +159,21 @@ class Matrix:
             )
         return found
 
-    def block(self, i: int, j: int, corner: float) -> Array:
-        """Block (i, j), with the identity (times `corner`) that fills the matrix up to its padded order."""
+    def blocks(self, i: int, j: int, count: int, corner: float) -> Array:
+        """Blocks (i, j) to (i, j + count - 1), with the identity (times `corner`) that fills the matrix up to its padded
+        order. Not to be changed: it may be the program's array."""
         nb, n = self.nb, self.n
-        block = np.zeros((nb, nb), dtype=self.dtype)
-        rows, columns = slice(i * nb, min((i + 1) * nb, n)), slice(j * nb, min((j + 1) * nb, n))
-        if rows.stop > rows.start and columns.stop > columns.start:
-            block[: rows.stop - rows.start, : columns.stop - columns.start] = self.numbers(rows, columns)
-        if i == j:
-            for t in range(max(0, n - i * nb), nb):
-                block[t, t] = corner
-        return block
+        wanted = nb, count * nb
+        rows, columns = slice(i * nb, min((i + 1) * nb, n)), slice(j * nb, min((j + count) * nb, n))
+        inside = max(0, rows.stop - rows.start), max(0, columns.stop - columns.start)
+        if inside == wanted:
+            return self.numbers(rows, columns)
+        found = np.zeros(wanted, dtype=self.dtype)
+        if all(inside):
+            found[: inside[0], : inside[1]] = self.numbers(rows, columns)
+        for t in range(max(n, i * nb, j * nb), min((i + 1) * nb, (j + count) * nb)):
+            found[t - i * nb, t - j * nb] = corner
+        return found
 
     def corner(self) -> float:
         """The size of the numbers that fill the matrix up: that of its first block."""
@@ -185,10 +191,11 @@ class Matrix:
             for group in range(shape.groups):
                 target = local.block(group)[rows]
                 if place.v < shape.Q:
-                    target[...] = self.block(i, group * shape.Q + place.v, corner)
+                    target[...] = self.blocks(i, group * shape.Q + place.v, 1, corner)
                     continue
+                found = self.blocks(i, group * shape.Q, shape.Q, corner).reshape(shape.nb, shape.Q, shape.nb)
                 for q, weight in enumerate(weights[group]):
-                    target += weight * self.block(i, group * shape.Q + q, corner)
+                    target += weight * found[:, q]
 
 
 def right_hand_sides(matrix: Matrix, b: Any) -> Array:
