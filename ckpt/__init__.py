@@ -13,10 +13,10 @@ committed one.
 Public names: :func:`enable`, :data:`comm`, :func:`checkpoint`, :func:`epoch`, :func:`restarts`, :class:`CkptError`; for
 programs with state that an image does not hold by itself :func:`register_type`, :func:`register_child`,
 :func:`keep_package`, :func:`on_checkpoint`, :func:`on_restart`, :func:`remove_hook`, :func:`harmless_threads`; for
-effects that stay :func:`keep_file`, :func:`when_committed`, :func:`log_event`; for `ckpt status` :func:`on_status`; to give
-up what was done since the last checkpoint :func:`go_back`; for messages that call a function where they arrive
-:class:`ActiveMessages`; for programs that save themselves :func:`register` and :func:`loop`. Larger modules are imported
-when they are first used.
+effects that stay :func:`keep_file`, :func:`when_committed`, :func:`log_event`; for `ckpt status` :func:`on_status`; to
+give up what was done since the last checkpoint :func:`go_back`; what the death of a rank does :func:`failure_policy`;
+for messages that call a function where they arrive :class:`ActiveMessages`; for programs that save themselves
+:func:`register` and :func:`loop`. Larger modules are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ __all__ = [
     "comm",
     "enable",
     "epoch",
+    "failure_policy",
     "go_back",
     "harmless_threads",
     "keep_file",
@@ -291,6 +292,19 @@ def go_back(reason: str) -> None:
     if current() is None:
         raise CkptError(f"there is no job that could go back ({reason})")
     _runtime().log({"m": "request", "what": "go-back", "reason": str(reason)[:500]})
+
+
+def failure_policy() -> str | None:
+    """What the job does when a rank dies, as ``ckpt run --on-failure`` says: ``"restart"`` or ``"continue"``.
+
+    ``"restart"``: all ranks go back to the last checkpoint, the dead ones too, and no program sees the death.
+    ``"continue"``: the others go on, and are told (``ERR_PROC_FAILED``). The same at all ranks. ``ckpt restart
+    --on-failure`` may change it. ``None`` outside of a job, where there is one rank.
+    """
+    from ckpt.rank.runtime import current
+
+    runtime = current()
+    return None if runtime is None else str(runtime.options.get("on_failure", "restart"))
 
 
 def epoch() -> int:

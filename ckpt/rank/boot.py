@@ -94,8 +94,10 @@ def run_rank(
         own = f"{failure}" if has_user_text(failure) else stale(failure)
         text = text_of(without_finding(failure)) if own is None else f"{own}\n"
         control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        if own is None or "\n" in own or spec.get("resume") is None:
+            # What keeps an image from being loaded is the same at many ranks: the controller tells it once.
+            sys.stderr.write(text)
+            sys.stderr.flush()
         os._exit(exit_code_of(failure))
     forks.install()
     ending.run(run)

@@ -206,7 +206,7 @@ class _HostAgent:
         self.generation = arguments.generation
         self.roster = Roster()
         self.script = script_of(job.options, arguments.cwd)
-        self.modules = modules_of(job.options, arguments.cwd)
+        self.modules: dict[str, bool] | None = modules_of(job.command, job.options, arguments.cwd).all
         self.is_away = bool(self.proof)  # as one that comes back
         self.listen = own_address(arguments.interface, split(arguments.controller)[0])
         self.ports = arguments.ports

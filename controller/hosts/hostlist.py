@@ -6,6 +6,7 @@ be named by its address; one of IPv6 is written in brackets: `[fd00::1]:4`.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -77,10 +78,20 @@ def check_ports(text: str, nodes: Sequence[Node]) -> None:
 def _node(word: str, where: str) -> Node:
     found = _HOST.fullmatch(word)
     if found is None:
-        hint = "[ADDRESS] or [ADDRESS]:SLOTS" if word.count(":") > 1 else "NAME or NAME:SLOTS"
-        raise UsageError(f"{where}: {word!r} is no host: use {hint}")
+        raise UsageError(f"{where}: {word!r} is no host: {_hint(word, where)}")
     name = found["name"] or (found["user"] or "") + _address(found["address"], where)
     return Node(name, _slots(found["slots"] or "1", where))
+
+
+def _hint(word: str, where: str) -> str:
+    parts = [part for part in re.split(r"[;|+&\s]+", word) if part]
+    if len(parts) > 1 and all(_HOST.fullmatch(part) and not part.isdecimal() for part in parts):
+        return f"separate hosts by commas: {','.join(parts)}" if where == "--hosts" else "one host in a line"
+    for address in (word, word.rpartition(":")[0]):
+        with contextlib.suppress(ValueError):
+            ipaddress.IPv6Address(address)
+            return "an IPv6 address stands in brackets: [ADDRESS] or [ADDRESS]:SLOTS"
+    return "use NAME, NAME:SLOTS, or [ADDRESS]:SLOTS for an IPv6 address"
 
 
 def _address(text: str, where: str) -> str:

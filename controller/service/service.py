@@ -80,6 +80,10 @@ if TYPE_CHECKING:
     from ckpt.controller.replicas.output import ReplicaOutput
 
 
+_SAID = {"host-failed": "host {host} takes no part: {reason}", "modules-missing": "host {host}: {reason}"}
+"""Notes of hosts that the user is told, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
     """Options of a run. `keep`: how many committed lines to keep on disk, None: all. `rank_options`: passed to the ranks.
@@ -466,8 +470,8 @@ class Service:
             self.output_due_ns = 0
         elif event_name == "note":
             self._log(event["event"], event["fields"])
-            if event["event"] == "host-failed":
-                self.reporter.say("host {host} takes no part: {reason}".format(**event["fields"]))
+            if text := _SAID.get(event["event"]):
+                self.reporter.say(text.format(**event["fields"]))
         else:
             if event_name == "died":
                 self.pids.pop(event["rank"], None)

@@ -135,6 +135,7 @@ class Supervisor:
         self.lines = Lines(lines, start_over=start_over, needs_branch=needs_branch)
         self.resumed: int | None = None  # epoch that the present incarnation resumed from
         self.loaded: set[int] = set()  # ranks that wait until files are put back
+        self.cannot_load: list[str] = []  # why ranks cannot load their images: what has been told
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
         self.gone: set[int] = set()
@@ -235,7 +236,7 @@ class Supervisor:
         self.phase = "starting"
         self.resumed = self.lines.newest
         self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
-        self.diagnoses = {}
+        self.diagnoses, self.cannot_load = {}, []
         self.loaded = set()
         self.since_ns = self.since_ns or now_ns
         return [Launch(self.incarnation, self.resumed, reason)]
@@ -344,23 +345,33 @@ class Supervisor:
         return [*actions, Send(messages.release()), *self._check_gone()]
 
     def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
+        last_line = event.traceback.rstrip().rpartition("\n")[2]
         if self.phase not in ("starting", "running"):
-            return []
-        if self._is_loading(event.rank) and event.exit_code != EXIT_INCOMPATIBLE:
-            return self._set_line_aside(
-                event.rank,
-                event.traceback.rstrip().rpartition("\n")[2] or f"exit code {event.exit_code}",
-                now_ns,
-            )
+            return self._cannot_load_either(event.rank, last_line)
+        if self._is_loading(event.rank):
+            self.cannot_load.append(last_line)
+            if event.exit_code != EXIT_INCOMPATIBLE:
+                return self._set_line_aside(event.rank, last_line or f"exit code {event.exit_code}", now_ns)
         fields = {"rank": event.rank, "exit_code": event.exit_code, "traceback": event.traceback}
         reason = f"rank {event.rank} failed with exit code {event.exit_code}"
         say: list[Action] = [Log("rank-failed", fields)]
-        # The traceback itself is on the rank's standard error, which the user sees.
-        last_line = event.traceback.rstrip().rpartition("\n")[2]
+        # A program's traceback is on the rank's standard error, which the user sees.
         say.append(Say(f"{reason}: {last_line}" if last_line else reason))
         self.stopping.ending = None if event.rank in self.gone else event.rank
         kind: EndKind = "interrupted" if self._is_loading(event.rank) else "finished"
         return say + self._stop_now(End(event.exit_code, reason, kind), now_ns)
+
+    def _cannot_load_either(self, rank: int, why: str) -> list[Action]:
+        """Another rank has failed to load its image, and all are being ended for that. Another reason than those that are
+        known is told, since the user has to mend both; the same one is not, however many ranks have it."""
+        if not self.cannot_load or rank in self.addresses or why in self.cannot_load:
+            return []
+        self.cannot_load.append(why)
+        fields = {"epoch": self.resumed, "rank": rank, "reason": why}
+        return [
+            Log("line-unusable", fields),
+            Say(f"rank {rank} cannot go on from epoch {self.resumed} either: {why}"),
+        ]
 
     def _is_loading(self, rank: int) -> bool:
         return self.phase == "starting" and self.resumed is not None and rank not in self.addresses

@@ -28,6 +28,9 @@ __all__ = ["Array", "Local", "Panel", "Update", "bytes_of", "moves"]
 
 Array = npt.NDArray[Any]
 
+_PRODUCT_BYTES = 1 << 20
+"""A product that is subtracted is made in parts of this size: what fits into a processor's own cache goes to memory once."""
+
 
 def bytes_of(array: Array) -> Array:
     """The memory of a contiguous array as bytes."""
@@ -78,6 +81,38 @@ def moves(shape: Shape, k: int, pivots: Array) -> Moves:
     )
 
 
+class Exchange:
+    """The moves of a panel, by process row and place there. `p`, `places`: of the rows that move into block row k, in its
+    order; `out_places`: those in block row k that leave it, `out_p` and `out_to`: whereto."""
+
+    __slots__ = ("out_p", "out_places", "out_to", "p", "places")
+
+    def __init__(self, shape: Shape, k: int, pivots: Array) -> None:
+        found = moves(shape, k, pivots)
+        out = np.array(found.out, dtype=np.int64).reshape(-1, 2)
+        self.p, self.places = _local(shape, np.array(found.into))
+        self.out_places = _local(shape, out[:, 0])[1]
+        self.out_p, self.out_to = _local(shape, out[:, 1])
+
+    def into(self, p: int) -> Array:
+        """The places of the rows of process row p that move into block row k."""
+        return np.asarray(self.places[self.p == p])
+
+    def arriving(self, p: int) -> Array:
+        """The places in process row p of the rows that leave block row k."""
+        return np.asarray(self.out_to[self.out_p == p])
+
+    def leaving(self, p: int) -> Array:
+        """Their places in block row k."""
+        return np.asarray(self.out_places[self.out_p == p])
+
+
+def _local(shape: Shape, rows: Array) -> tuple[Array, Array]:
+    """`Shape.local` of several rows."""
+    blocks, within = np.divmod(rows, shape.nb)
+    return blocks % shape.P, blocks // shape.P * shape.nb + within
+
+
 class Local:
     """The numbers of one process at row p."""
 
@@ -87,6 +122,7 @@ class Local:
         self.numbers: Array = np.zeros((shape.local_rows(p), shape.groups * shape.nb + right), dtype=dtype)
         self._backups: list[tuple[int, Array]] = []
         self.sums: Sums | None = None
+        self._exchanged: tuple[Panel, Exchange] | None = None  # of the panel that was asked for last
 
     def watch(self) -> None:
         """From now on follow the sums of rows and columns, for `sums.verify`."""
@@ -150,49 +186,41 @@ class Local:
 
     def rows_for(self, k: int, panel: Panel, start: int) -> Array:
         """The rows of this process that move into block row k, from local column `start` on."""
+        places = self._exchange(k, panel).into(self.p)
         if self.sums is not None:
-            self.sums.verify_rows(self._sources(k, panel, self.p))
-        return np.ascontiguousarray(self.numbers[self._sources(k, panel, self.p), start:])
+            self.sums.verify_rows(places)
+        return np.ascontiguousarray(self.numbers[places, start:])
 
-    def _sources(self, k: int, panel: Panel, p: int) -> list[int]:
-        places = [self.shape.local(row) for row in moves(self.shape, k, panel.pivots).into]
-        return [place for row, place in places if row == p]
+    def _exchange(self, k: int, panel: Panel) -> Exchange:
+        if self._exchanged is None or self._exchanged[0] is not panel:
+            self._exchanged = panel, Exchange(self.shape, k, panel.pivots)
+        return self._exchanged[1]
 
     def count_rows(self, k: int, panel: Panel, p: int) -> tuple[int, int]:
         """How many rows process row p gives for block row k, and how many it gets out of it."""
-        found = moves(self.shape, k, panel.pivots)
-        into = sum(self.shape.local(row)[0] == p for row in found.into)
-        return into, sum(self.shape.local(target)[0] == p for _, target in found.out)
+        found = self._exchange(k, panel)
+        return len(found.into(p)), len(found.arriving(p))
 
     def solve(self, k: int, panel: Panel, start: int, given: dict[int, Array]) -> Update:
         """Block row k of U, at the root, with the rows that the others have given."""
-        shape = self.shape
+        shape, found = self.shape, self._exchange(k, panel)
+        mine = found.into(self.p)
         if self.sums is not None:
             first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
             self.sums.verify_rows(slice(first, below))
-            self.sums.verify_rows([row for row in self._sources(k, panel, self.p) if row >= below])
-        found = moves(shape, k, panel.pivots)
+            self.sums.verify_rows(mine[mine >= below])
         top = np.empty((shape.nb, self.numbers.shape[1] - start), dtype=self.dtype)
-        taken = dict.fromkeys(given, 0)
-        for t, row in enumerate(found.into):
-            p, place = shape.local(row)
-            if p == self.p:
-                top[t] = self.numbers[place, start:]
-            else:
-                top[t] = given[p][taken[p]]
-                taken[p] += 1
-        out = {}
-        for p in range(shape.P):
-            leaving = [shape.local(source)[1] for source, target in found.out if shape.local(target)[0] == p]
-            out[p] = np.ascontiguousarray(self.numbers[leaving, start:])
+        top[found.p == self.p] = self.numbers[mine, start:]
+        for p, rows in given.items():
+            top[found.p == p] = rows
+        out = {p: np.ascontiguousarray(self.numbers[found.leaving(p), start:]) for p in range(shape.P)}
         return Update(k, solve_lower(panel.lower[: shape.nb], top), out)
 
     def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
         """Change the matrix from step k to step k+1. `owner`: block column k is here, and becomes U."""
         shape = self.shape
-        arriving = [shape.local(target) for _, target in moves(shape, k, panel.pivots).out]
         trailing = slice(start, self.numbers.shape[1])
-        self._set([place for p, place in arriving if p == self.p], trailing, update.out[self.p])
+        self._set(self._exchange(k, panel).arriving(self.p), trailing, update.out[self.p])
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
         across = None if self.sums is None else sums_of_rows(update.upper)
         if below > first:
@@ -210,8 +238,7 @@ class Local:
         columns = shape.group_slice((k + 1) // shape.Q)
         here = slice(columns.start - start, columns.stop - start)
         found = self.numbers[below:, columns].copy()
-        arriving = [shape.local(target) for _, target in moves(shape, k, panel.pivots).out]
-        found[[place - below for p, place in arriving if p == self.p]] = update.out[self.p][:, here]
+        found[self._exchange(k, panel).arriving(self.p) - below] = update.out[self.p][:, here]
         found -= panel.lower[below - first :] @ update.upper[:, here]
         return found
 
@@ -233,7 +260,12 @@ class Local:
 
     def _subtract(self, row: int, start: int, lower: Array, upper: Array, across: Array | None) -> None:
         """Subtract `lower @ upper` from the rows from `row` on, in the columns from `start` on. `across`: for the sums."""
-        self.numbers[row:, start:] -= lower @ upper
+        target = self.numbers[row:, start:]
+        count = max(1, _PRODUCT_BYTES // max(1, target.shape[1] * target.itemsize))
+        product = np.empty((min(count, len(target)), target.shape[1]), dtype=self.dtype)
+        for first in range(0, len(target), count):
+            part = target[first : first + count]
+            part -= np.matmul(lower[first : first + count], upper, out=product[: len(part)])
         if self.sums is not None:
             assert across is not None
             self.sums.subtracted(slice(row, len(self.numbers)), start, lower, upper, across)

@@ -353,6 +353,6 @@ def _filled(matrix: Matrix, p: int, weights: tuple[float, ...]) -> Array:
         for group in range(shape.groups):
             for q, weight in enumerate(weights):
                 if weight:
-                    block = matrix.block(i, group * shape.Q + q, 0.0)
+                    block = matrix.blocks(i, group * shape.Q + q, 1, 0.0)
                     found[rows, shape.group_slice(group)] += matrix.dtype.type(weight) * block
     return found

@@ -8,6 +8,7 @@ for the same rows and columns, at every rank, at any time.
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ckpt import MPI
+from ckpt import MPI, failure_policy
 from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Place, Shape
 from ckpt.abft.errors import GridError, InputError
 from ckpt.abft.numbers.arrays import plain
-from ckpt.abft.numbers.local import Local
+from ckpt.abft.numbers.local import Local, bytes_of
 from ckpt.abft.solver.link import Hook
 
 __all__ = ["Grid", "Matrix", "right_hand_sides"]
@@ -29,6 +30,9 @@ Array = npt.NDArray[Any]
 Fill = Callable[[slice, slice], Any]
 
 _DTYPES = ("float32", "float64", "complex64", "complex128")
+
+_warned: list[bool] = []
+"""Not empty: this rank has said that the job does not go on after a death. Part of images, so it is said once in a job."""
 
 
 class Grid:
@@ -39,7 +43,8 @@ class Grid:
     checksums after a failure: P-1 ranks are left of a column that has lost one, so each spare bears one more failure.
     `hook`, for tests: called with (name, "before" or "after") around every call of the communication.
 
-    No communication. Raises GridError: too few ranks, or numbers that make no grid.
+    No communication. Raises GridError: too few ranks, or numbers that make no grid. In a job without ``--on-failure
+    continue`` checksums are of no use when a rank dies: rank 0 of `comm` warns of that once, unless `redundant` is 0.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class Grid:
                 f"{self.comm.size}: start with `ckpt run -n {needed} --on-failure continue`"
                 + (", or ask for a grid without protection (redundant=0)" if redundant else "")
             )
+        if redundant:
+            _warn_of_restarts(self.comm.rank)
 
     def __repr__(self) -> str:
         return f"Grid(P={self.P}, Q={self.Q}, redundant={self.redundant})"
@@ -74,6 +81,18 @@ class Grid:
         `dtype`: float32, float64, complex64 or complex128; default: that of the array, or float64. Raises InputError.
         """
         return Matrix(self, n, fill, nb, dtype)
+
+
+def _warn_of_restarts(rank: int) -> None:
+    if rank or _warned or failure_policy() == "continue":
+        return
+    _warned.append(True)
+    warnings.warn(
+        "ckpt.abft: when a rank dies, this job goes back to its last checkpoint with all ranks (from the beginning, if "
+        "there is none): checksums do not take the place of the dead. For that, start it with "
+        "`ckpt run --on-failure continue`; Grid(..., redundant=0) saves the checksums",
+        stacklevel=3,
+    )
 
 
 class Matrix:
@@ -114,7 +133,9 @@ class Matrix:
 
     def signature(self) -> str:
         given = (
-            "" if self._array is None else f"{zlib.crc32(np.ascontiguousarray(self._array).tobytes()):08x}"
+            ""
+            if self._array is None
+            else f"{zlib.crc32(bytes_of(np.ascontiguousarray(self._array)).data):08x}"
         )
         grid = f"P={self.grid.P} Q={self.grid.Q} redundant={self.grid.redundant}"
         return f"{grid} n={self.n} nb={self.nb} {self.dtype} {given}"
@@ -130,7 +151,7 @@ class Matrix:
             raise InputError(f"fill gave {found.dtype} {where}, which are no numbers")
         if found.dtype.kind == "c" and self.dtype.kind != "c":
             raise InputError(f"fill gave complex numbers {where}: give dtype=numpy.complex128")
-        found = found.astype(self.dtype)
+        found = found.astype(self.dtype, copy=False)
         if not np.isfinite(found).all():
             i, j = np.argwhere(~np.isfinite(found))[0]
             raise InputError(
@@ -138,17 +159,21 @@ class Matrix:
             )
         return found
 
-    def block(self, i: int, j: int, corner: float) -> Array:
-        """Block (i, j), with the identity (times `corner`) that fills the matrix up to its padded order."""
+    def blocks(self, i: int, j: int, count: int, corner: float) -> Array:
+        """Blocks (i, j) to (i, j + count - 1), with the identity (times `corner`) that fills the matrix up to its padded
+        order. Not to be changed: it may be the program's array."""
         nb, n = self.nb, self.n
-        block = np.zeros((nb, nb), dtype=self.dtype)
-        rows, columns = slice(i * nb, min((i + 1) * nb, n)), slice(j * nb, min((j + 1) * nb, n))
-        if rows.stop > rows.start and columns.stop > columns.start:
-            block[: rows.stop - rows.start, : columns.stop - columns.start] = self.numbers(rows, columns)
-        if i == j:
-            for t in range(max(0, n - i * nb), nb):
-                block[t, t] = corner
-        return block
+        wanted = nb, count * nb
+        rows, columns = slice(i * nb, min((i + 1) * nb, n)), slice(j * nb, min((j + count) * nb, n))
+        inside = max(0, rows.stop - rows.start), max(0, columns.stop - columns.start)
+        if inside == wanted:
+            return self.numbers(rows, columns)
+        found = np.zeros(wanted, dtype=self.dtype)
+        if all(inside):
+            found[: inside[0], : inside[1]] = self.numbers(rows, columns)
+        for t in range(max(n, i * nb, j * nb), min((i + 1) * nb, (j + count) * nb)):
+            found[t - i * nb, t - j * nb] = corner
+        return found
 
     def corner(self) -> float:
         """The size of the numbers that fill the matrix up: that of its first block."""
@@ -166,10 +191,11 @@ class Matrix:
             for group in range(shape.groups):
                 target = local.block(group)[rows]
                 if place.v < shape.Q:
-                    target[...] = self.block(i, group * shape.Q + place.v, corner)
+                    target[...] = self.blocks(i, group * shape.Q + place.v, 1, corner)
                     continue
+                found = self.blocks(i, group * shape.Q, shape.Q, corner).reshape(shape.nb, shape.Q, shape.nb)
                 for q, weight in enumerate(weights[group]):
-                    target += weight * self.block(i, group * shape.Q + q, corner)
+                    target += weight * found[:, q]
 
 
 def right_hand_sides(matrix: Matrix, b: Any) -> Array:

@@ -26,7 +26,7 @@ _OWN = (
     "host-back host-drained host-failed host-fenced host-joined host-left-out host-lost host-stalled image-mode "
     "job-finished job-interrupted job-started leader-changed leases-not-renewed line-unusable "
     "lines-distrusted link-down link-slow link-up log-unreadable malformed-packet memory-compared "
-    "memory-not-compared message not-adopted not-put-back not-replaced output output-held-back "
+    "memory-not-compared message modules-missing not-adopted not-put-back not-replaced output output-held-back "
     "output-written package-starts-anew packages-left-out peer-heard peer-restarted peer-silent "
     "process-started rank-died rank-failed rank-finished rank-left rank-started ranks-moved refused "
     "replica-cloned replica-differs replica-lost restart-not-recorded restarted restarting "

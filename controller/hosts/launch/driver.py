@@ -42,7 +42,7 @@ from ckpt.controller.hosts.launch.agents import Agents
 from ckpt.controller.hosts.launch.journal_watch import JournalWatch
 from ckpt.controller.hosts.link import Link, host_of
 from ckpt.controller.launch.following import text_of
-from ckpt.controller.launch.imports import lacks
+from ckpt.controller.launch.imports import Imports, lacks
 from ckpt.controller.supervision.events import Fenced
 from ckpt.store import StoreError
 from ckpt.store.job.journal_files import Journal
@@ -85,15 +85,13 @@ class FleetDriver:
         """By host: the model of its processor."""
         self._python = ""
         self._script: str | None = None
-        self._modules: dict[str, bool] | None = None
+        self._modules: Imports | None = None
         self._noted: list[Started] = []
         self._returning: dict[int, int] = {}  # hosts that ask for a new lease: the number of the renewal
         self._is_refused = False  # the journal could not be written
         self._tenure_is_over = self._tenure_is_said = False
 
-    def connect(
-        self, link: Link, python: str, script: str | None, modules: dict[str, bool] | None = None
-    ) -> None:
+    def connect(self, link: Link, python: str, script: str | None, modules: Imports | None = None) -> None:
         """Agents dial in at `link` from now on. `python`: the version under which the job runs; `script`: the digest of the
         program as this host sees it (`script_of`); `modules`: what it imports (`modules_of`)."""
         self.link, self._python, self._script, self._modules = link, python, script, modules
@@ -225,6 +223,7 @@ class FleetDriver:
                 elif problem is None:
                     self.doors[index] = str(packet["door"])
                     self.processors[index] = str(packet["cpu"])
+                    self._note_modules(index, packet)
                     self.ask(self.fleet.joined, index, now_ns())
                 else:
                     self.ask(self.fleet.failed, index, problem)
@@ -273,12 +272,22 @@ class FleetDriver:
         if self._script and script not in (None, self._script):
             what = "another version of the program than here" if script else "no such program"
             return f"it has {what}: the program has to be the same file on all hosts, at the same path"
-        if lacking := lacks(self._modules, packet.get("modules")):
+        if self._modules and (lacking := lacks(self._modules.always, packet["modules"])):
             return (
                 f"its Python ({packet['prefix']}) has no module {', '.join(lacking)}, which the program imports: "
                 "install there what is installed here"
             )
         return None
+
+    def _note_modules(self, index: int, packet: dict[str, Any]) -> None:
+        """Tell of modules that ranks there may come to need."""
+        if self._modules and (lacking := lacks(self._modules.perhaps, packet["modules"])):
+            reason = (
+                f"its Python ({packet['prefix']}) has no module {', '.join(lacking)}, which the program imports in a "
+                "function or under a condition: a rank that comes there fails"
+            )
+            fields = {"host": self.name_of(index), "modules": lacking, "reason": reason}
+            self._do([Note("modules-missing", fields)])
 
     # ---- leases ------------------------------------------------------------------------------------------
 

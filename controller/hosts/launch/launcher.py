@@ -172,7 +172,7 @@ class HostsLauncher:
             raise LaunchFailed(str(error)) from error
         hosts = len(self.fleet.hosts)
         link = Link(wire, job_id=job.job_id, rank=0, hosts=hosts, generation=generation)
-        script, modules = script_of(job.options, self.cwd), modules_of(job.options, self.cwd)
+        script, modules = script_of(job.options, self.cwd), modules_of(job.command, job.options, self.cwd)
         self._driver.connect(link, job.python, script, modules)
         self._port = split(wire.address.removeprefix("tcp://"))[1]
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.seeds import seed_of_the_commit
 from tests.system.abft.abft_jobs import PROGRAMS, Death, solve_with_deaths, solve_with_flips
-from tests.system.support import Job, jobs_fixture
+from tests.system.support import Job, jobs_fixture, write_app
 
 pytest.importorskip("numpy")
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(8)]
@@ -327,6 +327,7 @@ def test_a_solve_goes_on_from_a_checkpoint_as_any_program(start: Callable[..., J
     assert job.events("restarting"), job.report()
     for rank in range(6):
         assert len(re.findall(r"^\d+ right ", job.output(rank), re.M)) == solves, job.report()
+    assert job.stderr.count(WARNING) == 1, job.report()
 
 
 # ---- wrong numbers -----------------------------------------------------------------------------------------
@@ -346,3 +347,30 @@ def test_wrong_numbers_are_put_right_or_their_column_is_replaced(
 @pytest.mark.parametrize("bits", [1, 3])
 def test_no_flip_makes_a_wrong_solution(start: Callable[..., Job], seed: int, verify: int, bits: int) -> None:
     solve_with_flips(start, seed_of_the_commit() + seed, 40, bits, verify)
+
+
+WARNING = "UserWarning: ckpt.abft: when a rank dies, this job goes back to its last checkpoint with all ranks"
+
+
+@pytest.mark.parametrize("policy", ["restart", "continue"])
+def test_a_job_that_does_not_go_on_after_a_death_is_told_the_option_once(
+    start: Callable[..., Job], tmp_path: Path, policy: str
+) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import ckpt
+        from ckpt import abft
+
+        print(ckpt.failure_policy())
+        abft.Grid(1, 2, redundant=0)
+        for _ in range(2):
+            abft.Grid(1, 2)
+        """,
+    )
+    job = start(app, ranks=3, on_failure=policy)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(3)] == [f"{policy}\n"] * 3
+    warned = int(policy == "restart")
+    for text in (WARNING, "`ckpt run --on-failure continue`", "  abft.Grid(1, 2)\n"):
+        assert job.stderr.count(text) == warned, job.report()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.libraries.test_ready import run_killed
 from tests.system.libraries.test_ready_science import needs
-from tests.system.support import Job, write_app
+from tests.system.support import Job, run_ckpt, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 
@@ -41,6 +41,35 @@ HELD = """
         time.sleep(0.001)
         return not os.path.exists(os.environ["CKPT_TEST_GO"])
 """
+
+
+def test_a_file_that_is_gone_for_all_ranks_is_told_once(start: Start, tmp_path: Path) -> None:
+    """Each rank printed it. Another rank's other reason is told, too, if there is time for it."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, signal, time
+        import ckpt
+        comm = ckpt.enable()
+        with open("x" if comm.rank else "y", "rb") as file:
+            ckpt.checkpoint()
+            if comm.rank == 0:
+                while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+                    time.sleep(0.002)
+                os.kill(os.getpid(), signal.SIGKILL)
+            comm.barrier()
+        """,
+    )
+    for name in "xy":
+        (tmp_path / name).write_bytes(bytes(2 << 20))  # smaller ones are in images
+    job = start(app, ranks=4, files="off", max_restarts=0)
+    assert job.finish() == 14, job.report()
+    for name in "xy":
+        (tmp_path / name).unlink()
+    done = run_ckpt("restart", job.directory)
+    assert done.returncode == 12, done.stderr
+    told = [done.stderr.count(f"the file '{tmp_path}/{name}', which the program had open") for name in "xy"]
+    assert set(told) <= {0, 1} and any(told), done.stderr
 
 
 @needs("h5py")

@@ -587,7 +587,7 @@ def test_a_tenth_of_all_packets_is_lost(
     [
         (["--hosts", "a:2,a:2"], "--hosts: a more than once"),
         (["--hosts", "a:2,,b"], "--hosts: '' is no host"),
-        (["--hosts", "a:2,b c"], "'b c' is no host: use NAME or NAME:SLOTS"),
+        (["--hosts", "a:2,b c"], "'b c' is no host: separate hosts by commas: b,c"),
         (["--hosts", "a:0"], "0 slots: a host has 1 to 4096"),
         (["--hosts", "a:2,b:1"], "4 ranks do not fit into the 3 slots of a:2,b:1"),
         (["--hosts", "a:4", "--hostfile", "f"], "--hosts and --hostfile: give one of them"),

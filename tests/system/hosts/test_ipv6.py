@@ -131,8 +131,8 @@ def test_two_hosts_that_cannot_reach_each_other_are_named(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--hosts", "fd88::2,b"], "'fd88::2' is no host: use [ADDRESS] or [ADDRESS]:SLOTS"),
-        (["--hosts", "[fd88::2:4"], "is no host: use [ADDRESS] or [ADDRESS]:SLOTS"),
+        (["--hosts", "fd88::2,b"], "'fd88::2' is no host: an IPv6 address stands in brackets: [ADDRESS] or"),
+        (["--hosts", "[fd88::2:4"], "is no host: use NAME, NAME:SLOTS, or [ADDRESS]:SLOTS"),
         (["--hosts", "[fd88::2::1]:4"], "[fd88::2::1] is no IPv6 address"),
         (["--hosts", "[10.0.0.1]:4"], "[10.0.0.1] is no IPv6 address"),
         (["--hosts", "[fd88::2]:2,[fd88:0:0::2]:2"], "--hosts: fd88::2 more than once"),

@@ -31,12 +31,35 @@ def test_a_file() -> None:
         ("a\na:2", "f: a more than once"),
         ("# nothing", "f: 0 hosts"),
         ("a slots=0", "f: 0 slots"),
-        ("a;rm", "f, line 1: 'a;rm' is no host"),
+        ("a;rm", "f, line 1: 'a;rm' is no host: one host in a line"),
     ],
 )
 def test_a_file_that_cannot_be_used(text: str, says: str) -> None:
     with pytest.raises(UsageError) as raised:
         hostlist.of_file(text, "f")
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a:2;b:2", "'a:2;b:2' is no host: separate hosts by commas: a:2,b:2"),
+        ("a:2 b:2", "'a:2 b:2' is no host: separate hosts by commas: a:2,b:2"),
+        ("c,[fd00::1]:2; b", "'[fd00::1]:2; b' is no host: separate hosts by commas: [fd00::1]:2,b"),
+        ("fd00::1", "'fd00::1' is no host: an IPv6 address stands in brackets: [ADDRESS] or [ADDRESS]:SLOTS"),
+        ("fd00::1:4", "an IPv6 address stands in brackets"),
+        ("1:2:3:4:5:6:7:8:4", "an IPv6 address stands in brackets"),
+        ("a:2:b:2", "'a:2:b:2' is no host: use NAME, NAME:SLOTS, or [ADDRESS]:SLOTS for an IPv6 address"),
+        ("a=4", "'a=4' is no host: use NAME, NAME:SLOTS, or"),
+        ("a 4", "'a 4' is no host: use NAME, NAME:SLOTS, or"),
+        ("[fd00::1:4", "'[fd00::1:4' is no host: use NAME, NAME:SLOTS, or"),
+        ("", "--hosts: '' is no host: use NAME"),
+    ],
+)
+def test_a_list_that_cannot_be_used(text: str, says: str) -> None:
+    """Of `a:2;b:2` it was said that addresses stand in brackets."""
+    with pytest.raises(UsageError) as raised:
+        hostlist.of_text(text)
     assert says in str(raised.value)
 
 

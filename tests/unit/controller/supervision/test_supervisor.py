@@ -341,6 +341,24 @@ def test_an_image_that_cannot_be_read_is_passed_over_for_an_older_line() -> None
     assert isinstance(end, End) and (end.exit_code, end.kind) == (12, "interrupted")
 
 
+@pytest.mark.parametrize("epochs", [(3, 8), (8,)])
+def test_what_several_ranks_cannot_load_is_told_once_and_each_other_reason(epochs: tuple[int, ...]) -> None:
+    """Every rank printed it."""
+    job = supervisor(4, incarnation=1, lines=epochs)
+    job.handle(Begin(), now_ns=0)
+    job.handle(Hello(3, 1, "there"), now_ns=0)
+    first = job.handle(ProgramError(1, 1, 12, "x is gone\n"), now_ns=1)
+    told = [*of(Say, first), job.outcome]
+    assert sum("x is gone" in str(each) for each in told) == 1
+    assert job.handle(ProgramError(0, 1, 12, "x is gone\n"), now_ns=2) == []
+    assert job.handle(ProgramError(3, 1, 1, "a program that has begun"), now_ns=2) == []
+    assert job.handle(ProgramError(2, 1, 12, "y is gone\n"), now_ns=2) == [
+        Log("line-unusable", {"epoch": 8, "rank": 2, "reason": "y is gone"}),
+        Say("rank 2 cannot go on from epoch 8 either: y is gone"),
+    ]
+    assert job.handle(ProgramError(0, 1, 12, "y is gone\n"), now_ns=3) == []
+
+
 def test_where_a_copy_of_a_file_is_damaged_the_older_line_is_tried() -> None:
     """No rank was started."""
     job = supervisor(2, incarnation=4, lines=(3, 8))

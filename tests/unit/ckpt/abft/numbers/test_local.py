@@ -8,7 +8,8 @@ import pytest
 from ckpt.abft.decisions.encoding import subtraction, unit, weights
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Share, trailing_group
-from ckpt.abft.numbers.local import Local, moves
+from ckpt.abft.numbers import local as local_numbers
+from ckpt.abft.numbers.local import Exchange, Local, moves
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -25,6 +26,48 @@ def test_moves_are_what_the_exchanges_do(seed: int) -> None:
         row: order[row] for row in range(12, 32) if order[row] != row
     }
     assert all(8 <= source < 12 for source, _ in found.out)
+
+
+@pytest.mark.parametrize("P", [1, 2, 3])
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_who_gives_which_rows_and_gets_which(P: int, exchanges: bool) -> None:
+    random, shape, k = np.random.default_rng(P), Shape(P, 2, 48, 4), 3
+    pivots = np.array([random.integers(12 + t, 48) if exchanges else 12 + t for t in range(4)])
+    plain, found = moves(shape, k, pivots), Exchange(shape, k, pivots)
+    assert [(int(p), int(place)) for p, place in zip(found.p, found.places, strict=True)] == [
+        shape.local(row) for row in plain.into
+    ]
+    for p in range(P):
+        assert found.into(p).tolist() == [
+            shape.local(row)[1] for row in plain.into if shape.local(row)[0] == p
+        ]
+        out = [
+            (shape.local(source)[1], shape.local(to)[1])
+            for source, to in plain.out
+            if shape.local(to)[0] == p
+        ]
+        assert list(zip(found.leaving(p).tolist(), found.arriving(p).tolist(), strict=True)) == out
+
+
+@pytest.mark.parametrize("part_bytes", [1, 3 * 13 * 8, 1 << 20])
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_product_is_subtracted_in_parts(
+    monkeypatch: pytest.MonkeyPatch, part_bytes: int, is_watched: bool
+) -> None:
+    monkeypatch.setattr(local_numbers, "_PRODUCT_BYTES", part_bytes)
+    random, shape = np.random.default_rng(1), Shape(1, 1, 16, 4)
+    local = Local(shape, 0, np.dtype(float), 1)
+    local.numbers[...] = before = random.normal(size=(16, 17))
+    if is_watched:
+        local.watch()
+    lower, upper = random.normal(size=(11, 4)), random.normal(size=(4, 13))
+    local._subtract(5, 4, lower, upper, upper.sum(axis=1) if is_watched else None)
+    assert np.array_equal(local.numbers[:5], before[:5]) and np.array_equal(
+        local.numbers[:, :4], before[:, :4]
+    )
+    assert np.allclose(local.numbers[5:, 4:], before[5:, 4:] - lower @ upper, rtol=1e-14, atol=1e-14)
+    local._subtract(16, 4, lower[:0], upper, upper.sum(axis=1) if is_watched else None)
+    local._subtract(5, 17, lower, upper[:, :0], np.zeros(4) if is_watched else None)
 
 
 def whole(shape: Shape, parts: dict[tuple[int, int], Local]) -> np.ndarray:

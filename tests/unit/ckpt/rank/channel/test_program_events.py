@@ -72,3 +72,7 @@ def test_outside_a_job_nothing_is_written_and_mistakes_are_told() -> None:
     ckpt.log_event("mine", value=1)
     with pytest.raises(EventError):
         ckpt.log_event("job-finished")
+
+
+def test_outside_of_a_job_no_death_has_a_policy() -> None:
+    assert ckpt.failure_policy() is None

@@ -105,24 +105,46 @@ def test_a_host_with_another_program_is_refused_by_name(tmp_path: Path, kind: st
         launcher.close()
 
 
-def test_a_host_without_a_module_of_the_program_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ranks would be started there after the loss of another host, end at once, and with them the job."""
+@pytest.fixture
+def only_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that the controller's host and host a have, and b has not; the engine's command."""
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "only_here.py").touch()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "packages")])
+    return f"sh -c 'test $0 = b || export PYTHONPATH={tmp_path}/packages; exec \"$@\"' {{host}} {{agent}}"
+
+
+@pytest.mark.parametrize("words", [["app.py"], ["-m", "app"], ["-c", "import only_here"]])
+def test_a_host_without_a_module_of_the_program_is_refused_by_name(
+    tmp_path: Path, only_here: str, words: list[str]
+) -> None:
+    """Ranks would be started there after the loss of another host, end at once, and with them the job."""
     (tmp_path / "app.py").write_text("import only_here")
-    options = {"script": {"path": "app.py", "sha256": ""}}
-    job = JobDirectory.create(tmp_path / "job", command=["app.py"], size=2, options=options)
-    start = f"sh -c 'test $0 = b || export PYTHONPATH={tmp_path}/packages; exec \"$@\"' {{host}} {{agent}}"
-    launcher = launcher_of(tmp_path, start)
+    job = JobDirectory.create(tmp_path / "job", command=words, size=2)
+    launcher = launcher_of(tmp_path, only_here)
     try:
         with pytest.raises(
             LaunchFailed, match=r"host b: its Python \(/.*\) has no module only_here, which the"
         ):
             launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
         assert [len(hosts) for hosts in launcher.processors().values()] == [1], "b is not there"
+    finally:
+        launcher.close()
+
+
+def test_a_module_that_is_imported_in_a_function_is_told_and_ranks_run_there(
+    tmp_path: Path, only_here: str
+) -> None:
+    (tmp_path / "app.py").write_text("def plot():\n import only_here")
+    job = JobDirectory.create(tmp_path / "job", command=["app.py"], size=2)
+    launcher = launcher_of(tmp_path, only_here)
+    try:
+        launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
+        assert [node.name for node in launcher.nodes(2)] == ["a", "b"]
+        noted = [each["fields"] for each in launcher.receive() if each.get("event") == "modules-missing"]
+        (fields,) = noted
+        assert (fields["host"], fields["modules"]) == ("b", ["only_here"])
+        assert "has no module only_here, which the program imports in a function or" in fields["reason"]
     finally:
         launcher.close()
 
