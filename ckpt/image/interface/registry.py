@@ -52,6 +52,7 @@ BUILT_IN = {
     **dict.fromkeys(accelerators.COMPRESSION, f"{_STANDARD}:Compression"),
     **dict.fromkeys(accelerators.PLAIN_SOCKETS, f"{_IPC}:Sockets"),
     **dict.fromkeys(accelerators.TLS, f"{_IPC}:Tls"),
+    "asyncio.sslproto": f"{_IPC}:TlsOfAsyncio",
     accelerators.SELECT: f"{_IPC}:Selectors",
     **dict.fromkeys(("subprocess", "multiprocessing"), f"{_STANDARD}:Processes"),
     accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
