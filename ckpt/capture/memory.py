@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Collection
 
 from ckpt.capture.memory_groups import MemoryLeft, least_memory_left
 from ckpt.image.frames import _frames
@@ -33,14 +34,15 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def shared_files() -> list[str]:
-    """Paths of the files that this process has mapped for shared writing. Takes some 0.2 ms, more with more mappings."""
+def shared_files(copied: Collection[int] = ()) -> list[str]:
+    """Paths of the files that this process has mapped for shared writing, but those mapped at the addresses ``copied``.
+    Takes some 0.2 ms, more with more mappings."""
     found = []
     try:
         for line in _frames.read_file("/proc/self/maps").splitlines():
             if b" rw-s " in line[:48]:
                 path = line.split(None, 5)[5:]
-                if path and _is_a_file(path[0]):
+                if path and _is_a_file(path[0]) and int(line.partition(b"-")[0], 16) not in copied:
                     found.append(os.fsdecode(path[0].strip()))
     except OSError:
         pass  # there is no /proc

@@ -88,7 +88,7 @@ class Taker:
             self._without_fork -= 1
             self._set_choice(Choice("sync", self._why_without_fork))
         else:
-            self._choose_anew(memory.shared_files())
+            self._choose_anew(memory.shared_files(libraries.copied_maps()))
 
     def _choose_anew(self, shared_files: Sequence[str]) -> None:
         memory_left = memory.available()
@@ -113,8 +113,10 @@ class Taker:
     def _look_again_for_maps(self, waited_since_ns: int) -> None:
         """The program has gone on since :meth:`choose`; it may have mapped a file for shared writing."""
         is_late = time.monotonic_ns() - waited_since_ns > _LATE_NS
-        if is_late and self.choice.mode == "fork" and (shared_files := memory.shared_files()):
-            self._choose_anew(shared_files)
+        if is_late and self.choice.mode == "fork":
+            shared_files = memory.shared_files(libraries.copied_maps())
+            if shared_files:
+                self._choose_anew(shared_files)
 
     def take(
         self,

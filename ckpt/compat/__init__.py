@@ -3,7 +3,7 @@
     interpreter       the version, and what differs between versions in the bytecode and in dictionaries; pure
     stdlib            private names of the standard library's modules that are written in Python
     threads           those of ``threading`` that belong to one running thread
-    children          those of ``subprocess``
+    children          those of ``subprocess``, and of what ``multiprocessing`` shares with child processes
     worker_pools      those of the pools of ``concurrent.futures`` and ``multiprocessing``
     ctypes_objects    those of ctypes' libraries and data
     asyncio_names     those of ``asyncio``

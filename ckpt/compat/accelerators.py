@@ -52,6 +52,8 @@ __all__ = [
     "PLAIN_SOCKETS",
     "SOCKET_WAITS",
     "TLS",
+    "TLS_STATE",
+    "TLS_TRANSPORT",
     "TOKENIZER",
     "UNNAMED_TYPES",
     "blake2b",
@@ -117,6 +119,10 @@ COMPRESSION = ("zlib", "_bz2", "_lzma")
 BZ2, LZMA = COMPRESSION[1:]
 PLAIN_SOCKETS = ("_socket", "socket")
 TLS = ("ssl", "_ssl")
+TLS_STATE = "_SSLSocket"
+"""The type, in ``_ssl``, of what serves a connection. All versions."""
+TLS_TRANSPORT = "_SSLProtocolTransport"
+"""The class of transports over TLS, in ``asyncio.sslproto``. All versions."""
 SOCKET_WAITS = ("_accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into")
 """The methods of ``_socket.socket`` that wait for what others send. All versions."""
 SELECT = "select"

@@ -14,6 +14,7 @@ from typing import Any
 from ckpt.compat.asyncio_objects import Catcher, await_it
 
 __all__ = [
+    "carrier_of",
     "AT_THE_ENDS",
     "PIPE",
     "SIGNALS",
@@ -72,6 +73,11 @@ def loop_types() -> tuple[type, ...]:
     """``BaseSelectorEventLoop``, the base of event loops over a selector; nothing if ``asyncio`` is not imported."""
     module = sys.modules.get("asyncio.selector_events")
     return () if module is None else (module.BaseSelectorEventLoop,)
+
+
+def carrier_of(protocol: Any) -> Any:
+    """The socket below an ``asyncio.sslproto.SSLProtocol``; None: there is none, or none any more. All versions."""
+    return getattr(getattr(protocol, "_transport", None), "_sock", None)
 
 
 def run_once_code() -> types.CodeType:

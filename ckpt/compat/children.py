@@ -1,13 +1,40 @@
-"""Private names of ``subprocess``, which tell whether a child process was started, and which method waits for its end.
+"""Private names of ``subprocess``, which tell whether a child process was started, and which method waits for its end; and
+of what ``multiprocessing`` shares with its child processes: semaphores and memory.
 
-For a new minor version: do these methods of ``Popen`` still wait, and no others?
+For a new minor version: do these methods of ``Popen`` still wait, and no others? Do ``Condition``, ``Event``, ``Arena`` and
+the wrappers of ``Value`` and ``Array`` still consist of the parts that are named here?
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["CHILD_WAITS", "disown_child", "was_started"]
+__all__ = [
+    "CHILD_WAITS",
+    "children_started",
+    "disown_child",
+    "fill_arena",
+    "follow_instances",
+    "is_in_use",
+    "lock_of",
+    "map_of_arena",
+    "map_of_block",
+    "method_of",
+    "parts_of_event",
+    "parts_of_synchronized",
+    "semaphore_of",
+    "semaphore_value",
+    "semaphores",
+    "share_types",
+    "shared_types",
+    "times_semaphore_owned",
+    "track_shared_memory",
+    "was_started",
+]
 
 CHILD_WAITS = ("communicate", "_communicate", "wait", "_wait", "_try_wait")
 """Methods of ``subprocess.Popen`` in which a program waits for its child."""
@@ -21,3 +48,117 @@ def was_started(child: Any) -> bool:
 def disown_child(child: Any) -> None:
     """Another ``subprocess.Popen`` stands for the process now: the end of this object is not to warn of it."""
     child._child_created = False
+
+
+# ---------------------------------------------------------------------- multiprocessing
+
+
+def children_started() -> list[Any]:
+    """The processes that this one has started by ``multiprocessing`` and has not waited for."""
+    module = sys.modules.get("multiprocessing.process")
+    return [] if module is None else list(module._children)
+
+
+def semaphores() -> Iterable[Any]:
+    """The locks and semaphores of ``multiprocessing.synchronize`` in this process."""
+    kind = sys.modules["multiprocessing.synchronize"].SemLock
+    registered = list(sys.modules["multiprocessing.util"]._afterfork_registry.values())
+    return [obj for obj in registered if isinstance(obj, kind)]
+
+
+def semaphore_of(lock: Any) -> Any:
+    """The semaphore in C behind a lock of ``multiprocessing.synchronize``: ``kind``, ``maxvalue`` and more; all versions."""
+    return lock._semlock
+
+
+def times_semaphore_owned(semaphore: Any) -> int:
+    """How many times this thread has acquired the semaphore."""
+    return int(semaphore._count()) if semaphore._is_mine() else 0
+
+
+def semaphore_value(semaphore: Any) -> int:
+    """How many times the semaphore can still be acquired."""
+    return int(semaphore._get_value())
+
+
+def method_of(lock: Any) -> str:
+    """A start method whose processes may share this lock: of another kind of process it would be refused."""
+    return "fork" if getattr(lock, "_is_fork_ctx", True) else "spawn"
+
+
+def lock_of(condition: Any) -> Any:
+    """The lock of a ``Condition``."""
+    return condition._lock
+
+
+def parts_of_event(event: Any) -> tuple[Any, Any]:
+    """The lock of an ``Event``, and the semaphore that says whether it is set."""
+    return event._cond._lock, event._flag
+
+
+def parts_of_synchronized(wrapper: Any) -> tuple[Any, Any]:
+    """What a ``Value`` or an ``Array`` wraps, and its lock."""
+    return wrapper._obj, wrapper._lock
+
+
+def map_of_arena(arena: Any) -> tuple[int, Any]:
+    """The descriptor and the mapping of an ``Arena``, the memory of ``Value`` and ``Array``; None: it is being made."""
+    return getattr(arena, "fd", -1), getattr(arena, "buffer", None)
+
+
+def is_in_use(arena: Any) -> bool:
+    """Is a ``Value`` or the like in this ``Arena``? True also of one that a former process had."""
+    heap = sys.modules["multiprocessing.heap"].BufferWrapper._heap
+    return arena not in heap._arenas or bool(heap._allocated_blocks.get(arena))
+
+
+def fill_arena(arena: Any, fd: int, mapped: Any) -> None:
+    """Give an ``Arena`` its descriptor, which it closes at its end, and its mapping."""
+    from multiprocessing import util
+
+    arena.size, arena.fd, arena.buffer = len(mapped), fd, mapped
+    util.Finalize(arena, os.close, (fd,))
+
+
+def shared_types() -> list[type]:
+    """The types of ctypes of which ``Value`` and ``Array`` have been made: child processes get objects of them as shared."""
+    names = sys.modules["multiprocessing.sharedctypes"]
+    return [
+        cls for cls, reduce in names._ForkingPickler._extra_reducers.items() if reduce is names.reduce_ctype
+    ]
+
+
+def share_types(types: Iterable[type]) -> None:
+    """Let child processes get objects of these types as shared, not as copies."""
+    names = sys.modules["multiprocessing.sharedctypes"]
+    for cls in types:
+        names._ForkingPickler.register(cls, names.reduce_ctype)
+
+
+def map_of_block(block: Any) -> Any:
+    """The mapping of a ``SharedMemory``; None: it is closed."""
+    return getattr(block, "_mmap", None)
+
+
+def follow_instances(cls: Any, tell: Callable[[Any], None]) -> None:
+    """From now on, ``tell(obj)`` is called for each new object of the class, before its ``__init__``."""
+    plain = cls.__init__
+    if hasattr(plain, "is_followed"):
+        return
+
+    @functools.wraps(plain)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        tell(self)
+        plain(self, *args, **options)
+
+    init.is_followed = True  # type: ignore[attr-defined]
+    cls.__init__ = init
+
+
+def track_shared_memory(block: Any) -> None:
+    """Register an open block with the resource tracker, as ``SharedMemory`` does unless told otherwise (``track``, since
+    3.13)."""
+    if block.buf is not None and getattr(block, "_track", True):
+        from multiprocessing import resource_tracker
+
+        resource_tracker.register(block._name, "shared_memory")

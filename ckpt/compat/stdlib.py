@@ -208,31 +208,7 @@ def acquire_times(lock: Any, times: int) -> None:
     lock._acquire_restore((times, threading.get_ident()))
 
 
-# ---------------------------------------------------------------------- multiprocessing, subprocess
-
-
-def semaphore_of(lock: Any) -> Any:
-    """The semaphore in C behind a lock of ``multiprocessing.synchronize``: ``kind``, ``maxvalue`` and more; all versions."""
-    return lock._semlock
-
-
-def times_semaphore_owned(semaphore: Any) -> int:
-    """How many times this thread has acquired the semaphore."""
-    return int(semaphore._count()) if semaphore._is_mine() else 0
-
-
-def semaphore_value(semaphore: Any) -> int:
-    """How many times the semaphore can still be acquired."""
-    return int(semaphore._get_value())
-
-
-def track_shared_memory(block: Any) -> None:
-    """Register an open block with the resource tracker, as ``SharedMemory`` does unless told otherwise (``track``, since
-    3.13)."""
-    if block.buf is not None and getattr(block, "_track", True):
-        from multiprocessing import resource_tracker
-
-        resource_tracker.register(block._name, "shared_memory")
+# ---------------------------------------------------------------------- zipfile
 
 
 def is_decompressing(member: Any) -> bool:

@@ -40,6 +40,7 @@ __all__ = [
     "fill_wakeup",
     "forget_managers",
     "has_processes",
+    "idle_workers",
     "in_use_by",
     "instances_of",
     "in_use_by_executor",
@@ -60,6 +61,7 @@ __all__ = [
     "sender_of",
     "take_apart_executor",
     "take_apart_pool",
+    "workers_of_pool",
     "wrap_setup",
 ]
 
@@ -215,6 +217,12 @@ def is_manager(module: str, thread: Any) -> bool:
     return isinstance(thread, sys.modules[module]._ExecutorManagerThread)
 
 
+def idle_workers(managers: Iterable[Any]) -> list[Any]:
+    """The workers of executors, of these manager threads, all of whose tasks are answered."""
+    idle = [manager for manager in managers if not manager.pending_work_items]
+    return [worker for manager in idle for worker in list(manager.processes.values())]
+
+
 def open_work(manager: Any) -> Iterator[tuple[int, Any]]:
     """(number, work item) of the tasks that have been handed to the workers or are on the way, and not answered yet."""
     waiting = set(manager.work_ids_queue.queue)
@@ -355,6 +363,10 @@ def wrap_setup(wrap: Callable[[Any, Any], Any]) -> None:
 def in_use_by_pool(pool: Any) -> tuple[set[int], set[int]]:
     """Ids of workers, and descriptors."""
     return in_use_by(pool._pool if has_processes(pool) else (), queues_of_pool(pool))
+
+
+def workers_of_pool(pool: Any) -> list[Any]:
+    return list(pool._pool)
 
 
 def take_apart_pool(pool: Any) -> None:

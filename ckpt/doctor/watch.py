@@ -202,6 +202,7 @@ class Watch:
             "threads": surroundings.threads(runtime, undeclared=(THREAD_NAME,)),
         }
         try:
+            libraries.copy_out(is_writing=True, available=lambda: None)
             prepared = image.prepare(
                 stack, {"ckpt.registered": runtime.registered, "ckpt.hooks": runtime.hooks}
             )

@@ -126,6 +126,7 @@ class Driver:
         path = os.path.join(self.directory, f"image-{self.taken}")
         self.taken += 1
         libraries.before_image()
+        libraries.copy_out(is_writing=False, available=lambda: None)
         prepared = image.prepare(stack, {"count": self.count})
         pid = image.fork(prepared.noted)
         if pid == 0:

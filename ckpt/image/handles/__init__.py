@@ -3,6 +3,9 @@
     ctypes_library, ctypes_data   libraries, functions and data of ctypes
     directories                   iterators of ``os.scandir``
     shared_memory                 blocks of ``multiprocessing.shared_memory``
+    shared_heap                   the memory of ``multiprocessing.Value`` and ``Array``
+    shared_copies                 both of these are copied before a fork
+    semaphores                    events, conditions and semaphores of ``multiprocessing``
 
 Not here: descriptors (:mod:`ckpt.image.files`), mapped files (:mod:`ckpt.image.stdlib.mapped`).
 """

@@ -49,7 +49,7 @@ def reduce_data(pickler: Any, obj: Any) -> Any:
     if owns_its_memory(obj):
         return _reduce_owner(obj, state)
     if (view := _view_under(obj)) is not None:
-        made: Any = make_view, (type(obj), view.obj, ctypes.addressof(obj) - address_of(view))
+        made: Any = make_view, (type(obj), *_place_in(obj, view))
     else:
         made = _reduce_part(obj)
     return (*made, state, None, None, fill_attributes) if state else made
@@ -68,6 +68,13 @@ def _view_under(obj: Any) -> memoryview | None:
         if 0 <= at <= view.nbytes - ctypes.sizeof(obj):
             return view
     return None
+
+
+def _place_in(obj: Any, view: memoryview) -> tuple[Any, int]:
+    """The buffer that the object is to be made over again, and where in it. ``view`` may show a part of its exporter."""
+    whole = memoryview(view.obj)
+    base = whole if whole.c_contiguous else view
+    return (view.obj if base is whole else view), ctypes.addressof(obj) - address_of(base)
 
 
 def is_found_again(obj: Any) -> bool:

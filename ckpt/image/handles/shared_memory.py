@@ -1,28 +1,60 @@
 """multiprocessing.shared_memory: blocks of memory with a name, which several processes use.
 
 A block is a file in ``/dev/shm`` that is mapped, so its memory is saved as every mapping is
-(:mod:`ckpt.image.stdlib.mapped`): in an image without fork, with its content. When the program is killed,
-multiprocessing's resource tracker removes the block; a restart makes it again under its name, with its content. A
-block that still exists gets the content that it had at the checkpoint. Then it is registered with the resource
-tracker of the new process.
+(:mod:`ckpt.image.stdlib.mapped`); where a forked copy writes the image, what was copied before the fork
+(:mod:`ckpt.image.handles.shared_copies`). When the program is killed, multiprocessing's resource tracker removes the
+block; a restart makes it again under its name, with its content. A block that still exists gets the content that it had at
+the checkpoint. Then it is registered with the resource tracker of the new process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from ckpt.compat.stdlib import track_shared_memory
+from ckpt.compat import children
+from ckpt.image.handles.shared_copies import Copies
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.reducers.raw_instances import reduce_raw
 
-__all__ = ["SharedMemory"]
+__all__ = ["SharedMemory", "take_up"]
+
+_blocks = Copies(children.map_of_block, has_names=True)
 
 
 class SharedMemory(Library):
+    """multiprocessing.shared_memory"""
+
+    moment_limit_s = 60.0
+
+    def when_imported(self) -> None:
+        children.follow_instances(self.module.SharedMemory, _blocks.note)
+
+    def reason_now(self, values: Iterable[Any]) -> str | None:
+        return _blocks.reason_now()
+
+    def copied_maps(self) -> Collection[int]:
+        return _blocks.addresses()
+
+    def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
+        _blocks.copy_out(available)
+
+    def before_saving(self, *, is_disposable: bool) -> None:
+        if is_disposable:
+            _blocks.put_in_place()
+
     def reducers(self) -> dict[type, Reducer]:
         return by_name(self.name, {"SharedMemory": reduce_block})
 
 
 def reduce_block(pickler: Any, block: Any) -> Any:
-    pickler.defer(track_shared_memory, block)
+    pickler.defer(take_up, block)
     return reduce_raw(pickler, block)
+
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def take_up(block: Any) -> None:
+    children.track_shared_memory(block)
+    _blocks.note(block)

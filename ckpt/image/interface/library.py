@@ -18,6 +18,7 @@ attribute or method           when it is read or called                   in whi
 ``when_imported``             just after the library has been imported    the rank, and the new process
 ``before_image``              just before each image                      the rank
 ``copy_out``                  likewise, when all threads stand still      the rank
+``copied_maps``               when it is decided how an image is written  the rank
 ``before_saving``,            before anything is saved                    the forked child (the rank without fork)
 ``note_settings``             before anything is saved                    likewise
 ``reducers``,                 while objects are saved                     likewise
@@ -38,7 +39,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ckpt.transport.records import NamedTuple
@@ -190,6 +191,11 @@ class Library:
         process when :meth:`before_image` has been called and all of the program's threads stand still. ``is_writing``: a
         child still writes an earlier image, and may read what was copied for it. ``available()``: bytes of memory that
         this rank can still get; None: nobody knows. If this raises, no image is taken."""
+
+    def copied_maps(self) -> Collection[int]:
+        """Addresses of files mapped for shared writing whose content :meth:`copy_out` copies, so that they are no reason to
+        write an image without a fork. Called before each image; it must be quick."""
+        return ()
 
     def before_saving(self, *, is_disposable: bool) -> None:
         """Remove what must not be in an image, such as objects that the library has put into all modules. ``is_disposable``:

@@ -52,6 +52,7 @@ BUILT_IN = {
     **dict.fromkeys(accelerators.COMPRESSION, f"{_STANDARD}:Compression"),
     **dict.fromkeys(accelerators.PLAIN_SOCKETS, f"{_IPC}:Sockets"),
     **dict.fromkeys(accelerators.TLS, f"{_IPC}:Tls"),
+    "asyncio.sslproto": f"{_IPC}:TlsOfAsyncio",
     accelerators.SELECT: f"{_IPC}:Selectors",
     **dict.fromkeys(("subprocess", "multiprocessing"), f"{_STANDARD}:Processes"),
     accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
@@ -62,6 +63,9 @@ BUILT_IN = {
     "mmap": f"{_STANDARD}:MappedMemory",
     "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
     "multiprocessing.shared_memory": f"{_HANDLES}.shared_memory:SharedMemory",
+    "multiprocessing.heap": f"{_HANDLES}.shared_heap:SharedHeap",
+    "multiprocessing.synchronize": f"{_HANDLES}.semaphores:Semaphores",
+    "multiprocessing.sharedctypes": f"{_HANDLES}.semaphores:SynchronizedTypes",
     "multiprocessing.connection": f"{_POOLS}.plumbing:Connections",
     "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",
     "multiprocessing.context": f"{_POOLS}.plumbing:Contexts",
@@ -326,6 +330,10 @@ class Registry:
         """See :meth:`Library.copy_out`."""
         for copy_out in self.implementations(Library.copy_out):
             copy_out(is_writing=is_writing, available=available)
+
+    def copied_maps(self) -> set[int]:
+        """See :meth:`Library.copied_maps`."""
+        return {address for copied in self.implementations(Library.copied_maps) for address in copied()}
 
     def before_saving(self, threads: Sequence[Any], *, is_disposable: bool) -> None:
         """Called before anything is saved. ``threads``: see :meth:`Library.note_threads`."""

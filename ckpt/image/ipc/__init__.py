@@ -15,8 +15,9 @@ user says so (``--connections reset``), the connection comes back as one that th
     remake           in the new process: pipes and pairs are made again
     connections      likewise, connections
     sockets, polls   reducers of the objects
-    tls              contexts of TLS, and its sockets that are closed
-    library          the classes that serve socket, ssl, select, selectors
+    tls              contexts of TLS, and its sockets
+    tls_resets       what stands for a connection of TLS that comes back as reset
+    library          the classes that serve socket, ssl, select, selectors, and asyncio over TLS
 
 Not here: Unix sockets and pipes of ckpt itself (:mod:`ckpt.image.files.descriptors`), files (:mod:`ckpt.image.files`), locks
 and semaphores of ``multiprocessing`` (:mod:`ckpt.image.stdlib.processes`), shared memory (:mod:`ckpt.image.handles`).

@@ -10,14 +10,28 @@ from typing import Any
 
 from ckpt.compat import accelerators
 from ckpt.image.frames import c_waits
-from ckpt.image.interface.library import Library, Reducer, later
+from ckpt.image.interface.library import Library, Reducer, by_name, later
 
-__all__ = ["CONNECTED", "Selectors", "Sockets", "Tls", "are_reset", "declare_connections"]
+__all__ = [
+    "CONNECTED",
+    "KEYS",
+    "Selectors",
+    "Sockets",
+    "Tls",
+    "TlsOfAsyncio",
+    "are_reset",
+    "declare_connections",
+]
 
 _HERE = "ckpt.image.ipc"
 CONNECTED = (
     "a socket that is connected to {} cannot be part of an image of one process; with --connections reset the program finds "
     "it reset by the peer after a restart"
+)
+
+KEYS = (
+    "the keys of a connection of TLS are in the memory of OpenSSL; close it before a checkpoint; with --connections reset "
+    "the program finds it reset by the peer after a restart"
 )
 
 _resets: list[bool] = []
@@ -76,7 +90,7 @@ class Sockets(Library):
 
 
 class Tls(Library):
-    """Contexts are made again; connections are refused by name: their keys are in the memory of OpenSSL."""
+    """Contexts are made again; connections are refused by name, or reset: their keys are in the memory of OpenSSL."""
 
     transient_types = accelerators.TLS
 
@@ -87,6 +101,10 @@ class Tls(Library):
 
             record_calls(tls)
 
+    def reducers(self) -> dict[type, Reducer]:
+        state, buffer = (later(f"{_HERE}.tls_resets", name) for name in ("reduce_state", "reduce_buffer"))
+        return by_name(accelerators.TLS[1], {accelerators.TLS_STATE: state, "MemoryBIO": buffer})
+
     def reducer_by_base(self, cls: type) -> Reducer | None:
         is_closable = issubclass(cls, accelerators.socket.socket) and _is_tls(cls)
         return _reduce_tls if is_closable or _is_context(cls) else None
@@ -94,9 +112,22 @@ class Tls(Library):
     def reason_against(self, obj: Any) -> str | None:
         if _is_context(type(obj)) or isinstance(obj, int):  # a number is one of the names of ssl
             return None
-        if isinstance(obj, accelerators.socket.socket) and not _has_peer(obj):
+        is_of_c = type(obj).__module__ == accelerators.TLS[1]
+        if not is_of_c and (
+            are_reset() or (isinstance(obj, accelerators.socket.socket) and not _has_peer(obj))
+        ):
             return None
-        return super().reason_against(obj)
+        return KEYS if isinstance(obj, accelerators.socket.socket) else super().reason_against(obj)
+
+
+class TlsOfAsyncio(Library):
+    """asyncio.sslproto: what lies between a transport of asyncio and its socket."""
+
+    def reducers(self) -> dict[type, Reducer]:
+        transport, protocol = (
+            later(f"{_HERE}.tls_resets", f"reduce_{name}") for name in ("transport", "protocol")
+        )
+        return by_name(self.name, {accelerators.TLS_TRANSPORT: transport, "SSLProtocol": protocol})
 
 
 def _is_wait(obj: Any, method: str) -> bool:

@@ -74,6 +74,17 @@ class Channels:
         sides = (side for each in self.connections for side in (each.server, each.client) if side is not None)
         return {end.number for end in (*ends, *(end for side in sides for end in side.ends))}
 
+    def within(self) -> set[int]:
+        """The descriptors of the pairs and connections of which the program has both ends."""
+        sides = (
+            side
+            for each in self.connections
+            for side in (each.server, each.client)
+            if side is not None and each.client is not None
+        )
+        pairs = (side for pair in self.pairs if all(pair.sides) for side in pair.sides)
+        return {end.number for ends in (*pairs, *(side.ends for side in sides)) for end in ends}
+
 
 def channels_of(saver: Saver) -> Channels:
     """Those of the image that ``saver`` writes."""

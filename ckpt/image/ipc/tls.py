@@ -7,8 +7,8 @@ again, in their order, and reads the files anew; then it sets what can be read o
 While an image is written, the calls are made for a trial, but those that may ask for a password. If the context that comes
 out is another one, by what can be read, it is refused: it was made before the recording began, or in another way.
 
-Sockets of TLS that are closed, or listen, come back as other sockets do. Connections are refused: their keys are in the
-memory of OpenSSL.
+Sockets of TLS that are closed, or listen, come back as other sockets do. Connections are refused, or come back as reset
+(:mod:`ckpt.image.ipc.tls_resets`): their keys are in the memory of OpenSSL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from typing import Any
 
 from ckpt.compat import accelerators
 from ckpt.image.errors import ObjectRefused, RestoreError
+from ckpt.image.ipc.library import KEYS, are_reset
 from ckpt.image.ipc.sockets import reduce_socket
+from ckpt.image.ipc.tls_resets import refuse_within
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import attributes_of
 from ckpt.image.reducers.saver import Saver
@@ -115,14 +117,14 @@ def _absolute(path: Any) -> Any:
 
 
 def reduce_tls(saver: Saver, obj: Any) -> Any:
-    """The reducer for contexts, and for sockets that are not connected. Raises ObjectRefused."""
+    """The reducer for contexts and sockets. Raises ObjectRefused."""
     if isinstance(obj, sys.modules["ssl"].SSLContext):
         return _reduce_context(saver, obj)
     parts = (attributes_of(obj) or {}).values()
     if any(type(part).__module__ == accelerators.TLS[1] for part in parts):  # its state, or its session, in C
-        raise ObjectRefused(
-            obj, "the keys of a connection of TLS are in the memory of OpenSSL; close it before a checkpoint"
-        )
+        if not are_reset():
+            raise ObjectRefused(obj, KEYS)
+        refuse_within(saver, obj, obj.fileno())
     return reduce_socket(saver, obj)
 
 

@@ -21,7 +21,8 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.worker_pools import in_use_by
+from ckpt.compat.worker_pools import idle_workers, in_use_by
+from ckpt.image.handles.shared_copies import note_idle_workers
 from ckpt.image.interface.library import Library, Reducer, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.reducers import rebuild
@@ -76,6 +77,9 @@ class Loky(Library):
     @property
     def transient_functions(self) -> tuple[tuple[str, str], ...]:  # type: ignore[override]
         return self._moments
+
+    def when_imported(self) -> None:
+        note_idle_workers(lambda: idle_workers(_managers(self.module)))
 
     def reason_against_leaving_out(self, thread: Any) -> str | None:
         if not getattr(thread, "pending_work_items", None) or not hasattr(thread, "executor_reference"):

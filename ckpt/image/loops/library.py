@@ -89,6 +89,6 @@ def _reduce_hooks(saver: Any, obj: Any) -> Any:
 def _refuse_transport(saver: Any, obj: Any) -> Any:
     cls = type(obj)
     raise PicklingError(
-        f"{cls.__module__}.{cls.__qualname__}: a transport of asyncio over TLS, a pipe or a child process cannot be saved; "
+        f"{cls.__module__}.{cls.__qualname__}: a transport of asyncio over a pipe or a child process cannot be saved; "
         "close it before a checkpoint, and open it again in on_restart"
     )

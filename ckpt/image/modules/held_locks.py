@@ -26,7 +26,7 @@ import threading
 from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat import stdlib
+from ckpt.compat import children, stdlib
 from ckpt.compat.threads import rlock_owner
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
@@ -152,7 +152,7 @@ def _times_held(value: Any) -> int:
     if type(value) is _RLOCK:
         return stdlib.times_owned(value)
     if type(value) in _multiprocessing_types():
-        return stdlib.times_semaphore_owned(stdlib.semaphore_of(value))
+        return children.times_semaphore_owned(children.semaphore_of(value))
     return _count_by_release(value) if type(value) in _library_types() else 0
 
 

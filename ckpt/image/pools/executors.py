@@ -20,6 +20,7 @@ from typing import Any
 
 from ckpt.compat import worker_pools
 from ckpt.image.errors import Unpicklable
+from ckpt.image.handles.shared_copies import note_idle_workers
 from ckpt.image.interface.library import Library, Reducer, by_name, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.reducers.raw_instances import reduce_raw
@@ -40,6 +41,9 @@ class Executors(Library):
         super().__init__(name)
         self._running: list[tuple[Any, Any, int]] = []  # executor, its manager thread, number of workers
         self._renewed: list[tuple[Any, Any, int]] = []
+
+    def when_imported(self) -> None:
+        note_idle_workers(lambda: worker_pools.idle_workers(worker_pools.managers(self.name)))
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name(self.name, {worker_pools.CALL_QUEUE: reduce_call_queue})

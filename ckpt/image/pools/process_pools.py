@@ -16,6 +16,7 @@ from typing import Any
 
 from ckpt.compat import worker_pools
 from ckpt.image.errors import Unpicklable
+from ckpt.image.handles.shared_copies import note_idle_workers
 from ckpt.image.interface.library import Library, Reducer, by_name, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.pools.recording import NOTHING, Tasks
@@ -44,6 +45,7 @@ class ProcessPools(Library):
 
     def when_imported(self) -> None:
         worker_pools.wrap_setup(Tasks)
+        note_idle_workers(_idle_workers)
 
     def reason_against(self, obj: Any) -> str | None:
         alive = [thread.is_alive() for thread in worker_pools.pool_threads(obj)]
@@ -100,6 +102,14 @@ class ProcessPools(Library):
         with plumbing.starting_workers():
             for pool, has_processes in renewed:
                 worker_pools.renew_pool(pool, NOTHING if has_processes else None)
+
+
+def _idle_workers() -> list[Any]:
+    """Of a pool that sends its tasks in another way, nobody knows."""
+    pools = [pool for pool in worker_pools.pools() if worker_pools.has_processes(pool)]
+    senders = [(pool, worker_pools.sender_of(pool)) for pool in pools]
+    idle = [pool for pool, sender in senders if type(sender) is Tasks and not sender.open]
+    return [worker for pool in idle for worker in worker_pools.workers_of_pool(pool)]
 
 
 def reduce_cache(saver: Any, cache: Any) -> Any:

@@ -37,6 +37,10 @@ class Torch(Library):
     is_left_to_pickle = True
     moment_limit_s = 60.0
     transient_types = ("torch._C:_DisableFuncTorch",)  # while a tensor is being printed
+    transient_functions = (
+        ("torch.serialization:save", "torch.save is writing, by an object in C++"),
+        ("torch.serialization:load", "torch.load is reading, by an object in C++"),
+    )
     rebound_variables = (("torch.utils._device", "CURRENT_DEVICE"),)
 
     def when_imported(self) -> None:

@@ -6,7 +6,8 @@ the content that it had at the checkpoint. (:mod:`ckpt.image.libraries.numpy` sa
 A program and its forked child use the same memory for a *shared* mapping, so a child would save what the program writes
 meanwhile.
 Therefore images of a program that has mapped a file for shared writing are written without a fork
-(:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it.
+(:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it, but one whose memory was copied
+before the fork (:mod:`ckpt.image.handles.shared_copies`, for the memory of ``multiprocessing``).
 
 A file in ``/dev/shm`` that is gone at a restart is made again: it is a block of shared memory.
 
@@ -21,21 +22,49 @@ from pickle import PickleBuffer, PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
+from ckpt.image.files import numbers
 from ckpt.transport.wires.crossmemory import address_of
 
-__all__ = ["reduce_map"]
+__all__ = ["is_copied", "note_copied", "place_of", "put_under", "reduce_map"]
 
 _IN_MEMORY = "/dev/shm/"
+
+_Place = tuple[str, bool, bool, int]
+_copied: dict[int, _Place | None] = {}
+"""In a forked child: address of a mapping of which a copy is in place → what it is a copy of; None: a file that has no
+name."""
+_unnamed: dict[int, int] = {}
+"""While an image is loaded: ``id`` of a mapping → the descriptor of its file, which has no name."""
+
+
+def place_of(mapped: mmap.mmap) -> _Place:
+    """In the program, when its memory is copied: the file that is mapped. Raises PicklingError: it has been removed."""
+    place = _mapping(address_of(mapped))
+    _require_file(place[0])
+    return place
+
+
+def note_copied(address: int, place: _Place | None) -> None:
+    """In a forked child: a copy has taken the place of the memory at this address. ``place``: of :func:`place_of`; None: its
+    file has no name."""
+    _copied[address] = place
+
+
+def is_copied(mapped: mmap.mmap) -> bool:
+    return address_of(mapped) in _copied
 
 
 def reduce_map(pickler: Any, mapped: mmap.mmap) -> Any:
     if mapped.closed:
         return make_closed_map, ()
     address, nbytes = address_of(mapped), len(mapped)
-    place, shared, writable, offset = _mapping(address)
-    if place and not os.path.exists(place):
-        raise PicklingError(f"the mapped file {place!r} has been removed")
-    if shared and writable and pickler.is_disposable:
+    found = _copied[address] if address in _copied else _mapping(address)
+    if found is None:
+        return make_unnamed_map, (nbytes, PickleBuffer(memoryview(mapped).toreadonly()), mapped.tell())
+    place, shared, writable, offset = found
+    if address not in _copied:
+        _require_file(place)
+    if shared and writable and pickler.is_disposable and address not in _copied:
         raise PicklingError(
             f"{place or 'shared memory'} has just been mapped for shared writing; the next image is written without a fork"
         )
@@ -44,13 +73,18 @@ def reduce_map(pickler: Any, mapped: mmap.mmap) -> Any:
     return make_map, (place, nbytes, offset, access, content, mapped.tell())
 
 
+def _require_file(place: str) -> None:
+    if place and not os.path.exists(place):
+        raise PicklingError(f"the mapped file {place!r} has been removed")
+
+
 def _access(place: str, shared: bool, writable: bool) -> int:
     if not writable:
         return mmap.ACCESS_READ
     return mmap.ACCESS_COPY if place and not shared else mmap.ACCESS_WRITE
 
 
-def _mapping(address: int) -> tuple[str, bool, bool, int]:
+def _mapping(address: int) -> _Place:
     """``(path or "", is shared, is writable, offset in the file)`` of the memory at an address."""
     with open("/proc/self/maps", "rb") as maps:
         for line in maps:
@@ -90,6 +124,22 @@ def make_map(place: str, nbytes: int, offset: int, access: int, content: Any, po
         made[:] = bytes(content) if nbytes < 1 << 20 else memoryview(content)
     made.seek(position)
     return made
+
+
+def make_unnamed_map(nbytes: int, content: Any, position: int) -> mmap.mmap:
+    """Memory that child processes will share, as that of ``multiprocessing.heap``: a file that has no name."""
+    fd = os.memfd_create("ckpt-shared", os.MFD_CLOEXEC)
+    os.ftruncate(fd, nbytes)
+    made = mmap.mmap(fd, nbytes)
+    made[:] = memoryview(content)
+    made.seek(position)
+    _unnamed[id(made)] = fd
+    return made
+
+
+def put_under(made: mmap.mmap, number: int) -> int:
+    """Give the file of :func:`make_unnamed_map` the number that it had. Returns its number."""
+    return numbers.place(_unnamed.pop(id(made)), number)
 
 
 def _make_file(place: str, nbytes: int) -> None:

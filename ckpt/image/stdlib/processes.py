@@ -2,8 +2,9 @@
 
 A running child is refused by name: after a restart, nobody would wait for the right process. One that the program has
 registered is started again by it (:mod:`ckpt.image.stdlib.registered_children`). A child that has ended is an
-ordinary object. The locks of ``multiprocessing`` are saved with their value if only the program itself holds them: without
-children they are like other locks, and many libraries make one in case they need it.
+ordinary object. The locks of ``multiprocessing`` are saved with what the program itself holds of them: without
+children they are like other locks, and many libraries make one in case they need it. What else is made of semaphores:
+:mod:`ckpt.image.handles.semaphores`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.children import was_started
-from ckpt.compat.stdlib import semaphore_of, semaphore_value, times_semaphore_owned
+from ckpt.compat.children import (
+    method_of,
+    semaphore_of,
+    times_semaphore_owned,
+    was_started,
+)
 from ckpt.compat.worker_pools import adopt, is_child
 from ckpt.image.reducers.rebuild import make_instance
 from ckpt.image.stdlib.registered_children import is_expected
@@ -32,7 +37,7 @@ def reducers() -> dict[type, Any]:
         found[sys.modules["multiprocessing.process"].AuthenticationString] = reduce_key
     if "multiprocessing.synchronize" in sys.modules:
         synchronize = sys.modules["multiprocessing.synchronize"]
-        for name in ("Lock", "RLock", "Semaphore", "BoundedSemaphore"):
+        for name in ("Lock", "RLock", "BoundedSemaphore"):
             found[getattr(synchronize, name)] = reduce_lock
     return found
 
@@ -68,28 +73,29 @@ def reduce_key(pickler: Any, key: bytes) -> Any:
 def reduce_lock(pickler: Any, lock: Any) -> Any:
     """The semaphore is in memory that parent and forked child share, so its value here is that of a later moment. How many
     times this process has acquired it is not shared. That number is enough for a lock that can be acquired once, or whose
-    first value is known.
+    first value is known. What child processes hold is free after a restart, which they do not live to see.
     """
     semaphore = semaphore_of(lock)
-    is_bounded = semaphore.maxvalue == 1 or type(lock).__name__ == "BoundedSemaphore"
-    if pickler.is_disposable and not is_bounded:
-        raise PicklingError(
-            "a multiprocessing.Semaphore cannot be saved without stopping the program; a BoundedSemaphore can"
-        )
     times = times_semaphore_owned(semaphore)
-    first_value = semaphore.maxvalue if is_bounded else semaphore_value(semaphore) + times
-    return make_lock, (type(lock), semaphore.kind, first_value, semaphore.maxvalue, times)
+    return make_lock, (
+        type(lock),
+        semaphore.kind,
+        semaphore.maxvalue,
+        semaphore.maxvalue,
+        times,
+        method_of(lock),
+    )
 
 
 # ---------------------------------------------------------------------- called while loading
 
 
-def make_lock(cls: type, kind: int, value: int, maximum: int, times: int) -> Any:
+def make_lock(cls: type, kind: int, value: int, maximum: int, times: int, method: str) -> Any:
     import multiprocessing
     from multiprocessing import synchronize
 
     made: Any = object.__new__(cls)
-    context = multiprocessing.get_context()
+    context = multiprocessing.get_context(method)
     synchronize.SemLock.__init__(made, kind, value, maximum, ctx=context)
     for _ in range(times):
         made.acquire()

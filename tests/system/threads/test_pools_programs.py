@@ -97,6 +97,53 @@ def test_a_task_that_runs_does_not_delay_an_image_and_only_it_is_done_again(
     assert times == {0: 1, 1: 1, 2: 1, 3: 2, 4: 1}
 
 
+COUNTED = """
+    import multiprocessing, os, sys, time
+
+    go, end = sys.argv[1:]
+
+    def begin(value):
+        global total
+        total = value
+
+    def task(n):
+        with total:
+            total.value += 1
+        while n == 3 and not os.path.exists(go):
+            time.sleep(0.01)
+        return n
+
+    total = multiprocessing.Value("i", 0)
+    with multiprocessing.Pool(2, begin, (total,)) as pool:
+        open_tasks = [pool.apply_async(task, (n,)) for n in range(4)]
+        print([answer.get() for answer in open_tasks[:3]], flush=True)
+        print(open_tasks[3].get(), flush=True)
+        while not os.path.exists(end):
+            time.sleep(0.01)
+        pool.apply(task, (5,))
+    print(total.value)
+"""
+
+
+@pytest.mark.rotate(2)
+def test_what_tasks_count_in_shared_memory_is_counted_once(start: Start, tmp_path: Path) -> None:
+    """A task that is done again would count a second time: no image is taken while tasks are at work, and it says so."""
+    go, end = tmp_path / "may-go-on", tmp_path / "may-end"
+    job = start(write_app(tmp_path, COUNTED), go, end, ranks=1, every=0.1, timeout=1)
+    job.wait_for(
+        lambda: any("child processes are at work" in each["reason"] for each in job.events("round-aborted")),
+        "a round that was given up",
+    )
+    go.touch()
+    job.wait_for(lambda: "3\n" in job.output(0), "the last answer")
+    job.wait_event("committed", len(job.events("committed")) + 2)
+    job.kill_rank(0)
+    job.wait_event("restarted")
+    end.touch()
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "[0, 1, 2]\n3\n5\n"
+
+
 DROPPED = """
     import os, sys, time
     from concurrent.futures import ProcessPoolExecutor

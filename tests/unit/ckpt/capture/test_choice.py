@@ -12,6 +12,7 @@ import pytest
 from ckpt.capture import memory
 from ckpt.capture.choice import choose
 from ckpt.capture.taker import Taker
+from ckpt.transport.wires.crossmemory import address_of
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -71,8 +72,9 @@ def test_files_mapped_for_shared_writing_are_found(tmp_path) -> None:  # type: i
     with path.open("r+b") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), mmap.mmap(-1, 4096):
             assert str(path) not in memory.shared_files()
-        with mmap.mmap(file.fileno(), 0):
+        with mmap.mmap(file.fileno(), 0) as mapped:
             assert str(path) in memory.shared_files()
+            assert str(path) not in memory.shared_files({address_of(mapped)}), "it is copied before a fork"
     semaphore = multiprocessing.Lock()  # tqdm makes one: no reason for images that stop the program
     assert not [name for name in memory.shared_files() if "sem." in name], semaphore
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import pickle
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,22 @@ def test_what_lies_over_a_buffer_does_so_again(offset: int) -> None:
     view[0] = 1.0
     other[0] = 5
     assert made[offset + 7] == 0x3F and made[0] == 5
+
+
+@pytest.mark.parametrize("kind", ["bytearray", "mmap", "numpy"])
+def test_what_lies_over_a_part_of_a_buffer_is_over_that_part_again(kind: str) -> None:
+    """It came back over the beginning of the whole buffer, without a word: other numbers, and changes in the wrong place."""
+    exporter: Any = bytearray(range(64)) if kind == "bytearray" else mmap.mmap(-1, 64)
+    if kind == "mmap":
+        exporter[:] = bytes(range(64))
+    elif kind == "numpy":
+        exporter = pytest.importorskip("numpy").arange(64, dtype="u1").reshape(8, 8)
+    part = memoryview(exporter)[2:3].cast("B")[1:] if kind == "numpy" else memoryview(exporter)[17:]
+    numbers = (ctypes.c_ubyte * 4).from_buffer(part, 1)
+    (buffer, copy), alone = copy_of([exporter, numbers]), copy_of(numbers)
+    assert list(copy) == list(alone) == list(numbers) == [18, 19, 20, 21]
+    copy[0] = 99
+    assert memoryview(buffer).tobytes()[17:20] == bytes([17, 99, 19])
 
 
 def test_a_pointer_refers_to_the_object_that_it_referred_to() -> None:
@@ -191,6 +208,7 @@ def test_a_library_that_is_gone_is_named(tmp_path: Path) -> None:
 
 FOREIGN = """
 import ctypes
+import mmap
 allocate = ctypes.CDLL(None).malloc
 allocate.restype = ctypes.POINTER(ctypes.c_int)
 class Holder(ctypes.Structure):

@@ -1,16 +1,17 @@
-"""TLS in an image: contexts are made again by the calls that have made them; connections are refused."""
+"""TLS in an image: contexts are made again by the calls that have made them; connections are refused, or reset."""
 
 from __future__ import annotations
 
 import contextlib
 import ssl
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpt.image.errors import ObjectRefused, RestoreError
-from ckpt.image.ipc import tls
+from ckpt.image.ipc import tls, tls_resets
 from tests.unit.ckpt.image.support import image_failure, resumed_output
 
 CERTIFICATE = """\
@@ -141,6 +142,129 @@ def test_a_connection_is_refused_by_name(tmp_path: Path) -> None:
         driver_tick()
     """
     assert "the keys of a connection of TLS" in image_failure(tmp_path, source)
+
+
+PEER = """
+    import asyncio, os, socket, ssl
+    from ckpt.image import declare_connections
+    declare_connections("reset")
+    def listening():
+        server = socket.create_server(("127.0.0.1", 0))
+        server.settimeout(60)
+        return server
+    server, this = listening(), os.getpid()
+    peer = os.fork()
+    if not peer:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(PEM)
+        ends = []
+        for _ in range(COUNT):
+            end = context.wrap_socket(server.accept()[0], server_side=True)
+            end.sendall(b"first line\\nsecond line\\n")
+            ends.append(end)
+        ends[0].recv(1)
+        os._exit(0)
+    address, _ = server.getsockname(), server.close()
+    context = ssl.create_default_context(cafile=PEM)
+    def found(use):
+        try:
+            return use()
+        except OSError as failure:
+            return type(failure).__name__
+"""
+
+
+def assert_resumed_beside_a_peer(
+    tmp_path: Path, pem: Path, count: int, source: str, expected: list[str]
+) -> None:
+    """``source`` defines ``lines()``, what is found after the restart. The original prints what is expected."""
+    head = PEER.replace("PEM", repr(str(pem))).replace("COUNT", str(count))
+    tail = f"print(*(lines() if this != os.getpid() else {expected}), sep=chr(10))"
+    printed = resumed_output(tmp_path, textwrap.dedent(head) + textwrap.dedent(source) + tail)
+    assert printed.splitlines() == expected
+
+
+def test_connections_to_other_processes_come_back_as_reset_if_the_user_says_so(
+    tmp_path: Path, pem: Path
+) -> None:
+    """They were refused with `--connections reset`, too, so a program with one that stays open got no checkpoint."""
+    source = """
+        def connected():
+            return context.wrap_socket(socket.create_connection(address), server_hostname="localhost")
+        reading, writing, leaving, polled = connected(), connected(), connected(), connected()
+        stream = reading.makefile("rb")
+        def facts():
+            return reading.cipher(), reading.version(), reading.getpeercert(), reading.getpeercert(True)
+        before = stream.readline(), facts()
+        driver_tick()
+        def lines():
+            yield str(before == (b"first line\\n", facts())), reading.context is context, reading.pending()
+            yield [found(stream.readline) for _ in range(3)]
+            yield [found(lambda: reading.recv(10)), found(lambda: reading.send(b"abc"))]
+            yield [found(lambda: writing.send(b"abc")), found(lambda: writing.send(b"abc")), found(lambda: writing.recv(10))]
+            yield [found(leaving.unwrap), leaving.close(), leaving.fileno()]
+            polled.settimeout(0)
+            yield [found(lambda: polled.recv_into(bytearray(9))), found(lambda: polled.recv_into(bytearray(9)))]
+        """
+    expected = [
+        "('True', True, 0)",
+        "[b'second line\\n', 'ConnectionResetError', b'']",
+        "[b'', 'BrokenPipeError']",
+        "['ConnectionResetError', 'BrokenPipeError', b'']",
+        "['ConnectionResetError', None, -1]",
+        "['ConnectionResetError', 0]",
+    ]
+    assert_resumed_beside_a_peer(tmp_path, pem, 4, source, expected)
+
+
+def test_streams_of_asyncio_over_tls_come_back_as_reset(tmp_path: Path, pem: Path) -> None:
+    source = """
+        async def main():
+            reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname="localhost")
+            found = [await reader.readline()]
+            driver_tick()
+            if this != os.getpid():
+                found.append(await reader.readline())
+                try:
+                    await asyncio.wait_for(reader.readline(), 60)
+                except ConnectionResetError:
+                    found.append(["reset", writer.is_closing()])
+            return found
+        found = asyncio.run(main())
+        def lines():
+            return found
+        """
+    expected = ["b'first line\\n'", "b'second line\\n'", "['reset', True]"]
+    assert_resumed_beside_a_peer(tmp_path, pem, 1, source, expected)
+
+
+def test_what_stands_for_a_connection_has_all_of_its_methods() -> None:
+    """In a later version of Python, ssl may call others."""
+    names = {name for name in dir(ssl._ssl._SSLSocket) if not name.startswith("_")}  # type: ignore[attr-defined]
+    assert names <= {*dir(tls_resets.Reset), *tls_resets.Reset.__annotations__}
+
+
+def test_a_connection_within_the_program_is_refused_although_others_are_reset(
+    tmp_path: Path, pem: Path
+) -> None:
+    """Its socket comes back whole: neither end would hear of a reset, and both might wait for ever."""
+    source = (
+        HANDSHAKE
+        + f"""
+    from ckpt.image import declare_connections
+    declare_connections("reset")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain({str(pem)!r})
+    client = ssl.create_default_context(cafile={str(pem)!r})
+    ends, kept = socket.socketpair(), []
+    thread = threading.Thread(target=lambda: kept.append(server.wrap_socket(ends[0], server_side=True)))
+    thread.start()
+    held = [client.wrap_socket(ends[1], server_hostname="localhost")]
+    thread.join()
+    driver_tick()
+    """
+    )
+    assert "both of its ends in the program" in image_failure(tmp_path, source)
 
 
 def test_what_can_be_read_of_a_context_is_as_it_was(recorded: None, pem: Path) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch: Any = pytest.importorskip("torch")
 
+from ckpt.image import Refused, run_base  # noqa: E402
 from ckpt.image.errors import Unpicklable  # noqa: E402
+from ckpt.image.frames import _frames  # noqa: E402
+from ckpt.image.frames.stack import capture  # noqa: E402
+from ckpt.image.interface.transient import refuse_transient  # noqa: E402
 from ckpt.image.libraries import autograd  # noqa: E402
 from ckpt.image.pytorch import settings  # noqa: E402
 from ckpt.image.pytorch.library import Torch  # noqa: E402
@@ -109,3 +116,34 @@ def test_settings_come_back() -> None:
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
     assert torch.utils.hooks.RemovableHandle.next_id == handle_number
     assert settings.note(torch)["nesting"] == noted["nesting"] == 0
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+@pytest.mark.parametrize("name", ["save", "load"])
+def test_no_image_is_tried_while_a_file_of_torch_is_written_or_read(name: str, tmp_path: Path) -> None:
+    """Each checkpoint that fell into torch.save or torch.load failed at the object in C++, and was lost."""
+    refused: list[str] = []
+
+    class Looking(pickle._Pickler if name == "save" else pickle._Unpickler):  # type: ignore[misc]
+        def _looking(self, method: Callable[..., Any], *args: Any) -> Any:
+            with pytest.raises(Refused) as caught:
+                refuse_transient(capture(at="call"))
+            refused.append(caught.value.reason)
+            return method(*args)
+
+        def dump(self, obj: Any) -> None:
+            self._looking(super().dump, obj)
+
+        def load(self) -> Any:
+            return self._looking(super().load)
+
+    def run() -> None:
+        plain = {"pickle_module": pickle}
+        module = SimpleNamespace(__name__="looking", Pickler=Looking, Unpickler=Looking, load=pickle.load)
+        looking = {"pickle_module": module}
+        torch.save([1, 2], tmp_path / "t.pt", **(looking if name == "save" else plain))
+        looking |= {"weights_only": False}
+        torch.load(tmp_path / "t.pt", **(looking if name == "load" else plain))
+
+    run_base(run)
+    assert refused == [f"torch.{name} is {'writing' if name == 'save' else 'reading'}, by an object in C++"]

@@ -1,0 +1,126 @@
+"""Memory that a program shares with its child processes is copied for an image, so that a forked copy can write the image.
+
+A forked copy has the same shared memory as the program, which goes on, and changes it. So the memory is copied while all
+threads of the program stand still (:meth:`Copies.copy_out`), and in the forked copy the copies take its place, at the same
+addresses (:meth:`Copies.put_in_place`): whatever lies over that memory (arrays, objects of ctypes) is saved as it was.
+
+Child processes do not stand still. The tasks that a pool has not answered are done again after a restart, and a task that
+has changed this memory would change it a second time, without a word. So there is no image while child processes are at work
+(:func:`note_idle_workers`): one is taken when all results have come.
+
+Up to :data:`MOST_BYTES` are copied, and a quarter of the memory that this process can still get: where a program shares
+more, the image is written without a fork (:mod:`ckpt.capture.choice`).
+
+Used for the memory of ``multiprocessing``: :mod:`ckpt.image.handles.shared_heap`, :mod:`ckpt.image.handles.shared_memory`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from ckpt.compat import children
+from ckpt.image.errors import Unpicklable
+from ckpt.image.stdlib import mapped
+from ckpt.transport.wires.crossmemory import address_of
+
+__all__ = ["MOST_BYTES", "Copies", "note_idle_workers"]
+
+MOST_BYTES = 1 << 30
+_SHARE = 4
+_MREMAP_MAYMOVE_FIXED = 1 | 2
+_AT_WORK = (
+    "child processes are at work (tasks of a pool, workers of a DataLoader), and may change memory that they share with the "
+    "program (multiprocessing.Value, Array, shared_memory): after a restart they would change it once more. A checkpoint "
+    "waits until all of their results have come; give a pool less work at once, or let tasks return what they find"
+)
+_askers: list[Callable[[], Iterable[Any]]] = []
+
+
+def note_idle_workers(idle: Callable[[], Iterable[Any]]) -> None:
+    """``idle()``: the processes that are workers of pools of some kind and have no work: all results have come."""
+    _askers.append(idle)
+
+
+def _are_children_at_work() -> bool:
+    started = {id(each) for each in children.children_started()}
+    return bool(started - {id(each) for idle in _askers for each in idle()}) if started else False
+
+
+class Copies:
+    """The mappings of one kind, and their copies for one image. ``map_of(owner)``: the mapping of an object that was told of
+    (:meth:`note`); None: it has none any more. ``has_names``: files with a name are mapped. ``is_in_use(owner)``: has the
+    program something in that mapping?"""
+
+    def __init__(
+        self,
+        map_of: Callable[[Any], Any],
+        *,
+        has_names: bool,
+        is_in_use: Callable[[Any], bool] = lambda owner: True,
+    ) -> None:
+        self._map_of = map_of
+        self._is_in_use = is_in_use
+        self._has_names = has_names
+        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        """Address → the copy, and the place in the file system of what it is a copy of (:func:`mapped.place_of`)."""
+
+    def note(self, owner: Any) -> None:
+        self._owners[id(owner)] = owner
+
+    def _present(self) -> list[Any]:
+        """The program may make others meanwhile."""
+        return [owner for reference in self._owners.valuerefs() if (owner := reference()) is not None]
+
+    def reason_now(self) -> str | None:
+        """Why this memory cannot be part of an image now; None: it can."""
+        is_shared = any(
+            self._is_in_use(owner) and self._map_of(owner) is not None for owner in self._present()
+        )
+        return _AT_WORK if is_shared and _are_children_at_work() else None
+
+    def _maps(self) -> dict[int, Any]:
+        """Address → mapping."""
+        owners = self._present()
+        maps = [each for owner in owners if (each := self._map_of(owner)) is not None and not each.closed]
+        return {address_of(each): each for each in maps}
+
+    def addresses(self) -> Collection[int]:
+        """Those of the mappings that are to be copied."""
+        maps = self._maps()
+        return maps if sum(map(len, maps.values())) <= MOST_BYTES else ()
+
+    def copy_out(self, available: Callable[[], int | None]) -> None:
+        """In the program, whose threads stand still. What cannot be copied is left out: an image without fork has it.
+        Raises Unpicklable: tasks are at work."""
+        if reason := self.reason_now():
+            raise Unpicklable("shared memory", reason)
+        self._copies, found = {}, self._maps()
+        nbytes, left = sum(map(len, found.values())), available()
+        if nbytes > MOST_BYTES or (left is not None and nbytes > left // _SHARE):
+            return
+        for address, each in found.items():
+            copy = mmap.mmap(-1, len(each), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            copy[:] = memoryview(each)
+            self._copies[address] = copy, mapped.place_of(each) if self._has_names else None
+
+    def put_in_place(self) -> None:
+        """In a forked copy of the program. Raises Unpicklable."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mremap.restype = ctypes.c_void_p
+        libc.mremap.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p),
+        )
+        for address, (copy, place) in self._copies.items():
+            nbytes = -(-len(copy) // mmap.PAGESIZE) * mmap.PAGESIZE
+            moved = libc.mremap(address_of(copy), nbytes, nbytes, _MREMAP_MAYMOVE_FIXED, address)
+            if moved != address:
+                raise Unpicklable(
+                    "shared memory", f"its copy cannot be put in its place: {os.strerror(ctypes.get_errno())}"
+                )
+            mapped.note_copied(address, place)
