@@ -15,7 +15,7 @@ others, a package in an archive.
 from __future__ import annotations
 
 import sys
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from os import listdir
 
 TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without importing typing
@@ -74,9 +74,10 @@ _finder = Finder()
 
 
 def install() -> None:
-    """Ask this finder first. Further calls do nothing."""
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
+    """Ask this finder before the import system's own one, and after those that others have put before that: they want to see
+    each import. Where the import system's own one is not asked, this one is not either. Further calls do nothing."""
+    if _finder not in sys.meta_path and PathFinder in sys.meta_path:
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), _finder)
 
 
 def remove() -> None:

@@ -73,6 +73,26 @@ def test_what_is_not_source_in_the_one_folder_of_its_package_is_left_to_others(t
     assert finder.find_spec("ckpt", None) is None
 
 
+def test_finders_that_others_have_installed_are_asked_first() -> None:
+    """A test kills ranks in functions that its finder wraps: it was not asked any more."""
+    program = (
+        "import sys\n"
+        "asked = []\n"
+        "class Other:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        asked.append(name)\n"
+        "sys.meta_path.insert(0, Other())\n"
+        "from ckpt.transport import finder\n"
+        "finder.install()\n"
+        "import ckpt.store.errors\n"
+        "assert 'ckpt.store.errors' in asked\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, env=environment()
+    )
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.parametrize("options", [(), ("-O",), ("-X", "pycache_prefix={folder}")])
 def test_the_bytecode_file_is_the_import_systems(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Also with options that change its name."""

@@ -13,7 +13,7 @@ import ckpt
 from ckpt.errors import EventError
 from ckpt.rank.channel.program_events import OWN_NAMES, packet
 
-EVENTS = Path(__file__).parents[4] / "docs" / "events.md"
+EVENTS = Path(__file__).parents[5] / "docs" / "events.md"
 
 
 def test_a_line_has_the_name_and_the_fields() -> None:
