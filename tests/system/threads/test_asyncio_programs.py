@@ -20,8 +20,8 @@ Start = Callable[..., Job]
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs" / "asyncio").glob("*.py"))
 KILLS = int(os.environ.get("ASYNCIO_KILLS", "2"))
-MANY_KILLS = 40
-TURNS = 5
+MANY_KILLS = 20
+TURNS = 10
 """200 restores of each program."""
 
 
