@@ -6,7 +6,17 @@ two words (``Objects/typeobject.c``, ``type_new_alloc``)?
 
 from __future__ import annotations
 
-__all__ = ["HEADER_BYTES", "has_dictionary", "has_hidden_state", "instance_bytes", "is_heap"]
+import gc
+from typing import Any
+
+__all__ = [
+    "HEADER_BYTES",
+    "has_dictionary",
+    "has_hidden_state",
+    "instance_bytes",
+    "is_heap",
+    "replace_method",
+]
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -42,3 +52,12 @@ def has_hidden_state(cls: type, slots: int) -> bool:
     """
     words = slots + (cls.__weakrefoffset__ > 0) + (cls.__dictoffset__ > 0)
     return cls.__basicsize__ > HEADER_BYTES + words * _POINTER_BYTES
+
+
+def replace_method(cls: type, name: str, method: Any) -> None:
+    """Replace a method of an immutable heap type in C (``_sqlite3.Connection``), whose attributes cannot be set. No method
+    with a slot. All versions."""
+    import ctypes
+
+    gc.get_referents(cls.__dict__)[0][name] = method
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))

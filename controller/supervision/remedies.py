@@ -131,6 +131,11 @@ _REFUSALS: _Table = (
         "have the sender wait for the receiver's answer before it sends more; or hand over by a queue (queue.Queue)",
     ),
     (
+        r"child processes are at work",
+        "give the pool less work at once, so that now and then all results have come; or let tasks return what they find, "
+        "instead of memory that they share",
+    ),
+    (
         r"child process( \d+)? is |end of a child process",
         "checkpoints come when it has ended: do some work between two children; of one that stays, say how it is started "
         "again: ckpt.register_child(process, start)",

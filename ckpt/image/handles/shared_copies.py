@@ -36,7 +36,7 @@ _MREMAP_MAYMOVE_FIXED = 1 | 2
 _AT_WORK = (
     "child processes are at work (tasks of a pool, workers of a DataLoader), and may change memory that they share with the "
     "program (multiprocessing.Value, Array, shared_memory): after a restart they would change it once more. A checkpoint "
-    "waits until all of their results have come; give a pool less work at once, or let tasks return what they find"
+    "waits until all of their results have come"
 )
 _askers: list[Callable[[], Iterable[Any]]] = []
 

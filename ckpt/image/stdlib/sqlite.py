@@ -2,11 +2,14 @@
 
 A connection to a file is opened again, with its attached databases, ``isolation_level``, ``row_factory``, ``text_factory``,
 ``detect_types`` and the pragmas below; one of a class derived from ``sqlite3.Connection`` with its attributes, too. A
-database in memory is restored with its content. Not kept, because SQLite does not show what they call: functions, aggregates
-and collations that the program has defined, trace and authorizer callbacks. Define them again in an ``on_restart`` hook.
+database in memory is restored with its content. Functions, aggregates and collations that the program or a package has
+defined are defined again: SQLite does not show what they call, so the calls that define them are recorded from the import
+of ``sqlite3`` on (:func:`record_definitions`). Not kept: trace and authorizer callbacks; set them again in an
+``on_restart`` hook.
 
 Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
-tables, with functions or collations of the program that has no ``on_restart`` hook; a cursor in the middle of its results.
+tables, with functions that were defined in another way (by an extension) where the program has no ``on_restart`` hook; a
+cursor in the middle of its results.
 
 A connection that may only be used in the thread that has made it (``check_same_thread``) belongs to that thread afterwards,
 too. The forked child, which has one thread, makes it its own to read it.
@@ -30,7 +33,7 @@ from pickle import PicklingError
 from types import BuiltinFunctionType
 from typing import Any
 
-from ckpt.compat import threads
+from ckpt.compat import threads, typeobjects
 from ckpt.image.errors import RestoreError
 from ckpt.image.files.reopen import wait_for_files
 from ckpt.image.frames import _frames
@@ -38,7 +41,14 @@ from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 from ckpt.image.threads.restart import call_later_in
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["are_in_transaction", "is_in_transaction", "reduce_connection", "reduce_cursor", "reduce_row"]
+__all__ = [
+    "are_in_transaction",
+    "is_in_transaction",
+    "record_definitions",
+    "reduce_connection",
+    "reduce_cursor",
+    "reduce_row",
+]
 
 _PRAGMAS = (
     "foreign_keys",
@@ -65,6 +75,41 @@ _owners: dict[int, tuple[sqlite3.Connection, _Owner]] = {}
 
 _PROBE = "ckpt_probe"
 _SUFFIXES = ("-wal", "-shm", "-journal")
+
+
+_DEFINING = ("create_function", "create_aggregate", "create_window_function", "create_collation")
+_LISTS = (
+    "SELECT name, builtin, narg FROM pragma_function_list",
+    "SELECT name, 0, NULL FROM pragma_collation_list",
+)
+
+Definition = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""The name of a method of :data:`_DEFINING`, and its arguments."""
+_definitions: dict[int, dict[tuple[str, Any], Definition]] = {}
+"""By the id of a connection (there are no weak references to one), name in small letters and number of arguments. What a
+former connection at this address has defined is here, too: what counts is what SQLite lists."""
+
+
+def record_definitions() -> None:
+    """From now on, what connections define is recorded. A second time it does nothing."""
+    for name in _DEFINING:
+        original = sqlite3.Connection.__dict__.get(name)
+        if original is not None and not hasattr(original, "is_recorded"):
+            typeobjects.replace_method(sqlite3.Connection, name, _recorded(name, original))
+
+
+def _recorded(kind: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def method(connection: Any, /, *args: Any, **options: Any) -> Any:
+        result = original(connection, *args, **options)
+        name = args[0] if args else options["name"]
+        counts = (*args[1:2], *(options[each] for each in ("narg", "n_arg") if each in options))
+        key = name.lower(), None if kind == "create_collation" else counts[0]
+        _definitions.setdefault(id(connection), {})[key] = kind, args, options
+        return result
+
+    method.is_recorded = True  # type: ignore[attr-defined]
+    return method
 
 
 def are_in_transaction(values: Iterable[Any]) -> bool:
@@ -137,7 +182,7 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
         raise PicklingError(
             f"the connection to {main or 'a database in memory'} has temporary tables: not saved"
         )
-    _refuse_definitions(pickler, connection, main)
+    definitions = _definitions_of(pickler, connection, main)
     attached = [(name, path) for name, path in databases if name not in ("main", "temp")]
     if any(not path for _, path in attached):
         raise PicklingError("a connection with an attached database in memory cannot be saved")
@@ -156,6 +201,7 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
         settings,
         getattr(connection, "autocommit", None),
         owner.ident,
+        definitions,
         attributes_of(connection),
         slots_of(pickler, connection),
     )
@@ -169,27 +215,26 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
     )
 
 
-def _refuse_definitions(pickler: Any, connection: sqlite3.Connection, path: str) -> None:
-    """Raise PicklingError if the program has defined functions or collations, and has nothing to define them again with.
-    SQLite lists their names; what is not in the list of another connection is the program's. (A function that has been
-    removed stays in the list. An SQLite that was built without these pragmas lists nothing.)"""
-    if pickler.has_restart_hooks:
-        return
+def _definitions_of(pickler: Any, connection: sqlite3.Connection, path: str) -> list[Definition]:
+    """What is to be defined again. Raises PicklingError: SQLite lists something that was not recorded, and the program has
+    no hook that may define it. What is not in the list of another connection is the program's, or a package's. (What has
+    been removed stays in the list. An SQLite that was built without these pragmas lists nothing.)"""
+    known = _definitions.get(id(connection), {})
     with contextlib.closing(sqlite3.connect(":memory:")) as usual:
-        names = {
-            name
-            for statement in (
-                "SELECT name FROM pragma_function_list",
-                "SELECT name FROM pragma_collation_list",
-            )
-            for (name,) in {*_ask_if_possible(connection, statement)} - {*_ask_if_possible(usual, statement)}
-        }
-    if names:
+        listed = [
+            row
+            for statement in _LISTS
+            for row in {*_ask_if_possible(connection, statement)} - {*_ask_if_possible(usual, statement)}
+        ]
+    found = {(name.lower(), count): known.get((name.lower(), count)) for name, _, count in listed}
+    lost = sorted({name for (name, _), definition in found.items() if definition is None})
+    if lost and not pickler.has_restart_hooks:
         raise PicklingError(
-            f"the connection to {path or 'a database in memory'} has functions, aggregates or collations of the program "
-            f"({', '.join(sorted(names)[:5])}), which SQLite does not give back: define them again in a function that you "
-            "register with ckpt.on_restart"
+            f"the connection to {path or 'a database in memory'} has functions, aggregates or collations that were not "
+            f"defined by its methods ({', '.join(lost[:5])}), and SQLite does not give them back: define them again in a "
+            "function that you register with ckpt.on_restart"
         )
+    return [definition for definition in found.values() if definition is not None]
 
 
 def _ask_if_possible(connection: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]]:
@@ -233,9 +278,22 @@ def _detected_types(connection: sqlite3.Connection) -> int:
 
 def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
     _owner_of(pickler, cursor.connection)
-    if cursor.description is not None and (not pickler.is_disposable or cursor.fetchone() is not None):
+    is_closed = False
+    try:
+        is_open = cursor.description is not None and (
+            not pickler.is_disposable or cursor.fetchone() is not None
+        )
+    except sqlite3.ProgrammingError:
+        is_open, is_closed = False, True
+    if is_open:
         raise PicklingError("a cursor in the middle of its results cannot be saved: fetch them, or close it")
-    state = (cursor.arraysize, cursor.row_factory, attributes_of(cursor), slots_of(pickler, cursor))
+    state = (
+        cursor.arraysize,
+        cursor.row_factory,
+        is_closed,
+        attributes_of(cursor),
+        slots_of(pickler, cursor),
+    )
     return make_cursor, (cursor.connection, type(cursor)), state, None, None, fill_cursor
 
 
@@ -279,12 +337,14 @@ def make_connection(
 
 
 def fill_connection(connection: sqlite3.Connection, state: tuple[Any, ...]) -> None:
-    row_factory, text_factory, settings, autocommit, owner, *attributes = state
+    row_factory, text_factory, settings, autocommit, owner, definitions, *attributes = state
     for name, value in settings.items():
         connection.execute(f"PRAGMA {name} = {int(value)}")
     if autocommit is not None:
         connection.autocommit = autocommit  # type: ignore[attr-defined]  # since Python 3.12
     connection.row_factory, connection.text_factory = row_factory, text_factory
+    for kind, args, options in definitions:
+        getattr(sqlite3.Connection, kind)(connection, *args, **options)
     if owner is not None:
         call_later_in(owner, threads.own_sqlite, connection)
     _set_attributes(connection, *attributes)
@@ -312,8 +372,10 @@ def make_cursor(connection: sqlite3.Connection, cls: type[sqlite3.Cursor] = sqli
 
 
 def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, ...]) -> None:
-    cursor.arraysize, cursor.row_factory, *attributes = state
+    cursor.arraysize, cursor.row_factory, is_closed, *attributes = state
     _set_attributes(cursor, *attributes)
+    if is_closed:
+        cursor.close()
 
 
 def make_row(names: tuple[str, ...], values: tuple[Any, ...], cls: type[sqlite3.Row]) -> sqlite3.Row:

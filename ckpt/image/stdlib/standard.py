@@ -144,6 +144,11 @@ class Sqlite(Library):
 
     _REASON = "a connection of sqlite3 is in a transaction"
 
+    def when_imported(self) -> None:
+        from ckpt.image.stdlib import sqlite
+
+        sqlite.record_definitions()
+
     def reason_against(self, obj: Any) -> str | None:
         from ckpt.image.stdlib import sqlite
 

@@ -26,7 +26,7 @@ TROUBLED = """
     import array, os, socket, sqlite3, subprocess, threading, time, weakref, zlib
 
     unpacker = zlib.decompressobj()
-    database = sqlite3.connect(":memory:"); database.create_function("twice", 1, abs)
+    database = sqlite3.connect(":memory:"); database.execute("CREATE TEMP TABLE t (n)"); database.commit()
     raw = os.open(__file__, os.O_RDONLY)
     worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
     worker.start()

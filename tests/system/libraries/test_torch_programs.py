@@ -23,6 +23,8 @@ Start = Callable[..., Job]
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs" / "torch").glob("*.py"))
 KILLS = int(os.environ.get("TORCH_KILLS", "1"))
 MANY_KILLS = 20
+TURNS = 10
+"""200 restores of each program."""
 
 
 @pytest.mark.rotate(11)
@@ -34,6 +36,9 @@ def test_a_program_with_torch_prints_the_same_after_kills(start: Start, program:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("turn", range(TURNS))
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
-def test_a_program_with_torch_prints_the_same_after_many_kills(start: Start, program: Path) -> None:
+def test_a_program_with_torch_prints_the_same_after_many_kills(
+    start: Start, program: Path, turn: int
+) -> None:
     same_after_kills(start, program, MANY_KILLS, more_loops=2, every=0.05)

@@ -21,6 +21,8 @@ Start = Callable[..., Job]
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs" / "asyncio").glob("*.py"))
 KILLS = int(os.environ.get("ASYNCIO_KILLS", "2"))
 MANY_KILLS = 20
+TURNS = 10
+"""200 restores of each program."""
 
 
 @pytest.mark.rotate(10)
@@ -30,6 +32,8 @@ def test_an_asyncio_program_prints_the_same_after_kills(start: Start, program: P
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("turn", range(TURNS))
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
-def test_an_asyncio_program_prints_the_same_after_many_kills(start: Start, program: Path) -> None:
+def test_an_asyncio_program_prints_the_same_after_many_kills(start: Start, program: Path, turn: int) -> None:
     same_after_kills(start, program, MANY_KILLS)

@@ -31,6 +31,8 @@ PROGRAMS = [
 ]
 KILLS = int(os.environ.get("POOL_KILLS", "2"))
 MANY_KILLS = 40
+TURNS = 5
+"""200 restores of each program."""
 
 
 @pytest.mark.rotate(2)
@@ -41,8 +43,11 @@ def test_a_program_with_a_pool_prints_the_same_after_kills(start: Start, program
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("turn", range(TURNS))
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
-def test_a_program_with_a_pool_prints_the_same_after_many_kills(start: Start, program: Path) -> None:
+def test_a_program_with_a_pool_prints_the_same_after_many_kills(
+    start: Start, program: Path, turn: int
+) -> None:
     same_after_kills(start, program, MANY_KILLS, more_loops=2, every=0.05)
 
 

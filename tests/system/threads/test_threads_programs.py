@@ -20,9 +20,20 @@ Start = Callable[..., Job]
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs" / "threads").glob("*.py"))
 KILLS = int(os.environ.get("THREAD_KILLS", "2"))
+MANY_KILLS = 40
+TURNS = 5
+"""200 restores of each program."""
 
 
 @pytest.mark.rotate(10)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_a_threaded_program_prints_the_same_after_kills(start: Start, program: Path) -> None:
     same_after_kills(start, program, KILLS)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("turn", range(TURNS))
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+def test_a_threaded_program_prints_the_same_after_many_kills(start: Start, program: Path, turn: int) -> None:
+    same_after_kills(start, program, MANY_KILLS, every=0.05)

@@ -1,5 +1,6 @@
 """Pools whose tasks use what multiprocessing shares: locks, an event, a bounded semaphore, Value and Array, a block of shared
-memory; with the start methods fork and spawn. Each task changes this memory once: a counter counts all of them."""
+memory; with the start methods fork and spawn. Each task changes this memory once: a counter counts all of them. Images are taken
+between the tasks."""
 
 import ctypes
 import multiprocessing
@@ -8,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import shared_memory
 
 SCALE = int(sys.argv[1])
-COUNT = 16
+COUNT = 8
 
 
 def begin(*given):
@@ -18,15 +19,17 @@ def begin(*given):
 
 
 def work(n):
-    value = n
     with turn:
-        for i in range(5_000 * SCALE):
-            value = (value * 31 + n + i) % 1_000_003
+        value = sum(i * i % 7 for i in range(2_000 + n))
     with lock, seen:
         seen.value += 1
-    values[n] = value
-    block.buf[n] = value % 251
+        values[n] += value
+    block.buf[n] = (block.buf[n] + value) % 251
     return value, ready.is_set()
+
+
+def own_work():
+    return sum(i * i % 11 for i in range(200_000))
 
 
 def main():
@@ -36,26 +39,25 @@ def main():
         seen, values = context.Value("q"), context.Array(ctypes.c_long, COUNT)
         block = shared_memory.SharedMemory(create=True, size=COUNT)
         given = (lock, turn, ready, seen, values, block.name)
-        with context.Pool(2, begin, given) as pool:
-            found = pool.map(work, range(COUNT))
-            print(method, found, seen.value, flush=True)
-            print([value for value, _ in found] == list(values), bytes(block.buf[:COUNT]), flush=True)
-            ready.set()
-            for value, is_set in pool.imap(work, range(COUNT)):
-                print(value, is_set, flush=True)
-        values[:] = [0] * COUNT
-        with ProcessPoolExecutor(2, context, begin, given) as executor:
-            with lock:
-                futures = [executor.submit(work, n) for n in range(COUNT)]
-                print(sum(i * i for i in range(60_000 * SCALE)), list(values), flush=True)
-            print([future.result()[0] for future in futures] == list(values), seen.value, flush=True)
+        with context.Pool(2, begin, given) as pool, ProcessPoolExecutor(2, context, begin, given) as executor:
+            for step in range(2 * SCALE):
+                if step == SCALE:
+                    ready.set()
+                found = pool.map(work, range(COUNT))
+                total = own_work()
+                with lock:
+                    futures = [executor.submit(work, n) for n in range(0, COUNT, 2)]
+                    before = values[2]
+                found += [future.result() for future in futures]
+                with seen:
+                    seen.value += own_work() % 2
+                print(step, total, before, found[step % len(found)], seen.value, flush=True)
+            print(method, list(values), bytes(block.buf[:COUNT]), flush=True)
         block.close()
         block.unlink()
         spare = context.Semaphore(2)
         spare.acquire()
-        print(
-            sum(i * i for i in range(60_000 * SCALE)), spare.acquire(), spare.acquire(block=False), flush=True
-        )
+        print(own_work(), spare.acquire(), spare.acquire(block=False), flush=True)
         del spare
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 import sqlite3
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ckpt.compat import threads
+from ckpt.compat import threads, typeobjects
 from ckpt.image.errors import Unpicklable
 from ckpt.image.interface.registry import libraries
 from ckpt.image.stdlib import sqlite
@@ -118,25 +119,83 @@ def test_a_database_in_memory_is_in_memory_after_a_restart_too() -> None:
     assert made.execute("SELECT n FROM t").fetchone() == (7,)
 
 
-@pytest.mark.parametrize(
-    ("define", "name"),
-    [
-        (lambda c: c.create_function("roll", 1, abs), "roll"),
-        (lambda c: c.create_aggregate("spread", 1, object), "spread"),
-        (lambda c: c.create_collation("backwards", lambda a, b: 0), "backwards"),
-    ],
-)
-def test_what_a_program_has_defined_in_a_connection_is_not_lost_without_a_word(
-    define: Any, name: str
+class Spread:
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def step(self, value: int) -> None:
+        self.seen.append(value)
+
+    def finalize(self) -> int:
+        return max(self.seen) - min(self.seen)
+
+
+@pytest.fixture
+def recorded() -> Iterator[None]:
+    """As in a rank, for the time of the test."""
+    originals = {name: sqlite3.Connection.__dict__.get(name) for name in sqlite._DEFINING}
+    sqlite.record_definitions()
+    yield
+    for name, original in originals.items():
+        if original is not None:
+            typeobjects.replace_method(sqlite3.Connection, name, original)
+
+
+def test_what_a_program_has_defined_in_a_connection_is_defined_again(recorded: None) -> None:
+    """Programs of sqlalchemy and peewee, which define functions in each connection, got no checkpoint."""
+    factor = 3
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.create_function("Times", 1, lambda value: value * factor)
+        connection.create_function("upper", narg=1, func=lambda text: text + "!", deterministic=True)
+        connection.create_function("gone", 1, abs)
+        connection.create_function("gone", 1, None)
+        connection.create_aggregate("spread", 1, Spread)  # type: ignore[arg-type]
+        connection.create_collation("backwards", lambda a, b: (a < b) - (a > b))
+        connection.executescript("CREATE TABLE t (n); INSERT INTO t VALUES (1), (9), (4)")
+        made = copy_of(copy_of(connection))
+    with closing(made):
+        ask = "SELECT times(7), upper('a'), (SELECT spread(n) FROM t)"
+        assert made.execute(ask).fetchone() == (21, "a!", 8)
+        rows = made.execute("SELECT n || '' AS s FROM t ORDER BY s COLLATE backwards").fetchall()
+        assert rows == [("9",), ("4",), ("1",)]
+        with pytest.raises(sqlite3.OperationalError):
+            made.execute("SELECT gone(1)")
+
+
+def test_a_cursor_that_was_closed_is_closed_again() -> None:
+    """The image failed: Cannot operate on a closed cursor."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        cursor = connection.execute("SELECT 1")
+        cursor.close()
+        library: Any = libraries.find("sqlite3")
+        pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=True)
+        make, arguments, state, _, _, fill = reducer(library, sqlite3.Cursor)(pickler, cursor)
+        made = make(*arguments)
+        fill(made, state)
+        with pytest.raises(sqlite3.ProgrammingError, match="closed cursor"):
+            made.fetchone()
+
+
+def test_what_another_connection_at_this_address_has_defined_is_not(
+    recorded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        former = {("times", 1): ("create_function", ("times", 1, abs), {})}
+        monkeypatch.setitem(sqlite._definitions, id(connection), former)
+        made = copy_of(connection)
+    with closing(made), pytest.raises(sqlite3.OperationalError):
+        made.execute("SELECT times(1)")
+
+
+def test_what_was_defined_in_a_way_that_was_not_seen_is_not_lost_without_a_word() -> None:
     """The restarted program failed: no such function."""
     library: Any = libraries.find("sqlite3")
     reduce = reducer(library, sqlite3.Connection)
     connection = sqlite3.connect(":memory:")
     pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
     reduce(pickler, connection)
-    define(connection)
-    with pytest.raises(pickle.PicklingError, match=rf"\({name}\).*ckpt.on_restart"):
+    connection.create_function("roll", 1, abs)
+    with pytest.raises(pickle.PicklingError, match=r"\(roll\).*ckpt.on_restart"):
         reduce(pickler, connection)
     pickler.has_restart_hooks = True
     reduce(pickler, connection)
