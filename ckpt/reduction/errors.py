@@ -58,7 +58,7 @@ class RootLost(ContributionLost):
 
 
 class QuorumNotReached(ReductionError):
-    """So many ranks died that those left are fewer than the quorum."""
+    """So many ranks died that those left are fewer than the quorum, or fewer had called by the deadline."""
 
 
 class Mismatch(ReductionError):

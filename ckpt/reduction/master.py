@@ -267,9 +267,7 @@ class Master:
         return self._fail("ContributionLost", text, lost)
 
     def _short(self) -> Sends:
-        count, gone = self.attendance.joined.bit_count(), self.attendance.gone
-        text = f"{count} ranks can contribute, and the quorum is {self.attendance.quorum}"
-        return self._fail("QuorumNotReached", text, gone)
+        return self._fail("QuorumNotReached", *self.attendance.why_short)
 
     def _had(self, rank: int) -> Sends:
         """A rank has its part, or is dead."""
@@ -368,7 +366,8 @@ class Master:
             if not attendance.possible:
                 return self._lost(self.dead)
             quorum = contract.quorum and attendance.joined.bit_count() >= contract.quorum
-            attendance.closed = bool(attendance.joined and (quorum or (self.expired and attendance.deadline)))
+            attendance.expired = self.expired and attendance.deadline
+            attendance.closed = bool(attendance.joined and (quorum or attendance.expired))
             cover = recovery.cover(held, attendance.joined, self._usable)
             if not cover.lost:
                 break

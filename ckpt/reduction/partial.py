@@ -110,14 +110,14 @@ class Pace:
 class Attendance:
     """Who may still contribute and who has. All sets of ranks are paths."""
 
-    __slots__ = ("closed", "deadline", "gone", "joined", "quorum", "size")
+    __slots__ = ("closed", "deadline", "expired", "gone", "joined", "quorum", "size")
 
     def __init__(self, size: int, quorum: int = 0, deadline: bool = False) -> None:
         self.size, self.quorum, self.deadline = size, quorum, deadline
         self.joined = 0
         self.gone = 0
         """Ranks whose contribution cannot come any more, or is lost."""
-        self.closed = False
+        self.closed = self.expired = False
 
     @property
     def possible(self) -> Path:
@@ -139,7 +139,7 @@ class Attendance:
         if self.closed or self.gone >> rank & 1:
             return bool(self.joined >> rank & 1)
         self.joined |= 1 << rank
-        if self.quorum and self.joined.bit_count() >= self.quorum:
+        if self.expired or (self.quorum and self.joined.bit_count() >= self.quorum):
             self.closed = True
         return True
 
@@ -150,12 +150,24 @@ class Attendance:
 
     def expire(self) -> None:
         """The deadline has passed. If nobody has called, the first one to call is the only one."""
-        if self.joined:
-            self.closed = True
-        else:
-            self.quorum = 1
+        self.expired, self.closed = True, self.closed or self.joined != 0
 
     @property
     def short(self) -> bool:
         """The quorum cannot be reached: all that can contribute have, and they are fewer."""
         return self.complete and self.joined.bit_count() < self.quorum
+
+    @property
+    def why_short(self) -> tuple[str, Path]:
+        """A text for that, and the ranks that are missing."""
+        if not self.expired:
+            return (
+                f"{self.joined.bit_count()} ranks can contribute, and the quorum is {self.quorum}",
+                self.gone,
+            )
+        missing = ((1 << self.size) - 1) & ~self.joined
+        names = ", ".join(map(str, ranks_of(missing)))
+        return (
+            f"the quorum is {self.quorum}, and by the deadline these ranks had not called: {names}",
+            missing,
+        )

@@ -50,6 +50,22 @@ def test_a_deadline_before_the_first_call_leaves_the_first_one() -> None:
     assert book.join(1) and book.closed and book.possible == 2
 
 
+def test_a_deadline_with_a_quorum_that_is_not_reached_is_short_whenever_it_passes() -> None:
+    """Where it had passed before the first call, that one was enough."""
+    early, late = Attendance(3, quorum=2, deadline=True), Attendance(3, quorum=2, deadline=True)
+    early.expire()
+    early.join(1)
+    late.join(1)
+    late.expire()
+    for book in (early, late):
+        assert book.closed and book.short and not book.join(0)
+        assert book.why_short == ("the quorum is 2, and by the deadline these ranks had not called: 0, 2", 5)
+    dead = Attendance(3, quorum=2)
+    dead.join(0)
+    dead.leave(6)
+    assert dead.short and dead.why_short == ("1 ranks can contribute, and the quorum is 2", 6)
+
+
 def test_what_is_lost_is_waited_for_no_more() -> None:
     book = Attendance(3)
     book.join(0)
