@@ -40,6 +40,7 @@ _HEAD = struct.Struct("=12q3Q")
 _TRIES = 8
 _DESCRIPTOR = struct.Struct("=qqQQQiiiIIIII")
 _SIGNALS = 64
+_LOST_ITS_NAME = b" (deleted)"
 
 
 class Moment(NamedTuple):
@@ -62,11 +63,32 @@ def note() -> bytes:
         is_tripped = _HEAD.unpack_from(noted)[-1]
         if not is_tripped and deferred == signals.deferred_signals():
             break
+    noted = _with_present_names(noted)
     if not deferred:
         return noted
     head = [*_HEAD.unpack_from(noted)]
     head[-2] |= sum(1 << (number - 1) for number in set(deferred))
     return _HEAD.pack(*head) + noted[_HEAD.size :]
+
+
+def _with_present_names(noted: bytes) -> bytes:
+    """Of files that have lost the name with which they were opened, but have another one: that. It is looked for now, while
+    the program stands still: later, it may have given the file one more name, or have taken this one away."""
+    if _LOST_ITS_NAME not in noted:
+        return noted
+    parts, at = [noted[: _HEAD.size]], _HEAD.size
+    while at < len(noted):
+        offset, size, *identity, fd, flags, first, mode, links, length, locks, content = (
+            _DESCRIPTOR.unpack_from(noted, at)
+        )
+        at += _DESCRIPTOR.size
+        path = os.fsdecode(noted[at : at + length])
+        name = os.fsencode(present_name(path, (identity[0], identity[1], identity[2]), mode, links))
+        fields = (offset, size, *identity, fd, flags, first, mode, links, len(name), locks, content)
+        end = at + length + locks + content
+        parts += [_DESCRIPTOR.pack(*fields), name, noted[at + length : end]]
+        at = end
+    return b"".join(parts)
 
 
 def check(noted: bytes) -> None:
@@ -135,7 +157,6 @@ def _files(noted: bytes, at: int = _HEAD.size) -> Iterator[tuple[int, FileNote]]
         path = os.fsdecode(noted[at : at + length])
         locks = noted[at + length : locks_end].decode()
         identity = (device, inode, born_ns)
-        path = present_name(path, identity, mode, links)
         kind = kind_of(path, mode, links)
         content = noted[locks_end:after]
         permissions = stat.S_IMODE(mode)

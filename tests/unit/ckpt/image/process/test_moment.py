@@ -39,6 +39,30 @@ def test_where_a_file_stands(tmp_path: Path) -> None:
         assert noted().files[file.fileno()].flags & os.O_APPEND
 
 
+@pytest.mark.parametrize("then", ["another", "none"])
+def test_the_name_of_a_file_that_has_lost_its_first_one_is_that_of_the_moment(
+    tmp_path: Path, then: str
+) -> None:
+    """It was looked for when the program had gone on: after a restart what it wrote went to a file with a name that it had
+    made later, and its own file stayed behind, without a word."""
+    a, b, c = (tmp_path / name for name in "abc")
+    with open(a, "wb", buffering=0) as file:
+        os.link(a, b)
+        os.unlink(a)
+        if then == "another":
+            os.rename(b, a)  # for the kernel it has lost that name all the same
+        else:
+            os.unlink(b)
+        before = moment.note()
+        if then == "another":
+            os.link(a, c)
+            os.unlink(a)
+        note = moment.read(before).files[file.fileno()]
+    assert (note.path, note.kind) == (
+        (str(a), "file") if then == "another" else (f"{a} (deleted)", "deleted")
+    )
+
+
 def test_the_note_holds_although_the_file_goes_on(tmp_path: Path) -> None:
     with open(tmp_path / "log", "wb", buffering=0) as file:
         file.write(b"early")
