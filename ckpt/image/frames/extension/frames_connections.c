@@ -33,8 +33,8 @@ enum { ESTABLISHED = 1, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLO
 /* The beginning of struct tcp_info (linux/tcp.h), as far as it is used; bytes_sent and bytes_retrans since Linux 4.19. */
 typedef struct {
     uint8_t state, unused[4], options;
-    uint8_t more_unused[122];
-    uint64_t bytes_received;
+    uint8_t more_unused[114];
+    uint64_t bytes_acked, bytes_received;
     uint8_t segments[8];
     uint32_t notsent_bytes;
     uint8_t rates[52];
@@ -81,8 +81,22 @@ static int state_of(int fd, TcpInfo *info)
         getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &info_bytes) < 0)
         return -1;
     if (info_bytes < sizeof *info)
-        info->bytes_retrans = 1;
+        info->bytes_sent = UINT64_MAX;
     return info->state;
+}
+
+/* How many bytes the program has given to this end, FIN included; UINT64_MAX: that is not known. bytes_sent counts what is sent again as
+ * well, which happens within a host, too: when two small segments wait for a delayed ACK, the tail loss probe (RFC 8985) sends the last one
+ * again. What was to be sent again and could not, for want of memory, is in bytes_retrans and not in bytes_sent. So the difference is
+ * believed only where it is what was acknowledged (with SYN, at the end that made the connection) and what was not. */
+static uint64_t given_to(const TcpInfo *info, uint32_t unacknowledged)
+{
+    int has_shut = info->state == FIN_WAIT1 || info->state == FIN_WAIT2 || info->state == CLOSING || info->state == LAST_ACK;
+    if (info->bytes_sent == UINT64_MAX || unacknowledged == UINT32_MAX)
+        return UINT64_MAX;
+    uint64_t given = info->bytes_sent - info->bytes_retrans + info->notsent_bytes + (uint64_t)has_shut;
+    uint64_t others = info->bytes_acked + unacknowledged - given;
+    return !info->bytes_retrans || others <= 1 ? given : UINT64_MAX;
 }
 
 /* Options of TCP have been agreed upon with the peer of a connection, and never with that of one that was refused. */
@@ -138,7 +152,6 @@ void confirm_connection(int fd, TcpHead *head, size_t content_bytes, int is_last
         return;
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    int has_shut = state == FIN_WAIT1 || state == FIN_WAIT2 || state == CLOSING || state == LAST_ACK;
     head->unacknowledged = ioctl(fd, SIOCOUTQ, &count) < 0 ? UINT32_MAX : (uint32_t)count;
-    head->given_bytes = info.bytes_retrans ? UINT64_MAX : info.bytes_sent + info.notsent_bytes + (uint64_t)has_shut;
+    head->given_bytes = given_to(&info, head->unacknowledged);
 }

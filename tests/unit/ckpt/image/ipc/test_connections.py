@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,47 @@ def test_what_has_not_arrived_is_waited_for() -> None:
                 pass
         with pytest.raises(Refused, match="have not arrived yet"):
             refuse_unfinished(_frames.unfinished(moment.note()))
+
+
+def _sent_again_bytes(connection: socket.socket) -> int:
+    """bytes_retrans of struct tcp_info (linux/tcp.h)."""
+    return struct.unpack_from("Q", connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), 208)[0]
+
+
+def test_a_connection_on_which_a_segment_was_sent_again_is_no_obstacle_for_ever() -> None:
+    """Two small segments that wait for a delayed ACK make Linux send the last one again (tail loss probe, RFC 8985). A
+    program of asyncio got no checkpoint from then on to its end."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        server.accept()[0] as accepted,
+    ):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(200):
+            for sender, receiver in ((client, accepted), (accepted, client)):
+                sender.sendall(b"in turn")
+                receiver.recv(100)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+            client.sendall(b"one")
+            client.sendall(b"two")
+            time.sleep(0.02)
+            if _sent_again_bytes(client):
+                break
+            accepted.recv(100)
+        else:
+            pytest.skip("this kernel sends nothing again here")
+        for is_read in (False, True):
+            if is_read:
+                accepted.recv(100)
+            assert not _frames.unfinished(moment.note())
+        client.sendall(b"three")
+        accepted.shutdown(socket.SHUT_WR)
+        assert not _frames.unfinished(moment.note())
+        client.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while client.send(bytes(1 << 20)):
+                pass
+        assert _frames.unfinished(moment.note())
 
 
 def test_a_connection_that_another_process_has_not_accepted_is_not_taken_for_the_programs_own() -> None:
