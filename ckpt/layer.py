@@ -2,7 +2,8 @@
 
 The protocols and their rules: :mod:`ckpt.mpi.base.layer`. `unpack` reads what is in front of each message:
 kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (data of the program) and others (the engine's
-own). `LinkState`: one link of the `PortState` of an image. `Matcher` and `Receive` are for implementations of `Choices`.
+own); `pack` makes one. `LinkState`: one link of the `PortState` of an image. `Matcher` and `Receive` are for implementations
+of `Choices`.
 `use_paths_in(shutil)` has that module work with paths, where a package gives the program functions of its own for files,
 which know no descriptors. `set_local(frame, name, value)` gives a local variable of a running function another value.
 `wait_for_files()` returns when files may be opened and changed: while an image is loaded that is when all ranks have loaded
@@ -15,7 +16,18 @@ from ckpt.compat.memory import set_local
 from ckpt.compat.stdlib import use_paths_in
 from ckpt.image import wait_for_files
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
-from ckpt.mpi.base.envelope import ACTIVE, EAGER, PLANE_COLLECTIVE, PLANES, SIZE, SYNC, WINDOW, unpack
+from ckpt.mpi.base.envelope import (
+    ACTIVE,
+    EAGER,
+    MATCHED,
+    PLANE_COLLECTIVE,
+    PLANES,
+    SIZE,
+    SYNC,
+    WINDOW,
+    pack,
+    unpack,
+)
 from ckpt.mpi.base.layer import Below, Choices, Layer
 from ckpt.mpi.base.progress import Buffer, Lock, Progress
 from ckpt.mpi.engine.engine import Engine
@@ -28,6 +40,7 @@ __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
     "EAGER",
+    "MATCHED",
     "PLANES",
     "PLANE_COLLECTIVE",
     "SIZE",
@@ -45,6 +58,7 @@ __all__ = [
     "Matcher",
     "Progress",
     "Receive",
+    "pack",
     "set_local",
     "unpack",
     "use_paths_in",

@@ -89,6 +89,7 @@ ORDER = (
     "ckpt.redundancy.memory",
     "ckpt.redundancy.files",
     "ckpt.redundancy",
+    "ckpt.redundancy.held",
     *(
         "ckpt.controller.supervision.cuts",
         "ckpt.controller.supervision",

@@ -13,6 +13,7 @@ from ckpt.rank.boot import run_rank as run_usual_rank
 from ckpt.rank.runtime import Runtime
 
 if TYPE_CHECKING:
+    from ckpt.mpi.base.layer import OfLayer
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
     from ckpt.transport.driver.port import Port
@@ -23,7 +24,7 @@ __all__ = ["preload", "run_rank", "run_restored_rank"]
 class WatchedRuntime(Runtime):
     """Starts the watch after the library has opened its own descriptors and threads, and before the program starts."""
 
-    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: object = None) -> None:
+    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: OfLayer = None) -> None:
         super().bind(port, engine, world, of_layer)
         self.threads.allow(THREAD_NAME)
         Watch(self).start()
@@ -32,7 +33,7 @@ class WatchedRuntime(Runtime):
 class RestoredRuntime(Runtime):
     """Writes down which files the program changes."""
 
-    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: object = None) -> None:
+    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: OfLayer = None) -> None:
         super().bind(port, engine, world, of_layer)
         Changes(directory_of(self), self.rank).watch()
 

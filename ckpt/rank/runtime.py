@@ -42,7 +42,7 @@ from ckpt.rank.files import NoFiles
 from ckpt.rank.packets import EXIT_FENCED, obey, on_event
 
 if TYPE_CHECKING:
-    from ckpt.mpi.base.layer import Layer
+    from ckpt.mpi.base.layer import Layer, OfLayer
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
     from ckpt.replay.program import Replay
@@ -156,9 +156,8 @@ class Runtime:
         self.finished_code = extras["ckpt.finished"]
         self.ended = extras["ckpt.ended"]
 
-    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: object = None) -> None:
-        """Connect the parts, tell the agent the address of this rank and start the port's helper thread. ``of_layer``: what
-        an image has of a layer."""
+    def bind(self, port: Port, engine: Engine, world: Communicator, of_layer: OfLayer = None) -> None:
+        """Connect the parts, tell the agent the address of this rank and start the port's helper thread."""
         self.port, self.engine, self.world = port, engine, world
         port.on_messages = engine.on_messages
         port.on_event = functools.partial(on_event, self)
@@ -186,6 +185,8 @@ class Runtime:
             from ckpt.rank.network import open_fast_paths
 
             self.look_beside = open_fast_paths(self, port, engine)
+            if of_layer is not None:
+                of_layer.deliver()
         self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         port.interrupts.install()
         port.start_helper()
@@ -278,8 +279,7 @@ class Runtime:
             return (Runtime.block.__code__,)
         from ckpt.rank.layers import ProcessBelow
 
-        blocks = type(self.layer).block, ProcessBelow.block
-        return (Runtime.block.__code__, *(each.__code__ for each in blocks))
+        return tuple(each.block.__code__ for each in (Runtime, type(self.layer), ProcessBelow))
 
     # ------------------------------------------------------------------ what arrives
 

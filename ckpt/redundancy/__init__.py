@@ -7,9 +7,10 @@
     status()           what this process is: rank, replica, and messages so far
 
     layer                          what a replica does with messages. Start reading here
-    sender, release                the same where a message waits for the comparison; which may leave; pure
+    held/                          the same where a message waits for the comparison
     choices, order, matcher        answers that depend on time: made by one replica, followed by the others
-    digest, vote, lines, origin    what replicas send, compared: who is odd, since when, and where it began; pure
+    digest, chain, vote, lines,
+    origin                         what replicas send, compared: who is odd, since when, and where it began; pure
     membership, ahead, model       who computes what; how far one may run ahead; the model of the speedup; pure
     surroundings, files/, memory/  clocks and random numbers made the same; files changed once; memory compared
     inject                         bit flips, for tests
@@ -17,7 +18,7 @@
 Guarantees, refusals and limits: docs/redundancy.md. The idea of clusters of three processes for each rank, of which the odd
 one is marked by comparing what is sent and the final result, is that of scalable triple modular redundancy (Wang, Yang,
 Zhou: Journal of Software 23(4), 2012). Here nothing waits for the comparison (:mod:`ckpt.redundancy.layer`),
-unless that is asked for (:mod:`ckpt.redundancy.sender`).
+unless that is asked for (:mod:`ckpt.redundancy.held`).
 """
 
 from __future__ import annotations

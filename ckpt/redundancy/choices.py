@@ -108,6 +108,12 @@ class ReplicaChoices:
         engine.matcher = matcher
         engine.choices = self
 
+    def deliver(self) -> None:
+        """To the engine, once it can send: messages that had come when the image was taken, and that the program had not got
+        yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
+        for source, messages in self.beside.pop("held", {}).items():
+            self._engine.on_messages(source, messages)
+
     @property
     def leads(self) -> bool:
         return self._order.leads

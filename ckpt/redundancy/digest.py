@@ -15,21 +15,19 @@ What is reported, at most every REPORT_NS: of a stream that has moved, the marks
 all others since the last report; of one that has not moved, its last mark, once. So replicas that wait at the same place,
 and replicas that send much, both report counts that the others report too.
 
-SHA-1 is the fastest digest of the standard library for messages of all sizes, and finds errors as well as any: nobody
-attacks here.
-
-Not here: the comparison (vote.py), when a report is sent (layer.py).
+Not here: the digest (chain.py), the comparison (vote.py), when a report is sent (layer.py).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from hashlib import sha1
+from collections.abc import Iterator, Mapping
 
 from ckpt.layer import ACTIVE, PLANE_COLLECTIVE, PLANES, SYNC, WINDOW, Buffer, unpack
+from ckpt.redundancy.chain import chained, number_of
+from ckpt.redundancy.vote import Mark
 
-__all__ = ["EVERY", "REPORT_NS", "Stream", "Streams"]
+__all__ = ["EVERY", "REPORT_NS", "Stream", "Streams", "parts"]
 
 EVERY = 64
 """Every so many messages of a stream there is a mark that all replicas report."""
@@ -44,7 +42,9 @@ DETAILS_MAX = 2048
 """At most so many are told at once, of all streams together."""
 
 HEADS_MAX = 4096
-_BYTES = 8
+
+PACKET_MARKS = 2000
+"""Marks of one packet: some 60 kB."""
 _FEW = 64
 
 
@@ -67,13 +67,8 @@ class Stream:
 
     def add(self, dst: int, data: Buffer, payload: Buffer | None, now_ns: int) -> None:
         """One message for rank `dst`: `data`, which begins with the envelope, and then `payload`."""
-        chain = sha1(self.state, usedforsecurity=False)
-        chain.update(dst.to_bytes(4, "little", signed=True))
-        chain.update(data)
-        if payload is not None:
-            chain.update(payload)
-        self.state = state = chain.digest()
-        digest, at = int.from_bytes(state[:_BYTES], "little"), self.count % RING
+        self.state = state = chained(self.state, dst, data, payload)
+        digest, at = number_of(state), self.count % RING
         self.count = count = self.count + 1
         if at == len(self._digests):
             self._digests.append(digest)
@@ -104,7 +99,7 @@ class Stream:
     def go_on(self, count: int, state: bytes, now_ns: int) -> None:
         """This stream goes on where that of another process was: after `count` messages, with the digest `state`. The mark
         of that place is reported."""
-        digest = int.from_bytes(state[:_BYTES], "little")
+        digest = number_of(state)
         filled = min(count, RING)
         self.count, self.state, self._from = count, state, count
         self._digests, self._times = array("Q", bytes(8 * filled)), array("Q", bytes(8 * filled))
@@ -212,3 +207,18 @@ class Streams:
     def counts(self) -> dict[str, int]:
         """How many messages each stream has."""
         return {name: stream.count for name, stream in self._by_name.items()}
+
+
+def parts(marks: dict[str, list[Mark]], most: int = PACKET_MARKS) -> Iterator[dict[str, list[Mark]]]:
+    """The same marks, in order, in pieces that fit into a packet; at least one, which may be empty."""
+    part: dict[str, list[Mark]] = {}
+    count = 0
+    for name, rows in marks.items():
+        for at in range(0, len(rows), most):
+            piece = rows[at : at + most]
+            if count + len(piece) > most:
+                yield part
+                part, count = {}, 0
+            part[name] = piece
+            count += len(piece)
+    yield part

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckpt.errors import NotReplicable
@@ -33,22 +33,18 @@ from ckpt.layer import SIZE, Below, Buffer, Engine, Lock
 from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
-from ckpt.redundancy.digest import REPORT_NS, Stream, Streams
+from ckpt.redundancy.digest import REPORT_NS, Stream, Streams, parts
 from ckpt.redundancy.files import names, objects
 from ckpt.redundancy.files.meeting import Meeting
 from ckpt.redundancy.lines import LineQuestion
 from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.memory.question import MemoryQuestion
 from ckpt.redundancy.order import Message
-from ckpt.redundancy.vote import Mark
 
 __all__ = ["ReplicaLayer", "attach", "current"]
 
 WRONG = "wrong"
 """The cause with which the controller names processes that have computed wrongly; others have died."""
-
-MARKS_MAX = 2000
-"""Marks of one packet: some 60 kB."""
 
 MARKS_OF_A_LINE = 500
 """Marks of one packet about a line: it goes through one datagram, names of streams included."""
@@ -81,13 +77,23 @@ def attach(
     return layer
 
 
+def ranks_of(below: Below, options: Mapping[str, Any]) -> int:
+    """How many ranks there are."""
+    return int(options.get("ranks", below.size // int(options["replicas"])))
+
+
+def rank_of(below: Below, options: Mapping[str, Any]) -> int:
+    """The rank of this process."""
+    return Numbering(ranks_of(below, options), int(options["replicas"])).parts(below.rank)[0]
+
+
 class ReplicaLayer:
     """:class:`ckpt.layer.Layer` of one replica."""
 
     def __init__(self, below: Below, options: Mapping[str, Any]) -> None:
         self.below = below
         replicas = int(options["replicas"])
-        self.size = int(options.get("ranks", below.size // replicas))
+        self.size = ranks_of(below, options)
         self.replicas = replicas
         self.numbers = numbers = Numbering(self.size, replicas)
         self.rank, self.replica = numbers.parts(below.rank)
@@ -138,6 +144,7 @@ class ReplicaLayer:
         self._meeting.choices = choices
         self._memory.engine = engine
         choices.on_start = self._memory.started
+        choices.deliver()
         surroundings.begin()
 
     def _ask(self, look: Callable[[], Any]) -> Any:
@@ -305,9 +312,13 @@ class ReplicaLayer:
                 self._memory.started()
             if self.flips is not None:
                 data, payload = self.flips.message(data, payload)
-            stream.add(dst, data, payload, time.monotonic_ns())
+            self._count(stream, dst, data, payload)
             self._sent += 1
         return stream, data, payload
+
+    def _count(self, stream: Stream, dst: int, data: Buffer, payload: Buffer | None) -> None:
+        """A message is counted into its stream."""
+        stream.add(dst, data, payload, time.monotonic_ns())
 
     def acked(self, dst: int) -> int:
         return self.below.acked(self._process[dst])
@@ -381,18 +392,3 @@ class ReplicaLayer:
 
     def _to_replica(self, replica: int, message: Message) -> None:
         self.below.send(self.numbers.process(self.rank, replica), pickle.dumps(message, 5))
-
-
-def parts(marks: dict[str, list[Mark]], most: int = MARKS_MAX) -> Iterator[dict[str, list[Mark]]]:
-    """The same marks, in order, in pieces that fit into a packet; at least one, which may be empty."""
-    part: dict[str, list[Mark]] = {}
-    count = 0
-    for name, rows in marks.items():
-        for at in range(0, len(rows), most):
-            piece = rows[at : at + most]
-            if count + len(piece) > most:
-                yield part
-                part, count = {}, 0
-            part[name] = piece
-            count += len(piece)
-    yield part

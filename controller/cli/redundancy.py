@@ -20,7 +20,6 @@ _REPLICAS_MAX = 3
 _CLONES_MAX = 1000
 _EXPLICIT = "the steps of a program that saves itself explicitly are not compared"
 _CONTINUE = "the program is not told of a dead replica: the others compute its rank"
-_RECEIVER = "is not built: with sender, too, nobody gets a message before it has been compared"
 _ONE_HOST = "replicas are processes of one host yet"
 
 
@@ -54,8 +53,8 @@ def add_option(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--compare",
         choices=("late", "sender", "receiver"),
-        help="with --redundancy: when messages are compared: while the program goes on (late, the default), or before they "
-        "leave the process that has made them (sender)",
+        help="with --redundancy: when messages are compared: while the program goes on (late, the default), before they "
+        "leave the process that has made them (sender), or before the program gets them (receiver)",
     )
     verb.add_argument(
         "--compare-memory",
@@ -74,7 +73,6 @@ def _clones(text: str) -> int:
 def check_restart(job: JobDirectory, arguments: argparse.Namespace) -> None:
     """Raise UsageError for a job whose kind does not go with the ``--redundancy`` that is asked for."""
     asked, options = arguments.redundancy or job.options.get("redundancy", 1), job.options
-    _check_compare(arguments)
     if asked == 1:
         return
     if options.get("explicit"):
@@ -172,11 +170,6 @@ def say_unverified(control: ControlFile, reporter: Reporter, job: JobDirectory |
         )
 
 
-def _check_compare(arguments: argparse.Namespace) -> None:
-    if arguments.compare == "receiver":
-        raise UsageError(f"--compare receiver {_RECEIVER}")
-
-
 def check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go with ``--redundancy``."""
     if arguments.redundancy in (None, 1):
@@ -187,7 +180,6 @@ def check(arguments: argparse.Namespace) -> None:
         if arguments.compare_memory is not None:
             raise UsageError("--compare-memory says what replicas compare: give --redundancy 2 or 3, too")
         return
-    _check_compare(arguments)
     refused = {
         "--explicit": (arguments.explicit, _EXPLICIT),
         "--on-failure continue": (
@@ -215,6 +207,12 @@ _EVENTS = (
 )
 
 
+_WAYS = {
+    "sender": "; messages are compared before they leave",
+    "receiver": "; messages are compared before the program gets them",
+}
+
+
 def describe(job: JobDirectory, events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """For `ckpt status`: the number of replicas, and what has become of them; None: the job has none."""
     began = [event for event in events if event["event"] == "controller"]
@@ -238,7 +236,7 @@ def render(found: Mapping[str, Any] | None) -> list[str]:
     """The state of the replicas as lines for people."""
     if found is None:
         return []
-    way = "; messages are compared before they leave" if found["compare"] == "sender" else ""
+    way = _WAYS.get(found["compare"], "")
     lines = [f"replicas   {found['replicas']} of each rank; process {found['replicas']}·rank + replica{way}"]
     for event in found["events"]:
         when = str(event["t"])[11:19]

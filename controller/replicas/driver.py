@@ -38,7 +38,11 @@ from ckpt.store.errors import StoreError
 RESERVED_PLANES: Final = 32
 """So many planes may be started as copies, in one incarnation."""
 
-_ATTACH: Final = {"late": "ckpt.redundancy.layer:attach", "sender": "ckpt.redundancy.sender:attach"}
+_ATTACH: Final = {
+    "late": "ckpt.redundancy.layer:attach",
+    "sender": "ckpt.redundancy.held.sender:attach",
+    "receiver": "ckpt.redundancy.held.receiver:attach",
+}
 
 Start = Callable[[int | None, Sequence[int], Callable[[int], Mapping[str, Any]]], None]
 
@@ -47,7 +51,7 @@ class ReplicaPart:
     """The part of the service that only a job with replicas has. `feed`: takes events for the supervisor; `start(epoch,
     processes, more)`: forks these processes in the present incarnation, see `plan.specs`; `clones`: so many copies may be
     made for each place and hour; `memory`: what of it is compared, "all" or "arrays"; `compare`: when messages are compared,
-    "late" or "sender"."""
+    "late", "sender" or "receiver"."""
 
     def __init__(
         self,

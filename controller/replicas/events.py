@@ -19,7 +19,8 @@ class Reported:
     """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
     to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`; or
     which replicas come too `late` to a change of files, or to what is given by `at`; or a message on which the replicas of
-    its rank `disagree`: stream, number, and whether this one is outvoted."""
+    its rank `disagree`: stream, number, and whether this one is outvoted. `of`: the rank that has made this message, if it
+    is another one, whose replica in the same plane is meant."""
 
     rank: int
     incarnation: int
@@ -33,6 +34,7 @@ class Reported:
     late: tuple[int, ...] = ()
     at: str = ""
     disagree: tuple[str, int, bool] | None = None
+    of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,7 @@ def reported(process: int, incarnation: int, packet: Mapping[str, Any]) -> Repor
         tuple(each for each in late if isinstance(each, int)) if isinstance(late, list) else (),
         "message" if packet.get("at") == "message" else "",
         _disagree(packet.get("disagree")),
+        packet["of"] if type(packet.get("of")) is int else None,
     )
 
 

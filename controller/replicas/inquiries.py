@@ -68,10 +68,8 @@ class Inquiries(ReplicaLines):
     def _come_too_late(self, event: Reported, replica: int, now_ns: int) -> list[Action]:
         """A replica has waited at a change of files, or with a message, for others, for very long: these have gone another
         way, or hardly move."""
-        rank, late = (
-            self.numbers.parts(event.rank)[0],
-            [plane for plane in event.late if plane in self.planes],
-        )
+        rank = self._maker(event)
+        late = [plane for plane in event.late if plane in self.planes]
         there = self.voices.difference(late)
         if not late or self.inquiry is not None or replica not in there:
             return []
@@ -82,6 +80,11 @@ class Inquiries(ReplicaLines):
             return self._run_again(why, now_ns) if len(self.voices) == 2 else []
         log = Log("replica-lost", {"rank": rank, "replica": min(late), "reason": why})
         return [log, *self._lose(late, why, "lost", now_ns)]
+
+    def _maker(self, event: Reported) -> int:
+        """The rank that has made the message of which a process has told something."""
+        of = event.of
+        return of if of is not None and 0 <= of < self.numbers.ranks else self.numbers.parts(event.rank)[0]
 
     def _inquire(
         self,

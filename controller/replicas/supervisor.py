@@ -203,8 +203,9 @@ class ReplicaSupervisor(Copies):
             return self._come_too_late(event, replica, now_ns)
         if event.disagree is not None:
             stream, number, is_odd = event.disagree
-            where = {"what": what_of(stream), "first": number, "last": number}
-            return self._differ(rank, [replica] if is_odd else [], where, now_ns)
+            what = what_of(stream) if event.of is None else f"{what_of(stream)} to rank {rank}"
+            where = {"what": what, "first": number, "last": number}
+            return self._differ(self._maker(event), [replica] if is_odd else [], where, now_ns)
         if event.stuck:
             why = (
                 f"replica {replica} of rank {rank} waits for what only a replica that was wrong has received"

@@ -31,11 +31,11 @@ Not here: layers (`ckpt.redundancy`), the process's side (`ckpt/rank/runtime.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ckpt.mpi.base.progress import Buffer, Progress
 
-__all__ = ["Below", "Choices", "Layer"]
+__all__ = ["Below", "Choices", "Layer", "LayerContent", "OfLayer"]
 
 T = TypeVar("T")
 
@@ -82,6 +82,18 @@ class Choices(Protocol):
         """The `Channel` of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""
 
 
+class LayerContent(Protocol):
+    """What an image has of a layer."""
+
+    def deliver(self) -> None:
+        """Called where the image is loaded without a layer, as soon as the engine can send: what the layer had of messages
+        for it, it gets now."""
+
+
+OfLayer: TypeAlias = LayerContent | None
+"""What an image has of a layer, if anything."""
+
+
 class Layer(Progress, Protocol):
     """The `Progress` of the ranks that programs see (`rank`, `size`)."""
 
@@ -96,8 +108,8 @@ class Layer(Progress, Protocol):
         """The inverse of `saved`, for this process."""
 
     def content(self, epoch: int) -> Any:
-        """What the image of `epoch` has of the layer; it can be loaded where there is none. Called while the program stands
-        still."""
+        """What the image of `epoch` has of the layer (`LayerContent`, or None); it can be loaded where there is none. Called
+        while the program stands still."""
 
     @property
     def takes_images(self) -> bool:

@@ -1,8 +1,8 @@
 """Jobs under ``--redundancy`` in which a bit flips, or processes are killed or stopped: the row `redundant` of `tests.soak`.
 
-Every case draws a program, two or three replicas, and either flips (in messages, arrays or single values) or one to three
-kills and stops after random numbers of events in the log, not at times. The output must be that of a run without replicas,
-byte for byte, and no replica may be called wrong in a case without flips.
+Every case draws a program, two or three replicas, a way to compare messages, and either flips (in messages, arrays or single
+values) or one to three kills and stops after random numbers of events in the log, not at times. The output must be that of a
+run without replicas, byte for byte, and no replica may be called wrong in a case without flips.
 """
 
 from __future__ import annotations
@@ -82,11 +82,12 @@ def _case(number: int, place: Path) -> Counter[str]:
     chance = random.Random(number)
     name, replicas = chance.choice(sorted(PROGRAMS)), chance.choice((2, 3, 3))
     where = chance.choice(("message", "array", "scalar", "object", None))
+    way = random.Random(f"way {number}").choice(("late", "sender", "receiver"))
     said, env = place / "said", {}
     if where is not None:
         env = {"CKPT_FLIPS": f"seed={number},rate=0.002,where={where}", "CKPT_FLIPS_SAY": str(said)}
-    job = _job(place, name, "--redundancy", replicas, "--every", 0.5, env=env)
-    what = f"case {number}: {name}, {replicas} replicas, flips in {where}"
+    job = _job(place, name, "--redundancy", replicas, "--compare", way, "--every", 0.5, env=env)
+    what = f"case {number}: {name}, {replicas} replicas, compared {way}, flips in {where}"
     try:
         killed = 0 if where is not None else _disturb(job, chance)
         assert job.finish(600) == 0, f"{what}\n{job.report()}"

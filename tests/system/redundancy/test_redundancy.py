@@ -388,7 +388,6 @@ def test_the_exit_code_is_the_programs(start: Start, tmp_path: Path, code: str, 
         (["--redundancy", "3", "--on-failure", "continue"], "--on-failure continue: the program is not told"),
         (["--redundancy", "2", "--explicit"], "--explicit: the steps of a program that saves itself"),
         (["--redundancy", "2", "--hosts", "a,b"], "--hosts: replicas are processes of one host yet"),
-        (["--redundancy", "3", "--compare", "receiver"], "--compare receiver is not built: with sender, too"),
         (["--compare", "late"], "give --redundancy 2 or 3, too"),
     ],
 )

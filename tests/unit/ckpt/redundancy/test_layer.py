@@ -15,8 +15,9 @@ from ckpt.mpi.active.channel import ActiveMessages
 from ckpt.mpi.base.envelope import ACTIVE, EAGER, pack
 from ckpt.redundancy import surroundings
 from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.digest import parts
 from ckpt.redundancy.files import names
-from ckpt.redundancy.layer import ReplicaLayer, parts
+from ckpt.redundancy.layer import ReplicaLayer
 from ckpt.redundancy.surroundings import Randomness
 
 

@@ -1,5 +1,5 @@
-"""`ckpt run --redundancy --compare sender`: nobody gets what a replica has computed wrongly; the result is that of a job
-without replicas, whoever is wrong, killed or started again."""
+"""`ckpt run --redundancy --compare sender` and `receiver`: no program gets what a replica has computed wrongly; the result
+is that of a job without replicas, whoever is wrong, killed or started again."""
 
 from __future__ import annotations
 
@@ -38,10 +38,15 @@ CHECKS = """
 """
 
 
+@pytest.fixture(params=["sender", "receiver"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, way: str) -> Iterator[Start]:
     for begin in jobs_fixture(tmp_path):
-        yield partial(begin, compare="sender")
+        yield partial(begin, compare=way)
 
 
 @pytest.mark.rotate(4)
@@ -65,7 +70,7 @@ def test_a_flipped_message_arrives_nowhere(
 @pytest.mark.rotate(3)
 @pytest.mark.parametrize(("replicas", "wrong"), [(3, False), (3, True), (2, False)])
 def test_who_is_lost_is_replaced_and_told_what_it_has_missed(
-    start: Start, tmp_path: Path, expected: list[str], replicas: int, wrong: bool
+    start: Start, tmp_path: Path, expected: list[str], way: str, replicas: int, wrong: bool
 ) -> None:
     env = {"CKPT_FLIPS": "rank=1,replica=0,message=41"} if wrong else {}
     job = copies.half_way(start, tmp_path, redundancy=replicas, env=env)
@@ -75,7 +80,8 @@ def test_who_is_lost_is_replaced_and_told_what_it_has_missed(
     assert job.finish() == 0, job.report()
     assert copies.outputs(job) == expected
     assert job.events("result-compared", verified=replicas == 3) and not job.events("restarting")
-    assert "messages are compared before they leave" in run_ckpt("status", job.directory).stdout
+    said = {"sender": "before they leave", "receiver": "before the program gets them"}[way]
+    assert f"messages are compared {said}" in run_ckpt("status", job.directory).stdout
 
 
 @pytest.mark.rotate(3)

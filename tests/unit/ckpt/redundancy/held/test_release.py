@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from ckpt.redundancy.held.digests import Digests
+from ckpt.redundancy.held.release import Releases
 from ckpt.redundancy.membership import Lineage
-from ckpt.redundancy.release import Releases
 
 pytestmark = pytest.mark.turns(6)
 
@@ -57,7 +58,7 @@ class World:
         """`flip`: plane and message; `deaths`: planes that may be lost at any time; `at_once`: digests take no time."""
         self.at_once = at_once
         self.program, self.replicas, self.flip = program, replicas, flip
-        self.ranks = 1 + max(each.rank for each in program)
+        self.ranks = 1 + max(rank for each in program for rank in (each.rank, each.to))
         self.releases = {(r, k): make(k, replicas) for r in range(self.ranks) for k in range(replicas)}
         self.sent: dict[int, set[int]] = {k: set() for k in range(replicas)}
         self.got: dict[int, dict[int, int]] = {k: {} for k in range(replicas)}
@@ -97,7 +98,20 @@ class World:
     def send(self, k: int, number: int) -> None:
         each = self.program[number]
         self.sent[k].add(number)
-        is_wrong = (
+        digest = number + (100 * (1 + k) if self._is_wrong(k, number) else 0)
+        releases = self.releases[each.rank, k]
+        out = releases.hold(each.stream, digest, (number, digest))
+        rows = [(each.stream, self._place(k, number, each), [digest])]
+        for other in range(self.replicas):
+            if other != k and other not in self.dead:
+                self.on_way.setdefault((each.rank, k, other), []).append(rows)
+        self._deliver(each.rank, k, out)
+        while self.at_once and self.on_way:
+            self.hear(*min(self.on_way))
+
+    def _is_wrong(self, k: int, number: int) -> bool:
+        each = self.program[number]
+        return (
             self.flip is not None
             and self.flip[0] == k
             and (
@@ -106,16 +120,13 @@ class World:
                 or self._follows_flip(number, each)
             )
         )
-        digest = number + (100 * (1 + k) if is_wrong else 0)
-        releases = self.releases[each.rank, k]
-        out = releases.hold(each.stream, digest, (number, digest))
-        rows = releases.rows()
-        for other in range(self.replicas):
-            if other != k and other not in self.dead:
-                self.on_way.setdefault((each.rank, k, other), []).append(rows)
-        self._deliver(each.rank, k, out)
-        while self.at_once and self.on_way:
-            self.hear(*min(self.on_way))
+
+    def _place(self, k: int, number: int, each: Logical) -> int:
+        """The number of this message in its stream."""
+        stream = each.rank, each.stream
+        return sum(
+            (self.program[n].rank, self.program[n].stream) == stream for n in self.sent[k] if n <= number
+        )
 
     def _follows_flip(self, number: int, each: Logical) -> bool:
         assert self.flip is not None
@@ -145,12 +156,16 @@ class World:
             is_alone = len(self.releases[rank, k].living) == 1
             assert digest == number or is_alone, f"plane {k} got message {number} with a wrong content"
 
+    def of_plane(self, k: int) -> list[Any]:
+        """All that holds messages of this plane."""
+        return [self.releases[rank, k] for rank in range(self.ranks)]
+
     def check_end(self) -> None:
         """Nobody can go on: all has come, or somebody says that his rank does not agree."""
         wrong = self.flip[0] if self.flip else None
         living = set(self.sent) - self.dead
         right = [k for k in living if k != wrong]
-        stuck = any(self.releases[r, k].is_stuck for r in range(self.ranks) for k in living)
+        stuck = any(each.is_stuck for k in living for each in self.of_plane(k))
         all_came = all(len(self.got[k]) == len(self.program) for k in right)
         if wrong in living and len(right) >= self.replicas // 2 + 1:
             assert all_came and stuck, "a wrong replica of three holds nobody up, and knows it"
@@ -308,22 +323,25 @@ def test_a_copy_is_told_what_it_has_missed_and_is_taken_for_all_before_its_image
     lineage = Lineage()
     lineage.copied(3, 0, 1)
     other, copy = Releases(1, 3, lineage), Releases(3, 3, lineage)
+    made, of_copy = Digests(), Digests()
     for message in (1, 2):
         assert other.hold("p", 10 + message, message) == []
-    other.keep({"p": (1, [11, 12])})
+    made.keep({"p": (1, [11, 12])})
     copy.living = {1, 3}
-    copy.go_on({"p": (2, 12)})
+    copy.go_on({"p": 2})
+    of_copy.go_on({"p": (2, 12)})
     other.join(3)
     assert other.lost([0, 2]) == []
     assert other.hold("p", 13, 3) == [] and other.missing("p") == {3}
-    assert other.hear(3, copy.rows()) == [1, 2]
-    assert copy.hold("p", 13, 3) == []
-    assert other.since({"p": 2}) == [("p", 3, [13])] and other.since({}) == [("p", 1, [11, 12, 13])]
-    assert copy.hear(1, other.since({"p": 2})) == [3] == other.hear(3, copy.rows())
-    assert copy.hear(1, other.since({})) == []
+    assert made.add("p", 3, 13) == 1 and made.rows() == [("p", 3, [13])] and made.rows() == []
+    assert other.hear(3, of_copy.rows()) == [1, 2]
+    assert copy.hold("p", 13, 3) == [] and of_copy.add("p", 3, 13) == 1
+    assert made.since({"p": 2}) == [("p", 3, [13])] and made.since({}) == [("p", 1, [11, 12, 13])]
+    assert copy.hear(1, made.since({"p": 2})) == [3] == other.hear(3, of_copy.rows())
+    assert copy.hear(1, made.since({})) == []
     assert not other.is_stuck and other.released == copy.released == {"p": 3}
-    other.forget()
-    assert other.since({}) == []
+    made.forget()
+    assert made.since({}) == []
 
 
 def test_a_copy_whose_image_has_sent_something_else_proves_nothing() -> None:

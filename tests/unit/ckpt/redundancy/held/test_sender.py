@@ -11,9 +11,11 @@ import pytest
 from ckpt.layer import LinkState
 from ckpt.mpi import make_world
 from ckpt.mpi.base.envelope import EAGER, pack
-from ckpt.redundancy import sender, surroundings
+from ckpt.redundancy import surroundings
 from ckpt.redundancy.files import names
-from ckpt.redundancy.sender import AGAIN_NS, LATE_NS, SenderLayer
+from ckpt.redundancy.held import holding
+from ckpt.redundancy.held.holding import AGAIN_NS, LATE_NS
+from ckpt.redundancy.held.sender import SenderLayer
 from tests.unit.ckpt.redundancy.test_layer import Below
 
 
@@ -116,8 +118,8 @@ def test_the_controller_is_told_who_is_outvoted_and_who_does_not_come(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below, layer, world = made
-    now_ns = [sender.time.monotonic_ns()]
-    monkeypatch.setattr(sender.time, "monotonic_ns", lambda: now_ns[0])
+    now_ns = [holding.time.monotonic_ns()]
+    monkeypatch.setattr(holding.time, "monotonic_ns", lambda: now_ns[0])
     world.send("one", dest=0)
     layer.on_messages(5, [pickle.dumps(("told", [("point", 1, [7])]))])
 

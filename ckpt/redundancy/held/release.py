@@ -1,8 +1,9 @@
-"""Which messages of one replica may leave it: those that its rank agrees on. Pure. For ``--compare sender``.
+"""Which messages of one replica may go on: those that the replicas of its rank agree on. Pure.
 
-A message is *held* by the replica that has made it. Its digest goes to all other replicas of the rank; it is released
-into its plane when enough replicas have told the same digest for this place of this stream. So what another rank's program
-gets has been verified, in every plane, and nobody has to lead.
+A message is *held* where it is compared: under ``--compare sender`` by the replica that has made it, under ``--compare
+receiver`` by the one of its plane that gets it. There digests come in of what the other replicas of the sending rank have
+made; the message is released when enough of them are the same for this place of this stream. So what another rank's program
+gets has been verified, in every plane, and nobody has to lead. Here `me` is the replica that has made the messages.
 
     released    as many replicas as are needed, this one included, have told the same, and they are no copies of one another
                 that others could contradict (`Lineage.decides`)
@@ -18,11 +19,9 @@ Rules
 - What has been told stays a fact when who has told it is lost: it was computed apart from the others.
 - Digests are chained (digest.py): one that agrees proves all before it. So a copy, which has sent nothing before its image,
   tells the digest of that place first (`go_on`): a replica that still holds earlier messages takes it for all of them.
-- All that an image has as sent may leave: the vote on its line has verified it.
-- Replicas keep their digests from the moment at which a copy is announced (`keep`), so that it can be told what it has
-  missed (`since`).
+- All that an image has as sent may go on: the vote on its line has verified it.
 
-Not here: digests, the way of messages (sender.py), who is lost.
+Not here: digests that are to be told (digests.py), the way of messages (sender.py, receiver.py), who is lost.
 """
 
 from __future__ import annotations
@@ -31,12 +30,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from ckpt.redundancy.held.digests import Row
 from ckpt.redundancy.membership import Lineage
 
-__all__ = ["Releases", "Row"]
-
-Row = tuple[str, int, list[int]]
-"""A stream, the number of a message, the digests from that message on."""
+__all__ = ["Releases"]
 
 
 class Releases:
@@ -49,54 +46,22 @@ class Releases:
         self.living = set(range(replicas))
         self.held: dict[str, deque[tuple[int, Any]]] = {}
         self.released: dict[str, int] = {}
-        """By stream, how many messages have left."""
+        """By stream, how many messages have gone on."""
         self.told: dict[str, dict[int, deque[int | None]]] = {}
-        """By stream and other replica, the digests of the messages behind those that have left here; None: that replica is a
-        copy, and has not sent this message itself."""
-        self.fresh: dict[str, tuple[int, list[int]]] = {}
-        """By stream, what the other replicas have not been told yet: the number of the first message, digests."""
-        self._kept: dict[str, tuple[int, list[int]]] | None = None
+        """By stream and other replica, the digests of the messages behind those that have gone on here; None: that replica
+        is a copy, and has not sent this message itself."""
 
-    def go_on(self, states: Mapping[str, tuple[int, int]]) -> None:
-        """This replica is a copy. `states`: by stream, how many messages its image has as sent, the digest of the last."""
-        for stream, (count, digest) in states.items():
-            self.released[stream] = count
-            self.fresh[stream] = count, [digest]
+    def go_on(self, counts: Mapping[str, int]) -> None:
+        """This replica is a copy, whose image has so many messages of each stream as sent."""
+        self.released.update(counts)
 
     def hold(self, stream: str, digest: int, message: Any) -> list[Any]:
-        """The program sends the next message of this stream. What may leave now."""
-        held = self.held.setdefault(stream, deque())
-        number = self.released.get(stream, 0) + len(held) + 1
-        held.append((digest, message))
-        self.fresh.setdefault(stream, (number, []))[1].append(digest)
-        if self._kept is not None:
-            self._kept.setdefault(stream, (number, []))[1].append(digest)
+        """This replica has made the next message of this stream. What may go on now."""
+        self.held.setdefault(stream, deque()).append((digest, message))
         return self._release(stream)
 
-    def rows(self) -> list[Row]:
-        """What the other replicas have not been told yet."""
-        fresh, self.fresh = self.fresh, {}
-        return [(stream, first, digests) for stream, (first, digests) in fresh.items()]
-
-    def keep(self, before: Mapping[str, tuple[int, list[int]]]) -> None:
-        """A copy is announced. `before`: by stream, digests of the last messages: the number of the first one, digests."""
-        self._kept = dict(before)
-
-    def forget(self) -> None:
-        """No copy is on the way any more."""
-        self._kept = None
-
-    def since(self, counts: Mapping[str, int]) -> list[Row]:
-        """For a copy that has sent so many messages of each stream: the digests behind them."""
-        rows = []
-        for stream, (first, digests) in (self._kept or {}).items():
-            skip = max(0, counts.get(stream, 0) + 1 - first)
-            if skip < len(digests):
-                rows.append((stream, first + skip, digests[skip:]))
-        return rows
-
     def hear(self, replica: int, rows: Iterable[Row]) -> list[Any]:
-        """Another replica has told these digests. What may leave now."""
+        """Another replica has told these digests. What may go on now."""
         found = []
         for stream, first, digests in rows:
             released = self.released.get(stream, 0)
@@ -108,7 +73,7 @@ class Releases:
         return found
 
     def lost(self, replicas: Collection[int]) -> list[Any]:
-        """These replicas are not there any more. What may leave now."""
+        """These replicas are not there any more. What may go on now."""
         self.living -= set(replicas)
         return [message for stream in list(self.held) for message in self._release(stream)]
 
