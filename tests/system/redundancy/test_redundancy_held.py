@@ -100,6 +100,51 @@ def test_a_checkpoint_has_held_messages_as_messages_on_their_way(
         again.close()
 
 
+HELD = """
+    import os, sys, time
+    import ckpt
+    from ckpt import redundancy
+
+    comm = ckpt.enable()
+    state = redundancy.status()
+    if comm.rank == 0:
+        if state and state["replica"] != 0:
+            time.sleep(1.5)  # what replica 0 has sent waits until another one has sent it
+        comm.isend(bytes(200_000), 1, tag=1), comm.isend("early", 1, tag=2), comm.ssend("met", 1, tag=3)
+    else:
+        ckpt.checkpoint()
+        time.sleep(0.3)
+        print(len(comm.recv(source=0, tag=1)), comm.recv(tag=2), comm.recv(tag=3))
+    if not os.path.exists("go"):
+        sys.exit(9)
+"""
+
+
+@pytest.mark.rotate(3)
+@pytest.mark.parametrize(("then", "other"), [(1, "late"), (2, "sender"), (3, "receiver")])
+def test_what_waits_when_an_image_is_taken_gets_to_the_program_after_a_restart(
+    start: Start, tmp_path: Path, then: int, other: str
+) -> None:
+    job = start(write_app(tmp_path, HELD), ranks=2, redundancy=3, clones=0)
+    assert job.finish() == 9, job.report()
+    assert job.events("committed", epoch=1, verified=True)
+    assert "200000 early met" in job.output(1)
+    (job.directory.parent / "go").touch()
+    again = Job(
+        job.directory,
+        "--redundancy",
+        then,
+        *(["--compare", other] * (then > 1)),
+        f"{job.directory}@1",
+        verb="restart",
+    )
+    try:
+        assert again.finish() == 0, again.report()
+        assert again.output(1) == "200000 early met\n"
+    finally:
+        again.close()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_a_stopped_replica_is_left_behind(start: Start, tmp_path: Path, replicas: int) -> None:
