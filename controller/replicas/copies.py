@@ -17,6 +17,7 @@ from ckpt.controller.replicas.clones import Clones
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.events import JoinVoices
 from ckpt.controller.replicas.inquiries import Inquiries
+from ckpt.controller.replicas.stalls import Stalls
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import Action, Send
 from ckpt.redundancy.ahead import Floors
@@ -30,6 +31,7 @@ class Copies(Inquiries):
     so many planes in all, in one incarnation. `replicas`, `coordinator`: see `lines`."""
 
     floors: Floors
+    stalls: Stalls
     heard_ns: dict[int, int]
     """Process → when it has told something."""
 
@@ -96,6 +98,7 @@ class Copies(Inquiries):
         self.planes.add(plane)
         self.lineage.copied(plane, copy.donor, copy.epoch)
         self.floors.joined(plane)
+        self.stalls.joined(plane, now_ns)
         self.coordinator.joined(plane)
         for vote in self.votes:
             vote.join(plane)

@@ -76,8 +76,29 @@ class Inquiries(ReplicaLines):
         names = " and ".join(map(str, late))
         what = f"the {event.at}" if event.at else "the change of files"
         why = f"replica {names} of rank {rank} has not come to {what} at which the others wait"
-        if len(there) < self.needed:
+        if (
+            len(there) < self.needed
+        ):  # one of three says nothing against two, which may go on (`_leave_stalled`)
             return self._run_again(why, now_ns) if len(self.voices) == 2 else []
+        return self._leave_late(late, rank, why, now_ns)
+
+    def _leave_stalled(self, stalled: Collection[int], alike: Collection[int], now_ns: int) -> list[Action]:
+        """These planes do not come on, and others have. `alike`: those of them that are at the same place."""
+        if not stalled or self.inquiry is not None or self.phase != "running":
+            return []
+        further = sorted(self.voices.difference(alike))
+        if len(alike) >= self.needed and self.lineage.decides(alike, further):
+            why = (
+                f"replica {' and '.join(map(str, further))} of the ranks has gone on where most others do not"
+            )
+            return self._leave_late(further, None, why, now_ns)
+        late = sorted(stalled)
+        why = f"replica {' and '.join(map(str, late))} of the ranks does not come on, and another one has come further"
+        if len(self.voices.difference(late)) < self.needed:
+            return self._run_again(why, now_ns)  # nobody knows which of them has gone a wrong way
+        return self._leave_late(late, None, why, now_ns)
+
+    def _leave_late(self, late: Collection[int], rank: int | None, why: str, now_ns: int) -> list[Action]:
         log = Log("replica-lost", {"rank": rank, "replica": min(late), "reason": why})
         return [log, *self._lose(late, why, "lost", now_ns)]
 

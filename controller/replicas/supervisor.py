@@ -8,6 +8,8 @@ with it: the others of the plane would wait for it, or have its wrong data. The 
              ──digests, text or result differ from most─────▶ lost, as wrong
              ──a process is silent for SILENT_NS, while most
                other planes are not (stopped: SIGSTOP)───────▶ lost
+             ──it does not come on, though it answers, while
+               another one has come further (`stalls`)──────▶ lost; or the others are, or all go back
              ──its program ended with an error, or left──────▶ ended: its outcome still counts
              ──all its processes have finished───────────────▶ finished
 
@@ -51,6 +53,7 @@ from ckpt.controller.replicas.events import (
 )
 from ckpt.controller.replicas.inquiries import Outcome, what_of, where_of
 from ckpt.controller.replicas.memory import Memories
+from ckpt.controller.replicas.stalls import Stalls
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import (
     Action,
@@ -88,6 +91,7 @@ class ReplicaSupervisor(Copies):
         unlike = None if former is None else former.unlike  # the program is the same
         self.memories = Memories(self.numbers, self.lineage, self.needed, unlike)
         self.floors = Floors(self.numbers.ranks, self.planes, 0)
+        self.stalls = Stalls(self.numbers.ranks, self.planes, 0)
         self.ends = Ends()
         self.ends_ns: int | None = None
         self.is_late = False
@@ -176,6 +180,7 @@ class ReplicaSupervisor(Copies):
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self._begin()
         self.floors = Floors(self.numbers.ranks, self.planes, now_ns)
+        self.stalls = Stalls(self.numbers.ranks, self.planes, now_ns)
         self.look_ns = now_ns + LOOK_NS
         self.heard_ns = dict.fromkeys(range(self.size), now_ns)
         return super()._launch(reason, now_ns)
@@ -196,7 +201,10 @@ class ReplicaSupervisor(Copies):
             return []
         if self.phase not in ("starting", "running") or replica not in self.voices:
             return []
-        floors = [] if event.sent is None else self._tell(self.floors.sent(rank, replica, event.sent, now_ns))
+        floors: list[Action] = []
+        if event.sent is not None:
+            floors = self._tell(self.floors.sent(rank, replica, event.sent, now_ns))
+            self.stalls.sent(rank, replica, event.sent, now_ns)
         if event.details is not None:
             return self._answered(event, event.details, now_ns)
         if event.late:
@@ -293,6 +301,7 @@ class ReplicaSupervisor(Copies):
         told = [*self.clones.left(planes, why, now_ns), Send(packet, self.processes(self.planes))]
         told += self.memories.left(self.planes)
         self.compared |= self.memories.verified
+        self.stalls.left(self.planes)
         if self.planes:
             told += self._tell(self.floors.left(self.planes, now_ns))
             told += self.coordinator.left(self.planes, why, now_ns)
@@ -393,6 +402,7 @@ class ReplicaSupervisor(Copies):
             error = ProgramError(event.rank, event.incarnation, event.exit_code)
             return self._program_error(error, now_ns)
         self.finished[event.rank] = 0
+        self.stalls.finished(rank, replica, now_ns)
         fields = {"rank": event.rank, "replica": replica, "exit_code": 0}
         if all(process in self.finished for process in self.processes([replica])):
             self.outcomes[replica] = ("finished",)
@@ -506,8 +516,9 @@ class ReplicaSupervisor(Copies):
         }
         well = {plane for plane in self.planes if silent_ns[plane] < 2 * LOOK_NS}
         lost = {plane for plane in self.planes if silent_ns[plane] >= SILENT_NS}
+        stalled = self.stalls.look(well, now_ns)
         if not lost or len(well) < min(self.needed, len(self.voices) - 1) or not well:
-            return floors
+            return floors + self._leave_stalled(stalled, self.stalls.alike(stalled), now_ns)
         why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not answered for {SILENT_NS / 1e9:g} s"
         log = Log("replica-lost", {"rank": None, "replica": min(lost), "reason": why})
         return [*floors, log, *self._lose(lost, why, "lost", now_ns)]

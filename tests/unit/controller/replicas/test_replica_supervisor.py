@@ -540,3 +540,74 @@ def test_who_does_not_come_to_a_change_of_files_is_lost_or_all_go_back() -> None
     job = Job(ranks=1, replicas=2)
     job.feed(Reported(0, job.run, {}, late=(1,)))
     assert any(isinstance(each, Fence) for each in job.actions)
+
+
+def look_for(job: Job, seconds: int, *planes: int) -> None:
+    """So many seconds pass; all processes of these planes answer, and send nothing."""
+    for _ in range(seconds):
+        job.now_ns += LOOK_NS
+        for plane in planes:
+            for rank in range(job.size // job.replicas):
+                process = rank * job.replicas + plane
+                if process not in job.supervisor.finished:
+                    job.tell(process)
+        job.feed(Tick())
+
+
+def test_a_plane_that_waits_for_ever_is_left_behind() -> None:
+    job = Job()
+    for process in (0, 1):
+        job.tell(process, MARK, sent=1)
+    look_for(job, 58, 0, 1, 2)
+    assert job.supervisor.planes == {0, 1, 2}
+    look_for(job, 5, 0, 1, 2)
+    (lost,) = job.logged("replica-lost")
+    assert (lost["rank"], lost["replica"]) == (None, 2) and job.killed() == {2, 5}
+    look_for(job, 500, 0, 1)
+    assert job.supervisor.planes == {0, 1}
+
+
+def test_two_planes_of_three_that_wait_for_ever_lead_back() -> None:
+    """Each may be wrong, and wait for what the others never make: it waited until somebody stopped it."""
+    job = Job()
+    job.tell(0, MARK, sent=1)
+    job.tell(4, MARK, sent=1)
+    look_for(job, 70, 0, 1, 2)
+    assert any(isinstance(action, Fence) for action in job.actions) and not job.logged("replica-lost")
+
+
+def test_one_that_has_gone_on_where_two_wait_is_left_behind() -> None:
+    job = Job()
+    job.tell(0, MARK, sent=1)
+    job.feed(Reported(0, job.run, {}, late=(1, 2), at="message"))
+    look_for(job, 70, 0, 1, 2)
+    assert [each["replica"] for each in job.logged("replica-lost")] == [0] and job.killed() == {0, 3}
+
+
+def test_one_of_three_that_waits_while_the_others_end_otherwise_holds_nobody_up() -> None:
+    """One has failed, one has finished, one waits for ever: nothing followed from that."""
+    job = Job()
+    job.feed(ProgramError(0, job.run, 1, "ValueError"))
+    job.finish(2)
+    look_for(job, 70, 1)
+    assert [each["replica"] for each in job.logged("replica-lost")] == [1]
+    look_for(job, 20)
+    assert any(isinstance(action, Fence) for action in job.actions)
+
+
+def test_a_difference_that_a_receiver_has_seen_is_that_of_the_sending_rank() -> None:
+    job = Job()
+    job.feed(
+        Reported(4, job.run, {}, disagree=("point", 7, True), of=0)
+    )  # replica 1 of rank 1 has received it
+    job.answer_all()
+    (differs,) = job.logged("replica-differs")
+    assert (differs["rank"] if differs["rank"] is not None else differs["seen_in"], differs["replica"]) == (
+        0,
+        1,
+    )
+    assert differs["what"] == "messages to rank 1" and job.killed() == {1, 4}
+    assert reported(4, 1, {"disagree": ["point", 7, True], "of": 0}).of == 0  # type: ignore[union-attr]
+    wrong = Job()
+    wrong.feed(Reported(4, wrong.run, {}, late=(2,), at="message", of=99))
+    assert [each["rank"] for each in wrong.logged("replica-lost")] == [1]
