@@ -71,6 +71,8 @@ class Lineage:
     def decides(self, agree: Collection[int], others: Collection[int]) -> bool:
         """Do these planes, which agree, count against the others? Not if all of them were one plane at a time when one of
         the others was another already: an error of then would be in all of them."""
+        if not self.origins:
+            return True
         root = min((self.shared(*pair) for pair in combinations(sorted(agree), 2)), default=0)
         return all(self.shared(each, other) >= root for other in others for each in agree)
 

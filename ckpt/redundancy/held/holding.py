@@ -62,6 +62,8 @@ class HoldingLayer(ReplicaLayer):
         others = self.living - {self.replica}
         self._listeners = {rank: set() if is_copy else set(others) for rank in self.digests}
         """By rank, the planes that are told; a copy when it has said from where on."""
+        self._parts: dict[int, tuple[int, int]] = {}
+        """Rank and plane of the processes of which something has come."""
         self._untold: set[int] = set()
         """The ranks that are to be told something."""
         self._known = set(self.living)
@@ -97,7 +99,10 @@ class HoldingLayer(ReplicaLayer):
     # ---- Layer -------------------------------------------------------------------------------------------
 
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
-        rank, replica = self.numbers.parts(process)
+        parts = self._parts.get(process)
+        if parts is None:
+            parts = self._parts[process] = self.numbers.parts(process)
+        rank, replica = parts
         if replica == self.replica:
             self._arrived(rank, batch)
             return
