@@ -15,6 +15,10 @@ takes the next one. A copy that joins has a voice from the next round on. Where 
 it computed then was compared with nothing, and all copies of it have it: no line is verified any more until all planes are
 started again (`was_alone`).
 
+The leader may wait inside a change of files, where no image of it can be taken, for replicas that have the number of the
+round already: then its round fails, and holds it up. That is over soon. So the schedule's next round comes a moment later
+(AGAIN_NS), AGAIN_MAX times in a row, and not when it would after other failures.
+
 Not here: rounds in general (`ckpt.controller.supervision.coordinator`), which planes live (`supervisor`).
 """
 
@@ -26,7 +30,15 @@ from typing import Any
 from ckpt.controller.replicas.events import AwaitPrinted, LineTold
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.coordinator import Coordinator
-from ckpt.controller.supervision.events import Action, Send, Voted, WriteControl
+from ckpt.controller.supervision.events import (
+    Action,
+    ControlWritten,
+    Failed,
+    RoundEvent,
+    Send,
+    Voted,
+    WriteControl,
+)
 from ckpt.controller.supervision.rounds import Round
 from ckpt.redundancy.lines import LineVote
 from ckpt.redundancy.membership import Lineage, Numbering
@@ -34,6 +46,9 @@ from ckpt.redundancy.vote import Mark
 from ckpt.transport.records import replace
 
 COUNTS_OF_A_PACKET = 1000
+
+AGAIN_MAX = 3
+AGAIN_NS = 200_000_000
 
 
 class ReplicaCoordinator(Coordinator):
@@ -59,6 +74,8 @@ class ReplicaCoordinator(Coordinator):
         self.votes: list[Voted] = []
         self.told: dict[int, tuple[dict[str, Mark], int]] = {}
         """What each process has told for the line of the open round, and how many parts of it are to come."""
+        self.again = AGAIN_MAX
+        """So many rounds that a rank gives up are tried again at once, before the next line."""
         self.written: dict[int, int] = {}
         """By rank, the length of the donor's standard output in its image."""
 
@@ -122,6 +139,16 @@ class ReplicaCoordinator(Coordinator):
             return []
         self.is_printed = True
         return self._look(now_ns)
+
+    def handle(self, event: RoundEvent, *, now_ns: int) -> list[Action]:
+        failed = isinstance(event, Failed) and self._concerns_round(event)
+        actions = super().handle(event, now_ns=now_ns)
+        if isinstance(event, ControlWritten):
+            self.again = AGAIN_MAX
+        elif failed and self.due_ns is not None and self.again:
+            self.again -= 1
+            self.due_ns = min(self.due_ns, now_ns + AGAIN_NS)
+        return actions
 
     # ---- the inside --------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
-from ckpt.controller.replicas.coordinator import ReplicaCoordinator
+from ckpt.controller.replicas.coordinator import AGAIN_MAX, AGAIN_NS, ReplicaCoordinator
 from ckpt.controller.replicas.copies import SILENT_NS
 from ckpt.controller.replicas.ends import Ends
 from ckpt.controller.replicas.events import (
@@ -34,6 +34,7 @@ from ckpt.controller.supervision.events import (
     ControlWritten,
     Died,
     End,
+    Failed,
     Fence,
     Fenced,
     Finished,
@@ -611,3 +612,21 @@ def test_a_difference_that_a_receiver_has_seen_is_that_of_the_sending_rank() -> 
     wrong = Job()
     wrong.feed(Reported(4, wrong.run, {}, late=(2,), at="message", of=99))
     assert [each["rank"] for each in wrong.logged("replica-lost")] == [1]
+
+
+def test_a_round_that_a_rank_gives_up_is_tried_again_soon_and_not_for_ever() -> None:
+    """The leader waited inside of a write: the next try came when a short job had ended."""
+    every_ns, second = 1_000_000_000, 1_000_000_000
+    options = RoundOptions(every_ns=every_ns, timeout_ns=10**12, mode="auto", asks=False)
+    rounds = ReplicaCoordinator(6, replicas=3, options=options)
+    rounds.ready(0, now_ns=0)
+    waits = []
+    for _ in range(AGAIN_MAX + 1):
+        assert rounds.due_ns is not None
+        now_ns = rounds.due_ns
+        rounds.handle(Tick(), now_ns=now_ns)
+        assert rounds.round is not None
+        failed = Failed(0, 0, rounds.round.epoch, "the program may need what cannot come", held_ns=second)
+        rounds.handle(failed, now_ns=now_ns)
+        waits.append(rounds.due_ns - now_ns)
+    assert waits[:-1] == [AGAIN_NS] * AGAIN_MAX and waits[-1] == 33 * second
