@@ -122,9 +122,12 @@ class Together:
         program: Any = PROGRAM,
     ) -> None:
         self.random, self.program, self.flip = random.Random(seed), program, flip
-        self.ranks, self.replicas = 1 + max(each.rank for each in program), replicas
+        self.ranks = 1 + max(rank for each in program for rank in (each.rank, each.to))
+        self.replicas = replicas
         self.numbers = Numbering(self.ranks, replicas)
         self.run, self.next_plane = 0, replicas
+        self.is_explored = False
+        """Nothing is left to chance: messages come one by one."""
         self._begin()
         for plane in range(replicas):
             for rank in range(self.ranks):
@@ -209,7 +212,7 @@ class Together:
     def arrive(self, way: tuple[int, int]) -> None:
         src, dst = way
         waiting = self.network[way]
-        count = self.random.randint(1, len(waiting))
+        count = 1 if self.is_explored else self.random.randint(1, len(waiting))
         batch, self.network[way] = waiting[:count], waiting[count:]
         if not self.network[way]:
             del self.network[way]
@@ -231,7 +234,8 @@ class Together:
             content += b"!"
         plane = 0 if each.tag < 0 else PLANE_COLLECTIVE
         head = pack(EAGER, each.rank, max(each.tag, 0), PLANES + plane)
-        pair = (head, content) if self.random.random() < 0.3 else (head + content, None)
+        is_parted = not self.is_explored and self.random.random() < 0.3
+        pair = (head, content) if is_parted else (head + content, None)
         layer.send(each.to, *pair)
 
     def poll(self, process: int) -> None:
@@ -261,7 +265,7 @@ class Together:
         for src, dst in list(self.network):
             if src in gone or dst in gone:
                 waiting = self.network.pop((src, dst))
-                kept = waiting[: self.random.randint(0, len(waiting))]
+                kept = [] if self.is_explored else waiting[: self.random.randint(0, len(waiting))]
                 if dst not in gone and kept:
                     self.network[src, dst] = kept
         for said in self.said.values():
@@ -301,10 +305,16 @@ class Together:
 
     def announce(self) -> None:
         """A copy is announced; all hear it before its image is taken."""
+        self.hold()
+        while not self.is_held():
+            self.step()
+
+    def hold(self) -> None:
         for process in self.layers:
             self.said[process].append({"copy": self.next_plane, "step": "hold"})
-        while any(isinstance(word, dict) for said in self.said.values() for word in said):
-            self.step()
+
+    def is_held(self) -> bool:
+        return not any(isinstance(word, dict) for said in self.said.values() for word in said)
 
     def copy(self, way: str) -> int:
         """The copy that was announced is started, joins, and is told so."""
@@ -329,6 +339,23 @@ class Together:
         for plane in range(replicas):
             self.start_from(image, way, plane, resume=7)
 
+    def key(self) -> str:
+        """Jobs with equal keys go on alike."""
+        layers = []
+        for process, layer in sorted(self.layers.items()):
+            assert isinstance(layer, HoldingLayer)
+            layers.append([
+                process, layer.living, layer._is_compared, sorted(layer._untold), layer._early, layer._listeners,
+                [(r.living, r.released, r.told, content_of(r.held)) for r in layer.releases.values()],
+                [(d.fresh, d._kept) for d in layer.digests.values()],
+                [a.has_begun for a in getattr(layer, "arrivals", ())],
+            ])  # fmt: skip
+        got = [sorted(engine.got) for engine in self.engines.values()]
+        waiting = [(way, messages) for way, messages in sorted(self.network.items())]
+        return repr(
+            (layers, got, waiting, sorted(self.said.items()), sorted(self.sent.items()), self.next_plane)
+        )
+
     # ---- what must be so ---------------------------------------------------------------------------------
 
     def has_all(self, plane: int) -> bool:
@@ -343,3 +370,8 @@ class Together:
             if isinstance(layer, HoldingLayer)
             for releases in layer.releases.values()
         )
+
+
+def content_of(held: dict[str, Any]) -> list[Any]:
+    """What is held, without times and objects."""
+    return [(stream, [digest for digest, _ in messages]) for stream, messages in held.items()]
