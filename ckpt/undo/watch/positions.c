@@ -37,10 +37,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct end *ends;
 static Py_ssize_t count; /* read without the lock, too: where there are none, nothing else is looked at */
 
-static int are_there(void)
-{
-    return __atomic_load_n(&count, __ATOMIC_ACQUIRE) != 0 && getpid() == watch_pid && !watch_is_telling();
-}
+/* Is this a change of the program's, in the process that is watched? */
+static int is_watched(void) { return watch_pid && getpid() == watch_pid && !watch_is_telling(); }
+
+static int are_there(void) { return __atomic_load_n(&count, __ATOMIC_ACQUIRE) != 0 && is_watched(); }
 
 /* The end that the file had; 0: it is none of these. `forgets`: it is none of these any more. */
 static off_t end_of(const struct stat *file, int forgets)
@@ -139,7 +139,7 @@ int our_ftruncate(int fd, off_t nbytes)
 {
     struct stat file;
     int before = errno;
-    if (watch_pid && getpid() == watch_pid && !watch_is_telling()) {
+    if (is_watched()) {
         if (has_name(fd, &file) && nbytes < file.st_size && fcntl(fd, F_GETFL) & O_APPEND)
             tell_of(fd, CALLER);
         else
@@ -152,7 +152,7 @@ int our_ftruncate(int fd, off_t nbytes)
 int our_fseek(FILE *file, off_t offset, int whence)
 {
     if (are_there())
-        about_to_write_at(fileno(file), whence == SEEK_SET ? offset : led_to(fileno(file), offset, whence), CALLER);
+        about_to_write_at(fileno(file), led_to(fileno(file), offset, whence), CALLER);
     return fseeko(file, offset, whence);
 }
 
