@@ -2,8 +2,9 @@
 
    Of a file that is opened for appending only its length is kept, and of a large one that the program has open for writing at an
    image, at its end, too. Then the program may truncate it, or seek, or write at an offset. Here that is told as os.truncate, which
-   keeps the contents, before it happens: of files that are opened for appending, where the length becomes less; of the others
-   (`watch_set_ends`), where a position comes before the end that they had.
+   keeps the contents, before it happens: of files that are opened for appending, where the length becomes less, or where the
+   descriptor is made one that does not append (F_SETFL); of the others (`watch_set_ends`), where a position comes before the end
+   that they had.
 
    Not here: which files these are (ckpt.rank.files). */
 
@@ -12,11 +13,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#undef fcntl
 #undef lseek
 #undef ftruncate
 #undef pwrite
@@ -147,6 +150,22 @@ int our_ftruncate(int fd, off_t nbytes)
     }
     errno = before;
     return ftruncate(fd, nbytes);
+}
+
+/* Each command has one argument at most: a number or an address. */
+int our_fcntl(int fd, int command, ...)
+{
+    struct stat file;
+    int before = errno;
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (command == F_SETFL && !((int)(intptr_t)argument & O_APPEND) && is_watched() && has_name(fd, &file) &&
+        fcntl(fd, F_GETFL) & O_APPEND)
+        tell_of(fd, CALLER);
+    errno = before;
+    return fcntl(fd, command, argument);
 }
 
 int our_fseek(FILE *file, off_t offset, int whence)
