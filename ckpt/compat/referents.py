@@ -35,6 +35,7 @@ __all__ = [
     "source_of_reader",
     "source_of_tee",
     "sources_of",
+    "statement_of",
 ]
 
 _IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -164,6 +165,15 @@ def simple_queue_items(queue: Any) -> list[Any]:
     if not interpreter.QUEUES_ARE_RINGS:
         found = found[0]
     return found[len(found) - queue.qsize() :] if found else []
+
+
+def statement_of(cursor: Any) -> Any:
+    """The statement of which a ``sqlite3.Cursor`` has not given all results; None: it has none. One that has failed may be
+    there, too."""
+    found = (
+        each for each in gc.get_referents(cursor) if type(each).__qualname__ == "Statement"
+    )  # the class has no public name
+    return next((each for each in found if type(each).__module__ == "sqlite3"), None)
 
 
 def previous_context(context: contextvars.Context) -> contextvars.Context | None:

@@ -136,9 +136,8 @@ class Recorder:
         self._is_new = True
         self._new_after_ns = NEVER_NS  # a file that is made later is in no line that a restart may use
         self._names: dict[str, Binding] = {}
-        self._directories: dict[
-            str, FileId
-        ] = {}  # their first names -> what they were when they were seen last
+        # First names of directories -> what they were when they were seen last.
+        self._directories: dict[str, FileId] = {}
         self._contents: dict[FileId, bool] = {}  # True: complete; False: the length only
         self._attributes: set[FileId] = set()
         self._linked: set[FileId] = set()
@@ -146,12 +145,11 @@ class Recorder:
         self._old: set[FileId] = set()  # files with recorded names
         self._linked_from: dict[FileId, str] = {}  # files with a new name -> the name that they had
         self._moves: PathTable[str] = PathTable()  # name now -> name at the beginning of the interval
-        self._made: PathTable[int] = (
-            PathTable()
-        )  # new directories, by their names now -> when they were made; left ones
-        self._mixed: set[str] = (
-            set()
-        )  # new directories in which not all has been made: renamed to there, or linked
+        # New directories, by their names now -> when they were made; left ones.
+        self._made: PathTable[int] = PathTable()
+        # New directories in which not all has been made: something was renamed to there, or linked. Once there is one, no
+        # new directory is settled without a look, since it may have been renamed with what is in it.
+        self._mixed: set[str] = set()
         self._unconfirmed: Moved | None = None
         self._thread = 0  # the one that has told of it
 

@@ -67,7 +67,7 @@ class _Ready(NamedTuple):
 
 
 class _Interval(NamedTuple):
-    """An interval that has ended with the last cut, and goes on if that was in vain."""
+    """An interval, the present one or the one that has ended with the last cut, which goes on if that was in vain."""
 
     keeper: Keeper
     recorder: Recorder
@@ -134,7 +134,7 @@ class FileWatch:
         self._epoch = 0
         self._committed_ns = time.time_ns()  # when the newest committed line was known to be so
         self._databases: set[str] = set()
-        self._ends: list[tuple[int, int, int]] = []
+        self._ends: list[tuple[int, int, int]] = []  # see _Interval
         self._extended: set[FileId] = set()  # whose extended attributes have been named in this interval
         self.lock = threading.RLock()
         self._pid = os.getpid()
@@ -181,9 +181,8 @@ class FileWatch:
         those of them that cannot be recorded."""
         files = [file for file in open_files if not self.is_unwanted(file.path)]
         with self.lock:
-            if (
-                self._is_recording
-            ):  # the round has been given up meanwhile, so there is no image of this moment
+            if self._is_recording:
+                # The round has been given up meanwhile, so there is no image of this moment.
                 self._cut_later = epoch
                 return
             if self._keeper is not None and epoch == self._epoch:
@@ -252,23 +251,29 @@ class FileWatch:
         assert given_up is not None
         changed = given_up.changed()  # by harmless threads
         self._tell(given_up.discard())
-        self._keeper, self._recorder, self._epoch, self._databases, self._ends = before
-        self._keeper.has_ended = False
-        _watch.set_ends(self._ends)
+        self._go_on_with(before)
         for path in changed:
             self._cannot(path, "changed by a thread while a checkpoint was tried in vain")
-        self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+
+    def _present(self) -> _Interval:
+        assert self._keeper is not None
+        return _Interval(self._keeper, self._recorder, self._epoch, self._databases, self._ends)
+
+    def _go_on_with(self, interval: _Interval) -> None:
+        """It has not ended: it is the present one again."""
+        self._keeper, self._recorder, self._epoch, self._databases, self._ends = interval
+        interval.keeper.has_ended = False
+        _watch.set_ends(interval.ends)
+        self._fast_path.begin(interval.keeper.end, *interval.recorder.tables())
 
     def _cut(self, epoch: int, files: list[OpenFile | Uncovered]) -> None:
-        is_line_whole = (
-            self._keeper is None or self._ranks == 1
-        )  # all ranks begin at one line, which is whole
+        # All ranks begin at one line, which is whole.
+        is_line_whole = self._keeper is None or self._ranks == 1
         if self._keeper is not None:
             self._say_owed()
             self.close_former()
             self._tell(self._keeper.write_last_records())
-            former = (self._keeper, self._recorder, self._epoch, self._databases, self._ends)
-            self._interval_before = _Interval(*former)
+            self._interval_before = self._present()
         ready, self._ready = self._ready or self._interval(epoch), None
         self._epoch, self._keeper, self._recorder = epoch, ready.keeper, ready.recorder
         if ready.epoch != epoch:
@@ -319,17 +324,13 @@ class FileWatch:
             self.close_former()
             self._cutting = threading.get_ident()
             self._fast_path.forget()
-            before = self._keeper, self._recorder, self._databases, self._interval_before, self._ready
-            ends = self._ends
+            present, former, ready = self._present(), self._interval_before, self._ready
             try:
                 self._ready = self._interval(self._epoch)
                 self._cut(self._epoch, [])
             finally:
-                self._keeper, self._recorder, self._databases, self._interval_before, self._ready = before
-                self._keeper.has_ended = False
-                self._ends = ends
-                _watch.set_ends(ends)
-                self._fast_path.begin(self._keeper.end, *self._recorder.tables())
+                self._go_on_with(present)
+                self._interval_before, self._ready = former, ready
                 self._cutting = 0
 
     def _interval(self, epoch: int) -> _Ready:
@@ -446,14 +447,10 @@ class FileWatch:
 
     def _on_start(self, arguments: tuple[Any, ...]) -> None:
         package, where = place_of(sys._getframe(2))
-        if package != "ckpt":
-            self._tell_where_it_works(arguments)
-        if (
-            package != "ckpt"
-            and where
-            and where not in self._processes
-            and len(self._processes) < _MOST_PROCESSES
-        ):
+        if package == "ckpt":
+            return
+        self._tell_where_it_works(arguments)
+        if where and where not in self._processes and len(self._processes) < _MOST_PROCESSES:
             self._processes.add(where)
             self._on_process(_command(arguments), where)
 

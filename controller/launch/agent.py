@@ -50,8 +50,6 @@ from ckpt.controller.launch.spawning import MARK
 from ckpt.controller.supervision import messages
 from ckpt.store.job.location import open_locked
 
-LOG_NAME = "output/agent.log"
-
 _BACKLOG_BYTES_MAX = 64 << 20
 _LONELY_START_S = 60.0
 _LEFTOVERS_S = 0.002
@@ -212,7 +210,7 @@ class Agent:
             return  # only the attached controller may command
         elif command_name == "serve":
             self.bound = bool(command.get("bound"))
-            self._serve(command["job"], command["path"], command.get("log", LOG_NAME))
+            self._serve(command["job"], command["path"], command["log"])
         elif command_name == "start":
             self._start(command["specs"])
         elif command_name == "send":

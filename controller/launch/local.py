@@ -18,13 +18,13 @@ from typing import Any
 
 from ckpt.controller.errors import MalformedPacket
 from ckpt.controller.launch import procinfo, strays
-from ckpt.controller.launch.agent import LOG_NAME
 from ckpt.controller.launch.launcher import AgentGone
 from ckpt.controller.launch.spawning import AgentProcess, Spawned, spawn_agent
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.history import Process
 from ckpt.controller.supervision.plan import Node
 from ckpt.store.disk.privacy import open_regular
+from ckpt.store.job.directory import AGENT_LOG
 
 SOCKET_NAME = "agent.sock"
 _END_PATIENCE_S = 5.0
@@ -74,7 +74,7 @@ class LocalLauncher:
         job_dir: str,
         runtime_dir: str,
         generation: int,
-        log_name: str = LOG_NAME,
+        log_name: str = AGENT_LOG,
         bound: bool = False,
     ) -> None:
         """Tell the agent which job it serves. `generation`: of the job's lock, which this controller holds. `log_name`: of

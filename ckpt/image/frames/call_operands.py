@@ -25,7 +25,13 @@ from typing import Any
 from ckpt.compat.referents import compare_of_key
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import NULL
-from ckpt.image.frames.call_paths import consumer_of_items, path_of_call, pending_of, repeated_source
+from ckpt.image.frames.call_paths import (
+    consumer_of_items,
+    is_context_run,
+    path_of_call,
+    pending_of,
+    repeated_source,
+)
 from ckpt.image.frames.opcodes import TABLE, Instruction
 from ckpt.image.frames.suspended import (
     PASS,
@@ -133,16 +139,19 @@ def makes_tuple(outer: Suspended, at: Instruction, index: int) -> bool:
 
 
 def positional_arguments(fn: Any, positional: Any, inner: Suspended) -> list[Any] | None:
-    """The positional arguments of f(*args), read from inner, which is the `__new__` of f or is run by a
-    `functools.lru_cache`.
+    """The positional arguments of f(*args), read from inner, which is the `__new__` of f, or is run by a
+    `functools.lru_cache` or by ``Context.run``.
 
     None: not known. If the operand is no tuple any more, inner may have some of its arguments by keyword or by default, and
     nothing tells these from positional arguments.
     """
-    first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
-    if type(positional) is not tuple and type(fn) is types.BuiltinFunctionType:
+    handed_on: Sequence[Any] = ()
+    if type(positional) is tuple:
+        fn, handed_on = _handed_on(fn, positional)
+    elif type(fn) is types.BuiltinFunctionType:
         return None
-    expected = [*first, *positional] if type(positional) is tuple else first
+    first = [fn] if instance_of(fn, type) else [fn.__self__] if type(fn) is types.MethodType else []
+    expected = [*first, *handed_on]
     given = all_arguments(inner)
     if len(given) < len(expected) or any(a is not b for a, b in zip(expected, given, strict=False)):
         return None
@@ -151,6 +160,17 @@ def positional_arguments(fn: Any, positional: Any, inner: Suspended) -> list[Any
     others = inner.code.co_argcount
     is_whole = (others <= len(first) and has_surplus(inner)) or len(given) > others
     return None if not is_whole or any(a is NULL for a in given) else given[len(first) :]
+
+
+def _handed_on(fn: Any, args: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """The callable that is called in the end, and its positional arguments: ``Context.run`` and partials hand them on."""
+    while True:
+        if type(fn) is functools.partial:
+            fn, args = fn.func, [*fn.args, *args]
+        elif is_context_run(fn) and args:
+            fn, args = args[0], args[1:]
+        else:
+            return fn, args
 
 
 def attribute_name(outer: Suspended, at: Instruction) -> str:

@@ -58,6 +58,7 @@ from ckpt.image.frames.suspended import (
 __all__ = [
     "adds_items",
     "consumer_of_items",
+    "is_context_run",
     "path_of_call",
     "path_of_iteration",
     "pending_of",
@@ -428,6 +429,15 @@ def adds_items(operator: int, operands: Sequence[Any], inner: Suspended) -> bool
 _CONTEXT_RUN = contextvars.Context.__dict__["run"]
 
 
+def is_context_run(fn: Any) -> bool:
+    """Is this the method ``run`` of a context?"""
+    return (
+        type(fn) is types.BuiltinFunctionType
+        and type(fn.__self__) is contextvars.Context
+        and fn.__name__ == "run"
+    )
+
+
 def _runs_in_context(context: contextvars.Context, args: Sequence[Any], inner: Suspended) -> CallPath | None:
     """How ``context.run(callback, *args)`` leads to inner. Before it enters inner it has done nothing but enter the context;
     nor has the step of a task, of which the state is restored to that of before (:mod:`ckpt.image.loops.tasks`)."""
@@ -458,7 +468,7 @@ def _source(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath |
 
 def _builtin(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
     cls = type(fn)
-    if cls is types.BuiltinFunctionType and type(fn.__self__) is contextvars.Context and fn.__name__ == "run":
+    if is_context_run(fn):
         return _runs_in_context(fn.__self__, args or (), inner)
     if fn is _CONTEXT_RUN and args:
         return _runs_in_context(args[0], args[1:], inner)

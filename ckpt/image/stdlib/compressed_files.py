@@ -5,8 +5,8 @@ After a restart the file has a stand-in (a Python object in the place of the com
 output first; if there is more to compress, it begins a new stream (level 9, preset 6, the check of the first stream). Both
 formats define files of several streams, and every reader of these files knows them.
 
-Refused by name: compressors that the program uses itself, and those in zip files, since what reads their output may expect
-one stream; raw lzma and its old format, which have no second stream.
+Refused by name: compressors that the program uses itself and has not ended, and those in zip files, since what reads their
+output may expect one stream; raw lzma and its old format, which have no second stream.
 
 Not here: zlib, and the methods of compressors (:mod:`ckpt.image.stdlib.compressors`).
 """
@@ -80,6 +80,11 @@ _ended: dict[int, tuple[Any, bytes]] = {}
 
 def reduce_compressor(pickler: Any, obj: Any) -> Any:
     """The reducer for ``bz2.BZ2Compressor`` and ``lzma.LZMACompressor``. Raises PicklingError."""
+    if pickler.is_disposable and id(obj) not in _ended:
+        try:
+            _ended[id(obj)] = obj, obj.flush()
+        except ValueError:  # ended by the program
+            return FurtherStream, (b"", None, True)
     name = f"{type(obj).__module__.lstrip('_')}.{type(obj).__name__}"
     if not _is_in_a_file(obj):
         raise PicklingError(
@@ -88,11 +93,6 @@ def reduce_compressor(pickler: Any, obj: Any) -> Any:
         )
     if not pickler.is_disposable:
         raise PicklingError(_NEEDS_FORK)
-    if id(obj) not in _ended:
-        try:
-            _ended[id(obj)] = obj, obj.flush()
-        except ValueError:  # ended by the program
-            return FurtherStream, (b"", None, True)
     output = _ended[id(obj)][1]
     return FurtherStream, (output, None if type(obj).__module__ == BZ2 else _check_of(output), False)
 

@@ -33,7 +33,7 @@ from pickle import PicklingError
 from types import BuiltinFunctionType
 from typing import Any
 
-from ckpt.compat import threads, typeobjects
+from ckpt.compat import referents, threads, typeobjects
 from ckpt.image.errors import RestoreError
 from ckpt.image.files.reopen import wait_for_files
 from ckpt.image.frames import _frames
@@ -277,16 +277,19 @@ def _detected_types(connection: sqlite3.Connection) -> int:
 
 
 def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
+    """No statement takes a step here: at its last one SQLite commits what it has changed, perhaps in a forked process."""
     _owner_of(pickler, cursor.connection)
-    is_closed = False
+    has_statement, is_closed = referents.statement_of(cursor) is not None, False
     try:
-        is_open = cursor.description is not None and (
-            not pickler.is_disposable or cursor.fetchone() is not None
-        )
+        sqlite3.Connection.in_transaction.__get__(cursor.connection)
+        if not has_statement:
+            cursor.fetchone()
+        elif cursor.description is not None:
+            raise PicklingError(
+                "a cursor in the middle of its results cannot be saved: fetch them, or close it"
+            )
     except sqlite3.ProgrammingError:
-        is_open, is_closed = False, True
-    if is_open:
-        raise PicklingError("a cursor in the middle of its results cannot be saved: fetch them, or close it")
+        is_closed = True
     state = (
         cursor.arraysize,
         cursor.row_factory,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ckpt.store.job.location import Location
     from ckpt.store.job.lock import Life, LockHandle, LockRecord
 
-__all__ = ["JOURNAL", "JobDirectory", "image_directory", "image_stem", "read_journal"]
+__all__ = ["AGENT_LOG", "JOURNAL", "JobDirectory", "image_directory", "image_stem", "read_journal"]
 
 JOB_NAME: Final = "job.json"
 KEY_NAME: Final = "key"
@@ -50,6 +50,7 @@ CONTROL: Final = "control"
 JOURNAL: Final = "journal"
 IMAGES: Final = "images"
 OUTPUT: Final = "output"
+AGENT_LOG: Final = "output/agent.log"
 _HASH_SEED_LIMIT: Final = 4294967295
 
 
@@ -271,10 +272,8 @@ class JobDirectory:
         return read_record(self.path, self.key, self.job_id, self.fs)
 
     def agent_log_path(self) -> str:
-        """Return the file of the agent's standard output and error. The agent keeps this file locked
-        (`location.open_locked`), so a held lock shows that processes of this job live.
-        """
-        return os.path.join(self.path, OUTPUT, "agent.log")
+        """Return the agent's log, which the agent keeps locked (`location.open_locked`) while processes of the job live."""
+        return os.path.join(self.path, AGENT_LOG)
 
     def lock(
         self, lock_fd: int | None = None, *, location: Location | None = None, life: Life | None = None

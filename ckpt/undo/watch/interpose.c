@@ -306,6 +306,8 @@ const struct replacement watch_replacements[] = {
     {"truncate64", our_truncate},
     {"ftruncate", our_ftruncate},
     {"ftruncate64", our_ftruncate},
+    {"fcntl", our_fcntl},
+    {"fcntl64", our_fcntl},
     {"lseek", our_lseek},
     {"lseek64", our_lseek},
     {"pwrite", our_pwrite},

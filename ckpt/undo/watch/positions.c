@@ -2,8 +2,9 @@
 
    Of a file that is opened for appending only its length is kept, and of a large one that the program has open for writing at an
    image, at its end, too. Then the program may truncate it, or seek, or write at an offset. Here that is told as os.truncate, which
-   keeps the contents, before it happens: of files that are opened for appending, where the length becomes less; of the others
-   (`watch_set_ends`), where a position comes before the end that they had.
+   keeps the contents, before it happens: of files that are opened for appending, where the length becomes less, or where the
+   descriptor is made one that does not append (F_SETFL); of the others (`watch_set_ends`), where a position comes before the end
+   that they had.
 
    Not here: which files these are (ckpt.rank.files). */
 
@@ -12,11 +13,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#undef fcntl
 #undef lseek
 #undef ftruncate
 #undef pwrite
@@ -37,10 +40,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct end *ends;
 static Py_ssize_t count; /* read without the lock, too: where there are none, nothing else is looked at */
 
-static int are_there(void)
-{
-    return __atomic_load_n(&count, __ATOMIC_ACQUIRE) != 0 && getpid() == watch_pid && !watch_is_telling();
-}
+/* Is this a change of the program's, in the process that is watched? */
+static int is_watched(void) { return watch_pid && getpid() == watch_pid && !watch_is_telling(); }
+
+static int are_there(void) { return __atomic_load_n(&count, __ATOMIC_ACQUIRE) != 0 && is_watched(); }
 
 /* The end that the file had; 0: it is none of these. `forgets`: it is none of these any more. */
 static off_t end_of(const struct stat *file, int forgets)
@@ -139,7 +142,7 @@ int our_ftruncate(int fd, off_t nbytes)
 {
     struct stat file;
     int before = errno;
-    if (watch_pid && getpid() == watch_pid && !watch_is_telling()) {
+    if (is_watched()) {
         if (has_name(fd, &file) && nbytes < file.st_size && fcntl(fd, F_GETFL) & O_APPEND)
             tell_of(fd, CALLER);
         else
@@ -149,10 +152,26 @@ int our_ftruncate(int fd, off_t nbytes)
     return ftruncate(fd, nbytes);
 }
 
+/* Each command has one argument at most: a number or an address. */
+int our_fcntl(int fd, int command, ...)
+{
+    struct stat file;
+    int before = errno;
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (command == F_SETFL && !((int)(intptr_t)argument & O_APPEND) && is_watched() && has_name(fd, &file) &&
+        fcntl(fd, F_GETFL) & O_APPEND)
+        tell_of(fd, CALLER);
+    errno = before;
+    return fcntl(fd, command, argument);
+}
+
 int our_fseek(FILE *file, off_t offset, int whence)
 {
     if (are_there())
-        about_to_write_at(fileno(file), whence == SEEK_SET ? offset : led_to(fileno(file), offset, whence), CALLER);
+        about_to_write_at(fileno(file), led_to(fileno(file), offset, whence), CALLER);
     return fseeko(file, offset, whence);
 }
 

@@ -49,6 +49,7 @@ ssize_t our_pwritev(int fd, const struct iovec *data, int parts, off_t offset);
 ssize_t our_pwritev2(int fd, const struct iovec *data, int parts, off_t offset, int flags);
 ssize_t our_copy_file_range(int from, off_t *from_offset, int fd, off_t *offset, size_t nbytes, unsigned flags);
 int our_ftruncate(int fd, off_t nbytes);
+int our_fcntl(int fd, int command, ...);
 int our_fseek(FILE *file, off_t offset, int whence);
 int our_fsetpos(FILE *file, const fpos_t *position);
 void our_rewind(FILE *file);

@@ -19,7 +19,7 @@ from tests.unit.ckpt.undo.test_sequences import Tree, tree_of, without_times
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ways of writing files"), pytest.mark.turns(6)]
 
 HEAD = """
-    import contextlib, logging, logging.handlers, mmap, os, signal, sqlite3, sys, time
+    import contextlib, fcntl, logging, logging.handlers, mmap, os, signal, sqlite3, sys, time
     import ckpt
     from ckpt import MPI
     ckpt.enable()
@@ -75,6 +75,10 @@ WAYS = """
         file.write(bytes(8))
     counter = open("counter", "r+b")
     shared = open(f"{out}/shared", "a")
+    if comm.rank == 0:
+        with open(f"{out}/places", "w") as file:
+            file.write("....")
+    comm.Barrier()
     logger = logging.getLogger("ways")
     logger.propagate = False
     logger.setLevel(logging.INFO)
@@ -157,7 +161,33 @@ WAYS = """
             database.execute("update t set n = n + 100 where n = ?", (n,))
             results.append(database.execute("select sum(n) from t").fetchall())
 
+    def named_again(n):  # its first name is gone at the image, and another one is made later
+        with open(f"first-{n}", "w") as file:
+            file.write("first\\n")
+            file.flush()
+            os.link(f"first-{n}", f"second-{n}")
+            os.remove(f"first-{n}")
+            yield
+            os.link(f"second-{n}", f"third-{n}")
+            os.remove(f"second-{n}")
+            file.write("second\\n")
+
+    def written_in_place_by_all(n):
+        with open(f"{out}/places", "r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), b"%d" % n, 2 * comm.rank)
+            comm.Barrier()
+            yield
+            os.pwrite(file.fileno(), b"%d" % n, 2 * comm.rank + 1)
+
+    def no_longer_appended(n):
+        with open("appended first", "ab", buffering=0) as file:
+            file.write(b"line %d\\n" % n)
+            yield
+            fcntl.fcntl(file, fcntl.F_SETFL, 0)
+            os.pwrite(file.fileno(), b"%d" % n, 0)
+
     WAYS = [replaced, renamed, appended_by_all, counted, written_anew, appended, consumed, made, rotated, stored]
+    WAYS += [named_again, written_in_place_by_all, no_longer_appended]
 """
 
 KILLS = (2, 4, 8)  # before the first image, and behind each of the two
@@ -172,6 +202,9 @@ OWN = {  # what belongs to each way, below the directory of a rank
     "made": ["made-*"],
     "rotated": ["rotated*"],
     "stored": ["database*"],
+    "named_again": ["first-*", "second-*", "third-*"],
+    "written_in_place_by_all": ["places"],
+    "no_longer_appended": ["appended first"],
 }
 
 

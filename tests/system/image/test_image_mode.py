@@ -99,6 +99,35 @@ def test_an_image_keeps_nothing_of_the_program_alive_whether_it_is_taken_or_fail
     assert reasons and all("a cursor in the middle of its results" in reason for reason in reasons), reasons
 
 
+def test_a_checkpoint_ends_no_statement_of_the_program(start: Start, tmp_path: Path) -> None:
+    """The forked child committed it, and removed the journal under the program, which ended by "disk I/O error"."""
+    app = write_app(
+        tmp_path,
+        """
+        import sqlite3, subprocess, sys
+        import ckpt
+
+        ckpt.enable()
+        connection = sqlite3.connect("base.db", isolation_level=None)
+        connection.execute("create table t (a)")
+        cursor = connection.execute("insert into t values (1), (2) returning a")
+        first = cursor.fetchone()
+
+        def seen_by_others():
+            look = "import sqlite3; print(sqlite3.connect('base.db').execute('select count(*) from t').fetchone()[0])"
+            return subprocess.run([sys.executable, "-c", look], capture_output=True, text=True).stdout.strip()
+
+        for _ in range(3):
+            ckpt.checkpoint()
+        print(seen_by_others(), cursor.fetchall(), seen_by_others())
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "0 [(2,)] 2\n"
+    assert any("a cursor in the middle of its results" in event["reason"] for event in job.events("failed"))
+
+
 def test_the_mode_is_in_the_status(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, RING)
     job = start(app, 3000, 0.01, ranks=2, every=0.1, image_mode="sync")

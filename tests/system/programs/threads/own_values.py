@@ -32,12 +32,27 @@ def run(n):
         answers[n] = plain.total, account.start, sum(account.entries), len(account.entries), depth.get()
 
 
+def run_within(n, expected):
+    assert depth.get() == expected
+    run(n)
+
+
 threads = [threading.Thread(target=run, args=(n,), name=f"own {n}", daemon=n == 2) for n in range(4)]
 plain.total = account.more = "main"
 depth.set(7)
+within = contextvars.copy_context()
+threads.append(threading.Thread(target=within.run, args=(run_within, 4, 7), name="own 4"))
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
 print(sorted(answers.items()))
-print(plain.total, account.more, account.start, account.entries, depth.get(), [t.daemon for t in threads])
+print(
+    plain.total,
+    account.more,
+    account.start,
+    account.entries,
+    depth.get(),
+    within[depth],
+    [t.daemon for t in threads],
+)

@@ -678,22 +678,18 @@ MUTANTS = [
         "test_positions.py::test_a_file_that_is_opened_for_appending_is_changed_otherwise",
     ),
     Mutant(
-        "an interval that goes on ends later",
+        "an interval that goes on has not ended",
         "watching",
-        """= before
-        self._keeper.has_ended = False
-""",
-        "= before\n",
+        "        interval.keeper.has_ended = False\n",
+        "",
         "test_uncut.py::test_an_interval_that_goes_on_has_an_end_of_its_own",
     ),
     Mutant(
-        "an interval goes on after a rehearsal",
+        "an interval that goes on knows the ends of its open files",
         "watching",
-        """= before
-                self._keeper.has_ended = False
-""",
-        "= before\n",
-        "test_uncut.py::test_an_interval_that_goes_on_has_an_end_of_its_own",
+        "        _watch.set_ends(interval.ends)\n",
+        "",
+        "test_uncut.py::test_an_interval_that_goes_on_knows_the_ends_of_its_files",
     ),
     Mutant(
         "what a restart has changed is before the time from which changes count",

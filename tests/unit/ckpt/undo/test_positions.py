@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import shutil
@@ -180,7 +181,15 @@ def resize(file: Any) -> None:
     os.ftruncate(file.fileno(), 10)
 
 
-APPENDED = (rewrite, map_and_change, resize)
+def append_no_more(file: Any) -> None:
+    """It was lost, and nobody was told."""
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) & ~os.O_APPEND)
+    os.pwrite(file.fileno(), NOW, 5)
+    os.lseek(file.fileno(), 100, os.SEEK_SET)
+    os.write(file.fileno(), NOW)
+
+
+APPENDED = (rewrite, map_and_change, resize, append_no_more)
 
 
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "opened"])

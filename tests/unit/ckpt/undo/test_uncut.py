@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.undo import keeping
+from ckpt.rank.files import _COPIED_AT_MOST_BYTES
+from ckpt.undo import _watch, keeping
 from ckpt.undo.records import Outcome, Uncovered
 from tests.unit.ckpt.undo.test_sequences import tree_of
 from tests.unit.ckpt.undo.test_watching import Watched, watched
@@ -169,4 +170,26 @@ def test_an_interval_that_goes_on_has_an_end_of_its_own(work: Watched, how: str)
     work.cut()
     assert isinstance(work.log(0).records[-1], Outcome)
     assert not work.back_to(0)
+    assert tree_of(str(work.root)) == tree
+
+
+@pytest.mark.skipif(not _watch.LEADS, reason="another system: calls cannot be led elsewhere")
+@pytest.mark.parametrize("how", ["in vain", "rehearsed"])
+def test_an_interval_that_goes_on_knows_the_ends_of_its_files(work: Watched, how: str) -> None:
+    """Of a large file that is open at its end only the length is kept, until the program writes before that end."""
+    with open("large", "wb") as file:
+        file.write(bytes(_COPIED_AT_MOST_BYTES + 1))
+        file.flush()
+        work.start()
+        tree = tree_of(str(work.root))
+        if how == "in vain":
+            file.write(b"meanwhile")
+            file.flush()
+            work.cut_in_vain()
+        else:
+            work.watch.rehearse()
+        os.pwrite(file.fileno(), b"now", _COPIED_AT_MOST_BYTES)
+        work.cut()
+        assert not work.back_to(0)
+    assert not work.told
     assert tree_of(str(work.root)) == tree

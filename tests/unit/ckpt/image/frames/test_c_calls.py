@@ -13,6 +13,7 @@ from ckpt.image.errors import Refused
 from ckpt.image.frames._frames import DEAD, NULL
 from ckpt.image.frames.attribute_paths import path_of_attribute
 from ckpt.image.frames.c_calls import classify, inlined
+from ckpt.image.frames.call_operands import positional_arguments
 from ckpt.image.frames.call_paths import (
     CachedCall,
     ContextRun,
@@ -244,6 +245,27 @@ def test_a_function_in_a_context_is_called_again():
     assert path_of_call(context.run, [len, function], inner) is None
     assert path_of_call(context.run, None, inner) is None
     assert path_of_call(context.run, [next, map(function, [1])], inner) is None  # it would take another item
+
+
+def test_a_call_with_a_star_into_a_context_is_made_again_where_the_function_has_these_arguments():
+    """``Thread(target=context.run, args=(function, …))`` kept all checkpoints off while the thread ran."""
+
+    class Method:
+        def run(self, first, second): ...
+
+    def function_of_two(first, second): ...
+
+    context, one, two, method = contextvars.Context(), object(), object(), Method()
+    inner, of_method = inner_of(function_of_two, [one, two]), inner_of(Method.run, [method, one, two])
+    for given, fn, positional in (
+        (inner, context.run, (function_of_two, one, two)),
+        (inner, functools.partial(context.run, function_of_two), (one, two)),
+        (inner, context.run, (functools.partial(function_of_two, one), two)),
+        (of_method, context.run, (method.run, one, two)),
+    ):
+        assert positional_arguments(fn, positional, given) == list(positional)
+    for positional in ((function_of_two, two, one), (function_of_two, one, two, one)):
+        assert positional_arguments(context.run, positional, inner) is None
 
 
 # ---------------------------------------------------------------------------------- iterators

@@ -116,6 +116,16 @@ def test_a_call_that_fails_loses_nothing() -> None:
     file.close()
 
 
+@pytest.mark.parametrize("kind", [bz2.BZ2Compressor, lzma.LZMACompressor])
+def test_one_that_is_in_no_file_is_no_obstacle_once_the_program_has_ended_it(kind: Any) -> None:
+    """Left in a variable, it kept checkpoints off to the end of the program."""
+    compressor = kind()
+    compressor.flush()
+    make, arguments = compressed_files.reduce_compressor(IN_A_CHILD, compressor)
+    with pytest.raises(ValueError, match="Repeated call"):
+        make(*arguments).flush()
+
+
 @pytest.mark.parametrize("compressor", [bz2.BZ2Compressor(), lzma.LZMACompressor()], ids=["bz2", "lzma"])
 def test_one_that_is_in_no_file_is_named(compressor: Any) -> None:
     with pytest.raises(pickle.PicklingError, match=r"cannot be saved but in files of (bz2|lzma).open"):

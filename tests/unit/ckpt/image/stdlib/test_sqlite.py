@@ -176,6 +176,28 @@ def test_a_cursor_that_was_closed_is_closed_again() -> None:
             made.fetchone()
 
 
+@pytest.mark.parametrize("is_disposable", [True, False])
+def test_no_statement_takes_a_step_for_an_image(is_disposable: bool) -> None:
+    """A forked child asked the cursor for one more row: with the last one SQLite commits."""
+    library: Any = libraries.find("sqlite3")
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=is_disposable)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+        cursor = connection.execute("INSERT INTO t VALUES (1), (2) RETURNING a")
+        assert cursor.fetchone() == (1,)
+        with pytest.raises(pickle.PicklingError, match="a cursor in the middle of its results"):
+            reducer(library, sqlite3.Cursor)(pickler, cursor)
+        assert cursor.fetchall() == [(2,)]
+        for statement in ("SELECT 1 WHERE 0", "INSERT INTO t VALUES (3)", "DELETE FROM t"):
+            cursor.execute(statement)
+            assert reducer(library, sqlite3.Cursor)(pickler, cursor)
+        cursor.executemany("INSERT INTO t VALUES (?)", [(4,), (5,)])
+        assert reducer(library, sqlite3.Cursor)(pickler, cursor)
+        cursor.execute("SELECT a FROM t")
+        cursor.fetchmany(2)
+        assert reducer(library, sqlite3.Cursor)(pickler, cursor)
+
+
 def test_what_another_connection_at_this_address_has_defined_is_not(
     recorded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
