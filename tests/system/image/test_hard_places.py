@@ -265,7 +265,7 @@ LIMITS = (
     + """
     import locale, resource, threading
 
-    CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC")
+    CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC", "LC_ALL")
     DELETED = ("RANK", "WORLD_SIZE", "CKPT_JOB", "OMP_NUM_THREADS", "PATH")
 
     def state():
@@ -290,6 +290,7 @@ LIMITS = (
     threading.stack_size(1 << 20)
     for name in DELETED:
         del os.environ[name]
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")  # also of what Python has no constant for: paper, names, addresses
     locale.setlocale(locale.LC_CTYPE, "C")
     locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
     before = state()
