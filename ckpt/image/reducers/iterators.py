@@ -20,11 +20,11 @@ Sets
     items in the order that they had: each item is returned once. Such an iterator does not see later changes of the set.
 
 Groups
-    An ``itertools.groupby`` that has given out all it has taken (as after ``next(group)``) must still know the key of the group
-    that it has begun: it passes over the rest of that group. Its own ``__reduce__`` leaves that key out.
+    An ``itertools.groupby`` that has given out all it has taken (as after ``next(group)``) must still know the key of the
+    group that it has begun: it passes over the rest of that group. Its own ``__reduce__`` leaves that key out.
 
-The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :func:`make_groups`, :class:`Changed`) are
-part of the image format.
+The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :func:`make_groups`, :class:`Changed`)
+are part of the image format.
 """
 
 from __future__ import annotations
@@ -48,7 +48,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["REDUCERS", "Changed", "by_exhausting", "class_of_dict", "finish", "make", "make_groups", "make_view", "place"]
+__all__ = [
+    "REDUCERS",
+    "Changed",
+    "by_exhausting",
+    "class_of_dict",
+    "finish",
+    "make",
+    "make_groups",
+    "make_view",
+    "place",
+]
 
 # ---------------------------------------------------------------------- kinds
 
@@ -185,7 +195,9 @@ def make_groups(iterator: Any, function: Any, *state: Any) -> Any:
         key, item_key, item = state if len(state) == _STATE_WITH_ITEM else (state[0], state[0], None)
         groups.__setstate__((item_key, item, key))
         if len(state) != _STATE_WITH_ITEM:
-            next(_GROUP(groups, key))  # takes the item that there was not; the keys are one object, so nothing is compared
+            next(
+                _GROUP(groups, key)
+            )  # takes the item that there was not; the keys are one object, so nothing is compared
     return groups
 
 
