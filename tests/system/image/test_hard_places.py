@@ -312,6 +312,50 @@ def test_what_a_program_has_set_of_its_process_is_set_again(
     assert job.output(0) == "[]\n"
 
 
+WAITS_FOR_ANY = """
+    import os, time
+
+    foreign = []
+    for turn in range(20):
+        own = set()
+        for k in range(2):
+            child = os.fork()
+            if not child:
+                time.sleep(0.03)
+                os._exit(k)
+            own.add(child)
+        ended = set()
+        while len(ended) < 2:
+            if turn % 4 == 0:
+                ended.add(os.wait()[0])
+            elif turn % 4 == 1:
+                ended.add(os.waitpid(-1, os.WNOHANG)[0] or min(ended | own))
+            elif turn % 4 == 2:
+                ended.add(os.wait3(0)[0])
+            else:
+                ended.add(os.waitid(os.P_ALL, 0, os.WEXITED).si_pid)
+        foreign += ended - own
+        for left in own:  # that of the turn with WNOHANG
+            try:
+                os.waitpid(left, 0)
+            except ChildProcessError:
+                pass
+    try:
+        os.wait()
+    except ChildProcessError:
+        print(foreign)
+"""
+
+
+def test_a_program_that_waits_for_any_child_gets_no_process_that_writes_an_image(
+    tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    job = start(write_app(tmp_path, WAITS_FOR_ANY), ranks=1, every=0.02)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "[]\n"
+    assert job.events("captured"), job.report()
+
+
 @pytest.mark.root
 def test_a_disk_that_is_full_for_a_moment_costs_no_output_and_no_job(tmp_path: Path) -> None:
     small = tmp_path / "small"
