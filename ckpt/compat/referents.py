@@ -76,7 +76,8 @@ def parts_of_groups(groups: Any) -> tuple[Any, Any]:
 
 def state_of_groups(groups: itertools.groupby[Any, Any]) -> list[Any]:
     """The iterator and the function of an ``itertools.groupby``; once a group has begun, its key; while an item has been
-    taken and not given out yet, its key and the item. Visited in this order, after the type (``itertoolsmodule.c``)."""
+    taken and not given out yet, its key and the item. Visited in this order, after the type
+    (``Modules/itertoolsmodule.c``)."""
     found = gc.get_referents(groups)
     return found[found[0] is type(groups) :]
 
