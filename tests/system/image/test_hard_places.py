@@ -356,6 +356,36 @@ def test_a_program_that_waits_for_any_child_gets_no_process_that_writes_an_image
     assert job.events("captured"), job.report()
 
 
+def test_a_child_that_a_program_has_forked_keeps_images_off_until_it_was_waited_for(
+    tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    """After a restart ``waitpid`` found no child, and the program ended by ChildProcessError."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+
+        child = os.fork()
+        if not child:
+            os._exit(3)
+        for step in range(200):
+            time.sleep(0.002)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        ckpt.checkpoint()
+        deadline = time.monotonic() + 30
+        while not ckpt.restarts() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        """,
+    )
+    job = start(app, ranks=1, every=0.05)
+    job.wait_event("committed")
+    assert any("has not waited for it" in str(event) for event in job.events()), job.report()
+    job.kill_rank(0)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "3\n"
+
+
 @pytest.mark.root
 def test_a_disk_that_is_full_for_a_moment_costs_no_output_and_no_job(tmp_path: Path) -> None:
     small = tmp_path / "small"

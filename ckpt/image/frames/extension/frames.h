@@ -59,7 +59,7 @@
 extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
-extern PyMethodDef process_methods[], moment_methods[], contents_methods[], look_methods[];
+extern PyMethodDef process_methods[], children_methods[], moment_methods[], contents_methods[], look_methods[];
 
 /* frames_moment.c: what note_moment() has noted, and descriptors that are not the program's. */
 typedef struct {

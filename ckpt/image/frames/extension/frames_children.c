@@ -188,3 +188,25 @@ void own_child(pid_t pid)
         own_count--;
     own_pids[own_count++] = pid;
 }
+
+PyDoc_STRVAR(own_children_doc,
+"own_children() -> tuple\n\n"
+"The numbers of the processes that write images, and have not been asked for since they have ended.  A forked child sees those of\n"
+"the process that has forked it.");
+static PyObject *own_children(PyObject *module, PyObject *nothing)
+{
+    PyObject *found = PyTuple_New(own_count);
+    for (int i = 0; found != NULL && i < own_count; i++) {
+        PyObject *pid = PyLong_FromPid(own_pids[i]);
+        if (pid == NULL)
+            Py_CLEAR(found);
+        else
+            PyTuple_SET_ITEM(found, i, pid);
+    }
+    return found;
+}
+
+PyMethodDef children_methods[] = {
+    {"own_children", own_children, METH_NOARGS, own_children_doc},
+    {NULL, NULL, 0, NULL},
+};
