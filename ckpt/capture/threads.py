@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Iterable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 
-from ckpt.compat.stdlib import target_of
+from ckpt.compat.stdlib import target_of, threads_by_ident
 from ckpt.errors import ThreadsRunning
 from ckpt.image.interface.registry import libraries
 from ckpt.transport.records import NamedTuple
@@ -54,7 +54,7 @@ class HarmlessThreads:
     def others(self) -> list[threading.Thread | BareThread]:
         """The running threads of the application that are not harmless."""
         bare = [thread for thread in bare_threads() if not self._matches(thread.name)]
-        if threading.active_count() <= 2:  # the main thread and the port's helper
+        if threading.active_count() <= 1:  # the main thread; that of the port is not counted
             return [*bare]
         declared = libraries.harmless_threads()
         return [
@@ -112,16 +112,17 @@ def bare_threads() -> list[BareThread]:
     running = sys._current_frames()
     # Without our own frame, which would refer to itself by this variable: the program's collector would find garbage.
     own = running.pop(threading.get_ident(), None) is not None
-    if len(running) <= 1 and threading.active_count() == len(running) + own:
+    known = threads_by_ident()  # with the port's helper, which threading.enumerate() leaves out
+    if len(running) <= 1 and len(known) == len(running) + own:
         return []
-    for thread in threading.enumerate():
-        running.pop(thread.ident or 0, None)
+    for ident in list(known):
+        running.pop(ident, None)
     found = []
     for frame in running.values():
         first: FrameType = frame
         while first.f_back is not None:
             first = first.f_back
-        # threading.enumerate() lists a thread only from a moment after its begin until a moment before its end
+        # the table has a thread only from a moment after its begin until a moment before its end
         module, name = first.f_globals.get("__name__") or "", first.f_code.co_qualname
         path = f"{module}.{name}."
         if not path.startswith((*_OWN_PREFIXES, *libraries.harmless_threads())):

@@ -26,6 +26,7 @@ __all__ = [
     "method_of",
     "parts_of_event",
     "parts_of_synchronized",
+    "pids_started",
     "semaphore_of",
     "semaphore_value",
     "semaphores",
@@ -57,6 +58,11 @@ def children_started() -> list[Any]:
     """The processes that this one has started by ``multiprocessing`` and has not waited for."""
     module = sys.modules.get("multiprocessing.process")
     return [] if module is None else list(module._children)
+
+
+def pids_started() -> list[int]:
+    """The numbers of these processes."""
+    return [process._popen.pid for process in children_started() if process._popen is not None]
 
 
 def semaphores() -> Iterable[Any]:

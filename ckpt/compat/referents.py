@@ -75,6 +75,14 @@ def parts_of_groups(groups: Any) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
+def state_of_groups(groups: itertools.groupby[Any, Any]) -> list[Any]:
+    """The iterator and the function of an ``itertools.groupby``; once a group has begun, its key; while an item has been
+    taken and not given out yet, its key and the item. Visited in this order, after the type
+    (``Modules/itertoolsmodule.c``)."""
+    found = gc.get_referents(groups)
+    return found[found[0] is type(groups) :]
+
+
 def parts_of_starmap(mapped: itertools.starmap[Any]) -> tuple[Any, Any]:
     """The iterator and the function of an ``itertools.starmap``, after its type (``Modules/itertoolsmodule.c``)."""
     iterator, function = gc.get_referents(mapped)[-2:]

@@ -148,8 +148,31 @@ join_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defi
 """Join all threads that are no daemons, as the interpreter does first at its end."""
 
 
+def _enumerate() -> list[threading.Thread]:
+    from ckpt.compat.stdlib import OwnThread as Own  # the names below are those of threading
+
+    with _active_limbo_lock:  # type: ignore[name-defined]  # noqa: F821
+        running = [*_active.values(), *_limbo.values()]  # type: ignore[name-defined]  # noqa: F821
+    return [thread for thread in running if type(thread) is not Own]
+
+
+def _active_count() -> int:
+    return len(enumerate())  # type: ignore[call-arg, arg-type]
+
+
 class OwnThread(threading.Thread):
-    """A thread whose end prints no traceback in a program where gevent has given the threads other identifiers."""
+    """A thread of ckpt. It is in the table of all threads, so that ``threading.current_thread`` knows it, but
+    ``threading.enumerate`` and ``active_count`` leave it out: programs join all that there are, or wait until one is left.
+
+    Its end prints no traceback in a program where gevent has given the threads other identifiers."""
+
+    def __init__(
+        self, target: Callable[[], object], name: str | None = None, daemon: bool | None = None
+    ) -> None:
+        super().__init__(target=target, name=name, daemon=daemon)
+        # The code, not the functions: a program may have imported these by name. All versions.
+        threading.enumerate.__code__ = _enumerate.__code__
+        threading.active_count.__code__ = _active_count.__code__
 
     def _delete(self) -> None:
         """``Thread`` calls this last, and would raise KeyError; all versions."""

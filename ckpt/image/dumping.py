@@ -285,7 +285,7 @@ def _run_dump(
     is_disposable = os.getpid() != prepared.pid
     stack = prepared.stack or Stack()
     libraries.before_saving(stack.threads, is_disposable=is_disposable)
-    unsupported.check()
+    unsupported.check(prepared.pid)
     timing, descriptors = moment.read(prepared.noted)
     noted = _look_at_files(descriptors, is_disposable=is_disposable)
     references.refresh()

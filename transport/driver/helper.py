@@ -117,6 +117,7 @@ class ProgressHelper:
                 self._sleep_while_locked(parked=long)
                 continue
             busy_ticks = 0
+            port.interrupts.held_beside = True
             idle = not sleeps and (port.entries == seen_entries or bool(port.waiters.entries))
             seen_entries = port.entries
             try:
@@ -124,6 +125,7 @@ class ProgressHelper:
                 watch_ns = port.next_deadline_ns()
                 port.helper_watching = idle
             finally:
+                port.interrupts.held_beside = False
                 port.lock.release()
             if port.interrupts.pending:
                 port.interrupts.redeliver()

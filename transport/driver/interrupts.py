@@ -8,6 +8,8 @@ set when it is installed, and those that the program sets afterwards.
     the lock is free                        the handler runs at once
     the main thread sleeps inside `wait`    the handler runs at once (all state is consistent there, and the main thread has
                                             let go of the lock), and the sleep ends
+    the helper thread has the lock, and     the handler runs at once: the main thread is outside of the library, or about to
+    the main thread runs other code         enter it
     the lock is held otherwise              the signal is remembered. The next `progress` or `wait` delivers it before it
                                             handles anything; or the helper thread sends the signal again when it finds the
                                             lock free, some milliseconds later. A signal whose handler
@@ -62,6 +64,8 @@ class InterruptGate:
         """The main thread sleeps, without the lock."""
         self.returning = False
         """The main thread takes the lock again."""
+        self.held_beside = False
+        """The helper thread has the lock."""
         self.running = 0
         """Number of the program's handlers that are running now, nested in each other."""
         self.pending: deque[int] = deque()
@@ -112,13 +116,20 @@ class InterruptGate:
             self._run(number, frame)
         elif self.sleeping:
             self._run(number, frame, waits=True)
-        elif not self.returning and not self._lock.locked():
+        elif not self.returning and (not self._lock.locked() or self._is_outside(frame)):
             self._run(number, frame)
         elif asyncio_names.does_nothing(self._handlers.get(number)):
             return  # asyncio's: its loop has got the number of the signal already, and would get that of another signal, too
         elif number not in self.pending:
             self.pending.append(number)
             self._on_deferred()
+
+    def _is_outside(self, frame: FrameType | None) -> bool:
+        """Does the helper thread have the lock, while the main thread runs code of the program? So what a program sends to
+        itself is handled before ``os.kill`` returns, as without ckpt."""
+        if not self.held_beside or frame is None:
+            return False
+        return str(frame.f_globals.get("__name__")).partition(".")[0] != "ckpt"
 
     def _run(
         self, number: int, frame: FrameType | None, *, waits: bool = False, locked: bool = False

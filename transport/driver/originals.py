@@ -1,9 +1,9 @@
-"""Own copies of `os`, `os.path`, `time`, `io`, `open` and others for the modules of a rank's libraries. (driver)
+"""Own copies of `os`, `os.path`, `time`, `io`, `json`, `open` and others for the modules of a rank's libraries. (driver)
 
 Programs and their tests replace functions of the standard library (unittest.mock, freezegun, pyfakefs, gevent's
 monkey-patching). The modules of this package must keep the genuine functions: a frozen clock would stop the transport, and
 an in-memory file system would receive the images. So `keep` gives every module of `PACKAGES`, loaded already or imported
-later, private copies under the names `os`, `time`, `io`, `fcntl`, `threading` and `open`.
+later, private copies under the names `os`, `time`, `io`, `fcntl`, `json`, `threading` and `open`.
 
 freezegun and pyfakefs also walk through all loaded modules, and replace each genuine module or function that they find by
 its identity or its name. Therefore the copies have other names. `open`, and functions that a module of `PACKAGES` has
@@ -29,6 +29,7 @@ import fcntl
 import functools
 import importlib.util
 import io
+import json
 import os
 import sys
 import threading
@@ -60,6 +61,7 @@ def keep() -> None:
         ("time", time),
         ("io", io),
         ("fcntl", fcntl),
+        ("json", json),  # programs put the functions of orjson and ujson there
     ):
         _copies[name] = _shallow(name, genuine)
     _copies["threading"] = _Threading(f"{__name__}.threading")

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["LockFinder", "HeldLock", "acquire_again", "find_held_locks", "is_free"]
 
 _RLOCK = type(threading.RLock())
-_OWN_THREADS = 2  # the main thread and the port's helper
 _ATTRIBUTES = Note._fields.index("attributes")
 _EXCLUDED_PACKAGES = ("ckpt", "zmq", "threading")
 
@@ -74,7 +73,7 @@ def find_held_locks(
     packages are saved by their path.
     """
     lock_types = frozenset(_lock_types())
-    owners = None if threading.active_count() <= _OWN_THREADS else {id(obj) for obj in receivers}
+    owners = None if threading.active_count() <= 1 else {id(obj) for obj in receivers}
     found: dict[int, HeldLock] = {}
     for source in (
         _in_modules(references, notes, lock_types),

@@ -10,6 +10,8 @@ Rules
     standard library, installed packages, C extensions         by reference: imported again at load
     ``ckpt``, ``transport``, ``controller``                    by reference, even in editable mode
     a module object that is not in ``sys.modules``             by value, as an ordinary object
+    without a file: made by hand, of a class or of a loader    by value
+    (``sys.meta_path``) that the program has defined
     =========================================================  ===============================================
 
 Not here: how an image refers to modules and to the objects in them (:mod:`ckpt.image.modules.references`).
@@ -103,8 +105,11 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     if path is not None:  # a namespace package has no file
         directories = list(path)
         return bool(directories) and not any(_is_installed_path(directory) for directory in directories)
-    if attributes.get("__spec__") is not None:
-        return False  # frozen or built in
+    if (
+        spec := attributes.get("__spec__")
+    ) is not None:  # frozen or built in, or of a loader that is not of Python
+        loader = getattr(spec, "loader", None)
+        return _is_class_of_program(loader if isinstance(loader, type) else type(loader), module)
     if name.startswith(("_cython_", "cython_runtime")) or is_made_from_definition(module):
         return False  # the import that made them makes them again: Cython's shared types, modules of cffi
     if any(_name_of(type(value)) == "PyCapsule" for value in attributes.values()):
@@ -112,8 +117,18 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     parent = sys.modules.get(name.rpartition(".")[0])
     if isinstance(parent, types.ModuleType):
         return is_by_value(parent.__name__, parent)
-    # Made by hand and put into sys.modules: this counts as the program's.
-    return type(module) is types.ModuleType
+    # Made by hand and put into sys.modules: this counts as the program's, unless its class is installed.
+    return type(module) is types.ModuleType or _is_class_of_program(type(module), module)
+
+
+def _is_class_of_program(cls: type, module: types.ModuleType) -> bool:
+    """Has the program defined this class, of a module that has no file, or of the loader that has made it?"""
+    home = sys.modules.get(str(cls.__dict__.get("__module__")))
+    if isinstance(home, types.ModuleType) and home is not module and type(home) is not cls:
+        return is_by_value(home.__name__, home)
+    # The module that defines the class has put an instance into its own place.
+    files = {part.__code__.co_filename for part in cls.__dict__.values() if type(part) is types.FunctionType}
+    return bool(files) and not any(map(_is_installed_path, files))
 
 
 def is_standard(name: str) -> bool:

@@ -19,8 +19,12 @@ Sets
     If the order differs after the restart, the iterator is restored as one over a set of its own, which has the remaining
     items in the order that they had: each item is returned once. Such an iterator does not see later changes of the set.
 
-The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :class:`Changed`) are part of the
-image format.
+Groups
+    An ``itertools.groupby`` that has given out all it has taken (as after ``next(group)``) must still know the key of the
+    group that it has begun: it passes over the rest of that group. Its own ``__reduce__`` leaves that key out.
+
+The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :func:`make_groups`, :class:`Changed`)
+are part of the image format.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ckpt.compat.memory import deque_was_changed, exchange, ordered_iterator
-from ckpt.compat.referents import mapping_of
+from ckpt.compat.referents import mapping_of, state_of_groups
 from ckpt.image.lowlevel import _lookup
 
 if TYPE_CHECKING:
@@ -44,7 +48,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["REDUCERS", "Changed", "by_exhausting", "class_of_dict", "finish", "make", "make_view", "place"]
+__all__ = [
+    "REDUCERS",
+    "Changed",
+    "by_exhausting",
+    "class_of_dict",
+    "finish",
+    "make",
+    "make_groups",
+    "make_view",
+    "place",
+]
 
 # ---------------------------------------------------------------------- kinds
 
@@ -92,6 +106,8 @@ _DEQUE: dict[type, IteratorKind] = {
     type(reversed(deque())): (deque, "", True),
 }
 _ORDERED: type = type(iter(OrderedDict()))
+_GROUP: type = type(next(itertools.groupby("a"))[1])
+_STATE_WITH_ITEM = 3  # the key of the group, the key of the item, the item
 
 # ---------------------------------------------------------------------- at load
 
@@ -170,6 +186,19 @@ def place(name: str, container: Any, size: int, index: int) -> Any:
 def make_view(base: type, mapping: Any, view: str) -> Any:
     """A view ("keys", "values", "items") of a dictionary, made by the method of the builtin type."""
     return getattr(base, view)(mapping) if isinstance(mapping, base) else getattr(mapping, view)()
+
+
+def make_groups(iterator: Any, function: Any, *state: Any) -> Any:
+    """An ``itertools.groupby`` as :func:`~ckpt.compat.referents.state_of_groups` has described it."""
+    groups: Any = itertools.groupby(iterator, function)
+    if state:
+        key, item_key, item = state if len(state) == _STATE_WITH_ITEM else (state[0], state[0], None)
+        groups.__setstate__((item_key, item, key))
+        if len(state) != _STATE_WITH_ITEM:
+            next(
+                _GROUP(groups, key)
+            )  # takes the item that there was not; the keys are one object, so nothing is compared
+    return groups
 
 
 def finish(refilled: list[Any]) -> None:
@@ -297,6 +326,10 @@ def reduce_reversed(pickler: Saver, obj: Any) -> Any:
     return place, ("backwards", container, -1, *(index or (-1,)))
 
 
+def reduce_groups(pickler: Saver, obj: Any) -> Any:
+    return make_groups, tuple(state_of_groups(obj))
+
+
 def reduce_view(pickler: Saver, obj: Any) -> Any:
     base, view = _VIEW_TYPES[type(obj)]
     mapping = mapping_of(obj)
@@ -330,5 +363,6 @@ REDUCERS: dict[type, Callable[[Saver, Any], Any]] = {
     type(iter([])): reduce_list_iterator,
     type(reversed([])): reduce_list_iterator,
     reversed: reduce_reversed,
+    itertools.groupby: reduce_groups,
 }
 """Reducers by exact type."""

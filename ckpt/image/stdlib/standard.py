@@ -273,7 +273,8 @@ class Decimal(Library):
 class Locale(Library):
     """locale: the locale of every category."""
 
-    _CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC")
+    _CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC", "LC_ALL")
+    """LC_ALL last: it also names categories that Python has no constant for (paper, names, addresses)."""
 
     def note_settings(self) -> dict[str, str]:
         locale = self.module
@@ -292,6 +293,8 @@ class Locale(Library):
             try:
                 locale.setlocale(category, value)
             except locale.Error as failure:
+                if name == "LC_ALL":
+                    continue  # a category that Python has no constant for, and so no program has set by itself
                 raise RestoreError(
                     f"the locale {value!r} of the program ({name}) is not installed here"
                 ) from failure

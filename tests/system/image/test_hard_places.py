@@ -265,7 +265,7 @@ LIMITS = (
     + """
     import locale, resource, threading
 
-    CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC")
+    CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_TIME", "LC_MONETARY", "LC_MESSAGES", "LC_NUMERIC", "LC_ALL")
     DELETED = ("RANK", "WORLD_SIZE", "CKPT_JOB", "OMP_NUM_THREADS", "PATH")
 
     def state():
@@ -290,6 +290,7 @@ LIMITS = (
     threading.stack_size(1 << 20)
     for name in DELETED:
         del os.environ[name]
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")  # also of what Python has no constant for: paper, names, addresses
     locale.setlocale(locale.LC_CTYPE, "C")
     locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
     before = state()
@@ -309,6 +310,80 @@ def test_what_a_program_has_set_of_its_process_is_set_again(
     job.kill_rank(0)
     assert job.finish() == 0, job.report()
     assert job.output(0) == "[]\n"
+
+
+WAITS_FOR_ANY = """
+    import os, time
+
+    foreign = []
+    for turn in range(20):
+        own = set()
+        for k in range(2):
+            child = os.fork()
+            if not child:
+                time.sleep(0.03)
+                os._exit(k)
+            own.add(child)
+        ended = set()
+        while len(ended) < 2:
+            if turn % 4 == 0:
+                ended.add(os.wait()[0])
+            elif turn % 4 == 1:
+                ended.add(os.waitpid(-1, os.WNOHANG)[0] or min(ended | own))
+            elif turn % 4 == 2:
+                ended.add(os.wait3(0)[0])
+            else:
+                ended.add(os.waitid(os.P_ALL, 0, os.WEXITED).si_pid)
+        foreign += ended - own
+        for left in own:  # that of the turn with WNOHANG
+            try:
+                os.waitpid(left, 0)
+            except ChildProcessError:
+                pass
+    try:
+        os.wait()
+    except ChildProcessError:
+        print(foreign)
+"""
+
+
+def test_a_program_that_waits_for_any_child_gets_no_process_that_writes_an_image(
+    tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    job = start(write_app(tmp_path, WAITS_FOR_ANY), ranks=1, every=0.02)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "[]\n"
+    assert job.events("captured"), job.report()
+
+
+def test_a_child_that_a_program_has_forked_keeps_images_off_until_it_was_waited_for(
+    tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    """After a restart ``waitpid`` found no child, and the program ended by ChildProcessError."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+
+        child = os.fork()
+        if not child:
+            os._exit(3)
+        for step in range(200):
+            time.sleep(0.002)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        ckpt.checkpoint()
+        deadline = time.monotonic() + 30
+        while not ckpt.restarts() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        """,
+    )
+    job = start(app, ranks=1, every=0.05)
+    job.wait_event("committed")
+    assert any("has not waited for it" in str(event) for event in job.events()), job.report()
+    job.kill_rank(0)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "3\n"
 
 
 @pytest.mark.root

@@ -54,6 +54,37 @@ def test_a_loop_in_a_frozen_clock_is_restored_with_its_clock(tmp_path: Path, sta
     assert job.output(0) == "2020-01-01 12:00:20 2020-01-01 1577880020.0 2020\nTrue True\n"
 
 
+JSON_OF_ANOTHER = """
+    import json, os
+    import ckpt
+
+    def die(times):
+        if int(os.environ["CKPT_RESTARTS"]) < times:
+            os.kill(os.getpid(), 9)
+
+    genuine = json.dumps
+    json.dumps = lambda obj, **options: b"fast " + genuine(obj).encode()
+    json.loads = lambda text, **options: "read"
+    comm = ckpt.enable()
+    for step in range(1, 21):
+        comm.allreduce(step)
+        if step % 8 == 0:
+            ckpt.checkpoint()
+            ckpt.checkpoint()
+            die(step // 8)
+    print(json.dumps([step]), json.loads("1"))
+"""
+
+
+def test_functions_that_a_program_puts_into_json_are_not_those_of_the_rank(
+    tmp_path: Path, start: Start
+) -> None:
+    """What the rank told the controller was written with them: no checkpoint, and no end of the job."""
+    job = killed_twice(start, tmp_path, JSON_OF_ANOTHER)
+    assert job.output(0) == "b'fast [20]' read\n"
+    assert not job.events("malformed-packet"), job.report()
+
+
 FAKED = """
     import os, pathlib
     from pyfakefs.fake_filesystem_unittest import Patcher

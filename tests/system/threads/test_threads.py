@@ -76,7 +76,43 @@ def test_a_thread_runs_after_a_restart_too(start: Start, tmp_path: Path) -> None
     job = start(app, ranks=1)
     assert job.finish() == 0, job.report()
     rows = [(n, f"worker {n}", True) for n in range(3)]
-    assert job.output(0) == f"[True, True, True] 5\n{rows} [False, False, False]\n"
+    assert job.output(0) == f"[True, True, True] 4\n{rows} [False, False, False]\n"
+
+
+def test_a_program_that_waits_until_one_thread_is_left_or_joins_all_sees_its_own_threads_only(
+    start: Start, tmp_path: Path
+) -> None:
+    """The port's helper was among them: both loops waited for ever."""
+    app = app_of(
+        tmp_path,
+        """
+        import threading, time
+        from threading import active_count, enumerate as all_threads
+        from tools import die_once
+        def work():
+            total = 0
+            for number in range(300_000):
+                total += number
+        for turn in range(3):
+            started = [threading.Thread(target=work) for _ in range(3)]
+            for thread in started:
+                thread.start()
+            while active_count() > 1:
+                time.sleep(0.01)
+            assert all_threads() == [threading.main_thread()]
+            threading.Thread(target=work).start()
+            for thread in threading.enumerate():
+                if thread is not threading.main_thread():
+                    thread.join()
+            if turn == 1:
+                die_once()
+        print(threading.active_count(), threading.enumerate() == [threading.current_thread()])
+        """,
+    )
+    job = start(app, ranks=1, every=0.1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "1 True\n"
+    assert job.events("restarted"), job.report()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
  *   frames_selftest.c  whether the interpreter's structs are where they are expected to be
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
+ *   frames_children.c  the program waits for its own child processes only
  *   frames_process.c   calls at the next check, fork, and other things of the process
  *   frames_looks.c     looks at the stack, at checks, until nothing is in the way
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
@@ -58,7 +59,7 @@
 extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
-extern PyMethodDef process_methods[], moment_methods[], contents_methods[], look_methods[];
+extern PyMethodDef process_methods[], children_methods[], moment_methods[], contents_methods[], look_methods[];
 
 /* frames_moment.c: what note_moment() has noted, and descriptors that are not the program's. */
 typedef struct {
@@ -69,6 +70,8 @@ typedef struct {
 } MomentRecord;
 
 extern pid_t fork_with_own_files(const MomentRecord *noted);
+/* frames_children.c: os.wait() and the like pass over this process */
+extern void own_child(pid_t pid);
 
 /* frames_contents.c */
 #define LOCK_BYTES_MAX 4096

@@ -156,6 +156,8 @@ static PyObject *fork_bare(PyObject *module, PyObject *args)
 #endif
     pid_t pid = fork_with_own_files(&noted);
     int error = errno;
+    if (pid > 0)
+        own_child(pid);
 #if FRAMES_SUPPORTED
     if (frames_fit && pid == 0)
         PyOS_AfterFork_Child();

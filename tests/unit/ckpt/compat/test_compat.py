@@ -149,6 +149,23 @@ def test_an_own_thread_ends_quietly_where_threading_has_lost_it(capfd: pytest.Ca
     assert capfd.readouterr().err == ""
 
 
+def test_an_own_thread_is_known_to_itself_and_in_no_list_of_threads() -> None:
+    seen: list[object] = []
+
+    def look() -> None:
+        seen.extend([threading.current_thread(), threading.active_count(), *threading.enumerate()])
+
+    before = threading.enumerate()
+    own = stdlib.OwnThread(target=look)
+    own.start()
+    own.join()
+    assert seen == [own, len(before), *before]
+    other = threading.Thread(target=lambda: seen.append(threading.active_count()))
+    other.start()
+    other.join()
+    assert seen[-1] == len(before) + 1
+
+
 def test_the_functions_of_signal_are_replaced_and_put_back() -> None:
     import signal
 

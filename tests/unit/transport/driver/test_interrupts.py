@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -66,6 +67,28 @@ def test_raises_at_once_while_wait_sleeps(gate: InterruptGate) -> None:
     with gate._lock, pytest.raises(KeyboardInterrupt):
         _signal()
     gate.sleeping = False
+
+
+def test_what_a_program_sends_to_itself_is_handled_at_once_while_the_helper_has_the_lock(
+    gate: InterruptGate,
+) -> None:
+    """Some milliseconds later the KeyboardInterrupt had left the ``try`` that was to catch it."""
+    gate.held_beside = True
+    with gate._lock, pytest.raises(KeyboardInterrupt):
+        _signal()
+    in_ckpt = eval(
+        "lambda send: send()", {"__name__": "ckpt.rank.runtime"}
+    )  # about to take the lock, perhaps
+    with gate._lock:
+        in_ckpt(functools.partial(os.kill, os.getpid(), signal.SIGUSR1))
+        assert list(gate.pending) == [signal.SIGUSR1]
+        gate.held_beside = False
+        with pytest.raises(KeyboardInterrupt):
+            gate.fire()
+        _signal()
+        assert list(gate.pending) == [signal.SIGUSR1]
+        with pytest.raises(KeyboardInterrupt):
+            gate.fire()
 
 
 def test_waits_while_the_lock_is_taken_again(gate: InterruptGate) -> None:

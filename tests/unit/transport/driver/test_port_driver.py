@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ckpt.compat import stdlib
 from ckpt.transport.driver.port import Port
 from ckpt.transport.errors import TransportError, UnknownRank
 from ckpt.transport.protocol.endpoint import EndpointConfig
@@ -266,14 +267,14 @@ def test_a_rank_that_does_not_exist() -> None:
 def test_close_is_idempotent_and_ends_the_helper() -> None:
     port = Pair().ports[0]
     port.lock.release()
-    before = set(threading.enumerate())
+    before = set(stdlib.threads_by_ident().values())
     port.start_helper()
     port.start_helper()
-    [helper] = set(threading.enumerate()) - before
+    [helper] = set(stdlib.threads_by_ident().values()) - before
     port.close()
     port.close()
     port.wake()  # harmless
-    assert not helper.is_alive() and set(threading.enumerate()) == before
+    assert not helper.is_alive() and set(stdlib.threads_by_ident().values()) == before
 
 
 def test_a_thread_that_gives_up_the_interpreter_only_with_the_lock_does_not_starve_the_helper() -> None:
@@ -296,9 +297,9 @@ def test_signals_come_to_the_threads_of_the_program_only() -> None:
     """One that the program had sent to itself came to the helper, and into an image that was taken then it did not come."""
     port = Pair().ports[0]
     port.lock.release()
-    before = set(threading.enumerate())
+    before = set(stdlib.threads_by_ident().values())
     port.start_helper()
-    [helper] = set(threading.enumerate()) - before
+    [helper] = set(stdlib.threads_by_ident().values()) - before
     status, usual = Path(f"/proc/self/task/{helper.native_id}/status"), 1 << (signal.SIGUSR1 - 1)
     while not any(
         line.startswith("SigBlk:") and int(line.split()[1], 16) & usual

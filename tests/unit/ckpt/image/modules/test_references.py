@@ -12,6 +12,7 @@ import shutil
 import sys
 import textwrap
 import types
+from importlib.machinery import FrozenImporter, ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,31 @@ def test_modules_of_the_user_travel_by_value(tmp_path: Path) -> None:
     assert not is_by_value("fast", module("fast", __file__=str(tmp_path / "fast.so")))
     assert not is_by_value("lib", module("lib", __file__=str(tmp_path / "site-packages" / "lib.py")))
     assert is_by_value("ckpt", module("ckpt", __file__=str(tmp_path / "ckpt.py"))), "only the name is ours"
+
+
+class OwnModule(types.ModuleType):
+    """A class of modules that is no installed package's: this file counts as the program's."""
+
+
+class OwnLoader:
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, made: types.ModuleType) -> None:
+        return None
+
+
+def test_modules_without_a_file_are_the_programs_where_it_has_made_their_class_or_loader() -> None:
+    assert is_by_value("lazy", OwnModule("lazy"))
+    assert is_by_value("virtual", module("virtual", __spec__=ModuleSpec("virtual", OwnLoader())))  # type: ignore[arg-type]
+    assert is_by_value("virtual", module("virtual", __spec__=ModuleSpec("virtual", OwnLoader)))  # type: ignore[arg-type]
+    assert not is_by_value("zipimport", module("zipimport", __spec__=ModuleSpec("zipimport", FrozenImporter)))
+    own_place = type("Lazy", (types.ModuleType,), {"__module__": "in_its_own_place", "look": lambda self: 1})
+    sys.modules["in_its_own_place"] = made = own_place("in_its_own_place")
+    try:
+        assert is_by_value("in_its_own_place", made)
+    finally:
+        del sys.modules["in_its_own_place"]
 
 
 def found(references: References, obj: object) -> object:

@@ -263,6 +263,23 @@ def test_what_wraps_an_iterator_keeps_it() -> None:
     assert check(cases) >= 160
 
 
+def test_a_group_that_was_left_before_its_end_does_not_begin_anew() -> None:
+    """The ``__reduce__`` of ``groupby`` leaves the key out when the item that has been taken is given out."""
+    for items_of_groups in (0, 1, 2, 3):
+        groups = itertools.groupby("aaabbbccc")
+        _, group = next(groups)
+        taken = list(itertools.islice(group, items_of_groups))
+        again, its_group = copy_of([groups, group])
+        assert (taken + list(its_group), [(key, list(items)) for key, items in again]) == (
+            ["a"] * 3,
+            [("b", ["b"] * 3), ("c", ["c"] * 3)],
+        )
+        again, _ = copy_of([groups, group])
+        assert [key for key, _ in again] == ["b", "c"], items_of_groups
+    fresh, ended = copy_of([itertools.groupby("ab"), itertools.groupby("")])
+    assert ([key for key, _ in fresh], list(ended)) == (["a", "b"], [])
+
+
 @pytest.mark.parametrize("name", ["dict", "OrderedDict", "defaultdict", "proxy", "proxy of an OrderedDict"])
 def test_views_keep_their_dictionary(name: str) -> None:
     container = CONTAINERS[name][0]()
