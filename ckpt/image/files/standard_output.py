@@ -61,8 +61,17 @@ def _streams() -> Iterator[tuple[str, io.TextIOWrapper]]:
     """
     for name in _NAMES:
         stream = getattr(sys, f"__{name}__")
-        if state(stream) == "open":
+        if state(stream) == "open" and _has_descriptor(stream):
             yield name, stream
+
+
+def _has_descriptor(stream: io.TextIOWrapper) -> bool:
+    """False: the program has closed it (``os.close``), and what it writes to the stream fails."""
+    try:
+        os.fstat(stream.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
@@ -77,9 +86,8 @@ def note_unwritten(*, is_disposable: bool) -> dict[str, tuple[bytes, str]]:
             if isinstance(raw, Output):
                 os.write(raw.fileno(), raw.take())
             stream.buffer.flush()
-        kept_bytes = (
-            len(raw.held_back) if isinstance(raw, Output) else 0
-        )  # no fork: `catching` has put these bytes back, and flush() writes them first
+        # No fork: `catching` has put these bytes back, and flush() writes them first.
+        kept_bytes = len(raw.held_back) if isinstance(raw, Output) else 0
         with catching(raw, is_disposable=is_disposable) as written:
             stream.flush()
         del written[:kept_bytes]

@@ -33,7 +33,7 @@ def std_objects() -> dict[str, object]:
     for name in STREAMS:
         stream = getattr(sys, f"__{name}__", None)
         layers = _layers.get(name)
-        if layers is None or layers[0] is not stream:
+        if layers is None or next(iter(layers), None) is not stream:
             layers = _layers[name] = tuple(_peel(stream))
         path = name
         for layer, suffix in zip(layers, (".buffer", ".raw", ""), strict=False):
