@@ -59,7 +59,7 @@ PURE = {
     "ckpt.redundancy.memory": "comparison",
     "ckpt.redundancy.files": "together",
     "ckpt.redundancy": "ahead chain lines membership model order origin vote",
-    "ckpt.redundancy.held": "arrivals digests release",
+    "ckpt.redundancy.comparison": "arrivals digests release",
     "ckpt.reduction": "errors master member members messages partial recovery scheduler",
     "ckpt.replay": "position",
     "ckpt.store": "errors",

@@ -89,7 +89,7 @@ ORDER = (
     "ckpt.redundancy.memory",
     "ckpt.redundancy.files",
     "ckpt.redundancy",
-    "ckpt.redundancy.held",
+    "ckpt.redundancy.comparison",
     *(
         "ckpt.controller.supervision.cuts",
         "ckpt.controller.supervision",

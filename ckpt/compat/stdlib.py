@@ -149,11 +149,10 @@ join_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defi
 
 
 def _enumerate() -> list[threading.Thread]:
-    from ckpt.compat.stdlib import OwnThread as Own  # the names below are those of threading
-
+    # The names are those of threading. A program may ask often: nothing is imported for the class of ckpt's threads.
     with _active_limbo_lock:  # type: ignore[name-defined]  # noqa: F821
         running = [*_active.values(), *_limbo.values()]  # type: ignore[name-defined]  # noqa: F821
-    return [thread for thread in running if type(thread) is not Own]
+    return [thread for thread in running if type(thread).__module__ != "ckpt.compat.stdlib"]
 
 
 def _active_count() -> int:

@@ -18,7 +18,7 @@
 Guarantees, refusals and limits: docs/redundancy.md. The idea of clusters of three processes for each rank, of which the odd
 one is marked by comparing what is sent and the final result, is that of scalable triple modular redundancy (Wang, Yang,
 Zhou: Journal of Software 23(4), 2012). Here nothing waits for the comparison (:mod:`ckpt.redundancy.layer`),
-unless that is asked for (:mod:`ckpt.redundancy.held`).
+unless that is asked for (:mod:`ckpt.redundancy.comparison`).
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ RESERVED_PLANES: Final = 32
 
 _ATTACH: Final = {
     "late": "ckpt.redundancy.layer:attach",
-    "sender": "ckpt.redundancy.held.sender:attach",
-    "receiver": "ckpt.redundancy.held.receiver:attach",
+    "sender": "ckpt.redundancy.comparison.sender:attach",
+    "receiver": "ckpt.redundancy.comparison.receiver:attach",
 }
 
 Start = Callable[[int | None, Sequence[int], Callable[[int], Mapping[str, Any]]], None]

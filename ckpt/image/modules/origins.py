@@ -105,9 +105,8 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
     if path is not None:  # a namespace package has no file
         directories = list(path)
         return bool(directories) and not any(_is_installed_path(directory) for directory in directories)
-    if (
-        spec := attributes.get("__spec__")
-    ) is not None:  # frozen or built in, or of a loader that is not of Python
+    if (spec := attributes.get("__spec__")) is not None:
+        # frozen or built in, or of a loader that is not Python's
         loader = getattr(spec, "loader", None)
         return _is_class_of_program(loader if isinstance(loader, type) else type(loader), module)
     if name.startswith(("_cython_", "cython_runtime")) or is_made_from_definition(module):

@@ -195,9 +195,8 @@ def make_groups(iterator: Any, function: Any, *state: Any) -> Any:
         key, item_key, item = state if len(state) == _STATE_WITH_ITEM else (state[0], state[0], None)
         groups.__setstate__((item_key, item, key))
         if len(state) != _STATE_WITH_ITEM:
-            next(
-                _GROUP(groups, key)
-            )  # takes the item that there was not; the keys are one object, so nothing is compared
+            # Take the item that there was not. The keys are one object, so nothing is compared.
+            next(_GROUP(groups, key))
     return groups
 
 

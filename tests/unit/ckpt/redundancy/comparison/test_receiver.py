@@ -12,10 +12,10 @@ from ckpt.mpi import make_world
 from ckpt.mpi.base.envelope import MATCHED, REVOKE
 from ckpt.redundancy import surroundings
 from ckpt.redundancy.chain import chained, number_of
+from ckpt.redundancy.comparison import holding
+from ckpt.redundancy.comparison.holding import AGAIN_NS, LATE_NS
+from ckpt.redundancy.comparison.receiver import ReceiverLayer, marked
 from ckpt.redundancy.files import names
-from ckpt.redundancy.held import holding
-from ckpt.redundancy.held.holding import AGAIN_NS, LATE_NS
-from ckpt.redundancy.held.receiver import ReceiverLayer, marked
 from tests.unit.ckpt.redundancy.test_layer import Below
 
 HELLO = pack(EAGER, 0, 5, 0) + pickle.dumps("hello")

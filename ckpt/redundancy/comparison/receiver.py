@@ -36,10 +36,10 @@ from ckpt.layer import MATCHED, SIZE, Below, Buffer, Engine, pack
 from ckpt.redundancy import layer
 from ckpt.redundancy.chain import number_of
 from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.comparison.arrivals import Arrivals, contents
+from ckpt.redundancy.comparison.digests import Row
+from ckpt.redundancy.comparison.holding import HoldingLayer, patience_ns
 from ckpt.redundancy.digest import Stream, Streams
-from ckpt.redundancy.held.arrivals import Arrivals, contents
-from ckpt.redundancy.held.digests import Row
-from ckpt.redundancy.held.holding import HoldingLayer, patience_ns
 from ckpt.redundancy.layer import ReplicaLayer
 
 __all__ = ["ReceiverLayer", "attach"]

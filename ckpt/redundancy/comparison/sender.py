@@ -21,8 +21,8 @@ from ckpt.layer import Below, Buffer, Engine, LinkState
 from ckpt.redundancy import layer
 from ckpt.redundancy.chain import number_of
 from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.comparison.holding import HoldingLayer, patience_ns
 from ckpt.redundancy.digest import Streams
-from ckpt.redundancy.held.holding import HoldingLayer, patience_ns
 from ckpt.redundancy.layer import ENDLESS_BYTES, ReplicaLayer
 
 __all__ = ["SenderLayer", "attach"]
@@ -36,7 +36,7 @@ def attach(below: Below, options: Mapping[str, Any]) -> ReplicaLayer:
     return layer.attach(below, options, SenderLayer)
 
 
-class Held:
+class HeldMessage:
     """A message for rank `dst`."""
 
     __slots__ = ("data", "dst", "payload")
@@ -101,7 +101,7 @@ class SenderLayer(HoldingLayer):
             sequence = self.below.send(self._process[dst], data, payload)
             self._note(self.rank, stream.name, stream.count, digest)
             return sequence
-        message = Held(dst, data, payload)
+        message = HeldMessage(dst, data, payload)
         self._held_bytes[dst] = self._held_bytes.get(dst, 0) + len(message)
         left = releases.hold(stream.name, digest, message)
         if left and left[-1] is message:
@@ -122,7 +122,7 @@ class SenderLayer(HoldingLayer):
 
     # ---- inside ------------------------------------------------------------------------------------------
 
-    def _go_on(self, maker: int, messages: list[Held | None]) -> None:
+    def _go_on(self, maker: int, messages: list[HeldMessage | None]) -> None:
         for message in messages:
             if message is not None:
                 self._held_bytes[message.dst] -= len(message)

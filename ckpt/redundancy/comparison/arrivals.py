@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ckpt.redundancy.chain import Buffer, chained, number_of
-from ckpt.redundancy.held.release import Releases
+from ckpt.redundancy.comparison.release import Releases
 
 __all__ = ["Arrivals", "Arrived"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ckpt.redundancy.held.digests import Digests
-from ckpt.redundancy.held.release import Releases
+from ckpt.redundancy.comparison.digests import Digests
+from ckpt.redundancy.comparison.release import Releases
 from ckpt.redundancy.membership import Lineage
 
 pytestmark = pytest.mark.turns(6)

@@ -12,10 +12,10 @@ from ckpt.layer import LinkState
 from ckpt.mpi import make_world
 from ckpt.mpi.base.envelope import EAGER, pack
 from ckpt.redundancy import surroundings
+from ckpt.redundancy.comparison import holding
+from ckpt.redundancy.comparison.holding import AGAIN_NS, LATE_NS
+from ckpt.redundancy.comparison.sender import SenderLayer
 from ckpt.redundancy.files import names
-from ckpt.redundancy.held import holding
-from ckpt.redundancy.held.holding import AGAIN_NS, LATE_NS
-from ckpt.redundancy.held.sender import SenderLayer
 from tests.unit.ckpt.redundancy.test_layer import Below
 
 

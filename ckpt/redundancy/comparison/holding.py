@@ -24,10 +24,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt.layer import Below, Buffer
+from ckpt.redundancy.comparison.digests import Digests, Row
+from ckpt.redundancy.comparison.release import Releases
 from ckpt.redundancy.digest import RING, Streams
 from ckpt.redundancy.files.meeting import LATE_NS
-from ckpt.redundancy.held.digests import Digests, Row
-from ckpt.redundancy.held.release import Releases
 from ckpt.redundancy.layer import ReplicaLayer
 from ckpt.redundancy.membership import Lineage
 

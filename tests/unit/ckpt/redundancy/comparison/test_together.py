@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from ckpt.redundancy import surroundings
+from ckpt.redundancy.comparison import receiver
+from ckpt.redundancy.comparison.arrivals import Arrivals
+from ckpt.redundancy.comparison.digests import Digests
+from ckpt.redundancy.comparison.receiver import ReceiverLayer
+from ckpt.redundancy.comparison.release import Releases
 from ckpt.redundancy.files import names
-from ckpt.redundancy.held import receiver
-from ckpt.redundancy.held.arrivals import Arrivals
-from ckpt.redundancy.held.digests import Digests
-from ckpt.redundancy.held.receiver import ReceiverLayer
-from ckpt.redundancy.held.release import Releases
-from tests.unit.ckpt.redundancy.held.together import PROGRAM, Together
+from tests.unit.ckpt.redundancy.comparison.together import PROGRAM, Together
 
 pytestmark = pytest.mark.turns(4)
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from ckpt.layer import EAGER, PLANE_COLLECTIVE, PLANES, SIZE, LinkState, Matcher, pack, unpack
 from ckpt.redundancy.choices import ReplicaChoices
-from ckpt.redundancy.held.holding import HoldingLayer
-from ckpt.redundancy.held.receiver import ReceiverLayer
-from ckpt.redundancy.held.sender import SenderLayer
+from ckpt.redundancy.comparison.holding import HoldingLayer
+from ckpt.redundancy.comparison.receiver import ReceiverLayer
+from ckpt.redundancy.comparison.sender import SenderLayer
 from ckpt.redundancy.layer import ReplicaLayer
 from ckpt.redundancy.membership import Numbering
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ckpt.redundancy.chain import chained, number_of
-from ckpt.redundancy.held.arrivals import Arrivals
-from ckpt.redundancy.held.release import Releases
-from tests.unit.ckpt.redundancy.held.test_release import (
+from ckpt.redundancy.comparison.arrivals import Arrivals
+from ckpt.redundancy.comparison.release import Releases
+from tests.unit.ckpt.redundancy.comparison.test_release import (
     HALOS,
     ONE_WAY,
     Forgetful,

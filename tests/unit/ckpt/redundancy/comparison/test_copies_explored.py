@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from ckpt.redundancy import surroundings
+from ckpt.redundancy.comparison.digests import Digests
 from ckpt.redundancy.files import names
-from ckpt.redundancy.held.digests import Digests
-from tests.unit.ckpt.redundancy.held.together import Logical, Together
+from tests.unit.ckpt.redundancy.comparison.together import Logical, Together
 
 pytestmark = pytest.mark.turns(4)
 

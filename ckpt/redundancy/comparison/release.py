@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ckpt.redundancy.held.digests import Row
+from ckpt.redundancy.comparison.digests import Row
 from ckpt.redundancy.membership import Lineage
 
 __all__ = ["Releases"]
