@@ -285,7 +285,8 @@ def _run_dump(
     is_disposable = os.getpid() != prepared.pid
     stack = prepared.stack or Stack()
     libraries.before_saving(stack.threads, is_disposable=is_disposable)
-    unsupported.check(prepared.pid)
+    unsupported.check()
+    forked = unsupported.forked_child(prepared.pid)
     timing, descriptors = moment.read(prepared.noted)
     noted = _look_at_files(descriptors, is_disposable=is_disposable)
     references.refresh()
@@ -311,7 +312,12 @@ def _run_dump(
         references.held_locks = held_locks.find_held_locks(references, baseline_notes, receivers, others)
         late["locks"] = [held_lock[1:] for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(picklers.short_rehearsal(), part))
-        return (dump_class or Dump)(prepared, sink, picklers.make).run(early, late)
+        report = (dump_class or Dump)(prepared, sink, picklers.make).run(early, late)
+        if (
+            forked is not None
+        ):  # last: a pipe or a connection to that child has a better name, if it is refused
+            raise forked
+        return report
 
     try:
         with collector_off(), warnings_ignored():

@@ -1,15 +1,15 @@
 """State that no image can hold, and that would be lost without an error: the image is refused, and the error names the
 state.
 
-:func:`check` is called in the child before anything is saved. Each library refuses its own state
+:func:`check` and :func:`forked_child` are called in the child before anything is saved. Each library refuses its own state
 (:meth:`ckpt.image.interface.library.Library.refuse`). State of no certain library: objects that stand in
 ``sys.modules`` in the place of modules of the standard library. A tool that puts such objects there also puts them
 into other modules, default arguments and the import system. A library's class may remove them before
 (:meth:`ckpt.image.interface.library.Library.before_saving`).
 
-Child processes that the program has forked itself, by ``os.fork``, and has not waited for: after a restart
-``os.waitpid`` would find no such child, and what it was to do would be left undone. Not refused: processes that write
-images; those of ``multiprocessing``, which are part of an image or refused by what holds them
+:func:`forked_child`: child processes that the program has forked itself, by ``os.fork``, and has not waited for. After a
+restart ``os.waitpid`` would find no such child, and what it was to do would be left undone. Not refused: processes that
+write images; those of ``multiprocessing``, which are part of an image or refused by what holds them
 (:mod:`ckpt.image.stdlib.processes`); and those that have executed another program, since one that is started and left
 alone does no harm, and the object of one that is not (``subprocess.Popen``) is refused. The kernel tells which
 children have executed no program. Where it lists no children (``CONFIG_PROC_CHILDREN``) nothing is refused.
@@ -26,8 +26,9 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
+from ckpt.image.ipc.library import are_reset
 
-__all__ = ["check"]
+__all__ = ["check", "forked_child"]
 
 _MODULES = ("os", "io", "pathlib", "shutil")
 _PF_FORKNOEXEC = 0x40
@@ -36,9 +37,8 @@ _FLAGS = 6
 """The place of the flags of a process in its ``stat``, counted from behind its name (proc_pid_stat(5))."""
 
 
-def check(program: int) -> None:
-    """Raise Unpicklable, with a name, if the program has such state. ``program``: its process, this one or the parent."""
-    _refuse_forked(program)
+def check() -> None:
+    """Raise Unpicklable, with a name, if the program has such state."""
     for name in _MODULES:
         found = sys.modules.get(name)
         if found is not None and not isinstance(found, types.ModuleType):
@@ -51,16 +51,21 @@ def check(program: int) -> None:
         refuse()
 
 
-def _refuse_forked(program: int) -> None:
-    """Raise Unpicklable if the process ``program`` has a child that it has forked itself, and has not waited for."""
+def forked_child(program: int) -> Unpicklable | None:
+    """The refusal of a child that the process ``program`` has forked itself, and has not waited for; None: there is no such
+    one, or the user wants connections to come back as reset, and so does without those at their other ends. ``program``:
+    this process or its parent."""
+    if are_reset():
+        return None
     known = {*_frames.own_children(), *pids_started(), os.getpid()}
     for pid in _children(program):
         if pid not in known and _is_forked(pid):
-            raise Unpicklable(
+            return Unpicklable(
                 f"child process {pid}",
                 "the program has forked it (os.fork), and has not waited for it: after a restart it is not there; "
                 "checkpoints wait until os.waitpid() has returned its end",
             )
+    return None
 
 
 def _read(path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
@@ -12,8 +11,8 @@ from ckpt.image.process import unsupported
 
 
 def test_an_object_in_the_place_of_a_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    unsupported.check(os.getpid())
+    unsupported.check()
     monkeypatch.setitem(sys.modules, "shutil", object())
     with pytest.raises(Unpicklable, match=r"a builtins\.object stands in the place of the module") as raised:
-        unsupported.check(os.getpid())
+        unsupported.check()
     assert raised.value.path == "sys.modules['shutil']"
