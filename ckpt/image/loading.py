@@ -76,13 +76,13 @@ def load(
     *,
     live: Mapping[str, object],
     environment: Mapping[str, str] | None = None,
-    wait_for_files: Callable[[], None] | None = None,
+    wait_for_files: Callable[[bool], None] | None = None,
 ) -> Loaded:
     """Restore the whole state of an image in this process, except that the stack does not run yet.
 
     ``live``: the objects of this process for the names given to ``dump``. ``environment``: environment variables that have
     other values now; a variable that the program has deleted stays deleted. ``wait_for_files``: returns when files are what
-    they were at the checkpoint; None: they are.
+    they were at the checkpoint, and is told whether all is loaded, so that nothing of it can fail any more; None: they are.
 
     The modules of the program, ``__main__`` included, are made anew. No code of the program runs except ``__hash__`` and
     ``__eq__`` of keys and members. When ``load`` returns, signals are blocked until the program goes on
@@ -153,8 +153,9 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
     compare_versions(
         header["versions"], is_final=True
     )  # now that everything is imported, and no file is touched yet
-    reopen.wait_for_files()
-    is_saved = any(each.fd == 0 for each in header["early"]["redirected"])
+    redirected = header["early"]["redirected"]
+    reopen.wait_for_files(is_all_loaded=not (calls or packages.calls or redirected))
+    is_saved = any(each.fd == 0 for each in redirected)
     standard_input.go_on_reading(header["early"].get("input"), is_saved=is_saved)
     for function, args in calls:
         function(*args)

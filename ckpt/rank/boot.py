@@ -285,7 +285,7 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     return prepare_program(runtime.spec["argv"])
 
 
-def _waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
+def _waiting_for_files(runtime: Runtime) -> Callable[[bool], None] | None:
     """A rank that begins does not import this."""
     from ckpt.rank.putting_back import waiting_for_files
 
@@ -376,7 +376,7 @@ def _replayed(runtime: Runtime, job: JobDirectory, source: ImageReader) -> Calla
         runtime.explicit.replay(reader, header)
     wait = _waiting_for_files(runtime)
     if wait is not None:
-        wait()
+        wait(True)
     engine, world = make_world(runtime)
     port = open_port(runtime.spec, job.key, runtime.lock, state, report=runtime.report)
     runtime.bind(port, engine, world)

@@ -1,18 +1,22 @@
 """A rank that resumes waits until files are put back: the controller does that when all ranks have loaded their images.
 
-    rank         loads its image, up to the first thing that needs a file ──▶ ``loaded``
+    rank         loads its image, up to the first thing that needs a file ──▶ ``loaded``, and whether that was all
     controller   has ``loaded`` of all ranks: puts files back              ──▶ ``files`` (one packet or several)
-    rank         opens its files, loads the rest, and says ``hello``
+    rank         opens its files, loads the rest, and says ``hello``      ──▶
+    controller   has ``hello`` of all ranks: what was put back stays       ──▶ ``table``
+    rank         goes on
 
-By then the rank has read and verified its whole image, has imported all modules, and has compared their versions. What needs
-a file says so itself (:mod:`ckpt.image.files.reopen`); what a package opens by itself while its objects are loaded is seen
-by an audit hook.
+Until then, the controller can take back what it has put back, so no rank may change a file. (Where all ranks had loaded
+everything, what was put back stays at once, and nobody waits for ``table``.) When the controller puts files back, each rank
+has read and verified its whole image, has imported all modules, and has compared their versions. What needs a file says so
+itself (:mod:`ckpt.image.files.reopen`); what a package opens while its objects are loaded is seen by an audit hook.
 
 Not here: what the controller does (:mod:`ckpt.controller.service.files`), what is loaded when (:mod:`ckpt.image.loading`).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import os
 import select
@@ -29,6 +33,7 @@ from ckpt.rank.packets import EXIT_FENCED, obey
 from ckpt.undo import _watch
 
 if TYPE_CHECKING:
+    from ckpt.rank.channel.control import Packet
     from ckpt.rank.runtime import Runtime
 
 __all__ = ["obey_early", "waiting_for_files"]
@@ -38,7 +43,7 @@ _CODE = (".py", ".pyc", ".pyi", ".so")
 _SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/etc", "/lib", "/lib64", "/opt")
 
 
-def waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
+def waiting_for_files(runtime: Runtime) -> Callable[[bool], None] | None:
     """The function that waits until files are put back, for :func:`ckpt.image.load`; None: they are."""
     if not runtime.options.get("files_wait"):
         _declare(runtime)
@@ -49,10 +54,10 @@ def waiting_for_files(runtime: Runtime) -> Callable[[], None] | None:
         # Code is that of the checkpoint for now. What is compiled of it could be taken for that of what comes after.
         sys.dont_write_bytecode = True
 
-    def wait() -> None:
+    def wait(is_all_loaded: bool) -> None:
         sys.dont_write_bytecode = writes_none
         _watch.before_opening(None)
-        _take_options(runtime)
+        _take_options(runtime, is_all_loaded)
         open_again(sys.__stdin__)
         _declare(runtime)
 
@@ -73,35 +78,49 @@ def _declare(runtime: Runtime) -> None:
         image.declare_put_back(is_put_back(runtime.spec))
 
 
-def _take_options(runtime: Runtime) -> None:
+def _wait_for_all(runtime: Runtime) -> None:
+    """This rank has loaded, and has its port: return when all ranks have."""
+    while not any(packet["m"] == "table" for packet in runtime.early):
+        runtime.early += _received(runtime)
+
+
+def _take_options(runtime: Runtime, is_all_loaded: bool) -> None:
     """Say that this rank has loaded, and wait for what the controller says of files."""
-    runtime.control.send({"m": "loaded"})
-    poll = select.poll()
-    poll.register(runtime.control.fileno(), select.POLLIN)
+    runtime.control.send({"m": "loaded", "all": is_all_loaded})
     options: dict[str, Any] = {}
     is_done = False
     while not is_done:
-        poll.poll()
-        try:
-            packets = runtime.control.receive()
-            if not runtime.control.alive and not packets:  # it was closed before `loaded` was sent
-                raise ControlLost("the agent of this rank has closed the control channel")
-        except ControlLost as lost:
-            runtime.leave(EXIT_FENCED, f"rank {runtime.rank}: {lost}; stopping")
-        for packet in packets:
-            match packet["m"]:
-                case "files":
-                    paths = [*options.get("files_problems", ()), *packet["options"].pop("files_problems", ())]
-                    options |= {**packet["options"], "files_problems": paths}
-                    is_done = not packet["more"]
-                case "stop":
-                    runtime.leave(packet["exit_code"], packet.get("reason"))
-                case "alone":
-                    _be_interrupted(runtime)
-                case _:
-                    runtime.early.append(packet)
+        for packet in _received(runtime):
+            if packet["m"] == "files":
+                paths = [*options.get("files_problems", ()), *packet["options"].pop("files_problems", ())]
+                options |= {**packet["options"], "files_problems": paths}
+                is_done = not packet["more"]
+            else:
+                runtime.early.append(packet)
+    if options.get("files_wait"):
+        runtime.said_hello = functools.partial(_wait_for_all, runtime)
     runtime.options.update(options)
     runtime.spec["options"] = {**runtime.spec["options"], **options}
+
+
+def _received(runtime: Runtime) -> list[Packet]:
+    """Wait for the controller. What ends this rank is done at once."""
+    poll = select.poll()
+    poll.register(runtime.control.fileno(), select.POLLIN)
+    poll.poll()
+    try:
+        packets = runtime.control.receive()
+        if not runtime.control.alive and not packets:  # it was closed before something was sent
+            raise ControlLost("the agent of this rank has closed the control channel")
+    except ControlLost as lost:
+        runtime.leave(EXIT_FENCED, f"rank {runtime.rank}: {lost}; stopping")
+    for packet in packets:
+        match packet["m"]:
+            case "stop":
+                runtime.leave(packet["exit_code"], packet.get("reason"))
+            case "alone":
+                _be_interrupted(runtime)
+    return packets
 
 
 def _be_interrupted(runtime: Runtime) -> NoReturn:

@@ -52,6 +52,7 @@ __all__ = ["Runtime", "current", "install"]
 
 Buffer = bytes | bytearray | memoryview
 
+_EXPLICIT = "a program that saves itself explicitly says with messages what its images are to have"
 _LAYER_TICK_NS = 50_000_000
 
 
@@ -87,6 +88,7 @@ class Runtime:
 
             self.explicit = Replay(self)
         self.early: list[Packet] = []  # what the controller has said while the image was loaded
+        self.said_hello: Callable[[], None] = lambda: None  # returns when the rank may go on
         self._in_hook = False
         self.layer: Layer | None = None
         """Set from the start where the program's ranks are not the processes (:mod:`ckpt.mpi.base.layer`)."""
@@ -174,9 +176,7 @@ class Runtime:
         self.consumed: Callable[[int, int, int], None] = port.endpoint.consumed
         if self.explicit is not None:
             port.on_messages = self.explicit.install(engine.on_messages)
-            engine.windows.refusal = (
-                "a program that saves itself explicitly says with messages what its images are to have"
-            )
+            engine.windows.refusal = _EXPLICIT
         elif self.layer is not None:
             port.on_messages = self.layer.on_messages
             port.attentive_ns = _LAYER_TICK_NS
@@ -188,6 +188,7 @@ class Runtime:
             if of_layer is not None:
                 of_layer.deliver()
         self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
+        self.said_hello()
         port.interrupts.install()
         port.start_helper()
 
@@ -233,9 +234,8 @@ class Runtime:
         """Wait until a message, an acknowledgement or a packet of the controller has been handled, or `longest_ns` are over.
         `awaited`: see :meth:`ckpt.mpi.base.progress.Progress.block`.
 
-        An image may be taken here. The caller holds ``lock``, which is free for others meanwhile. ``hungry``: no
-        message in the mailbox matches, so the port accepts more messages than the credit allows. Raises CkptError
-        inside an ``on_checkpoint`` hook, and before the rank has its port.
+        An image may be taken here. The caller holds ``lock``, which is free for others meanwhile. ``hungry``: no message in
+        the mailbox matches, so the port accepts more than the credit allows. Raises CkptError in hooks, and without a port.
         """
         if get_ident() != self._main_ident:
             wait_beside(self, hungry, awaited)  # nothing else: an image has this frame

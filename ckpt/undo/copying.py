@@ -55,27 +55,29 @@ def tail_digest_of(fd: int, nbytes: int) -> str:
     return blake3(head + os.pread(fd, nbytes - start, start)).hexdigest(length=16)
 
 
-def copy_file(source: str, target: str, fd: int = -1, allowance: Allowance | None = None) -> Copied | None:
+def copy_file(
+    source: str, target: str, fd: int = -1, allowance: Allowance | None = None, start: int = 0
+) -> Copied | None:
     """Copy the contents into a new file; holes stay holes, and blocks are shared where the file system can do that.
 
     ``fd``: a descriptor of the source, if there is one. Closing another descriptor would take the process its POSIX locks on
-    the file (fcntl(2)), on which SQLite relies. ``allowance``: of bytes that are not shared. Returns None, and there is no
-    copy: it does not suffice. Raises OSError.
+    the file (fcntl(2)), on which SQLite relies. ``allowance``: of bytes that are not shared. ``start``: what is before this
+    offset is not needed. Returns None, and there is no copy: the allowance does not suffice. Raises OSError.
     """
     if fd >= 0:
         offset = os.lseek(fd, 0, os.SEEK_CUR)
         try:
-            return _copy(fd, target, allowance)
+            return _copy(fd, target, allowance, start)
         finally:
             os.lseek(fd, offset, os.SEEK_SET)
     reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        return _copy(reading, target, allowance)
+        return _copy(reading, target, allowance, start)
     finally:
         os.close(reading)
 
 
-def _copy(reading: int, target: str, allowance: Allowance | None) -> Copied | None:
+def _copy(reading: int, target: str, allowance: Allowance | None, start: int) -> Copied | None:
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
@@ -85,11 +87,12 @@ def _copy(reading: int, target: str, allowance: Allowance | None) -> Copied | No
         if failure.errno not in _NO_CLONES:
             raise
         status = os.fstat(reading)
-        needed = min(status.st_size, status.st_blocks * 512)
+        start = max(0, min(start, status.st_size) // _BLOCK_BYTES * _BLOCK_BYTES)  # as digests are computed
+        needed = min(status.st_size - start, status.st_blocks * 512)
         if allowance is not None and not allowance.take(needed):
             os.unlink(target)
             return None
-        copied, digest = _copy_blocks(reading, writing, status.st_size)
+        copied, digest = _copy_blocks(reading, writing, status.st_size, start)
         if allowance is not None:
             allowance.give_back(max(0, needed - copied))
         return Copied(digest, None)
@@ -97,10 +100,10 @@ def _copy(reading: int, target: str, allowance: Allowance | None) -> Copied | No
         os.close(writing)
 
 
-def _copy_blocks(reading: int, writing: int, nbytes: int) -> tuple[int, str]:
-    """The bytes that were written, and the digest of the copy."""
+def _copy_blocks(reading: int, writing: int, nbytes: int, first: int) -> tuple[int, str]:
+    """Copy what is behind the offset ``first``. Returns how many bytes were written, and the digest of the copy."""
     digest, copied = _digest_begun(nbytes), 0
-    for offset, block in _blocks(reading, nbytes):
+    for offset, block in _blocks(reading, nbytes, first):
         digest.update(offset.to_bytes(8, "little"))
         digest.update(block)
         copied += len(block)
@@ -127,9 +130,10 @@ def _digest_begun(nbytes: int) -> blake3:
     return blake3(nbytes.to_bytes(8, "little"))
 
 
-def _blocks(fd: int, nbytes: int) -> Iterator[tuple[int, bytes]]:
-    """Offset and contents of each block that is not all zeros, within the first ``nbytes`` of a file."""
-    for start, end in ((0, nbytes),) if nbytes <= _BLOCK_BYTES else _data(fd, nbytes):
+def _blocks(fd: int, nbytes: int, first: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Offset and contents of each block that is not all zeros, within the first ``nbytes`` of a file; from the offset
+    ``first`` on, at which a block begins."""
+    for start, end in ((0, nbytes),) if nbytes <= _BLOCK_BYTES else _data(fd, nbytes, first):
         for offset in range(start, end, _BLOCK_BYTES):
             size = min(_BLOCK_BYTES, nbytes - offset)
             block = _read(fd, size, offset)
@@ -145,9 +149,9 @@ def _read(fd: int, nbytes: int, offset: int) -> bytes:
     return block.ljust(nbytes, b"\0")
 
 
-def _data(fd: int, nbytes: int) -> Iterator[tuple[int, int]]:
-    """Where whole blocks with data begin and end; none twice."""
-    at = 0
+def _data(fd: int, nbytes: int, first: int) -> Iterator[tuple[int, int]]:
+    """Where whole blocks with data begin and end, from the offset ``first`` on; none twice."""
+    at = first
     while at < nbytes and (start := _seek(fd, at, os.SEEK_DATA)) is not None and start < nbytes:
         hole = _seek(fd, start, os.SEEK_HOLE)
         begin, at = max(at, start - start % _BLOCK_BYTES), nbytes if hole is None else min(hole, nbytes)
@@ -165,10 +169,10 @@ def _seek(fd: int, offset: int, whence: int) -> int | None:
         raise
 
 
-def copy_extents(reading: int, writing: int, nbytes: int) -> None:
-    """Make the first ``nbytes`` of a file those of another one; its holes stay holes."""
-    os.ftruncate(writing, 0)
-    at = 0
+def copy_extents(reading: int, writing: int, nbytes: int, first: int = 0) -> None:
+    """Make the first ``nbytes`` of a file those of another one, from the offset ``first`` on; its holes stay holes."""
+    os.ftruncate(writing, first)
+    at = first
     while at < nbytes and (start := _seek(reading, at, os.SEEK_DATA)) is not None:
         hole = _seek(reading, start, os.SEEK_HOLE)
         at = nbytes if hole is None else min(hole, nbytes)

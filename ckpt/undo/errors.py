@@ -7,11 +7,12 @@
     ├── CopyDamaged   what was kept of a file is gone, or is not what was kept
     ├── NotRecorded   the files of the line that a restart goes back to are not known
     └── NotUndone     the file system refuses what a restart has to put back
+        └── NotKept   it could not be taken back
 """
 
 from __future__ import annotations
 
-__all__ = ["CopyDamaged", "LogDamaged", "NotRecorded", "NotUndone", "UndoError"]
+__all__ = ["CopyDamaged", "LogDamaged", "NotKept", "NotRecorded", "NotUndone", "UndoError"]
 
 
 class UndoError(Exception):
@@ -38,3 +39,7 @@ class NotRecorded(UndoError):
 
 class NotUndone(UndoError):
     """A file cannot be put back; the restart can be tried again when the cause is gone."""
+
+
+class NotKept(NotUndone):
+    """There is no room to keep what a restart is about to change, so the change could not be taken back."""

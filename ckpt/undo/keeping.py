@@ -332,7 +332,7 @@ class Keeper:
             if record.copy:
                 # Not otherwise: another process or thread may write by the same descriptor, whose offset is moved.
                 fd = keep.open.fd if keep.open is not None and keep.open.is_locked else -1
-                copied = copy_file(keep.path, self._path(record.copy), fd, self._allowance)
+                copied = copy_file(keep.path, self._path(record.copy), fd, self._allowance, record.start)
                 if copied is None:
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
                 record = record._replace(**copied._asdict(), copied_ns=time.time_ns())

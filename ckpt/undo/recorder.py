@@ -25,6 +25,7 @@ This module is long because it is one state machine: what one operation has told
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -48,13 +49,16 @@ __all__ = ["Keep", "Kind", "OpenFile", "Operation", "Recorder", "Tables"]
 
 NEVER_NS: Final = (1 << 63) - 1
 
-Kind = Literal["append", "rewrite", "directory", "link", "remove", "rename", "attributes"]
+_dirname = functools.lru_cache(1024)(posixpath.dirname)
+
+Kind = Literal["append", "rewrite", "cut", "directory", "link", "remove", "rename", "attributes"]
 
 
 class Operation(NamedTuple):
     """What is about to happen to ``path``.
 
-    ``append``, ``rewrite``: opened for writing, or truncated; made if it does not exist. ``directory``: one is made.
+    ``append``, ``rewrite``: opened for writing, or truncated; made if it does not exist. ``cut``: truncated, and all that
+    changes in this interval is behind the offset ``start``. ``directory``: one is made.
     ``link``: a hard link to ``target`` is made, or (no target) a symbolic link or special file. ``remove``: of any type.
     ``rename``: to ``target``. ``attributes``: mode, owner or times change.
     """
@@ -62,6 +66,7 @@ class Operation(NamedTuple):
     kind: Kind
     path: str
     target: str = ""
+    start: int = 0
 
 
 class OpenFile(NamedTuple):
@@ -181,7 +186,7 @@ class Recorder:
         """The paths whose bindings :meth:`before` wants, or (no operation) :meth:`end`."""
         named = () if operation is None else (operation.path, operation.target)[: 1 + bool(operation.target)]
         shown_by = () if self._unconfirmed is None else (_shown_by(self._unconfirmed),)
-        above = [*map(posixpath.dirname, named)]
+        above = [*map(_dirname, named)]
         return (*named, *above, *(each for path in above for each in self._new_above(path)), *shown_by)
 
     def before(
@@ -194,15 +199,15 @@ class Recorder:
         kept = list(self._confirmed(seen, now_ns, may_wait=may_wait))
         self._thread = self._thread if self._unconfirmed is not None else thread
         path, binding = operation.path, seen[operation.path]
-        above = [seen[posixpath.dirname(each)] for each in (path, operation.target or path)]
+        above = [seen[_dirname(each)] for each in (path, operation.target or path)]
         if not all(each is not None and each.is_directory for each in above):
             return kept  # it fails; and the path may be the old name of something that has moved
         for each in filter(None, (path, operation.target)):
             self._tell_apart(each, seen)
-            self._recognize(posixpath.dirname(each), seen)
+            self._recognize(_dirname(each), seen)
         match operation.kind:
-            case "append" | "rewrite":
-                kept += self._before_writing(path, binding, operation.kind == "append", now_ns)
+            case "append" | "rewrite" | "cut":
+                kept += self._before_writing(operation, binding, now_ns)
             case "directory" | "link":
                 kept += self._name(path, binding, now_ns)
                 if binding is None and operation.kind == "directory":
@@ -222,8 +227,8 @@ class Recorder:
 
     def _mix(self, name: str, source: str) -> None:
         """Something that has the name ``source`` gets this name. A symbolic link has no source, and leads anywhere."""
-        directory = posixpath.dirname(name)
-        if self._is_in_new(directory) and (self._mixed or not self._is_in_new(posixpath.dirname(source))):
+        directory = _dirname(name)
+        if self._is_in_new(directory) and (self._mixed or not self._is_in_new(_dirname(source))):
             self._mixed.add(directory)
 
     def unlinkable(self, keep: Keep, status: Status) -> list[Keep]:
@@ -288,20 +293,22 @@ class Recorder:
 
     # ------------------------------------------------------------------ operations
 
-    def _before_writing(self, path: str, binding: Binding, appends: bool, now_ns: int) -> Iterator[Keep]:
+    def _before_writing(self, operation: Operation, binding: Binding, now_ns: int) -> Iterator[Keep]:
+        path, appends, start = operation.path, operation.kind == "append", operation.start
         if binding is None:
             yield from self._name(path, None, now_ns)
         elif binding.is_file and (age := self._age(path, binding)) != "new":
             is_complete = self._contents.get(binding.file)
-            if is_complete or (is_complete is False and appends):
+            if is_complete or (is_complete is False and operation.kind != "rewrite"):
                 yield from self._other_name(path, binding, now_ns)
                 return
             copies = not appends and binding.nbytes > 0
-            self._contents[binding.file] = copies or binding.nbytes == 0
+            self._contents[binding.file] = (copies and not start) or binding.nbytes == 0
             copy = self._number() if copies else 0
             name = self._linked_from.get(binding.file) or self._original_name(path)
             self._written_as.add((binding.file, name))
-            yield Keep(Content(name, binding, copy, "", 0, int(age == "unsure"), now_ns), path)
+            record = Content(name, binding, copy, "", 0, int(age == "unsure"), now_ns, start=start)
+            yield Keep(record, path)
 
     def _before_linking(self, path: str, linked: Status) -> None:
         if self._age(path, linked) == "old":
@@ -359,7 +366,7 @@ class Recorder:
     def _name(self, path: str, binding: Binding, now_ns: int) -> Iterator[Keep]:
         """The record of a name, if this is its first change."""
         name = self._original_name(path)
-        if name in self._names or self._is_in_new(posixpath.dirname(path)):
+        if name in self._names or self._is_in_new(_dirname(path)):
             return
         self._names[name] = binding
         if binding is not None:
@@ -421,7 +428,7 @@ class Recorder:
     def _age(self, path: str, status: Status) -> Literal["old", "new", "unsure"]:
         """Was the file there at the line? Another rank may have put an old one under a new name."""
         file = status.file
-        in_new = self._is_in_new(posixpath.dirname(path))
+        in_new = self._is_in_new(_dirname(path))
         named = self._names.get(self._original_name(path), status)
         is_named = not in_new and named is not None and named.file == file
         if is_named or file in self._old:
@@ -435,11 +442,11 @@ class Recorder:
     def _new_above(self, directory: str) -> list[str]:
         """The directory, if it is new or below a new one, and those above it, up to one that this rank has made."""
         found: list[str] = []
-        while self._made and directory not in self._moves and directory != posixpath.dirname(directory):
+        while self._made and directory not in self._moves and directory != _dirname(directory):
             found.append(directory)
             if directory in self._made:
                 return found
-            directory = posixpath.dirname(directory)
+            directory = _dirname(directory)
         return []
 
     def _tell_apart(self, path: str, seen: Mapping[str, Binding]) -> None:

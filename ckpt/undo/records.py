@@ -117,7 +117,8 @@ class Content(NamedTuple):
     made in the interval. ``digest``: of the copy (:func:`ckpt.undo.copying.content_digest`); "": the copy shares its blocks
     with the file, and was not read. ``clone``: what such a copy was when it had been made; by that it is known again.
     ``copied_ns``: when the copy was whole. ``is_open``: 1 if the program had the file open when the interval began; then
-    ``time_ns`` says when that was. (Logs of earlier versions have none of these.)
+    ``time_ns`` says when that was. ``start``: the copy has nothing of what is before this offset, which does not change.
+    (Logs of earlier versions have none of these.)
     """
 
     path: str
@@ -131,6 +132,7 @@ class Content(NamedTuple):
     clone: Binding = None
     copied_ns: int = 0
     is_open: int = 0
+    start: int = 0
 
 
 class Attributes(NamedTuple):
@@ -217,7 +219,7 @@ _KINDS: dict[str, type[Any]] = {
     "noted": Noted,
     "whole": Whole,
 }
-_ADDED: dict[type[Any], int] = {Content: 4, Began: 1}
+_ADDED: dict[type[Any], int] = {Content: 5, Began: 1}
 """The last fields of a record that logs of earlier versions do not have."""
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
@@ -313,6 +315,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
             "time_ns",
             "copied_ns",
             "records",
+            "start",
         ),
         _whole,
     ),

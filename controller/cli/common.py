@@ -130,7 +130,7 @@ def at_least(least: int) -> Any:
 
 def usable_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, required: bool) -> Lines:
     """Those of the lines to which the program's files can be put back."""
-    from ckpt.controller.service.files import lines_with_files
+    from ckpt.controller.service.file_lines import lines_with_files
     from ckpt.controller.supervision.lines import Lines
 
     found = lines_with_files(job, lines.epochs, reporter.say, required=required)

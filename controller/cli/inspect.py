@@ -71,7 +71,7 @@ def _add_logged_times(job: JobDirectory, found: dict[str, Any]) -> None:
 
 def _files(job: JobDirectory, epoch: int) -> dict[str, Any]:
     """What the undo log has kept of the program's files since this line; ``reason``: why they cannot be put back, or ""."""
-    from ckpt.controller.service.files import from_start
+    from ckpt.controller.service.file_lines import from_start
     from ckpt.undo.errors import UndoError
     from ckpt.undo.restart.restoring import can_put_back, describe, shared_then
 

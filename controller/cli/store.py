@@ -83,7 +83,7 @@ class _FilesOf:
     """What is wrong with what was kept of the program's files: by lines."""
 
     def __init__(self, job: JobDirectory) -> None:
-        from ckpt.controller.service.files import notes_of_lines
+        from ckpt.controller.service.file_lines import notes_of_lines
         from ckpt.undo.restart.verifying import Verifier
 
         self._verifier = Verifier(job.path, job.key, notes_of_lines(job, 0))
@@ -97,7 +97,7 @@ class _FilesOf:
 
 def prune(arguments: argparse.Namespace) -> int:
     """Remove all but the newest checkpoints. Not while a controller runs: it does so itself (`--keep`)."""
-    from ckpt.controller.service.files import forget_files
+    from ckpt.controller.service.file_lines import forget_files
     from ckpt.store import JobDirectory
     from ckpt.store import prune as prune_lines
     from ckpt.undo.restart.restoring import remove_done

@@ -2,7 +2,7 @@
 
     service                        the event loop. Start reading here
     commit, files, host_files,     a line becomes durable; the program's files at a restart
-    file_refusals, unrecorded
+    file_lines, file_refusals, unrecorded
     clients, livestatus, signals   commands, `ckpt status`, signals
     passthrough, sources, report   the output of ranks and of the controller
     placing                        where ranks run

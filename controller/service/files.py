@@ -1,34 +1,39 @@
 """The program's files at a restart: put back when all ranks have loaded, by the undo log that the ranks have kept. (driver)
 
 A restart looks at all that it needs when every process of the old incarnation has ended. Files are put back when all ranks
-have loaded their images, as far as that needs no file (`put_back_now`); before the ranks are forked where they load none.
-Code, which they import, is that of the checkpoint while they load; that is taken back before anything else is done. With
+have loaded their images, as far as that needs no file (`put_back_now`), and stay so when all have loaded the rest, too
+(`keep`); if one cannot, that is taken back. Where ranks load no image, files are put back for good before ranks are forked.
+Code, which ranks import, is that of the checkpoint while they load; that is taken back before anything else is done. With
 ``--files off``, and with replicas, nothing is recorded, so what had been recorded before is given up; what ranks do to files
 by themselves waits until all have loaded all the same.
 
 Not here: what is put back, and how (:mod:`ckpt.undo.restart.restoring`); changes that ranks have not recorded
-(:mod:`.unrecorded`).
+(:mod:`.unrecorded`); to which checkpoints files can be put back (:mod:`.file_lines`).
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.errors import (
-    ControllerError,
-    FilesNotPutBack,
+from ckpt.controller.errors import ControllerError
+from ckpt.controller.service.file_lines import (
+    forget_files,
+    from_start,
+    has_chain,
+    notes_of_lines,
+    refusal_of,
+    sweep,
 )
 from ckpt.controller.service.unrecorded import UnrecordedChanges
 from ckpt.controller.supervision.events import FilesDamaged, FilesRefused, Launch
-from ckpt.store import JobDirectory, StoreError, list_epochs, load_control, load_manifest
-from ckpt.transport.records import dataclass
-from ckpt.undo import DIRECTORY, restart
-from ckpt.undo.errors import CopyDamaged, UndoError
+from ckpt.store import JobDirectory, list_epochs
+from ckpt.transport.records import dataclass, field
+from ckpt.undo import restart
+from ckpt.undo.errors import CopyDamaged, NotKept, NotUndone, UndoError
 from ckpt.undo.selection.covering import covering
 from ckpt.undo.selection.patterns import OFF, Chosen, is_recorded, text_of, words_of
 
@@ -36,8 +41,10 @@ if TYPE_CHECKING:
     from ckpt.controller.service.host_files import HostFiles
     from ckpt.controller.sharing.proof import SharedFiles
 
-__all__ = ["JobFiles", "forget_files", "from_start", "lines_with_files", "notes_of_lines"]
+__all__ = ["JobFiles"]
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LIMIT_BYTES = 1 << 30
 _SHOWN = 5
 _SHOWN_OF_AN_INTERVAL = 3
 
@@ -75,6 +82,7 @@ class JobFiles:
             self._hosts = HostFiles(shared, is_on=self._is_on)
             if self._is_on:
                 self._hosts.say(shared, say, log)
+        self._limit_bytes = int(options.get("files_limit") or _LIMIT_BYTES)
         self._prepared: _Waiting | None = None  # files that are put back when all ranks have loaded
         self._not_covered: dict[int, list[restart.restoring.Problem]] = {}  # epoch -> what was told
 
@@ -94,9 +102,9 @@ class JobFiles:
         if self._is_on and exit_code != 0:
             try:
                 if self._prepared is not None:
-                    self._take_code_back()
+                    self._take_back()
             except UndoError as failure:
-                self._say(f"code of the program is that of the checkpoint until the next restart: {failure}")
+                self._say(f"files may be those of the checkpoint until the next restart: {failure}")
         if self._unrecorded is not None:
             self._unrecorded.ended(is_well=exit_code == 0)
         if self._is_on and exit_code != 0:
@@ -113,11 +121,11 @@ class JobFiles:
         there an older line? Returns options for the ranks, which wait for `put_back_now` if these say ``files_wait``; or
         that this line needs a copy or an image that is damaged, and nothing was changed. Raises FilesNotPutBack.
         """
-        self._prepared = None
-        if launch.incarnation == 0 and not _has_chain(self._job):
+        if launch.incarnation == 0 and not has_chain(self._job):
             return self._for_ranks()
         try:
-            self._take_code_back(must=self._is_on)
+            self._take_back(must=self._is_on)
+            self._prepared = None
             if not self._is_on:
                 self._moved = None
                 self._give_up()
@@ -127,32 +135,67 @@ class JobFiles:
                 self._unrecorded.before_putting_back(launch.epoch or 0)
             waiting = self._prepare(launch, highest)
             if not launch.epoch:
-                return {**self._apply(waiting), **self._for_ranks()}
+                waiting.apply()
+                told = self._for_these(waiting)
+                self._have_put_back(waiting)
+                return {**told, **self._for_ranks()}
             self._prepared = waiting
             is_given = waiting.prepared.give_code()
             # Also if nothing comes back: a rank that has loaded before the others would go on, and change files.
             return {"files_wait": True, "code_changes": is_given, **self._for_ranks()}
         except UndoError as failure:
-            refused = _refusal(self._job, failure, starts=not launch.epoch)
+            refused = refusal_of(self._job, failure, starts=not launch.epoch)
             if isinstance(failure, CopyDamaged) and has_older and launch.epoch:
                 return FilesDamaged(str(failure))
             raise refused from failure
 
-    def put_back_now(self) -> dict[str, Any] | FilesRefused:
-        """All ranks have loaded, and wait. Returns options for them; or why files are not put back."""
+    def put_back_now(self, *, stays: bool) -> dict[str, Any] | FilesRefused:
+        """All ranks have loaded what needs no file, and wait. ``stays``: no rank can fail to load any more; else
+        :meth:`keep` follows. Returns options for them; or why files are not put back."""
         waiting = self._prepared
         if waiting is None:
-            return {}
+            return {"files_wait": False}
         try:
-            self._take_code_back()
-            told = self._apply(waiting)
+            self._take_back()
+            if stays:
+                self._prepared = None
+                waiting.apply()
+            else:
+                self._give(waiting)
         except UndoError as failure:
-            refused = _refusal(self._job, failure)
+            refused = refusal_of(self._job, failure)
             return FilesRefused(refused.exit_code, str(refused))
-        finally:
-            self._prepared = None
+        told = self._for_these(waiting)
+        if stays:
+            self._have_put_back(waiting)
         self._begin(waiting.line)
-        return told
+        return {**told, "files_wait": not stays}
+
+    def _give(self, waiting: _Waiting) -> None:
+        """Put files back, so that it can be taken back; for good, if there is no room for what that needs."""
+        try:
+            waiting.give(self._limit_bytes)
+        except NotUndone as failure:
+            is_full = isinstance(failure.__cause__, OSError) and failure.__cause__.errno in _FULL
+            if restart.restoring.is_given(self._job.path) or not (is_full or isinstance(failure, NotKept)):
+                raise
+            self._say(f"files are put back for good before it is known that all ranks can go on: {failure}")
+            waiting.prepared = waiting.again()
+            waiting.apply()
+
+    def keep(self) -> FilesRefused | None:
+        """All ranks have loaded their images, and wait: what was put back stays."""
+        waiting = self._prepared
+        if waiting is None:
+            return None
+        try:
+            waiting.prepared.keep()
+        except UndoError as failure:
+            refused = refusal_of(self._job, failure)
+            return FilesRefused(refused.exit_code, str(refused))
+        self._prepared = None
+        self._have_put_back(waiting)
+        return None
 
     def begin(self, launch: Launch) -> None:
         """The ranks of this launch are started now."""
@@ -162,19 +205,29 @@ class JobFiles:
         if self._unrecorded is not None:
             self._unrecorded.begin(line)
 
-    def _take_code_back(self, *, must: bool = True) -> None:
-        """Code that ranks were given for loading is what the program had left again. ``must``: raise UndoError if that
-        cannot be done; else it is said, and code stays as it is."""
+    def _take_back(self, *, must: bool = True) -> None:
+        """What ranks were given for loading is what the program had left again. ``must``: raise UndoError if that cannot be
+        done; else it is said, and files stay as they are."""
+        waiting = self._prepared
+        moved = (
+            self._renamed(0) if waiting is None else None
+        )  # else this controller has given it, where it is now
         try:
-            is_taken_back = restart.restoring.take_code_back(self._job.path, self._job.key, self._renamed(0))
+            is_taken_back = restart.restoring.take_back(self._job.path, self._job.key, moved)
         except UndoError as failure:
             if must:
                 raise
-            restart.restoring.leave_code(self._job.path)
-            self._say(f"code of the program may be that of the checkpoint: {failure}")
+            restart.restoring.leave(self._job.path)
+            self._say(f"files of the program may be those of the checkpoint: {failure}")
             return
         if is_taken_back and self._unrecorded is not None:
             self._unrecorded.forget_changes()
+        if waiting is not None and waiting.is_given:
+            waiting.is_given = False
+            self._log("files-taken-back", {"from_epoch": waiting.line})
+            self._say(
+                "files are again what the program had left, since a rank could not go on from the checkpoint"
+            )
 
     def _renamed(self, incarnation: int) -> restart.restoring.Moved | None:
         """The directory that the user has renamed, before this incarnation."""
@@ -188,7 +241,7 @@ class JobFiles:
         return {"files_shared": self._hosts.numbers}
 
     def _give_up(self) -> None:
-        if not from_start(self._job) and not _has_chain(self._job):
+        if not from_start(self._job) and not has_chain(self._job):
             return
         if restart.restoring.give_up(self._job.path, self._job.key):
             self._log("files-given-up", {})
@@ -212,34 +265,16 @@ class JobFiles:
             now=self._now,
             **on_hosts,
         )
-        return _Waiting(prepared, line, time.monotonic_ns() - began_ns)
+        took_ns = time.monotonic_ns() - began_ns
+        return _Waiting(prepared, line, took_ns, lambda: self._prepare(launch, highest).prepared)
 
-    def _apply(self, waiting: _Waiting) -> dict[str, Any]:
-        began_ns, line = time.monotonic_ns() - waiting.took_ns, waiting.line
-        restored = waiting.prepared.apply()
-        self._moved = None  # what this controller's ranks change is there
+    def _for_these(self, waiting: _Waiting) -> dict[str, Any]:
+        """Files have been put back. Returns options for the ranks."""
         if self._unrecorded is not None:
             self._unrecorded.have_put_back()
-        self._not_covered = {epoch: each for epoch, each in self._not_covered.items() if epoch < line}
-        if restored.chosen and restored.chosen[-1].words != self._now.words:
-            self._log("files-chosen", {"epoch": line, "files": self._now.words})
-            before, now = text_of(restored.chosen[-1].words), text_of(self._now.words)
-            self._say(f"files: from here on {now}; what was recorded until now ({before}) stays recorded")
+        restored = waiting.restored
         if not restored.is_recorded:
-            self._say("files have not been recorded until now: what was changed before is not put back")
             return {}
-        if restored.intervals:
-            fields = {
-                "from_epoch": line,
-                "intervals": restored.intervals,
-                "names": restored.names,
-                "files": restored.files,
-                "problems": len(restored.problems),
-                "ms": round((time.monotonic_ns() - began_ns) / 1e6, 3),
-            }
-            self._log("files-put-back", fields)
-            _sweep(self._job)
-        self._tell(restored)
         paths = sorted({problem.path for problem in restored.problems if not problem.is_final})
         # Without a path the log itself was lost: then nothing is known of any file.
         return {
@@ -247,6 +282,31 @@ class JobFiles:
             "files_problems": paths,
             "files_recorded": [list(chosen) for chosen in restored.chosen],
         }
+
+    def _have_put_back(self, waiting: _Waiting) -> None:
+        """Files have been put back, for good: tell it."""
+        line, restored = waiting.line, waiting.restored
+        self._moved = None  # what this controller's ranks change is there
+        self._not_covered = {epoch: each for epoch, each in self._not_covered.items() if epoch < line}
+        if restored.chosen and restored.chosen[-1].words != self._now.words:
+            self._log("files-chosen", {"epoch": line, "files": self._now.words})
+            before, now = text_of(restored.chosen[-1].words), text_of(self._now.words)
+            self._say(f"files: from here on {now}; what was recorded until now ({before}) stays recorded")
+        if not restored.is_recorded:
+            self._say("files have not been recorded until now: what was changed before is not put back")
+            return
+        if restored.intervals:
+            fields = {
+                "from_epoch": line,
+                "intervals": restored.intervals,
+                "names": restored.names,
+                "files": restored.files,
+                "problems": len(restored.problems),
+                "ms": round(waiting.took_ns / 1e6, 3),
+            }
+            self._log("files-put-back", fields)
+            sweep(self._job)
+        self._tell(restored)
 
     def _tell(self, restored: restart.restoring.Restored) -> None:
         for problem in restored.problems:
@@ -267,7 +327,7 @@ class JobFiles:
         try:
             restart.restoring.empty_undone(self._job.path)
             forget_files(self._job)
-            _sweep(self._job)
+            sweep(self._job)
         except (UndoError, ControllerError) as failure:
             self._say(str(failure))
 
@@ -307,82 +367,24 @@ class JobFiles:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Files that are to be put back to this line. ``took_ns``: to look at what that needs."""
+    """Files that are to be put back to this line. ``took_ns``: to look at what that needs, and to do it; ``again``: looks
+    once more. ``is_given``: they have been put back, and it can be taken back."""
 
     prepared: restart.restoring.Prepared
     line: int
     took_ns: int
+    again: Callable[[], restart.restoring.Prepared]
+    is_given: bool = False
+    restored: restart.restoring.Restored = field(default_factory=lambda: restart.restoring.Restored())
 
+    def give(self, limit_bytes: int) -> None:
+        self._do(lambda: self.prepared.give(limit_bytes))
+        self.is_given = True
 
-def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.LineNote]:
-    """What this line and later ones say of files, all ranks' of each. A manifest that cannot be read says nothing."""
-    found = []
-    for epoch in (each for each in list_epochs(job) if each >= first):
-        with contextlib.suppress(StoreError):
-            for entry in load_control(job, epoch).ranks:
-                with contextlib.suppress(StoreError):
-                    said = load_manifest(job, entry).files
-                    if said is not None:
-                        fields = (said["log"], said["bytes"], said["mac"], said["boot"])
-                        rows = [tuple(row) for row in said["uncovered"]]
-                        found.append(restart.restoring.LineNote(epoch, *fields, rows))
-    return found
+    def apply(self) -> None:
+        self._do(self.prepared.apply)
 
-
-def _has_chain(job: JobDirectory) -> bool:
-    """Has anything been recorded? Nothing has at the start of most jobs: what undoes it is not imported then."""
-    return os.path.isdir(os.path.join(job.path, DIRECTORY)) and restart.restoring.has_chain(job.path)
-
-
-def _sweep(job: JobDirectory) -> None:
-    """Nobody waits for the removal of many files; what is left of it at the end of this process is removed by the next."""
-    if restart.restoring.has_done(job.path):
-        threading.Thread(target=restart.restoring.remove_done, args=(job.path,), daemon=True).start()
-
-
-def forget_files(job: JobDirectory) -> None:
-    """Remove what was kept for lines that are not there any more. Raises ControllerError."""
-    try:
-        if _has_chain(job):
-            oldest = min(list_epochs(job), default=0)
-            restart.restoring.forget(job.path, job.key, oldest, from_start=from_start(job))
-    except UndoError as failure:
-        text = f"files that are kept for restarts could not be removed: {failure}"
-        raise ControllerError(text) from failure
-
-
-def _refusal(job: JobDirectory, failure: UndoError | str, *, starts: bool = False) -> FilesNotPutBack:
-    from ckpt.controller.service.file_refusals import refusal  # a start does not need it
-
-    return refusal(job, failure, starts=starts)
-
-
-def lines_with_files(
-    job: JobDirectory, epochs: Iterable[int], say: Callable[[str], None], *, required: bool
-) -> list[int]:
-    """Those lines to which files can be put back; others are told. ``required``: it has to be all.
-
-    Raises FilesNotPutBack: none is left, or one that is required.
-    """
-    found: list[int] = []
-    failure = ""
-    for epoch in sorted(epochs, reverse=True):
-        try:
-            reason = restart.restoring.can_put_back(job.path, job.key, epoch, from_start=from_start(job))
-        except UndoError as error:
-            raise _refusal(job, error) from error
-        if not reason:
-            found.insert(0, epoch)
-            continue
-        failure = failure or reason
-        if not found and not required:
-            job.events.append("line-unusable", epoch=epoch, rank=None, reason=reason)
-            say(f"epoch {epoch} cannot be used: {reason}")
-    if failure and (required or not found):
-        raise _refusal(job, failure)
-    return found
-
-
-def from_start(job: JobDirectory) -> bool:
-    """Are files recorded since the job's start?"""
-    return is_recorded(job.options.get("files") or OFF)
+    def _do(self, put_back: Callable[[], restart.restoring.Restored]) -> None:
+        began_ns = time.monotonic_ns()
+        self.restored = put_back()
+        self.took_ns += time.monotonic_ns() - began_ns

@@ -51,7 +51,9 @@ from ckpt.controller.supervision.events import (
     End,
     Fence,
     FilesDamaged,
+    FilesKept,
     FilesRefused,
+    KeepFiles,
     Launch,
     Log,
     PutFilesBack,
@@ -337,8 +339,10 @@ class Service:
                 self.events.append(self._commit(action))
             case Discard(epoch=epoch):
                 self._discard(epoch)
-            case PutFilesBack():
-                self._put_files_back()
+            case PutFilesBack(stays=stays):
+                self._put_files_back(stays)
+            case KeepFiles(incarnation=incarnation):
+                self.events.append(self.files.keep() or FilesKept(incarnation))
             case Launch():
                 self._discard(self.supervisor.coordinator.highest, fenced=True)
                 self._launch(action)
@@ -380,8 +384,8 @@ class Service:
         self.launcher.start(specs)
         self._watch_agent()
 
-    def _put_files_back(self) -> None:
-        told = self.files.put_back_now()
+    def _put_files_back(self, stays: bool) -> None:
+        told = self.files.put_back_now(stays=stays)
         if isinstance(told, FilesRefused):
             self.events.append(told)
             return

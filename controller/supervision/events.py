@@ -174,9 +174,18 @@ class FilesDamaged:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The rank has loaded what of its image needs no file, and waits for :class:`PutFilesBack`."""
+    """The rank has loaded what of its image needs no file, and waits for :class:`PutFilesBack`. `is_all`: that was all, and
+    nothing of it can fail any more."""
 
     rank: int
+    incarnation: int
+    is_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilesKept:
+    """What was put back stays: the ranks of this incarnation may go on."""
+
     incarnation: int
 
 
@@ -245,7 +254,7 @@ class Tick:
 
 Event = (
     Begin | Adopt | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
-    | BackRequested | FilesDamaged | FilesRefused | Loaded
+    | BackRequested | FilesDamaged | FilesKept | FilesRefused | Loaded
     | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
@@ -267,8 +276,18 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class PutFilesBack:
-    """All ranks have loaded their images: put the program's files back, and tell the ranks. Or the answer is
-    `FilesRefused`."""
+    """All ranks have loaded what of their images needs no file: put the program's files back, and tell the ranks. Or the
+    answer is `FilesRefused`. `stays`: no rank can fail to load any more; else :class:`KeepFiles` follows."""
+
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFiles:
+    """All ranks have loaded their images: what was put back stays, also if a rank fails from now on. The answer is
+    `FilesKept` or `FilesRefused`."""
+
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +383,7 @@ class End:
 Action = (
     Launch
     | PutFilesBack
+    | KeepFiles
     | SetBranch
     | Fence
     | Send

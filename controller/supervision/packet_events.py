@@ -43,7 +43,7 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
         case "hello":
             return Hello(rank, incarnation, packet["address"])
         case "loaded":
-            return Loaded(rank, incarnation)
+            return Loaded(rank, incarnation, packet.get("all") is True)
         case "captured":
             pause_ns = packet.get("pause_ns")
             return Captured(rank, incarnation, packet["epoch"], pause_ns if isinstance(pause_ns, int) else 0)

@@ -75,9 +75,11 @@ from ckpt.controller.supervision.events import (
     Fence,
     Fenced,
     FilesDamaged,
+    FilesKept,
     FilesRefused,
     Finished,
     Hello,
+    KeepFiles,
     Launch,
     Loaded,
     Log,
@@ -103,6 +105,8 @@ from ckpt.transport.records import replace
 _MS = 1_000_000
 
 EndKind = Literal["finished", "stopped", "interrupted"]
+Files = Literal["as they are", "back", "being kept", "kept"]
+"""The program's files in this incarnation: ``back``: put back, which can be taken back."""
 Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing", "ended"]
 
 
@@ -134,7 +138,8 @@ class Supervisor:
         self.restarts = 0
         self.lines = Lines(lines, start_over=start_over, needs_branch=needs_branch)
         self.resumed: int | None = None  # epoch that the present incarnation resumed from
-        self.loaded: set[int] = set()  # ranks that wait until files are put back
+        self.loaded: dict[int, bool] = {}  # ranks that wait until files are put back -> have they loaded all?
+        self.files: Files = "as they are"
         self.cannot_load: list[str] = []  # why ranks cannot load their images: what has been told
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
@@ -195,6 +200,11 @@ class Supervisor:
                 return self._fenced(event, now_ns)
             case FilesDamaged(reason=reason):
                 return self._set_line_aside(None, reason, now_ns) if self.phase == "starting" else []
+            case FilesKept(incarnation=incarnation):
+                if incarnation != self.incarnation:
+                    return []
+                self.files = "kept"
+                return self._check_there(now_ns)
             case FilesRefused(exit_code=code, reason=reason):
                 end = End(code, reason, "interrupted")
                 return self._stop_now(end, now_ns) if self.phase == "starting" else []
@@ -217,7 +227,7 @@ class Supervisor:
             return []  # a packet of an older incarnation, which has been fenced or will be
         match event:
             case Loaded():
-                self.loaded.add(event.rank)
+                self.loaded[event.rank] = event.is_all
                 return self._check_loaded()
             case Hello():
                 return self._hello(event, now_ns)
@@ -237,16 +247,17 @@ class Supervisor:
         self.resumed = self.lines.newest
         self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
         self.diagnoses, self.cannot_load = {}, []
-        self.loaded = set()
+        self.loaded, self.files = {}, "as they are"
         self.since_ns = self.since_ns or now_ns
         return [Launch(self.incarnation, self.resumed, reason)]
 
     def _check_loaded(self) -> list[Action]:
         """Files are put back when nothing that can be known before forbids to go on from this line."""
-        if self.phase != "starting" or not self.loaded or len(self.loaded | self.failed) < self.size:
+        if self.phase != "starting" or not self.loaded or len(self.loaded.keys() | self.failed) < self.size:
             return []
-        self.loaded = set()
-        return [PutFilesBack()]
+        stays = all(self.loaded.values())
+        self.loaded, self.files = {}, "kept" if stays else "back"
+        return [PutFilesBack(stays)]
 
     def _hello(self, event: Hello, now_ns: int) -> list[Action]:
         if self.phase != "starting":
@@ -256,6 +267,11 @@ class Supervisor:
 
     def _check_there(self, now_ns: int) -> list[Action]:
         if self.phase != "starting" or len(self.addresses.keys() | self.failed) < self.size:
+            return []
+        if self.files == "back":
+            self.files = "being kept"
+            return [KeepFiles(self.incarnation)]
+        if self.files == "being kept":
             return []
         self.phase = "running"
         took_ms = round((now_ns - self.since_ns) / _MS, 3)

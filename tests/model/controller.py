@@ -24,7 +24,9 @@ from ckpt.controller.supervision.events import (
     End,
     Fence,
     Fenced,
+    FilesKept,
     Hello,
+    KeepFiles,
     Launch,
     Loaded,
     Log,
@@ -249,6 +251,8 @@ class Controller:
                 events.extend(Loaded(rank, incarnation) for rank in range(self.size))
             case PutFilesBack():
                 events.extend(Hello(rank, self.incarnation, "model") for rank in range(self.size))
+            case KeepFiles(incarnation=incarnation):
+                events.append(FilesKept(incarnation))
             case End():
                 self.ended = True
 

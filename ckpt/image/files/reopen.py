@@ -66,7 +66,8 @@ class SavedFile:
 
 _put_back: list[Callable[[str], bool]] = []  # if a restart has put files back: has it this one?
 
-_due: list[Callable[[], None]] = []  # if files are still to be put back: waits for that; then what follows
+_wait: list[Callable[[bool], None]] = []  # if files are still to be put back: waits for that
+_due: list[Callable[[], None]] = []  # what follows then
 
 _Opened = tuple[int, int, int]  # a descriptor, device, inode
 _opened: dict[int, _Opened] = {}  # by SavedFile.first
@@ -84,10 +85,10 @@ def declare_put_back(is_right: Callable[[str], bool]) -> None:
     _put_back[:] = [is_right]
 
 
-def begin(wait: Callable[[], None] | None = None) -> None:
-    """A load begins: the records of an earlier load are dropped. ``wait``: returns when files have been put back; None: they
-    are."""
-    _due[:] = [] if wait is None else [wait]
+def begin(wait: Callable[[bool], None] | None = None) -> None:
+    """A load begins: the records of an earlier load are dropped. ``wait``: see :func:`ckpt.image.load`."""
+    _wait[:] = [] if wait is None else [wait]
+    _due.clear()
     _opened.clear()
     _made.clear()
     _made_directories.clear()
@@ -97,11 +98,14 @@ def begin(wait: Callable[[], None] | None = None) -> None:
 
 def waits_for_files() -> bool:
     """Are files still to be put back?"""
-    return bool(_due)
+    return bool(_wait)
 
 
-def wait_for_files() -> None:
-    """Return when the files are what they were at the checkpoint. Raises what functions for then raise."""
+def wait_for_files(*, is_all_loaded: bool = False) -> None:
+    """Return when the files are what they were at the checkpoint. ``is_all_loaded``: nothing is left that could fail. Raises
+    what functions for then raise."""
+    if _wait:
+        _wait.pop()(is_all_loaded)
     functions, _due[:] = list(_due), []
     for function in functions:
         function()
@@ -109,7 +113,7 @@ def wait_for_files() -> None:
 
 def when_files_are_back(function: Callable[[], None]) -> None:
     """Call this when files have been put back, unless they are already."""
-    if _due:
+    if _wait:
         _due.append(function)
 
 

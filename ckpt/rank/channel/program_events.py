@@ -22,7 +22,7 @@ _OWN = (
     "adopted agent-lost agent-started captured clone-failed clone-started cluster-unverified committed "
     "continued continuing controller counters-kept ended-at-once engine engine-ended failed "
     "fault-located fenced files-chosen files-given-up files-kept files-not-covered files-not-put-back "
-    "files-not-undone files-not-watched files-put-back files-shared fork-failed handshakes-refused "
+    "files-not-undone files-not-watched files-put-back files-shared files-taken-back fork-failed handshakes-refused "
     "host-back host-drained host-failed host-fenced host-joined host-left-out host-lost host-stalled image-mode "
     "job-finished job-interrupted job-started leader-changed leases-not-renewed line-unusable "
     "lines-distrusted link-down link-slow link-up log-unreadable malformed-packet memory-compared "

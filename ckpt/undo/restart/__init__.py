@@ -6,7 +6,7 @@
 :mod:`ckpt.undo.restart.putting_back` does it
 :mod:`ckpt.undo.restart.places`       reaches names and files without following a symbolic link
 :mod:`ckpt.undo.restart.restoring`    all intervals since a line
-:mod:`ckpt.undo.restart.code_for_loading` code of the checkpoint, while ranks load their images
+:mod:`ckpt.undo.restart.provisional`  what is put back, and can be taken back, until every rank has loaded its image
 :mod:`ckpt.undo.restart.intervals`    the logs of all ranks in an interval
 :mod:`ckpt.undo.restart.checking`     what is looked at before anything is changed
 :mod:`ckpt.undo.restart.kept_files`   whether copies and hard links are what was kept

@@ -14,6 +14,7 @@ Not here: how this is left out of a restart (:mod:`ckpt.undo.restart.restoring`)
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -68,14 +69,15 @@ def changed_since(job: str, key: bytes, moved: Moved | None = None) -> list[tupl
     return found
 
 
-def note_again(job: str, key: bytes, then: Mapping[str, Status]) -> None:
-    """These paths were bound to this, and some of it was made again. Where it was as noted, nobody else has changed it.
-    Raises LogDamaged, OSError."""
+def note_again(job: str, key: bytes, then: Iterable[Status]) -> None:
+    """Some of this was made again. Where it was as noted, nobody else has changed it. A path that leads through a symbolic
+    link to it counts, too. Raises LogDamaged, OSError."""
     noted = read_record(job, key, _END)
     if noted is None:
         return
-    for path, status in then.items():
-        if noted.get(path) == _told(status):
+    told = {json.dumps(_told(status)) for status in then}
+    for path, each in noted.items():
+        if json.dumps(each) in told:
             noted[path] = _told(look(path))
     write_record(job, key, _END, noted)
 

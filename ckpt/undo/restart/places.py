@@ -16,24 +16,34 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
+from ckpt.transport.records import dataclass, field
 from ckpt.undo import _status
 from ckpt.undo.copying import copy_extents, copy_file, tail_digest_of
 from ckpt.undo.recorder import Kind, Operation
-from ckpt.undo.records import Binding, FileId, Status
+from ckpt.undo.records import Binding, FileId, Status, renamed
 
-__all__ = ["OpenedFile", "Places", "look_at"]
+__all__ = ["OpenedFile", "Places", "Recording", "look_at"]
 
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _REMEMBERED = 64
 _BESIDE = ".ckpt-away-"
 
 
-class Places:
-    """Names by their absolute paths. Descriptors of some directories are kept; :meth:`close` closes them. ``before``: called
-    before each change."""
+@dataclass(slots=True)
+class Recording:
+    """What is changed may be taken back. ``before``: called before each change. ``beside``: what was to be moved to another
+    file system, by the path at which it lies meanwhile → where it is to go.
+    """
 
-    def __init__(self, before: Callable[[Operation], None] | None = None) -> None:
-        self._before = before
+    before: Callable[[Operation], None]
+    beside: dict[str, str] = field(default_factory=dict)
+
+
+class Places:
+    """Names by their absolute paths. Descriptors of some directories are kept; :meth:`close` closes them."""
+
+    def __init__(self, recording: Recording | None = None) -> None:
+        self._recording = recording
         self._directories: dict[str, int] = {}
 
     def close(self) -> None:
@@ -94,10 +104,13 @@ class Places:
         os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=fd)
         self._forget(path)
         self._forget(target)
+        if self._recording is not None and self._recording.beside:
+            beside = self._recording.beside.items()
+            self._recording.beside = {renamed(each, path, target): to for each, to in beside}
 
     def move_out(self, path: str, target: str) -> None:
         """Rename, or copy and remove where ``target``, which does not exist, is on another file system. Special files are
-        removed only: they hold nothing. Where each change is told before, what cannot be renamed to there stays beside.
+        removed only: they hold nothing. Where changes may be taken back, what cannot be renamed to there stays beside.
         """
         try:
             try:
@@ -113,8 +126,10 @@ class Places:
         except OSError as failure:
             if failure.errno != errno.EXDEV:
                 raise
-            if self._before is not None:  # it will go back, and is not copied twice for that
-                self.rename(path, os.path.join(os.path.dirname(path), _BESIDE + os.path.basename(target)))
+            if self._recording is not None:  # it may go back, and is not copied twice for that
+                beside = os.path.join(os.path.dirname(path), _BESIDE + os.path.basename(target))
+                self.rename(path, beside)
+                self._recording.beside[beside] = target
                 return
             self._forget(path)
             (fd, name), (into, new) = self._at(path), self._at(target)
@@ -122,11 +137,11 @@ class Places:
 
     def opened(self, path: str) -> OpenedFile:
         """The file or directory itself, to be closed by its user (``with``). Raises OSError."""
-        return _opened(*self._at(path), lambda kind: self._tell(kind, path))
+        return _opened(*self._at(path), lambda kind, start: self._tell(kind, path, start=start))
 
-    def _tell(self, kind: Kind, path: str, target: str = "") -> None:
-        if self._before is not None:
-            self._before(Operation(kind, path, target))
+    def _tell(self, kind: Kind, path: str, target: str = "", start: int = 0) -> None:
+        if self._recording is not None:
+            self._recording.before(Operation(kind, path, target, start))
 
     def _at(self, path: str) -> tuple[int, str]:
         directory, name = os.path.split(path)
@@ -149,7 +164,7 @@ class Places:
 class OpenedFile:
     """A file or directory, whatever becomes of its name (O_PATH). ``status``: when it was opened."""
 
-    def __init__(self, fd: int, tell: Callable[[Kind], None]) -> None:
+    def __init__(self, fd: int, tell: Callable[[Kind, int], None]) -> None:
         self._fd, self._tell = fd, tell
         status = look_at(fd)
         assert status is not None
@@ -161,18 +176,18 @@ class OpenedFile:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def overwrite(self, source: str, nbytes: int) -> None:
-        """Give the file the first bytes of another one."""
-        self._tell("rewrite")
+    def overwrite(self, source: str, nbytes: int, start: int = 0) -> None:
+        """Give the file the first bytes of another one. What is before the offset ``start`` stays."""
+        self._tell("rewrite", 0)
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with self.open(os.O_WRONLY) as writing:
-                copy_extents(reading, writing, nbytes)
+                copy_extents(reading, writing, nbytes, start)
         finally:
             os.close(reading)
 
     def truncate(self, nbytes: int) -> None:
-        self._tell("rewrite")
+        self._tell("cut", nbytes)
         with self.open(os.O_WRONLY) as fd:
             os.ftruncate(fd, nbytes)
 
@@ -185,7 +200,7 @@ class OpenedFile:
     def set_attributes(self, status: Status) -> list[str]:
         """Owner, mode and, of a file, the time of its contents. Returns those that this user may not change, as with a file
         of another user. Raises OSError."""
-        self._tell("attributes")
+        self._tell("attributes", 0)
         now = look_at(self._fd)
         assert now is not None
         refused = []
@@ -207,7 +222,7 @@ class OpenedFile:
         return refused
 
     def change_mode(self, mode: int) -> None:
-        self._tell("attributes")
+        self._tell("attributes", 0)
         os.chmod(self._path, mode)
 
     @property
@@ -221,7 +236,7 @@ class OpenedFile:
         try:
             fd = os.open(self._path, flags)
         except PermissionError:  # the mode is put back with the other attributes
-            self._tell("attributes")
+            self._tell("attributes", 0)
             os.chmod(self._path, 0o600)
             fd = os.open(self._path, flags)
         try:
@@ -239,11 +254,11 @@ def look_at(fd: int, name: str = "") -> Binding:
     return Status(FileId(*found[:3]), *found[3:], target)
 
 
-def _opened(fd: int, name: str, tell: Callable[[Kind], None]) -> OpenedFile:
+def _opened(fd: int, name: str, tell: Callable[[Kind, int], None]) -> OpenedFile:
     return OpenedFile(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd), tell)
 
 
-def _tell_nobody(_: Kind) -> None:
+def _tell_nobody(_: Kind, __: int) -> None:
     """Where files are carried to another file system, nobody has asked to be told (:meth:`Places.move_out`)."""
 
 

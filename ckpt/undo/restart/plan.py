@@ -71,6 +71,11 @@ class FilePlan:
     has_no_name: bool = False
     names: list[str] = field(default_factory=list)
 
+    @property
+    def copy_start(self) -> int:
+        """The offset from which on the copy has the contents."""
+        return 0 if self.copied is None else self.copied.start
+
 
 @dataclass(slots=True)
 class Plan:

@@ -19,13 +19,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
-from ckpt.undo.recorder import Operation
 from ckpt.undo.records import Binding, FileId, Status, and_above
-from ckpt.undo.restart.places import OpenedFile, Places
+from ckpt.undo.restart.places import OpenedFile, Places, Recording
 from ckpt.undo.restart.plan import FilePlan, Plan
 
 __all__ = ["Problem", "put_back"]
@@ -55,17 +54,17 @@ def put_back(
     undone: str,
     renumbered: dict[FileId, FileId],
     problems: Iterable[Problem] = (),
-    before: Callable[[Operation], None] | None = None,
+    recording: Recording | None = None,
     aside: str = _ASIDE,
 ) -> list[Problem]:
     """Undo one interval. ``undone``: the directory for what is new; it is made if needed. ``renumbered``: files and
     directories that have been made again, which earlier intervals know by their old numbers; it is added to.
-    ``problems``: of the intervals behind it, which have been undone before. ``before``: called before each change.
+    ``problems``: of the intervals behind it, which have been undone before. ``recording``: all of it may be taken back.
     ``aside``: with this begin the names of directories that are put aside.
 
     Returns what could not be undone. Raises NotUndone: the file system refuses a step; it can be done again.
     """
-    return _PuttingBack(plan, undone, renumbered, problems, before, aside).run()
+    return _PuttingBack(plan, undone, renumbered, problems, recording, aside).run()
 
 
 class _PuttingBack:
@@ -75,7 +74,7 @@ class _PuttingBack:
         undone: str,
         renumbered: dict[FileId, FileId],
         problems: Iterable[Problem],
-        before: Callable[[Operation], None] | None,
+        recording: Recording | None,
         aside: str,
     ) -> None:
         self._beside = aside
@@ -93,7 +92,7 @@ class _PuttingBack:
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
         self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
         self._unknown = {*(each.path for each in plan.uncovered), *(each.path for each in problems)}
-        self._places = Places(before)
+        self._places = Places(recording)
         self._present: dict[FileId, list[str]] = {}  # names that files have now
         self._has_present = False
         self._numbers: dict[bytes, int] = {}  # names in `undone` -> the next number
@@ -256,7 +255,7 @@ class _PuttingBack:
         plan = self._plan.files[binding.file]
         made = self._made.get(binding.file, [])
         source = plan.link or (made[0] if made else self._present_name(binding.file))
-        if not source and not plan.copy and plan.nbytes != 0:
+        if not source and plan.nbytes != 0 and (not plan.copy or plan.copy_start):
             self._problems.append(Problem(path, "its contents have not been kept"))
             return
         self._move_out(path)
@@ -266,9 +265,11 @@ class _PuttingBack:
         else:
             self._made[binding.file] = [path]
             with self._places.make_file(path) as file:
-                if plan.copy or source:
-                    nbytes = plan.status.nbytes if plan.nbytes is None else plan.nbytes
-                    file.overwrite(plan.copy or source, nbytes)
+                nbytes = plan.status.nbytes if plan.nbytes is None else plan.nbytes
+                if source and (not plan.copy or plan.copy_start):
+                    file.overwrite(source, plan.copy_start or nbytes)
+                if plan.copy:
+                    file.overwrite(plan.copy, nbytes, plan.copy_start)
             self._renumber(path, binding.file)
 
     def _link(self, source: str, path: str, plan: FilePlan) -> bool:
@@ -363,7 +364,7 @@ class _PuttingBack:
     def _put_contents(self, path: str, plan: FilePlan, file: OpenedFile) -> None:
         nbytes = plan.nbytes
         if nbytes is not None and plan.copy:
-            file.overwrite(plan.copy, nbytes)
+            file.overwrite(plan.copy, nbytes, plan.copy_start)
         elif nbytes is not None and (
             file.status.nbytes < nbytes or (plan.tail and file.tail_digest(plan.tail_nbytes) != plan.tail)
         ):

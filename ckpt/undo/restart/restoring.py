@@ -7,27 +7,29 @@
     JOB/undo/end                      see :mod:`ckpt.undo.restart.ending`
     JOB/undone/                       what stood in the way of what was put back; until the next line is committed
 
+    JOB/undo/loading, JOB/undo/kept   see :mod:`ckpt.undo.restart.provisional`
+
 All intervals are one chain, ordered by epoch and incarnation; a restart undoes its end, newest first. An interval leaves the
-chain by one rename, when it is undone whole. A restart that is killed goes on with the newest interval that is still there.
+chain by one rename: when it is undone whole, and a restart that is killed goes on with the newest interval that is still
+there (:meth:`Prepared.apply`); or all together, when all ranks have loaded (:meth:`Prepared.give`, :meth:`Prepared.keep`).
 
 Not here: what one interval needs (:mod:`ckpt.undo.restart.plan`), how it is done (:mod:`ckpt.undo.restart.putting_back`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from ckpt.transport.records import dataclass, field, replace
+from ckpt.undo.allowance import copied_bytes
 from ckpt.undo.chain import Interval, intervals, log_directories, undo_path
 from ckpt.undo.errors import NotRecorded
 from ckpt.undo.logs import forget_unmade, unmade
 from ckpt.undo.records import FileId
-from ckpt.undo.restart import code_for_loading as code
+from ckpt.undo.restart import provisional
 from ckpt.undo.restart.checking import (
     Logs,
     check_line,
@@ -40,18 +42,27 @@ from ckpt.undo.restart.checking import (
     whole_logs,
 )
 from ckpt.undo.restart.ending import changed_since, ends_noted, forget_end, leave_out, note_end
-from ckpt.undo.restart.intervals import describe, has_changes, logs_of
+from ckpt.undo.restart.intervals import (
+    begin_to_record,
+    describe,
+    empty_undone,
+    forget,
+    give_up,
+    has_done,
+    logs_of,
+    remove_done,
+    undone_path,
+)
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote
 from ckpt.undo.restart.others import changed_by_others
+from ckpt.undo.restart.places import Recording
 from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.restart.state import (
-    DONE,
     Moved,
     State,
     follow,
-    free_name,
     is_there,
     load,
     named,
@@ -77,16 +88,16 @@ __all__ = [
     "give_up",
     "has_chain",
     "has_done",
-    "leave_code",
+    "is_given",
+    "leave",
     "note_shared",
     "prepare",
     "remove_done",
     "shared_then",
-    "take_code_back",
+    "take_back",
     "undo",
 ]
 
-_UNDONE = "undone"
 _FOREIGN = "somebody else has changed the file since; it is left as it is"
 _LOOK_AGAIN_NS = 1_000_000_000  # files are looked at once more if loading has taken longer
 _UNMADE = "an undo log could not be made, so some changes may not be put back"
@@ -188,13 +199,17 @@ class Prepared:
     told: list[Problem] = field(default_factory=list)
     foreign: list[tuple[str, FileId]] = field(default_factory=list)
     looked_ns: int = 0
+    given: tuple[State, Recording] | None = None
+    without_log: list[str] = field(default_factory=list)
 
     def give_code(self) -> bool:
         """Give code the state of the line, for ranks that load their images: see
-        :mod:`ckpt.undo.restart.code_for_loading`. Returns whether any is another one now. Raises NotUndone, LogDamaged."""
+        :mod:`ckpt.undo.restart.provisional`. Returns whether any is another one now. Raises NotUndone, LogDamaged."""
         with named(self.job):
             foreign = [*self.state.foreign, *self.foreign]
-            return code.give(self.job, self.key, [plan for _, plan in self.chain], foreign, self.state)
+            return provisional.give_code(
+                self.job, self.key, [plan for _, plan in self.chain], foreign, self.state
+            )
 
     def of_others(self) -> list[tuple[str, FileId]]:
         """What somebody else has changed since, and which files it was."""
@@ -207,51 +222,96 @@ class Prepared:
         return found
 
     def apply(self) -> Restored:
-        """Put all files back. Can be done again, from :func:`prepare` on, after it was killed, or has raised. Raises
-        NotUndone: the file system refuses a step. What ranks had been given for loading has been taken back before."""
+        """Put all files back, for good. Can be done again, from :func:`prepare` on, after it was killed, or has raised.
+        Raises NotUndone: the file system refuses a step. What ranks had been given for loading has been taken back before.
+        """
         with named(self.job):
-            return self._apply()
+            if self.state.since is None:
+                return self._begin_to_record()
+            state, restored = self._begun()
+            if self.highest > self.line or self.moved is not None or state.foreign:
+                save(self.job, self.key, state)
+            forget_end(self.job)
+            for interval, plan in self.chain:
+                if _undo(self.job, state, plan, restored):
+                    save(self.job, self.key, state)
+                if plan.names or plan.files:
+                    sync_file_systems(
+                        plan.touched(undone_path(self.job))
+                    )  # before the interval leaves the chain
+                retire(interval.path)
+            if (done := self._done(state)) != state:
+                save(self.job, self.key, done)
+            forget_unmade(self.without_log)
+            return _told_once(restored)
 
-    def _apply(self) -> Restored:
-        job, line, highest, state = self.job, self.line, self.highest, self.state
-        choices = Choices(self.first, state.chosen)
-        if state.since is None:
-            later = Choices(self.first).go_on(line, self.now)
-            _begin_to_record(job, self.key, line, highest, later)
-            return Restored(is_recorded=False)
+    def give(self, limit_bytes: int) -> Restored:
+        """Put all files back, so that it can be taken back (:func:`take_back`), also where this process is killed, until
+        :meth:`keep`. ``limit_bytes``: for the copies that this may need, beside those that ranks have made. Raises NotUndone
+        (NotKept), and all has been taken back, unless this is not possible, either (:func:`is_given`).
+        """
+        with named(self.job):
+            if self.state.since is None:
+                return self._begin_to_record()
+            state, restored = self._begun()
+            plans = [plan for _, plan in self.chain]
+            limit_bytes += copied_bytes(undo_path(self.job))
+            with provisional.recorded(self.job, self.key, plans, state.renumbered, limit_bytes) as recording:
+                for plan in plans:
+                    _undo(self.job, state, plan, restored, recording)
+            self.given = state, recording
+            return _told_once(restored)
+
+    def keep(self) -> None:
+        """What was given stays. Raises NotUndone."""
+        if self.given is None:
+            return
+        state, recording = self.given
+        with named(self.job):
+            plans = [plan for _, plan in self.chain if plan.names or plan.files]
+            sync_file_systems(path for plan in plans for path in plan.touched(undone_path(self.job)))
+            names = [os.path.basename(interval.path) for interval, _ in self.chain]
+            provisional.keep(self.job, self.key, self._done(state), names, recording)
+            forget_unmade(self.without_log)
+            self.given = None
+
+    def _begin_to_record(self) -> Restored:
+        later = Choices(self.first).go_on(self.line, self.now)
+        begin_to_record(self.job, self.key, self.line, self.highest, later)
+        return Restored(is_recorded=False)
+
+    def _begun(self) -> tuple[State, Restored]:
+        """The state while files are put back, and what is known before."""
+        line, highest = self.line, self.highest
         if time.monotonic_ns() - self.looked_ns > _LOOK_AGAIN_NS:
             self.foreign = self.of_others()
-        state.foreign += self.foreign
+        left = self.state.left
         if highest > line:
-            state.left = [*((low, high) for low, high in state.left if low < line), (line, highest)]
-        if highest > line or self.moved is not None or state.foreign:
-            save(job, self.key, state)
-        forget_end(job)
-        restored = Restored(problems=self.problems, intervals=len(self.chain), chosen=choices.since(line))
-        restored.problems += self.told
-        without_log = unmade(job)
-        restored.problems += [Problem("", f"{_UNMADE}: {path}", is_final=True) for path in without_log]
-        for interval, plan in self.chain:
-            _undo_interval(job, self.key, state, interval, plan, restored)
-        restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
-        _note_done(job, self.key, line, state, choices.go_on(line, self.now).later)
-        forget_unmade(without_log)
-        return restored
+            left = [*((low, high) for low, high in left if low < line), (line, highest)]
+        foreign = [*self.state.foreign, *self.foreign]
+        state = replace(self.state, left=left, foreign=foreign, renumbered=dict(self.state.renumbered))
+        self.without_log = unmade(self.job)
+        unmade_logs = [Problem("", f"{_UNMADE}: {path}", is_final=True) for path in self.without_log]
+        problems = [*self.problems, *self.told, *unmade_logs]
+        return state, Restored(
+            chosen=Choices(self.first, state.chosen).since(line), problems=problems, intervals=len(self.chain)
+        )
+
+    def _done(self, state: State) -> State:
+        """The state when all is put back."""
+        assert state.since is not None
+        since = (
+            min(state.since, self.line) if self.line == 0 else state.since
+        )  # the start that is known is this one
+        undone = {interval.path for interval, _ in self.chain}
+        is_needed = any(interval.path not in undone for interval in intervals(self.job))
+        later = Choices(self.first, state.chosen).go_on(self.line, self.now).later
+        renumbered = state.renumbered if is_needed else {}
+        return replace(state, since=since, renumbered=renumbered, chosen=later, foreign=[])
 
 
-def _note_done(job: str, key: bytes, line: int, state: State, later: list[tuple[int, Chosen]]) -> None:
-    """All is put back. ``later``: which files are covered since which line."""
-    assert state.since is not None
-    since = min(state.since, line) if line == 0 else state.since  # the start that is known is this one
-    renumbered = state.renumbered if intervals(job) else {}
-    done = replace(state, since=since, renumbered=renumbered, chosen=later, foreign=[])
-    if done != state:
-        save(job, key, done)
-
-
-def _undo_interval(
-    job: str, key: bytes, state: State, interval: Interval, plan: Plan, restored: Restored
-) -> None:
+def _undo(job: str, state: State, plan: Plan, restored: Restored, recording: Recording | None = None) -> bool:
+    """Undo one interval. Returns whether files have other numbers now."""
     restored.problems += [
         Problem(path, _FOREIGN, is_final=True) for path in leave_out(plan, state.foreign, state.renumbered)
     ]
@@ -259,16 +319,18 @@ def _undo_interval(
         replace(each, nameless=None) if each.nameless in plan.files else each for each in restored.problems
     ]
     known = dict(state.renumbered)
-    undone = os.path.join(job, _UNDONE)
-    restored.problems += put_back(plan, undone, state.renumbered, restored.problems)
+    restored.problems += put_back(plan, undone_path(job), state.renumbered, restored.problems, recording)
     restored.names += len(plan.names)
     restored.files += len(plan.files)
-    if plan.names or plan.files:
-        sync_file_systems(plan.touched(undone))  # before the interval leaves the chain
-    if state.renumbered != known:
-        follow(known, state.renumbered)
-        save(job, key, state)
-    retire(interval.path)
+    if state.renumbered == known:
+        return False
+    follow(known, state.renumbered)
+    return True
+
+
+def _told_once(restored: Restored) -> Restored:
+    restored.problems = [each for each in dict.fromkeys(restored.problems) if each.nameless is None]
+    return restored
 
 
 def can_put_back(job: str, key: bytes, line: int, *, from_start: bool) -> str:
@@ -307,85 +369,18 @@ def has_chain(job: str) -> bool:
     return is_there(job) or bool(intervals(job))
 
 
-def _begin_to_record(job: str, key: bytes, line: int, highest: int, choices: Choices) -> None:
-    _move_chain(job)
-    left = [(line, highest)] if highest > line else []
-    save(job, key, State(since=line, left=left, chosen=choices.later))
+def is_given(job: str) -> bool:
+    """See :func:`ckpt.undo.restart.provisional.is_given`."""
+    return provisional.is_given(os.path.realpath(job))
 
 
-def take_code_back(job: str, key: bytes, moved: Moved | None = None) -> bool:
-    """See :func:`ckpt.undo.restart.code_for_loading.take_back`."""
+def take_back(job: str, key: bytes, moved: Moved | None = None) -> bool:
+    """See :func:`ckpt.undo.restart.provisional.take_back`."""
     job = os.path.realpath(job)
-    return code.is_given(job) and code.take_back(job, key, moved)
+    return provisional.is_given(job) and provisional.take_back(job, key, moved)
 
 
-def leave_code(job: str) -> None:
-    """What ranks were given for loading stays. Raises NotUndone."""
+def leave(job: str) -> None:
+    """What ranks were given stays. Raises NotUndone."""
     with named(job):
-        code.leave(os.path.realpath(job))
-
-
-def give_up(job: str, key: bytes) -> bool:
-    """The job goes on without putting files back, and without recording. What was kept lies in ``undone`` until the next
-    line is committed. Returns whether anything was. Raises NotUndone.
-    """
-    with named(job):
-        save(job, key, State())
-        return _move_chain(job)
-
-
-def _move_chain(job: str) -> bool:
-    """Take all intervals out of the chain, and keep them for a while. Returns whether there was one."""
-    chain = intervals(job)
-    forget_end(job)  # the job goes on without it
-    for interval in chain:
-        undone = os.path.join(job, _UNDONE)
-        os.makedirs(undone, mode=0o700, exist_ok=True)
-        os.rename(interval.path, free_name(os.path.join(undone, os.path.basename(interval.path))))
-    return bool(chain)
-
-
-def forget(job: str, key: bytes, oldest: int, *, from_start: bool) -> None:
-    """No line before ``oldest`` is left: what only those need is out of the chain. Raises LogDamaged, NotUndone."""
-    with named(job):
-        chain = intervals(job)
-        old = [interval for interval in chain if interval.epoch < oldest]
-        if old or is_there(job):
-            state = load(job, key, from_start)
-            since = oldest if old and state.since is not None else state.since
-            left = [(low, high) for low, high in state.left if high >= oldest]
-            renumbered, moved = (state.renumbered, state.moved) if len(old) < len(chain) else ({}, [])
-            now = replace(state, since=since, left=left, renumbered=renumbered, moved=moved, foreign=[])
-            if old and (state.since == 0 or state.untouched):
-                now.untouched = not any(has_changes(interval, key, state.moved) for interval in old)
-            if now != state:
-                save(job, key, now)
-        for interval in old:
-            retire(interval.path)
-
-
-def empty_undone(job: str) -> None:
-    """A line has been committed: what the last restart has moved out of the way is not needed any more. Raises NotUndone."""
-    with named(job):
-        undone = os.path.join(job, _UNDONE)
-        if not os.path.lexists(undone):
-            return
-        os.makedirs(undo_path(job), mode=0o700, exist_ok=True)
-        os.rename(undone, free_name(undo_path(job, f"{DONE}{_UNDONE}")))
-
-
-def has_done(job: str) -> bool:
-    """Is there anything to be removed?"""
-    return any(_done(job))
-
-
-def remove_done(job: str) -> None:
-    """Remove what is out of the chain, at any time. What cannot be removed stays, and does no harm."""
-    for path in _done(job):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _done(job: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        return [undo_path(job, name) for name in os.listdir(undo_path(job)) if name.startswith(DONE)]
-    return []
+        provisional.leave(os.path.realpath(job))

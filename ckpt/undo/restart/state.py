@@ -44,13 +44,16 @@ __all__ = [
     "State",
     "follow",
     "free_name",
+    "from_plain",
     "is_there",
     "load",
     "read_record",
+    "remove_record",
     "retire",
     "save",
     "sync_directory",
     "sync_file_systems",
+    "to_plain",
     "write_record",
 ]
 
@@ -94,28 +97,29 @@ def load(job: str, key: bytes, from_start: bool) -> State:
     if plain is None:
         return State(since=0 if from_start else None)
     try:
-        return State(
-            plain["since"],
-            [(low, high) for low, high in plain["left"]],
-            {FileId(*old): FileId(*now) for old, now in plain["renumbered"]},
-            [Moved(*each) for each in plain.get("moved", ())],
-            [(epoch, Chosen(*chosen)) for epoch, chosen in plain.get("chosen", ())],
-            [(path, FileId(*file)) for path, file in plain.get("foreign", ())],
-            _booted(*plain.get("booted", (-1, ""))),
-            bool(plain.get("untouched")),
-        )
+        return from_plain(plain)
     except (KeyError, TypeError, ValueError) as failure:
         path = undo_path(job, _STATE)
         raise LogDamaged(f"it verifies, and is no record ({failure})", path=path) from failure
 
 
-def _booted(line: int, boot: str) -> tuple[int, str]:
-    return line, boot
+def from_plain(plain: Any) -> State:
+    """The inverse of :func:`to_plain`. Raises KeyError, TypeError, ValueError: this is no state."""
+    return State(
+        plain["since"],
+        [(low, high) for low, high in plain["left"]],
+        {FileId(*old): FileId(*now) for old, now in plain["renumbered"]},
+        [Moved(*each) for each in plain.get("moved", ())],
+        [(epoch, Chosen(*chosen)) for epoch, chosen in plain.get("chosen", ())],
+        [(path, FileId(*file)) for path, file in plain.get("foreign", ())],
+        _booted(*plain.get("booted", (-1, ""))),
+        bool(plain.get("untouched")),
+    )
 
 
-def save(job: str, key: bytes, state: State) -> None:
-    """Save the state, durably. Raises OSError."""
-    plain = {
+def to_plain(state: State) -> dict[str, Any]:
+    """The state as JSON values."""
+    return {
         "since": state.since,
         "left": state.left,
         "renumbered": [[old, now] for old, now in state.renumbered.items()],
@@ -125,7 +129,15 @@ def save(job: str, key: bytes, state: State) -> None:
         "booted": state.booted,
         "untouched": state.untouched,
     }
-    write_record(job, key, _STATE, plain)
+
+
+def _booted(line: int, boot: str) -> tuple[int, str]:
+    return line, boot
+
+
+def save(job: str, key: bytes, state: State) -> None:
+    """Save the state, durably. Raises OSError."""
+    write_record(job, key, _STATE, to_plain(state))
 
 
 def follow(known: dict[FileId, FileId], renumbered: dict[FileId, FileId]) -> None:
@@ -170,6 +182,13 @@ def write_record(job: str, key: bytes, name: str, plain: Any) -> None:
     os.rename(temporary, undo_path(job, name))
     sync_directory(directory)
     sync_directory(job)
+
+
+def remove_record(job: str, name: str) -> None:
+    """What :func:`write_record` has written is gone, durably, if it was there. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(undo_path(job, name))
+        sync_directory(undo_path(job))
 
 
 def sync_file_systems(paths: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -339,7 +340,8 @@ def test_a_restart_that_is_killed_while_code_is_that_of_the_checkpoint_can_be_do
         if stage == "taken back":
             while given.exists() and restart.poll() is None:
                 time.sleep(0.0005)
-        os.killpg(restart.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has come to its end
+            os.killpg(restart.pid, signal.SIGKILL)
         if restart.wait() == 0:
             break
     mend = missing_module(with_code.directory)
@@ -467,3 +469,125 @@ def test_connections_to_databases_are_opened_when_files_are_back(start: Start, t
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "grows").read_bytes() == grown
     assert (tmp_path / "goes").read_bytes()[24:28] == (2).to_bytes(4, "big"), "transactions"
+
+
+# What comes behind a file that is held open is loaded when files have been put back, and cannot be.
+RESTORED = """
+    import os, sys, time
+    import ckpt
+    from ckpt import MPI
+    comm = MPI.COMM_WORLD
+    ckpt.enable()
+    os.chdir(sys.argv[1])
+    held = open(f"held-{comm.rank}", "w")
+    held.write("then" * 100_000)
+    held.flush()
+    def write(name, text, mode="w"):
+        with open(f"{name}-{comm.rank}", mode) as file:
+            file.write(text)
+    for name in ("in-place", "appended", "removed", "replaced"):
+        write(name, "then" * 100)
+    class Thing:
+        pass
+    def load(name):
+        if os.path.exists(os.environ["CKPT_JOB"] + "/spoilt"):
+            raise RuntimeError("it was not to be restored")
+        text = open(name).read()
+        assert text == "then" * 100, text
+        return Thing()
+    ckpt.register_type(Thing, lambda thing: f"appended-{comm.rank}", load)
+    if comm.rank == 1:
+        things = [Thing()]
+        other = open("other", "w")
+    ckpt.checkpoint()
+    while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
+        time.sleep(0.001)
+    held.write("now")
+    held.flush()
+    write("appended", "now", "a")
+    write("in-place", "now", "r+")
+    write("made", "now")
+    write("new", "now")
+    os.replace(f"new-{comm.rank}", f"replaced-{comm.rank}")
+    os.remove(f"removed-{comm.rank}")
+    comm.Barrier()
+    if not os.path.exists(os.environ["CKPT_JOB"] + "/through"):
+        os._exit(9)
+    print("end")
+"""
+
+
+def raising(job: Path) -> Callable[[], None]:
+    (job / "spoilt").touch()
+    return (job / "spoilt").unlink
+
+
+def unopened(job: Path) -> Callable[[], None]:
+    """What no rank had changed, and somebody else has made a directory."""
+    other = job.parent / "out" / "other"
+    other.unlink()
+    other.mkdir()
+    return lambda: other.rmdir() or other.touch()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"), [(raising, "it was not to be restored"), (unopened, "other")], ids=["raises", "opens"]
+)
+def test_files_are_taken_back_where_the_rest_of_an_image_cannot_be_loaded(
+    start: Start, tmp_path: Path, spoil: Callable[[Path], Callable[[], None]], said: str
+) -> None:
+    """They stayed those of the checkpoint, from which nobody could go on, and what the program had left was lost."""
+    out = tmp_path / "out"
+    out.mkdir()
+    package = tmp_path / "none"
+    app = write_app(tmp_path, RESTORED)
+    job = start(app, str(out), str(package), ranks=2, files="auto", keep=9)
+    assert job.finish() == 9, job.report()
+    (job.directory / "through").touch()
+    mend = spoil(job.directory)
+    before, inodes = tree_of(str(out)), inodes_of(out)
+    for attempt in range(1, 3):
+        done = run_ckpt("restart", job.directory, cwd=tmp_path)
+        assert done.returncode == 12 and said in done.stderr, done.stderr
+        assert "files are again what the program had left" in done.stderr
+        assert (tree_of(str(out)), inodes_of(out)) == (before, inodes)
+        assert not job.events("files-put-back") and len(job.events("files-taken-back")) == attempt
+    mend()
+    (out / "replaced-0").write_text("mine")  # what the ranks had left is known still
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "replaced-0: somebody else has changed the file" in done.stderr, done.stderr
+    assert len(job.events("files-put-back")) == 1
+    after = without_times(tree_of(str(out)))
+    assert after == {**without_times(before), "replaced-0": after["replaced-0"], "other": after["other"]}
+
+
+@pytest.mark.parametrize("stage", ["given", "kept"])
+def test_a_restart_that_is_killed_while_files_can_be_taken_back_can_be_done_again(
+    start: Start, tmp_path: Path, stage: str
+) -> None:
+    """All of its processes are killed, by and by."""
+    out = tmp_path / "out"
+    out.mkdir()
+    job = start(write_app(tmp_path, RESTORED), str(out), str(tmp_path), ranks=2, files="auto", keep=9)
+    assert job.finish() == 9, job.report()
+    (job.directory / "through").touch()
+    before = tree_of(str(out))
+    watched = job.directory / "undo" / ("loading" if stage == "given" else "kept")
+    for _ in range(3):
+        restart = subprocess.Popen(
+            ckpt_command("restart", job.directory), cwd=tmp_path, start_new_session=True
+        )
+        while not watched.exists() and restart.poll() is None:
+            time.sleep(0.0002)
+        with contextlib.suppress(ProcessLookupError):  # it has come to its end
+            os.killpg(restart.pid, signal.SIGKILL)
+        if restart.wait() == 0:
+            break
+    mend = raising(job.directory)
+    done = run_ckpt("restart", job.directory, cwd=tmp_path)
+    if done.returncode == 12 and stage == "given":
+        assert tree_of(str(out)) == before
+    mend()
+    assert run_ckpt("restart", job.directory, cwd=tmp_path).returncode == 0
+    assert without_times(tree_of(str(out))) == without_times(before)

@@ -59,7 +59,7 @@ def begin(runtime: Any) -> list[int]:
     wait = putting_back.waiting_for_files(runtime)
     assert wait is not None
     open(__file__).close()  # as the image is, before the load begins: nothing waited any more
-    reopen.begin(lambda: waited.append(1))
+    reopen.begin(lambda is_all_loaded: waited.append(1))
     return waited
 
 
@@ -99,14 +99,43 @@ def test_a_rank_takes_what_the_controller_says_of_files_and_keeps_the_rest(
     for packet in (
         {"m": "status"},
         {"m": "files", "options": {"files_problems": ["/a"]}, "more": True},
-        {"m": "files", "options": {"files_problems": ["/b"], "x": 1}, "more": False},
+        {"m": "files", "options": {"files_problems": ["/b"], "files_wait": False}, "more": False},
     ):
         controller.send(packet)
-    wait()
-    assert controller.receive() == [{"m": "loaded"}]
-    assert runtime.spec["options"] == {"files_wait": True, "files_problems": ["/a", "/b"], "x": 1}
+    wait(True)
+    assert controller.receive() == [{"m": "loaded", "all": True}]
+    assert runtime.spec["options"] == {"files_wait": False, "files_problems": ["/a", "/b"]}
     assert runtime.options == runtime.spec["options"]
     assert runtime.early == [{"m": "status"}]
+    assert not hasattr(runtime, "said_hello"), "nobody can fail to load any more"
+
+
+def test_a_rank_that_has_loaded_goes_on_when_all_have(rank: tuple[Any, ControlChannel]) -> None:
+    runtime, controller = rank
+    wait = putting_back.waiting_for_files(runtime)
+    assert wait is not None
+    controller.send({"m": "files", "options": {"files_wait": True}, "more": False})
+    wait(False)
+    assert controller.receive() == [{"m": "loaded", "all": False}]
+    waiting = threading.Thread(target=runtime.said_hello)
+    waiting.start()
+    controller.send({"m": "status"})
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    controller.send({"m": "table", "peers": {}})
+    waiting.join()
+    assert runtime.early == [{"m": "status"}, {"m": "table", "peers": {}}]
+
+
+def test_a_rank_that_waits_for_the_others_ends_where_one_has_failed(rank: tuple[Any, ControlChannel]) -> None:
+    runtime, controller = rank
+    wait = putting_back.waiting_for_files(runtime)
+    assert wait is not None
+    controller.send({"m": "files", "options": {"files_wait": True}, "more": False})
+    wait(False)
+    controller.send({"m": "stop", "exit_code": 70, "reason": ""})
+    with pytest.raises(Left, match="70"):
+        runtime.said_hello()
 
 
 @pytest.mark.parametrize("packet", [{"m": "stop", "exit_code": 70, "reason": ""}, None])
@@ -121,7 +150,7 @@ def test_a_rank_whose_files_nobody_puts_back_ends(
     else:
         controller.send(packet)
     with pytest.raises(Left, match="70"):
-        wait()
+        wait(True)
 
 
 def test_files_that_are_put_back_already_are_not_waited_for(rank: tuple[Any, ControlChannel]) -> None:

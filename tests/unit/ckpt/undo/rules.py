@@ -36,7 +36,7 @@ class Mutant(NamedTuple):
 
 OLD_NAME = "test_sequences.py::test_a_new_directory_with_an_old_name_is_another_directory"
 RESTORING = "restart/test_restoring.py::"
-LOADING = "restart/test_code_for_loading.py::"
+LOADING = "restart/test_provisional.py::"
 
 MUTANTS = [
     # what is recorded
@@ -85,7 +85,7 @@ MUTANTS = [
     Mutant(
         "a file that is appended to and then changed otherwise is copied, too",
         "recorder",
-        "if is_complete or (is_complete is False and appends):",
+        'if is_complete or (is_complete is False and operation.kind != "rewrite"):',
         "if is_complete is not None:",
         One(40),
     ),
@@ -99,8 +99,8 @@ MUTANTS = [
     Mutant(
         "only the first change of a file is recorded",
         "recorder",
-        "if is_complete or (is_complete is False and appends):",
-        "if is_complete is False and appends:",
+        'if is_complete or (is_complete is False and operation.kind != "rewrite"):',
+        'if is_complete is False and operation.kind != "rewrite":',
         "test_rules.py::test_a_file_is_copied_once",
     ),
     Mutant(
@@ -451,45 +451,88 @@ MUTANTS = [
     # code of the checkpoint, while ranks load
     Mutant(
         "code is given for loading only where it can be taken back",
-        "restart.code_for_loading",
+        "restart.provisional",
         "        for each in keeper.before(operation):",
         "        for each in keeper.before(operation)[:0]:",
         LOADING + "test_code_stays_as_it_is_where_it_could_not_be_kept",
     ),
     Mutant(
         "directories of code are put aside under other names when it is taken back",
-        "restart.code_for_loading",
+        "restart.provisional",
         'ASIDE = ".ckpt-back-"',
         'ASIDE = ".ckpt-undo-"',
         LOADING + "test_code_is_given_and_taken_back_killed_at_any_step",
     ),
     Mutant(
         "what is made again when code is taken back was changed by nobody else",
-        "restart.code_for_loading",
+        "restart.provisional",
         "        note_again(",
         "        str(",
         LOADING + "test_code_is_given_and_taken_back_killed_at_any_step",
     ),
     Mutant(
         "of several intervals all names are needed to have the code of the oldest line",
-        "restart.code_for_loading",
+        "restart.provisional",
         "    if len(plans) > 1:",
         "    if False:",
         LOADING + "test_code_among_other_files_is_taken_back",
     ),
     Mutant(
         "a directory that has moved brings the code below it back",
-        "restart.code_for_loading",
+        "restart.provisional",
         "        return any(map(_holds_code, plan.directories.get(path, ())))",
         "        return False",
         LOADING + "test_only_code_and_what_it_needs_is_changed",
     ),
     Mutant(
         "data that code does not need are not changed for it",
-        "restart.code_for_loading",
+        "restart.provisional",
         "    return [_part(plan, {*code, *_above(code)})",
         "    return [_part(plan, set(plan.names))",
         LOADING + "test_only_code_and_what_it_needs_is_changed",
+    ),
+    # all files, until all ranks have loaded
+    Mutant(
+        "of a file that is cut, what is cut off is kept",
+        "restart.provisional",
+        'kind="cut" if start else "rewrite", start=start)',
+        'kind="append", start=0)',
+        LOADING + "test_all_is_given_and_taken_back_or_kept_killed_at_any_step",
+    ),
+    Mutant(
+        "a file that several intervals cut is kept from the lowest offset on",
+        "restart.provisional",
+        "starts[file] = min(start, starts.get(file, start))",
+        "starts.setdefault(file, start)",
+        LOADING + "test_a_file_that_several_intervals_cut_is_taken_back_whole",
+    ),
+    Mutant(
+        "a copy of an end is written behind what has stayed",
+        "restart.putting_back",
+        "            file.overwrite(plan.copy, nbytes, plan.copy_start)\n        elif",
+        "            file.overwrite(plan.copy, nbytes)\n        elif",
+        LOADING + "test_a_file_that_several_intervals_cut_is_taken_back_whole",
+    ),
+    Mutant(
+        "what is to stay is written down before anything else is done for that",
+        "restart.provisional",
+        "        write_record(\n            job, key, _KEPT,",
+        "        dict(\n            job=job, key=key, x=_KEPT, y=",
+        LOADING + "test_all_is_given_and_taken_back_or_kept_killed_at_any_step",
+    ),
+    Mutant(
+        "what lies beside goes to where it belongs when all stays",
+        "restart.provisional",
+        "            if places.look(path) is not None:",
+        "            if False:",
+        LOADING + "test_all_is_given_and_kept_from_another_file_system",
+    ),
+    Mutant(
+        "what lies beside is known by its new name when a directory above is renamed",
+        "restart.places",
+        "self._recording.beside = {renamed(each, path, target): to for each, to in beside}",
+        "self._recording.beside = dict(beside)",
+        LOADING + "test_what_lies_beside_is_found_when_its_directory_has_been_put_back",
     ),
     # how it is put back
     Mutant(
@@ -601,7 +644,7 @@ MUTANTS = [
     Mutant(
         "a line is left behind before the first change",
         "restart.restoring",
-        "if highest > line or self.moved is not None or state.foreign:",
+        "if self.highest > self.line or self.moved is not None or state.foreign:",
         "if self.moved is not None or state.foreign:",
         RESTORING + "test_a_line_is_left_behind_before_the_first_change",
     ),
@@ -622,8 +665,8 @@ MUTANTS = [
     Mutant(
         "older intervals know files by their old numbers",
         "restart.restoring",
-        "        follow(known, state.renumbered)\n        save(job, key, state)",
-        "        pass",
+        "                if _undo(self.job, state, plan, restored):",
+        "                if _undo(self.job, state, plan, restored) and False:",
         RESTORING + "test_a_restart_where_no_hard_links_can_be_made_is_killed",
     ),
     Mutant(
@@ -700,7 +743,7 @@ MUTANTS = [
     ),
     Mutant(
         "what an interval is needed for no more is removed",
-        "restart.restoring",
+        "restart.intervals",
         "old = [interval for interval in chain if interval.epoch < oldest]",
         "old = []",
         RESTORING + "test_intervals_before_the_oldest_line_are_removed",

@@ -37,8 +37,10 @@ from ckpt.controller.supervision.events import (
     Failed,
     Fence,
     Fenced,
+    FilesKept,
     Finished,
     Hello,
+    KeepFiles,
     Launch,
     Loaded,
     Log,
@@ -170,6 +172,8 @@ def test_a_replica_that_is_killed_while_it_loads_is_not_waited_for_by_those_that
     assert sum(isinstance(each, PutFilesBack) for each in job.actions) == 1
     for process in (0, 2):
         job.feed(Hello(process, job.run, f"address {process}"))
+    assert job.actions[-1] == KeepFiles(job.run)
+    job.feed(FilesKept(job.run))
     assert job.supervisor.phase == "running"
 
 

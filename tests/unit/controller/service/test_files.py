@@ -29,7 +29,9 @@ def files_of(job: JobDirectory, said: list[str], logged: list[Any]) -> JobFiles:
 
 def prepare_as(monkeypatch: pytest.MonkeyPatch, restored: Restored) -> None:
     """None of the files is code."""
-    prepared = SimpleNamespace(apply=lambda: restored, give_code=lambda: False)
+    prepared = SimpleNamespace(
+        apply=lambda: restored, give=lambda limit_bytes: restored, keep=lambda: None, give_code=lambda: False
+    )
     monkeypatch.setattr(restart.restoring, "prepare", lambda *_, **__: prepared)
 
 
@@ -55,13 +57,28 @@ def test_five_problems_are_said_and_all_are_logged(
     prepare_as(monkeypatch, Restored(problems=problems, intervals=1))
     of_job = files_of(job, said, logged)
     assert of_job.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True, "code_changes": False}
-    assert of_job.put_back_now() == {
+    assert of_job.put_back_now(stays=False) == {
         "files_put_back": True,
         "files_problems": [f"/{number}" for number in range(7)],
         "files_recorded": [],
+        "files_wait": True,
     }
-    assert [name for name, _ in logged].count("files-not-put-back") == 8
+    assert not logged and not said, "a rank may still fail to load"
+    assert of_job.keep() is None
+    assert [name for name, _ in logged] == ["files-put-back", *["files-not-put-back"] * 8]
     assert len(said) == 6 and "3 more" in said[-1]
+
+
+def test_what_no_rank_can_fail_to_load_is_put_back_for_good(
+    job: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[Any] = []
+    prepare_as(monkeypatch, Restored(intervals=1))
+    of_job = files_of(job, [], logged)
+    of_job.put_back(Launch(1, 3, "died"), 4)
+    told = of_job.put_back_now(stays=True)
+    assert isinstance(told, dict) and not told["files_wait"]
+    assert [name for name, _ in logged] == ["files-put-back"]
 
 
 def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
@@ -71,7 +88,7 @@ def test_where_the_log_was_lost_ranks_cut_their_files_themselves(
     prepare_as(monkeypatch, lost)
     of_job = files_of(job, [], [])
     of_job.put_back(Launch(1, 3, "died"), 4)
-    told = of_job.put_back_now()
+    told = of_job.put_back_now(stays=False)
     assert isinstance(told, dict) and not told["files_put_back"]
 
 
@@ -80,7 +97,7 @@ def test_ranks_wait_where_nothing_is_recorded_too(tmp_path: Path) -> None:
     job = JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "off"})
     of_job = JobFiles(job, {"files": "off"}, lambda text: None, lambda *line: None)
     assert of_job.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
-    assert of_job.put_back_now() == {}
+    assert of_job.put_back_now(stays=False) == {"files_wait": False}
     assert of_job.put_back(Launch(2, None, "started again"), 4) == {}
 
 
@@ -97,14 +114,19 @@ def test_code_that_ranks_were_given_is_taken_back_before_anything_else(
     job = JobDirectory.create(tmp_path / "job", command=["x"], size=1, options={"files": "auto"})
     done: list[str] = []
     prepare_as(monkeypatch, Restored())
-    monkeypatch.setattr(restart.restoring, "take_code_back", lambda *_: bool(done.append("back")) or True)
+    monkeypatch.setattr(restart.restoring, "take_back", lambda *_: bool(done.append("back")) or True)
     monkeypatch.setattr(restart.restoring, "give_up", lambda *_: bool(done.append("given up")))
     of_job = JobFiles(job, {"files": files}, lambda text: None, lambda *line: None)
     of_job.put_back(Launch(1, 3, "died"), 4)
     assert done == (["back"] if files == "auto" else ["back", "given up"])
     if files == "auto":
-        of_job.put_back_now()
+        of_job.put_back_now(stays=False)
         assert done == ["back"] * 2
+        of_job.put_back(Launch(2, 3, "died"), 4)  # a rank could not go on
+        assert done == ["back"] * 3
+        of_job.keep()
+        of_job.ended(1)
+        assert done == ["back"] * 3, "what was kept stays"
 
 
 def test_code_that_cannot_be_taken_back_refuses_a_restart_that_puts_files_back(
@@ -118,9 +140,9 @@ def test_code_that_cannot_be_taken_back_refuses_a_restart_that_puts_files_back(
         raise NotUndone("Read-only file system", path="/package")
 
     prepare_as(monkeypatch, Restored())
-    monkeypatch.setattr(restart.restoring, "take_code_back", refused)
+    monkeypatch.setattr(restart.restoring, "take_back", refused)
     with pytest.raises(FilesNotPutBack, match="Read-only file system"):
         files_of(job, said, []).put_back(Launch(1, 3, "died"), 4)
     off = JobFiles(job, {"files": "off"}, said.append, lambda *line: None)
     assert off.put_back(Launch(1, 3, "died"), 4) == {"files_wait": True}
-    assert said[0].startswith("code of the program may be that of the checkpoint") and "/package" in said[0]
+    assert said[0].startswith("files of the program may be those of the checkpoint") and "/package" in said[0]

@@ -41,7 +41,8 @@ VOTE = {
     ("packet", "event"),
     [
         ({"m": "hello", "address": "ipc://x"}, Hello(2, 1, "ipc://x")),
-        ({"m": "loaded"}, Loaded(2, 1)),
+        ({"m": "loaded", "all": True}, Loaded(2, 1, is_all=True)),
+        ({"m": "loaded", "all": 1}, Loaded(2, 1)),
         ({"m": "captured", "epoch": 3, "pause_ns": 7}, Captured(2, 1, 3, 7)),
         (VOTE, Voted(2, 1, 3, (1, 3), "images/rank-00001/x.json", "d0" * 32, {1: (5, 3, 4)}, 10, 7)),
         ({"m": "ready", "epoch": 3}, Ready(2, 1, 3)),

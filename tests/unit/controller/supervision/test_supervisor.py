@@ -28,9 +28,11 @@ from ckpt.controller.supervision.events import (
     Fence,
     Fenced,
     FilesDamaged,
+    FilesKept,
     FilesRefused,
     Finished,
     Hello,
+    KeepFiles,
     Launch,
     Loaded,
     Log,
@@ -126,8 +128,44 @@ def test_files_are_put_back_when_the_last_rank_has_loaded() -> None:
     assert of(Launch, job.handle(Begin(), now_ns=0)) == [Launch(0, 6, "resumed")]
     assert job.handle(Loaded(1, 0), now_ns=0) == []
     assert job.handle(Loaded(1, 7), now_ns=0) == [], "of another incarnation"
-    assert job.handle(Loaded(0, 0), now_ns=0) == [PutFilesBack()]
+    assert job.handle(Loaded(0, 0), now_ns=0) == [PutFilesBack(stays=False)]
     assert job.handle(Loaded(0, 0), now_ns=0) == [], "once"
+
+
+def test_what_was_put_back_stays_before_any_rank_goes_on() -> None:
+    """When all ranks have loaded the rest of their images, too: what one of them fails at then can be taken back."""
+    job = supervisor(lines=(6,))
+    job.handle(Begin(), now_ns=0)
+    job.handle(Loaded(0, 0), now_ns=0)
+    job.handle(Loaded(1, 0), now_ns=0)
+    assert job.handle(Hello(0, 0, "a"), now_ns=0) == []
+    assert job.handle(Hello(1, 0, "b"), now_ns=0) == [KeepFiles(0)]
+    assert job.handle(Hello(1, 0, "b"), now_ns=0) == [], "once"
+    assert job.handle(FilesKept(7), now_ns=0) == [], "of another incarnation"
+    actions = job.handle(FilesKept(0), now_ns=0)
+    assert job.phase == "running" and of(Send, actions)[0].packet["m"] == "table"
+
+
+def test_what_was_put_back_stays_at_once_where_no_rank_can_fail_to_load_any_more() -> None:
+    job = supervisor(lines=(6,))
+    job.handle(Begin(), now_ns=0)
+    job.handle(Loaded(0, 0, is_all=True), now_ns=0)
+    assert job.clone().handle(Loaded(1, 0, is_all=False), now_ns=0) == [PutFilesBack(stays=False)]
+    assert job.handle(Loaded(1, 0, is_all=True), now_ns=0) == [PutFilesBack(stays=True)]
+    job.handle(Hello(0, 0, "a"), now_ns=0)
+    actions = job.handle(Hello(1, 0, "b"), now_ns=0)
+    assert job.phase == "running" and not of(KeepFiles, actions)
+
+
+def test_what_was_put_back_does_not_stay_where_a_rank_cannot_load_the_rest() -> None:
+    job = supervisor(lines=(3, 6))
+    job.handle(Begin(), now_ns=0)
+    job.handle(Loaded(0, 0), now_ns=0)
+    job.handle(Loaded(1, 0), now_ns=0)
+    job.handle(Hello(0, 0, "a"), now_ns=0)
+    actions = job.handle(ProgramError(1, 0, 3, "__setstate__ has raised"), now_ns=0)
+    assert of(Fence, actions) == [Fence(0)] and not of(KeepFiles, actions)
+    assert of(Launch, job.handle(Fenced(0), now_ns=0)) == [Launch(1, 3, "epoch 6 cannot be read")]
 
 
 def test_files_are_not_put_back_where_a_rank_cannot_load_its_image() -> None:
@@ -138,7 +176,7 @@ def test_files_are_not_put_back_where_a_rank_cannot_load_its_image() -> None:
     assert job.handle(Loaded(0, 0), now_ns=0) == [], "it is too late"
     assert of(Launch, job.handle(Fenced(0), now_ns=0)) == [Launch(1, 3, "epoch 6 cannot be read")]
     assert job.handle(Loaded(0, 1), now_ns=0) == []
-    assert job.handle(Loaded(1, 1), now_ns=0) == [PutFilesBack()]
+    assert job.handle(Loaded(1, 1), now_ns=0) == [PutFilesBack(stays=False)]
 
 
 def test_files_that_the_file_system_refuses_end_the_job_with_its_words() -> None:
@@ -484,6 +522,8 @@ class World:
                 self.alive = {(rank, incarnation) for rank in range(self.size)}
             case PutFilesBack():
                 assert self.alive <= self.loaded, "a rank that has not loaded may still fail to"
+            case KeepFiles(incarnation=incarnation):
+                self.pending.append(FilesKept(incarnation))
             case Log(event="line-unusable", fields=fields):
                 self.aside.add(int(fields["epoch"]))
             case Fence(incarnation=incarnation):

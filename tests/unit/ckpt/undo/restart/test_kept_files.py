@@ -244,13 +244,13 @@ def copying_is_wrong(copy: Path, record: Content) -> str:
 def test_a_log_of_an_earlier_version_has_no_digests(kept: Kept) -> None:
     [record] = [each for each in kept.log(0) if isinstance(each, Content) and each.path.endswith("/x")]
     assert record.digest
-    old = from_plain(to_plain(record)[:-4])
+    old = from_plain(to_plain(record)[:-5])
     assert isinstance(old, Content)
     assert old == record._replace(digest="", clone=None, copied_ns=0, is_open=0)
     flipped(kept.copy(0, "x"))
     assert not copying_is_wrong(kept.copy(0, "x"), old)
     with pytest.raises(ValueError, match="values"):
-        from_plain(to_plain(record)[:-5])
+        from_plain(to_plain(record)[:-6])
 
 
 def test_a_copy_that_cannot_be_read_is_no_damaged_one(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

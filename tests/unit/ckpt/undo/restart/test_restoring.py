@@ -39,8 +39,8 @@ ALL = Chosen(["auto"], "/")
 class Job:
     """Two ranks with directories of their own, which take checkpoints together; what was there at each."""
 
-    def __init__(self, where: str, seed: int) -> None:
-        self.root, self.path = os.path.join(where, f"{seed}"), os.path.join(where, f"job-{seed}")
+    def __init__(self, where: str, seed: int, job_where: str) -> None:
+        self.root, self.path = os.path.join(where, f"{seed}"), os.path.join(job_where, f"job-{seed}")
         os.mkdir(self.path)
         self.ranks = []
         for rank in range(2):
@@ -93,8 +93,8 @@ class Job:
 
 
 @contextlib.contextmanager
-def job_of(where: str, seed: int, lines: int = 3) -> Iterator[Job]:
-    job = Job(where, seed)
+def job_of(where: str, seed: int, lines: int = 3, job_where: str | None = None) -> Iterator[Job]:
+    job = Job(where, seed, job_where or where)
     for _ in range(lines):
         job.checkpoint()
         job.run()
@@ -517,7 +517,7 @@ def test_what_somebody_else_has_changed_since_the_end_is_left_and_told(where: st
     assert told > 5
 
 
-def raise_killed(interval: restoring.Interval) -> None:
+def raise_killed(*_: object) -> None:
     raise Killed
 
 
