@@ -29,6 +29,7 @@ import contextlib
 import gc
 import io
 import os
+import resource
 import socket
 import stat
 from collections.abc import Collection, Mapping
@@ -37,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.errors import RestoreError, Unpicklable
 from ckpt.image.files import numbers, reopen
 from ckpt.image.files.file_notes import FileNote, completed
+from ckpt.image.frames import _frames
 from ckpt.transport.records import NamedTuple
 from ckpt.transport.wires import owned
 
@@ -52,7 +54,9 @@ __all__ = [
     "note_baseline",
     "note_our_directory",
     "note_ours",
+    "others",
     "our_files",
+    "ours",
     "own_lengths",
     "reduce_descriptors",
     "redirected",
@@ -90,6 +94,7 @@ def note_baseline() -> None:
                 _outputs[fd] = os.readlink(f"/proc/self/fd/{fd}")
             elif is_file or stat.S_ISDIR(status.st_mode):
                 _readable.append(fd)
+    _frames.keep_descriptors(_baseline, owned.live_numbers(), ours, others)
 
 
 def note_ours(fd: int) -> None:
@@ -122,6 +127,49 @@ def known() -> dict[int, tuple[int, int]]:
 def our_files() -> tuple[int, ...]:
     """The descriptors of :func:`baseline` that are regular files or directories, without the standard streams."""
     return tuple(fd for fd in _readable if _is_ours(fd))
+
+
+def ours(first: int, end: int) -> list[int]:
+    """The descriptors of ckpt from `first` up to `end` (not included), without the standard streams."""
+    numbers = [first] if end == first + 1 else _open(first, end)
+    events = owned.live_numbers()
+    return [fd for fd in numbers if fd not in _STREAMS and (fd in events or _is_kept(fd))]
+
+
+def others(first: int, end: int) -> list[int]:
+    """The open descriptors in this range that are not ckpt's."""
+    own = set(ours(first, end))
+    return [fd for fd in _open(first, end) if fd not in own]
+
+
+def _open(first: int, end: int) -> Collection[int]:
+    try:
+        return [fd for fd in map(int, os.listdir("/proc/self/fd")) if first <= fd < end]
+    except OSError:  # no descriptor is free
+        return range(max(0, first), min(end, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+
+
+def _is_kept(fd: int) -> bool:
+    if fd in _baseline:
+        return _is_ours(fd)
+    try:
+        found = socket.socket(fileno=fd)
+    except OSError:  # it is no socket, or closed by now
+        return False
+    try:
+        return _has_our_address(found)
+    finally:
+        found.detach()
+
+
+def _has_our_address(found: socket.socket) -> bool:
+    """Has one of the two sides an address of the port?"""
+    for address_of in (found.getsockname, found.getpeername):
+        with contextlib.suppress(OSError):
+            address = address_of()
+            if owned.has_name(address) if found.family == socket.AF_UNIX else owned.has_port(address):
+                return True
+    return False
 
 
 def _is_ours(fd: int) -> bool:
@@ -219,13 +267,7 @@ def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
 def _is_of_port(fd: int) -> bool:
     """Is the descriptor one of the Unix sockets of the port? One side of each has a name in the port's directory."""
     with socket.socket(fileno=os.dup(fd)) as connection:
-        if connection.family != socket.AF_UNIX:
-            return False
-        for address_of in (connection.getsockname, connection.getpeername):
-            with contextlib.suppress(OSError):
-                if owned.has_name(address_of()):
-                    return True
-    return False
+        return connection.family == socket.AF_UNIX and _has_our_address(connection)
 
 
 def unowned(notes: Mapping[int, FileNote], known: Collection[int], owned: Collection[object]) -> list[int]:
