@@ -90,6 +90,26 @@ def test_a_forked_child_closes_them(tmp_path: Path, start: Start) -> None:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """,
     )
-    job = start(app)
+    job = start(app, ranks=1)
     assert job.finish() == 0, job.report()
     assert job.output(0) == "4\n"
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_a_program_without_free_descriptors_is_told_why_it_gets_no_checkpoint(
+    tmp_path: Path, start: Start, free: int
+) -> None:
+    """The process that writes the image could not even import what it says such things with: nothing was said."""
+    app = write_app(
+        tmp_path,
+        f"""
+    import os, resource, time
+    limit = len(os.listdir("/proc/self/fd")) - 1 + {free}  # one of them lists
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    while True:
+        time.sleep(0.01)
+    """,
+    )
+    job = start(app, ranks=1, every=0.2)
+    reason = job.wait_event("failed")["reason"]
+    assert "no descriptor is free" in reason and "ulimit -n" in reason, job.report()
