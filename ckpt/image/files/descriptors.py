@@ -7,7 +7,8 @@ Which descriptors belong to the program
 
     ======================  ================================================================================
     regular files,          opened again under their number, when no file object owns them. A
-    directories, /dev/null  :class:`Descriptors` is pickled near the end, when the file objects of the
+    directories, devices
+    without state           :class:`Descriptors` is pickled near the end, when the file objects of the
                             image are known; the process is searched for other file objects (those
                             that are not in the image) before a descriptor counts as owned by none
     files that a library    not counted: the reducer of the library has put them into ``pickler.owned``
@@ -67,7 +68,9 @@ __all__ = [
 ]
 
 _IN_MEMORY = "/memfd:"
-_NULL = os.devnull
+_ALIKE = (os.devnull, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""Devices that have no state: one that is opened again is the same."""
+_TERMINALS = ("/dev/ptmx", "/dev/pts/ptmx")
 _STREAMS = (0, 1, 2)
 _MOST_LOST = 256  # bounds the placeholders: a library may open a new pipe after each restart
 _NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
@@ -230,7 +233,7 @@ class Survey(NamedTuple):
 
 def survey(notes: Mapping[int, FileNote]) -> Survey:
     """The program's descriptors. Must run before the forked child gives the parent's pipes and sockets up
-    (:func:`ckpt.image.files.file_notes.give_up_descriptors`).
+    (:func:`ckpt.image.files.file_notes.give_up_descriptors`). Raises Unpicklable: a pseudo-terminal is among them.
     """
     own = set(baseline())
     found: list[int] = []
@@ -245,7 +248,7 @@ def survey(notes: Mapping[int, FileNote]) -> Survey:
                 lost_before.append(fd)
             elif note.path.startswith(_IN_MEMORY) or _cannot_be_reopened(fd, note):
                 lost.append(fd)
-            elif note.kind in (*_FILES, "directory") or note.path == _NULL:
+            elif note.kind in (*_FILES, "directory") or note.path in _ALIKE:
                 found.append(fd)
         except OSError:
             continue  # the descriptor has been closed
@@ -257,6 +260,13 @@ def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
     """Does the descriptor belong to the program, and cannot be opened again?"""
     if note.kind in (*_FILES, "directory"):
         return False
+    if note.kind == "device":
+        if note.path in _TERMINALS:
+            raise Unpicklable(
+                f"descriptor {fd}",
+                "a pseudo-terminal (os.openpty, pty) is open: a restart cannot make it again; close it before a checkpoint",
+            )
+        return note.path not in _ALIKE
     if note.kind == "socket":
         return not _is_of_port(fd)
     if note.path in ("anon_inode:[eventpoll]", "anon_inode:[eventfd]"):
@@ -301,7 +311,7 @@ def _can_be_opened(fd: int, note: FileNote) -> bool:
             note = completed(fd, note)
         except OSError:  # an object that nobody needs any more has closed it meanwhile
             return False
-        return note.path == _NULL and not note.flags & os.O_PATH
+        return note.path in _ALIKE and not note.flags & os.O_PATH
     return note.kind in (*_FILES, "directory") and not note.path.startswith(_IN_MEMORY)
 
 
