@@ -10,4 +10,5 @@ faults/                 which host, cable or device has cost a rank
 replicas/               jobs whose ranks are computed by several processes
 doctor/                 `ckpt doctor`
 errors                  the exceptions, and exit codes
+boot                    the script that the process of an agent begins with
 """

@@ -5,7 +5,8 @@
 
 A *room* is a package (a folder with an `__init__.py`). `ORDER` lists them, lowest first: a room may import only rooms before
 it. Every import counts, also those for types only and those inside functions. Modules of `FLOOR` belong to no room: all
-rooms may import them, for example the trees of errors. `FACE` is what programs import.
+rooms may import them, for example the trees of errors. `FACE` is what programs import, `SCRIPTS` what
+processes begin with.
 
 tests/test_layers.py checks the source against these rules.
 """
@@ -35,6 +36,8 @@ FLOOR = frozenset(
         "ckpt.abft.errors",
     ]
 )
+SCRIPTS = {"ckpt.__main__", "ckpt.controller.boot"}
+"""What processes begin with."""
 FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.layer", "ckpt.libraries", "ckpt.ready"})
 
 ORDER = (
@@ -191,7 +194,7 @@ def room_of(module: str, modules: dict[str, Path]) -> str | None:
         return None
     if module in FACE:
         return "face"
-    if module == "ckpt.__main__":
+    if module in SCRIPTS:
         return "main"
     room = module if modules[module].name == "__init__.py" else module.rpartition(".")[0]
     if room not in ORDER:
@@ -227,7 +230,7 @@ def title(room: str, modules: dict[str, Path]) -> str:
     if room == "face":
         return "`import ckpt`, `from ckpt import MPI`, `ckpt.ready`: what programs use; `ckpt.libraries`: distributions."
     if room == "main":
-        return "`python -m ckpt`."
+        return "What processes begin with: `python -m ckpt`, and the script of agents."
     text = ast.get_docstring(parse(modules[room])) or ""
     return text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
@@ -236,7 +239,7 @@ def folder_of(room: str, modules: dict[str, Path]) -> str:
     if room == "face":
         return "ckpt/"
     if room == "main":
-        return "ckpt/__main__.py"
+        return "ckpt/__main__.py, controller/boot.py"
     return f"{modules[room].parent.relative_to(ROOT)}/"
 
 

@@ -27,7 +27,7 @@ from ckpt.capture import memory
 from ckpt.capture.choice import Choice, choose
 from ckpt.capture.description import extras
 from ckpt.capture.lesson import Lesson
-from ckpt.capture.writing import Writing, report_failure, write, write_in_child
+from ckpt.capture.writing import Writing, report_failure, was_silent, write, write_in_child
 from ckpt.image.interface.registry import libraries
 from ckpt.image.process.signals import declare_deferred
 
@@ -324,7 +324,7 @@ class Taker:
                 done, status = pid, 0  # the program's own os.wait() was faster
             if done:
                 self._children.pop(pid, None)  # absent: the other thread has reaped it
-                if os.WIFSIGNALED(status):
+                if os.WIFSIGNALED(status) or was_silent(status):
                     self._died.append((epoch, status))
                 elif status:
                     self._learn()
@@ -333,11 +333,12 @@ class Taker:
                 epoch, status = self._died.popleft()
             except IndexError:
                 break  # the other thread reported it
-            number = os.WTERMSIG(status)
+            number = os.WTERMSIG(status)  # 0: it has ended by itself
             if number == signal.SIGKILL:  # as a rule by the kernel: no memory
                 self._avoid_fork("the image writer was killed, as it is where memory runs out")
                 self._writer_was_killed = True
-            report_failure(self._runtime, epoch, f"the image writer died (signal {number})", "image child")
+            how = f"died (signal {number})" if number else f"ended with exit code {os.WEXITSTATUS(status)}"
+            report_failure(self._runtime, epoch, f"the image writer {how}", "image child")
 
 
 def _fork(noted: bytes | None, others: image.StoppedThreads | None) -> int:

@@ -11,6 +11,7 @@ Not here: when and how an image is taken (:mod:`ckpt.capture.imager`, :mod:`ckpt
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -25,12 +26,20 @@ from ckpt.transport.records import dataclass
 if TYPE_CHECKING:
     from ckpt.capture.context import RankContext
 
-__all__ = ["Writing", "report_failure", "write", "write_in_child"]
+__all__ = ["Writing", "report_failure", "was_silent", "write", "write_in_child"]
 
 _HEAD_START_S = 0.003
 """The child waits so long before it begins. The program's first writes after the fork cause faults on pages shared with the
 child, and each fault is slower while the child works on the same memory (1 GB in 4 KiB pages: the pause is 24 ms without
 this wait and 22 ms with it)."""
+
+_SILENT, _TOLD = 1, 3
+"""Exit codes of a child that has not voted: it may have told nobody why; the controller knows why."""
+
+
+def was_silent(status: int) -> bool:
+    """``status``: of a child, as from ``os.waitpid``. Has it ended by itself, and told nobody why it has not voted?"""
+    return os.WIFEXITED(status) and os.WEXITSTATUS(status) not in (0, _TOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class Writing:
 
 def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
     """Runs in the forked child: write the image, vote, end the process."""
-    code = 1
+    code = _SILENT
     try:
         from ckpt import image
         from ckpt.image.frames import _frames
@@ -59,10 +68,11 @@ def write_in_child(runtime: RankContext, job: Writing) -> NoReturn:
         _frames.pdeathsig(signal.SIGKILL)
         if runtime.explicit is None:
             image.check(job.prepared)
-        code = 0 if write(runtime, job) else 3
+        code = 0 if write(runtime, job) else _TOLD
     except BaseException as failure:
         # The child must never return into the program; any exception ends the round only.
         report_failure(runtime, job.epoch, _failure_text(failure), "image child")
+        code = _TOLD
     finally:
         os._exit(code)
 
@@ -141,6 +151,14 @@ def write(runtime: RankContext, job: Writing) -> bool:
 
 def _failure_text(failure: BaseException) -> str:
     """A text for an unexpected exception: its type and message, and where it was raised unless the message names a file."""
+    if getattr(failure, "errno", None) == errno.EMFILE:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return (
+            f"no descriptor is free to write an image with: this process may have {limit} "
+            "(ulimit -n, resource.RLIMIT_NOFILE); raise that limit, or close files before a checkpoint"
+        )
     text = f"{type(failure).__name__}: {failure}"
     import traceback
 

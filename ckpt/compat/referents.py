@@ -35,6 +35,7 @@ __all__ = [
     "source_of_reader",
     "source_of_tee",
     "sources_of",
+    "state_of_groups",
     "statement_of",
 ]
 
@@ -69,10 +70,10 @@ def parts_of_asker(asker: Any) -> tuple[Any, Any]:
 def parts_of_groups(groups: Any) -> tuple[Any, Any]:
     """The iterator and the function of an ``itertools.groupby``, or of that to which a group of it belongs; each is visited
     first, after the type (``Modules/itertoolsmodule.c``)."""
-    found = [item for item in gc.get_referents(groups) if item is not type(groups)]
     if type(groups) is not itertools.groupby:
-        return parts_of_groups(found[0])
-    return found[0], found[1]
+        groups = next(each for each in gc.get_referents(groups) if type(each) is itertools.groupby)
+    iterator, function = state_of_groups(groups)[:2]
+    return iterator, function
 
 
 def state_of_groups(groups: itertools.groupby[Any, Any]) -> list[Any]:
@@ -178,10 +179,11 @@ def simple_queue_items(queue: Any) -> list[Any]:
 def statement_of(cursor: Any) -> Any:
     """The statement of which a ``sqlite3.Cursor`` has not given all results; None: it has none. One that has failed may be
     there, too."""
-    found = (
-        each for each in gc.get_referents(cursor) if type(each).__qualname__ == "Statement"
-    )  # the class has no public name
-    return next((each for each in found if type(each).__module__ == "sqlite3"), None)
+    for each in gc.get_referents(cursor):
+        # The class has no public name.
+        if (type(each).__module__, type(each).__qualname__) == ("sqlite3", "Statement"):
+            return each
+    return None
 
 
 def previous_context(context: contextvars.Context) -> contextvars.Context | None:

@@ -165,17 +165,14 @@ class OwnThread(threading.Thread):
 
     Its end prints no traceback in a program where gevent has given the threads other identifiers."""
 
-    def __init__(
-        self, target: Callable[[], object], name: str | None = None, daemon: bool | None = None
-    ) -> None:
-        super().__init__(target=target, name=name, daemon=daemon)
-        # The code, not the functions: a program may have imported these by name. All versions.
-        threading.enumerate.__code__ = _enumerate.__code__
-        threading.active_count.__code__ = _active_count.__code__
-
     def _delete(self) -> None:
         """``Thread`` calls this last, and would raise KeyError; all versions."""
         threads_by_ident().pop(self.ident, None)  # type: ignore[arg-type]
+
+
+# The code, not the functions: a program may have imported these by name. All versions.
+threading.enumerate.__code__ = _enumerate.__code__
+threading.active_count.__code__ = _active_count.__code__
 
 
 def target_of(thread: threading.Thread) -> Any:

@@ -26,6 +26,7 @@ __all__ = [
     "FIRST_CODE",
     "SAVED_STATE",
     "WAITS",
+    "WAIT_FOR_ALL",
     "begin_again",
     "captured_in_threads",
     "is_captured_in_threads",
@@ -67,6 +68,9 @@ WAITS: dict[type, tuple[str, ...]] = {
     **({HANDLE: ("join",)} if HANDLE is not None else {}),
 }
 """Type in C → its methods that wait, and take what they have waited for with the interpreter's lock held. All versions."""
+WAIT_FOR_ALL = ("_thread", "_shutdown")
+"""The function in C with which ``threading._shutdown`` waits for all threads that are no daemons, since 3.13. In a new
+process it knows none of those that a restart has started, and returns at once."""
 
 _CAPTURED = "__captured_in_threads__"
 _F = TypeVar("_F", bound=Callable[..., Any])

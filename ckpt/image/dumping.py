@@ -313,10 +313,8 @@ def _run_dump(
         late["locks"] = [held_lock[1:] for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(picklers.short_rehearsal(), part))
         report = (dump_class or Dump)(prepared, sink, picklers.make).run(early, late)
-        if (
-            forked is not None
-        ):  # last: a pipe or a connection to that child has a better name, if it is refused
-            raise forked
+        if forked is not None:
+            raise forked  # last: a pipe or a connection to that child has a better name, if it is refused
         return report
 
     try:

@@ -38,21 +38,8 @@ _SIGKILL = 9
 _STREAMS = 3
 """Descriptors below this one are standard streams."""
 
-# `-c` puts the current directory first on the path, where it could shadow the standard library.
-_BOOT = """
-import sys
-del sys.path[0]
-try:
-    from ckpt.transport import finder
-except ModuleNotFoundError:
-    sys.path.append(sys.argv.pop())
-    from ckpt.transport import finder
-else:
-    del sys.argv[-1]
-finder.install()
-from ckpt.controller.launch.agent import main
-main()
-"""
+_BOOT = os.path.join(os.path.dirname(os.path.dirname(__file__)), "boot.py")
+"""The script that the process begins with."""
 
 
 class AgentProcess:
@@ -204,7 +191,7 @@ def _start(
     Raises OSError.
     """
     executable = interpreter.executable
-    command = [executable, *interpreter.options, "-c", _BOOT]
+    command = [executable, *interpreter.options, _BOOT]
     command += ["--control-fd", str(control_fd), "--entry", entry, _root()]
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -24,8 +24,11 @@ from collections.abc import Iterator
 __all__ = [
     "forget",
     "has_name",
+    "has_port",
+    "live_numbers",
     "making",
     "note",
+    "note_address",
     "note_directory",
     "note_thread",
     "numbers",
@@ -36,12 +39,18 @@ _EVENT_FILES = ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")
 
 _own: set[int] = set()
 _directories: set[str] = set()
+_ports: set[int] = set()
 _threads: set[int] = set()
 
 
 def numbers() -> frozenset[int]:
     """Return the numbers of the library's event descriptors that are open."""
     return frozenset(_own)
+
+
+def live_numbers() -> set[int]:
+    """Return the set of these numbers itself, which `note` and `forget` change."""
+    return _own
 
 
 def note(*fds: int) -> None:
@@ -62,6 +71,19 @@ def note_directory(directory: str) -> None:
 def has_name(name: str | bytes) -> bool:
     """Is this the name of a Unix socket of the library?"""
     return isinstance(name, str) and os.path.dirname(name) in _directories
+
+
+def note_address(address: str) -> str:
+    """Register an address at which the library listens or which it dials, if it is `tcp://HOST:PORT`; return it."""
+    port = address.rpartition(":")[2]
+    if address.startswith("tcp:") and port.isdecimal():
+        _ports.add(int(port))
+    return address
+
+
+def has_port(address: object) -> bool:
+    """Is this the address of a TCP socket of the library, or of its peer, as `getsockname` gives it?"""
+    return isinstance(address, tuple) and address[1] in _ports
 
 
 def note_thread(thread: threading.Thread) -> None:

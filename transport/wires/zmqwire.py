@@ -176,7 +176,7 @@ class ZmqWire:
                 raise too_many(rank, len(self._sockets), error) from error
         try:
             allow_ipv6(peer, address)
-            peer.connect(address)
+            peer.connect(owned.note_address(address))
             os.close(os.dup(self._fd))  # ZeroMQ's thread needs a descriptor, and would say nothing
         except (zmq.ZMQError, OSError) as error:
             self._close(peer, self._monitors.pop(rank, None))
@@ -191,7 +191,7 @@ class ZmqWire:
         """Listen at `address`, too (its port may be a range, A-B); return it with its port. Raises AddressError."""
         self._check_usable()
         bind_one(self._inbox, address)
-        return bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+        return owned.note_address(bytes(self._inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode())
 
     def descriptor(self, rank: int) -> int | None:
         """The descriptor of the tcp connection over which frames to `rank` leave; None: there is none now. It is ZeroMQ's,
@@ -385,7 +385,7 @@ class ZmqWire:
             self._monitor = self._watch(inbox)
             allow_ipv6(inbox, address)
             inbox.bind(address)
-            self._address = bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+            self._address = owned.note_address(bytes(inbox.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode())
         except zmq.ZMQError as error:
             inbox.close(linger=0)
             if error.errno == zmq.EADDRINUSE:

@@ -7,7 +7,8 @@ Which descriptors belong to the program
 
     ======================  ================================================================================
     regular files,          opened again under their number, when no file object owns them. A
-    directories, /dev/null  :class:`Descriptors` is pickled near the end, when the file objects of the
+    directories, devices
+    without state           :class:`Descriptors` is pickled near the end, when the file objects of the
                             image are known; the process is searched for other file objects (those
                             that are not in the image) before a descriptor counts as owned by none
     files that a library    not counted: the reducer of the library has put them into ``pickler.owned``
@@ -29,6 +30,7 @@ import contextlib
 import gc
 import io
 import os
+import resource
 import socket
 import stat
 from collections.abc import Collection, Mapping
@@ -37,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.errors import RestoreError, Unpicklable
 from ckpt.image.files import numbers, reopen
 from ckpt.image.files.file_notes import FileNote, completed
+from ckpt.image.frames import _frames
 from ckpt.transport.records import NamedTuple
 from ckpt.transport.wires import owned
 
@@ -52,7 +55,9 @@ __all__ = [
     "note_baseline",
     "note_our_directory",
     "note_ours",
+    "others",
     "our_files",
+    "ours",
     "own_lengths",
     "reduce_descriptors",
     "redirected",
@@ -63,7 +68,9 @@ __all__ = [
 ]
 
 _IN_MEMORY = "/memfd:"
-_NULL = os.devnull
+_ALIKE = (os.devnull, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""Devices that have no state: one that is opened again is the same."""
+_TERMINALS = ("/dev/ptmx", "/dev/pts/ptmx")
 _STREAMS = (0, 1, 2)
 _MOST_LOST = 256  # bounds the placeholders: a library may open a new pipe after each restart
 _NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
@@ -90,6 +97,7 @@ def note_baseline() -> None:
                 _outputs[fd] = os.readlink(f"/proc/self/fd/{fd}")
             elif is_file or stat.S_ISDIR(status.st_mode):
                 _readable.append(fd)
+    _frames.keep_descriptors(_baseline, owned.live_numbers(), ours, others)
 
 
 def note_ours(fd: int) -> None:
@@ -122,6 +130,49 @@ def known() -> dict[int, tuple[int, int]]:
 def our_files() -> tuple[int, ...]:
     """The descriptors of :func:`baseline` that are regular files or directories, without the standard streams."""
     return tuple(fd for fd in _readable if _is_ours(fd))
+
+
+def ours(first: int, end: int) -> list[int]:
+    """The descriptors of ckpt from `first` up to `end` (not included), without the standard streams."""
+    numbers = [first] if end == first + 1 else _open(first, end)
+    events = owned.live_numbers()
+    return [fd for fd in numbers if fd not in _STREAMS and (fd in events or _is_kept(fd))]
+
+
+def others(first: int, end: int) -> list[int]:
+    """The open descriptors in this range that are not ckpt's."""
+    own = set(ours(first, end))
+    return [fd for fd in _open(first, end) if fd not in own]
+
+
+def _open(first: int, end: int) -> Collection[int]:
+    try:
+        return [fd for fd in map(int, os.listdir("/proc/self/fd")) if first <= fd < end]
+    except OSError:  # no descriptor is free
+        return range(max(0, first), min(end, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+
+
+def _is_kept(fd: int) -> bool:
+    if fd in _baseline:
+        return _is_ours(fd)
+    try:
+        found = socket.socket(fileno=fd)
+    except OSError:  # it is no socket, or closed by now
+        return False
+    try:
+        return _has_our_address(found)
+    finally:
+        found.detach()
+
+
+def _has_our_address(found: socket.socket) -> bool:
+    """Has one of the two sides an address of the port?"""
+    for address_of in (found.getsockname, found.getpeername):
+        with contextlib.suppress(OSError):
+            address = address_of()
+            if owned.has_name(address) if found.family == socket.AF_UNIX else owned.has_port(address):
+                return True
+    return False
 
 
 def _is_ours(fd: int) -> bool:
@@ -182,7 +233,7 @@ class Survey(NamedTuple):
 
 def survey(notes: Mapping[int, FileNote]) -> Survey:
     """The program's descriptors. Must run before the forked child gives the parent's pipes and sockets up
-    (:func:`ckpt.image.files.file_notes.give_up_descriptors`).
+    (:func:`ckpt.image.files.file_notes.give_up_descriptors`). Raises Unpicklable: a pseudo-terminal is among them.
     """
     own = set(baseline())
     found: list[int] = []
@@ -197,7 +248,7 @@ def survey(notes: Mapping[int, FileNote]) -> Survey:
                 lost_before.append(fd)
             elif note.path.startswith(_IN_MEMORY) or _cannot_be_reopened(fd, note):
                 lost.append(fd)
-            elif note.kind in (*_FILES, "directory") or note.path == _NULL:
+            elif note.kind in (*_FILES, "directory") or note.path in _ALIKE:
                 found.append(fd)
         except OSError:
             continue  # the descriptor has been closed
@@ -209,6 +260,13 @@ def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
     """Does the descriptor belong to the program, and cannot be opened again?"""
     if note.kind in (*_FILES, "directory"):
         return False
+    if note.kind == "device":
+        if note.path in _TERMINALS:
+            raise Unpicklable(
+                f"descriptor {fd}",
+                "a pseudo-terminal (os.openpty, pty) is open: a restart cannot make it again; close it before a checkpoint",
+            )
+        return note.path not in _ALIKE
     if note.kind == "socket":
         return not _is_of_port(fd)
     if note.path in ("anon_inode:[eventpoll]", "anon_inode:[eventfd]"):
@@ -219,13 +277,7 @@ def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
 def _is_of_port(fd: int) -> bool:
     """Is the descriptor one of the Unix sockets of the port? One side of each has a name in the port's directory."""
     with socket.socket(fileno=os.dup(fd)) as connection:
-        if connection.family != socket.AF_UNIX:
-            return False
-        for address_of in (connection.getsockname, connection.getpeername):
-            with contextlib.suppress(OSError):
-                if owned.has_name(address_of()):
-                    return True
-    return False
+        return connection.family == socket.AF_UNIX and _has_our_address(connection)
 
 
 def unowned(notes: Mapping[int, FileNote], known: Collection[int], owned: Collection[object]) -> list[int]:
@@ -259,7 +311,7 @@ def _can_be_opened(fd: int, note: FileNote) -> bool:
             note = completed(fd, note)
         except OSError:  # an object that nobody needs any more has closed it meanwhile
             return False
-        return note.path == _NULL and not note.flags & os.O_PATH
+        return note.path in _ALIKE and not note.flags & os.O_PATH
     return note.kind in (*_FILES, "directory") and not note.path.startswith(_IN_MEMORY)
 
 

@@ -36,8 +36,9 @@ PyMODINIT_FUNC PyInit__frames(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    int failed = PyModule_AddFunctions(module, process_methods) || PyModule_AddFunctions(module, children_methods) || PyModule_AddFunctions(module, moment_methods) ||
-                 PyModule_AddFunctions(module, contents_methods) || PyModule_AddFunctions(module, look_methods);
+    int failed = PyModule_AddFunctions(module, process_methods) || PyModule_AddFunctions(module, children_methods)
+                 || PyModule_AddFunctions(module, descriptor_methods) || PyModule_AddFunctions(module, moment_methods)
+                 || PyModule_AddFunctions(module, contents_methods) || PyModule_AddFunctions(module, look_methods);
 #if FRAMES_SUPPORTED
     failed = failed || PyModule_AddFunctions(module, selftest_methods); /* which adds the rest */
 #endif

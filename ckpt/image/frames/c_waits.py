@@ -73,7 +73,7 @@ reading: list[Callable[[Any, str], int]] = []
 with an image."""
 
 _READ = ("posix", "read")
-_FUNCTIONS = (("time", "sleep"), ("select", "select"))
+_FUNCTIONS = (("time", "sleep"), ("select", "select"), threads.WAIT_FOR_ALL)
 _POLLS = ("poll", "epoll")
 _CALLS = type(iter(int, 1))
 

@@ -25,10 +25,11 @@ from typing import Any
 
 from ckpt.compat import children
 from ckpt.image.errors import Unpicklable
+from ckpt.image.interface.library import Library
 from ckpt.image.stdlib import mapped
 from ckpt.transport.wires.crossmemory import address_of
 
-__all__ = ["MOST_BYTES", "Copies", "note_idle_workers"]
+__all__ = ["MOST_BYTES", "CopiedMaps", "Copies", "note_idle_workers"]
 
 MOST_BYTES = 1 << 30
 _SHARE = 4
@@ -124,3 +125,23 @@ class Copies:
                     "shared memory", f"its copy cannot be put in its place: {os.strerror(ctypes.get_errno())}"
                 )
             mapped.note_copied(address, place)
+
+
+class CopiedMaps(Library):
+    """A library of which the objects that `copies` is told of share memory with child processes."""
+
+    moment_limit_s = 60.0
+    copies: Copies
+
+    def reason_now(self, values: Iterable[Any]) -> str | None:
+        return self.copies.reason_now()
+
+    def copied_maps(self) -> Collection[int]:
+        return self.copies.addresses()
+
+    def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
+        self.copies.copy_out(available)
+
+    def before_saving(self, *, is_disposable: bool) -> None:
+        if is_disposable:
+            self.copies.put_in_place()

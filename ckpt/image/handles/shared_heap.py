@@ -6,13 +6,12 @@ number, with the content of then (:mod:`ckpt.image.handles.shared_copies`), and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ckpt.compat import children
 from ckpt.image.errors import ObjectRefused
-from ckpt.image.handles.shared_copies import Copies
-from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.handles.shared_copies import CopiedMaps, Copies
+from ckpt.image.interface.library import Reducer, by_name
 from ckpt.image.reducers import rebuild
 from ckpt.image.stdlib import mapped
 
@@ -21,26 +20,13 @@ __all__ = ["SharedHeap", "fill_arena"]
 _arenas = Copies(lambda arena: children.map_of_arena(arena)[1], has_names=False, is_in_use=children.is_in_use)
 
 
-class SharedHeap(Library):
+class SharedHeap(CopiedMaps):
     """multiprocessing.heap"""
 
-    moment_limit_s = 60.0
+    copies = _arenas
 
     def when_imported(self) -> None:
         children.follow_instances(self.module.Arena, _arenas.note)
-
-    def reason_now(self, values: Iterable[Any]) -> str | None:
-        return _arenas.reason_now()
-
-    def copied_maps(self) -> Collection[int]:
-        return _arenas.addresses()
-
-    def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
-        _arenas.copy_out(available)
-
-    def before_saving(self, *, is_disposable: bool) -> None:
-        if is_disposable:
-            _arenas.put_in_place()
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name(self.name, {"Arena": reduce_arena})

@@ -9,12 +9,11 @@ the checkpoint. Then it is registered with the resource tracker of the new proce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ckpt.compat import children
-from ckpt.image.handles.shared_copies import Copies
-from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.handles.shared_copies import CopiedMaps, Copies
+from ckpt.image.interface.library import Reducer, by_name
 from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = ["SharedMemory", "take_up"]
@@ -22,26 +21,13 @@ __all__ = ["SharedMemory", "take_up"]
 _blocks = Copies(children.map_of_block, has_names=True)
 
 
-class SharedMemory(Library):
+class SharedMemory(CopiedMaps):
     """multiprocessing.shared_memory"""
 
-    moment_limit_s = 60.0
+    copies = _blocks
 
     def when_imported(self) -> None:
         children.follow_instances(self.module.SharedMemory, _blocks.note)
-
-    def reason_now(self, values: Iterable[Any]) -> str | None:
-        return _blocks.reason_now()
-
-    def copied_maps(self) -> Collection[int]:
-        return _blocks.addresses()
-
-    def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
-        _blocks.copy_out(available)
-
-    def before_saving(self, *, is_disposable: bool) -> None:
-        if is_disposable:
-            _blocks.put_in_place()
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name(self.name, {"SharedMemory": reduce_block})

@@ -137,10 +137,15 @@ def is_in_transaction(value: Any) -> bool:
         value = sqlite3.Cursor.connection.__get__(value)
     if not issubclass(type(value), sqlite3.Connection):
         return False
+    return _transaction_of(value) is True
+
+
+def _transaction_of(connection: sqlite3.Connection) -> bool | None:
+    """Is the connection in a transaction? None: it is closed. From any thread."""
     try:
-        return bool(sqlite3.Connection.in_transaction.__get__(value))
-    except sqlite3.ProgrammingError:  # it is closed
-        return False
+        return bool(sqlite3.Connection.in_transaction.__get__(connection))
+    except sqlite3.ProgrammingError:
+        return None
 
 
 def _owner_of(pickler: Any, connection: sqlite3.Connection) -> _Owner:
@@ -279,21 +284,18 @@ def _detected_types(connection: sqlite3.Connection) -> int:
 def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
     """No statement takes a step here: at its last one SQLite commits what it has changed, perhaps in a forked process."""
     _owner_of(pickler, cursor.connection)
-    has_statement, is_closed = referents.statement_of(cursor) is not None, False
-    try:
-        sqlite3.Connection.in_transaction.__get__(cursor.connection)
-        if not has_statement:
+    has_ended = _transaction_of(cursor.connection) is None
+    if not has_ended and referents.statement_of(cursor) is None:
+        try:
             cursor.fetchone()
-        elif cursor.description is not None:
-            raise PicklingError(
-                "a cursor in the middle of its results cannot be saved: fetch them, or close it"
-            )
-    except sqlite3.ProgrammingError:
-        is_closed = True
+        except sqlite3.ProgrammingError:  # the cursor alone is closed
+            has_ended = True
+    elif not has_ended and cursor.description is not None:
+        raise PicklingError("a cursor in the middle of its results cannot be saved: fetch them, or close it")
     state = (
         cursor.arraysize,
         cursor.row_factory,
-        is_closed,
+        has_ended,
         attributes_of(cursor),
         slots_of(pickler, cursor),
     )

@@ -385,3 +385,43 @@ def test_what_is_written_to_a_file_gets_to_the_name_that_is_left(start: Start, t
         """,
     )
     assert job.output(0) == "then,now then,now False\n"
+
+
+def test_numbers_of_devices_are_no_other_files_after_a_restart(
+    tmp_path: Path, start: Callable[..., Job]
+) -> None:
+    """The number of a device was free after a restart: the next file that was opened was read as random bytes."""
+    app = write_app(
+        tmp_path,
+        """
+    import os, time
+    numbers = [os.open(f"/dev/{name}", os.O_RDONLY) for name in ("urandom", "random", "zero", "full")]
+    other = os.open("/dev/tty0", os.O_PATH) if os.path.exists("/dev/tty0") else os.open("/dev/kmsg", os.O_PATH)
+    with open("data.txt", "w") as file:
+        file.write("A" * 1000)
+    while os.environ["CKPT_RESTARTS"] == "0":
+        time.sleep(0.001)
+    with open("data.txt", "rb", buffering=0) as file:
+        print(*(os.read(number, 8) == b"A" * 8 for number in numbers), os.read(numbers[2], 2), file.fileno() == other)
+    """,
+    )
+    job = start(app, ranks=1, every=0.2)
+    job.wait_event("committed")
+    job.kill_rank(0)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "False False False False b'\\x00\\x00' False\n"
+
+
+def test_a_pseudo_terminal_is_refused_by_name(tmp_path: Path, start: Callable[..., Job]) -> None:
+    """Its numbers were closed after a restart."""
+    app = write_app(
+        tmp_path,
+        """
+    import os, time
+    ours, theirs = os.openpty()
+    while True:
+        time.sleep(0.01)
+    """,
+    )
+    job = start(app, ranks=1, every=0.2)
+    assert "a pseudo-terminal" in job.wait_event("failed")["reason"], job.report()

@@ -158,3 +158,21 @@ def test_the_writer_takes_little_memory_beyond_the_programs(start: Start, tmp_pa
     voted = job.events("voted")[0]
     assert voted["bytes_raw"] > 400_000_000
     assert voted["memory_bytes"] < 200_000_000, voted
+
+
+def test_a_writer_that_ends_without_a_word_ends_the_round(tmp_path: Path, start: Callable[..., Job]) -> None:
+    """The round went on for ever."""
+    app = write_app(
+        tmp_path,
+        """
+    import os, time
+    import ckpt
+    class Odd: pass
+    ckpt.register_type(Odd, lambda odd: os._exit(7), lambda saved: Odd())
+    odd = Odd()
+    while True:
+        time.sleep(0.01)
+    """,
+    )
+    job = start(app, ranks=1, every=0.2)
+    assert job.wait_event("failed")["reason"] == "the image writer ended with exit code 7", job.report()

@@ -5,6 +5,7 @@
  *   frames_read.c      frames and generators as data
  *   frames_rebuild.c   content put into generators and frames; the hook that has frames made again
  *   frames_children.c  the program waits for its own child processes only
+ *   frames_descriptors.c  the program closes its own descriptors only
  *   frames_process.c   calls at the next check, fork, and other things of the process
  *   frames_looks.c     looks at the stack, at checks, until nothing is in the way
  *   frames_threads.c   other threads: what is theirs alone, and how the main thread is woken
@@ -59,7 +60,7 @@
 extern PyObject *null_object; /* NULL: empty */
 extern PyObject *dead_object; /* DEAD: a pointer to something already freed */
 
-extern PyMethodDef process_methods[], children_methods[], moment_methods[], contents_methods[], look_methods[];
+extern PyMethodDef process_methods[], children_methods[], descriptor_methods[], moment_methods[], contents_methods[], look_methods[];
 
 /* frames_moment.c: what note_moment() has noted, and descriptors that are not the program's. */
 typedef struct {
@@ -72,6 +73,17 @@ typedef struct {
 extern pid_t fork_with_own_files(const MomentRecord *noted);
 /* frames_children.c: os.wait() and the like pass over this process */
 extern void own_child(pid_t pid);
+
+/* A function of the module `posix` with these flags, the function of ours that takes its place, and what it has called before. */
+typedef struct {
+    const char *name;
+    int flags;
+    PyMethodDef ours;
+    PyCFunction before;
+} StandIn;
+
+/* frames_children.c: put it there. What is no function of the expected kind stays as it is. */
+extern void stand_in(StandIn *wanted);
 
 /* frames_contents.c */
 #define LOCK_BYTES_MAX 4096

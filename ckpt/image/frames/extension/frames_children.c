@@ -21,10 +21,8 @@ static struct {
 static int passed_count;
 
 typedef struct {
-    const char *name;
-    int flags, any_at, options_at; /* places of the arguments that say which child is waited for, and how; -1: any child; no options */
-    PyMethodDef ours;
-    PyCFunction before;
+    StandIn function;
+    int any_at, options_at; /* places of the arguments that say which child is waited for, and how; -1: any child; no options */
 } Wait;
 
 static PyObject *our_wait(PyObject *, PyObject *);
@@ -35,11 +33,11 @@ static PyObject *our_wait4(PyObject *, PyObject *const *, Py_ssize_t, PyObject *
 
 enum { WAIT, WAITPID, WAITID, WAIT3, WAIT4, WAITS };
 static Wait waits[WAITS] = {
-    [WAIT] = {"wait", METH_NOARGS, -1, -1, {.ml_meth = our_wait}, NULL},
-    [WAITPID] = {"waitpid", METH_FASTCALL, 0, 1, {.ml_meth = (PyCFunction)(void (*)(void))our_waitpid}, NULL},
-    [WAITID] = {"waitid", METH_FASTCALL, 0, 2, {.ml_meth = (PyCFunction)(void (*)(void))our_waitid}, NULL},
-    [WAIT3] = {"wait3", METH_FASTCALL | METH_KEYWORDS, -1, -1, {.ml_meth = (PyCFunction)(void (*)(void))our_wait3}, NULL},
-    [WAIT4] = {"wait4", METH_FASTCALL | METH_KEYWORDS, 0, -1, {.ml_meth = (PyCFunction)(void (*)(void))our_wait4}, NULL},
+    [WAIT] = {{"wait", METH_NOARGS, {.ml_meth = our_wait}, NULL}, -1, -1},
+    [WAITPID] = {{"waitpid", METH_FASTCALL, {.ml_meth = (PyCFunction)(void (*)(void))our_waitpid}, NULL}, 0, 1},
+    [WAITID] = {{"waitid", METH_FASTCALL, {.ml_meth = (PyCFunction)(void (*)(void))our_waitid}, NULL}, 0, 2},
+    [WAIT3] = {{"wait3", METH_FASTCALL | METH_KEYWORDS, {.ml_meth = (PyCFunction)(void (*)(void))our_wait3}, NULL}, -1, -1},
+    [WAIT4] = {{"wait4", METH_FASTCALL | METH_KEYWORDS, {.ml_meth = (PyCFunction)(void (*)(void))our_wait4}, NULL}, 0, -1},
 };
 
 /* Was this an own one? It is none any more: its end has been asked for. */
@@ -69,10 +67,10 @@ static int is_for_any(const Wait *wait, PyObject *const *args, Py_ssize_t count)
 
 static PyObject *ask(const Wait *wait, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    void (*function)(void) = (void (*)(void))wait->before;
-    if (wait->flags == METH_NOARGS)
-        return wait->before(module, NULL);
-    if (wait->flags == METH_FASTCALL)
+    void (*function)(void) = (void (*)(void))wait->function.before;
+    if (wait->function.flags == METH_NOARGS)
+        return wait->function.before(module, NULL);
+    if (wait->function.flags == METH_FASTCALL)
         return ((PyObject * (*)(PyObject *, PyObject *const *, Py_ssize_t)) function)(module, args, count);
     return ((PyObject * (*)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *)) function)(module, args, count, names);
 }
@@ -154,24 +152,21 @@ static PyObject *our_wait4(PyObject *module, PyObject *const *args, Py_ssize_t c
     return wait_for_others(&waits[WAIT4], module, args, count, names);
 }
 
-/* What is no function of the expected kind stays as it is. */
-static void follow_waits(void)
+void stand_in(StandIn *wanted)
 {
-    PyObject *posix = PyImport_ImportModule("posix");
-    for (Wait *wait = waits; posix != NULL && wait < waits + WAITS; wait++) {
-        PyObject *function = PyObject_GetAttrString(posix, wait->name);
-        if (function != NULL && PyCFunction_CheckExact(function)) {
-            PyCFunctionObject *object = (PyCFunctionObject *)function;
-            if (wait->before == NULL && object->m_ml->ml_flags == wait->flags) {
-                wait->before = object->m_ml->ml_meth;
-                PyCFunction ours = wait->ours.ml_meth;
-                wait->ours = *object->m_ml;
-                wait->ours.ml_meth = ours;
-                object->m_ml = &wait->ours;
-            }
+    PyObject *posix = wanted->before == NULL ? PyImport_ImportModule("posix") : NULL;
+    PyObject *function = posix == NULL ? NULL : PyObject_GetAttrString(posix, wanted->name);
+    if (function != NULL && PyCFunction_CheckExact(function)) {
+        PyCFunctionObject *object = (PyCFunctionObject *)function;
+        if (object->m_ml->ml_flags == wanted->flags) {
+            wanted->before = object->m_ml->ml_meth;
+            PyCFunction ours = wanted->ours.ml_meth;
+            wanted->ours = *object->m_ml;
+            wanted->ours.ml_meth = ours;
+            object->m_ml = &wanted->ours;
         }
-        Py_XDECREF(function);
     }
+    Py_XDECREF(function);
     Py_XDECREF(posix);
     PyErr_Clear();
 }
@@ -182,8 +177,9 @@ void own_child(pid_t pid)
         own_count = passed_count = 0;
         owner = getpid();
     }
-    if (waits[WAIT].before == NULL)
-        follow_waits();
+    if (waits[WAIT].function.before == NULL)
+        for (Wait *wait = waits; wait < waits + WAITS; wait++)
+            stand_in(&wait->function);
     if (own_count == OWN_MOST)
         own_count--;
     own_pids[own_count++] = pid;
