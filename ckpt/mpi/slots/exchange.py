@@ -266,7 +266,10 @@ class Exchange:
             channel = self.context.channels[self.members[member], TAG]
             data = self.engine.matcher.pop(channel)
             self.engine.settle_account(channel, data)
-            taken[member] = _HEAD.unpack_from(data, envelope.SIZE)[1], bytes(data[_DATA_AT:])
+            value: Buffer = memoryview(data)[_DATA_AT:]
+            if len(value) <= SLOT_BYTES:
+                value = bytes(value)  # may be kept, and be in an image; longer ones are loaded at once
+            taken[member] = _HEAD.unpack_from(data, envelope.SIZE)[1], value
         return taken
 
     def _shown(self, number: int, member: int) -> Taken | None:
