@@ -52,14 +52,15 @@ def is_tensor(x: Any) -> bool:
 
 
 def plain(x: Any, name: str) -> np.ndarray[Any, Any]:
-    """What the program gives as an array; `name` is in the message. Raises InputError: it makes none, or has a mask, which
-    would be lost."""
+    """What the program gives as an array of this machine's byte order (messages have that); `name` is in the message. Raises
+    InputError: it makes none, or has a mask, which would be lost."""
     if isinstance(x, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: give its numbers, filled(0) for example")
     try:
-        return np.asarray(x)
+        found = np.asarray(x)
     except ValueError as error:
         raise InputError(f"{name} is no array: {error}") from None
+    return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
 
 
 def operand(x: Any, name: str) -> Any:

@@ -117,7 +117,7 @@ class Matrix:
             self._fill = lambda rows, columns: array[rows, columns]
         self.grid, self.n = grid, int(n)
         try:
-            self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+            self.dtype = np.dtype(np.float64 if dtype is None else dtype).newbyteorder("=")
         except TypeError as error:
             raise InputError(f"dtype must be one of {', '.join(_DTYPES)}: {error}") from None
         if self.dtype.name not in _DTYPES:

@@ -229,7 +229,8 @@ class _Solve:
             raise Inaccurate(
                 f"the residual is {value:.3g}, and no more than {RESIDUAL_BOUND:.0f} can be rounding: the solution must not "
                 f"be used. Either fill gives other numbers each time, or sums overflow or underflow (divide A and b by "
-                f"their largest numbers), or a number was wrong in memory"
+                f"their largest numbers), or a number was wrong in memory, or errors grow in this matrix as in any LU with "
+                f"partial pivoting (not in abft.qr)"
             )
         course = member.course
         if self.link.rank == min(self.states):

@@ -98,9 +98,12 @@ class ObjectCollectives(CommBase):
         self._run(schedule)
         return self._load_all(schedule, incoming)
 
-    def reduce(self, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
+    def reduce(self: CommBase, sendobj: Any, op: Op = SUM, root: int = 0) -> Any:
         """At the root, all ranks' objects combined in rank order; None at other ranks."""
         root = self._check_root(root)
+        exchange = self._slots()
+        if exchange is not None:
+            return small.reduce_object(exchange, sendobj, op, root)
         schedule = self._schedule()
         slot = schedule.slot(sendobj)
         reductions.reduce(schedule, root, slot, reductions.ObjectArithmetic(op))

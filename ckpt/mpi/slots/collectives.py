@@ -2,7 +2,8 @@
 
 Results have the bits of the schedules in ckpt/mpi/collectives: values are combined in the order of ranks, grouped as
 there. The difference is who combines: here every member that gets the result, from all contributions. So operations of
-the program, which may do more than combine, stay with the schedules.
+the program, which may do more than combine, stay with the schedules. A reduce of objects is the exception: it keeps the
+schedule's tree.
 
 Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments; longer ones of an allgather
 or an alltoall are read from the members' memory (direct.py). A broadcast is the exception: the root decides, so that a
@@ -14,6 +15,7 @@ Each function tries the fast path first (engine/quick.py), which does a collecti
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -108,6 +110,42 @@ def collect(exchange: Exchange, data: Buffer, root: int) -> list[Buffer] | None:
         return None
     found = exchange.run(VALUE, b"", 0, exchange.others)
     return [data if member == root else found[member][1] for member in range(len(exchange.members))]
+
+
+def reduce_object(exchange: Exchange, obj: Any, op: Op, root: int) -> Any:
+    """All members' objects combined, at the root; None at the others.
+
+    A binomial tree to member 0, and from there to the root, each round an exchange of its own: who combines what, and from
+    which pickles, is as in the schedule (collectives/reduce.py, `reduce`). So any operation may be done, an object may be
+    longer than a slot, and who has handed its part over does not wait for the others."""
+    size, rank = len(exchange.members), exchange.rank
+    rounds = (size - 1).bit_length()
+    first, done = exchange.number, 0
+    last = first + rounds + (root != 0)
+    try:
+        while done < rounds:
+            mask = 1 << done
+            done += 1
+            if rank & mask:
+                exchange.give(pickle.dumps(obj, 5), rank - mask)
+                break
+            if rank + mask < size:
+                obj = op(obj, pickle.loads(_of(exchange, rank + mask)))
+            else:
+                exchange.skip_to(first + done)
+        exchange.skip_to(first + rounds)
+        if root and rank == 0:
+            exchange.give(pickle.dumps(obj, 5), root)
+        elif root and rank == root:
+            obj = pickle.loads(_of(exchange, 0))
+    finally:
+        exchange.skip_to(last)
+    return obj if rank == root else None
+
+
+def _of(exchange: Exchange, member: int) -> Buffer:
+    """What one member contributes, and nobody else."""
+    return exchange.run(VALUE, b"", 0, 1 << member)[member][1]
 
 
 # -- buffers ---------------------------------------------------------------------------------------

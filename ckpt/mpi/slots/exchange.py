@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.errors import ERR_INTERN, MpiException
 from ckpt.mpi.base.progress import Buffer
-from ckpt.mpi.engine.engine import SEND_CHECK_MASK
+from ckpt.mpi.engine.engine import REFERENCE_BYTES, SEND_CHECK_MASK
 from ckpt.transport.boards.board import MEMBERS_MOST, SLOT_BYTES
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ TAG = 1 << 30
 BOARD_AFTER = 4
 """A communicator gets its board after so many collectives: many do not live as long."""
 
+MESSAGES_AFTER_ONE = 64
+"""After a message to a reader that was behind, so many numbers go by message, too (`Exchange.give`)."""
+
 _HEAD = struct.Struct("<QI4x")
 _DATA_AT = envelope.SIZE + _HEAD.size
 
@@ -62,6 +65,7 @@ class Exchange:
         "engine",
         "head",
         "members",
+        "messages_until",
         "number",
         "others",
         "rank",
@@ -82,8 +86,10 @@ class Exchange:
         self.board: Any = None
         """The `Board`, in an image None."""
         self.tried = 0
+        self.messages_until = 0
 
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        self.messages_until = 0  # images of before do not have it
         for name, value in state[1].items():
             setattr(self, name, value)
         self.board, self.tried = None, 0
@@ -94,6 +100,7 @@ class Exchange:
         self, kind: int, data: Buffer, readers: int, sources: int, *, look_ns: int = 0
     ) -> dict[int, Taken]:
         """Contribute for `readers`, and wait for `sources`: their contributions. The caller does not hold the lock.
+        `data`: bytes; more than SLOT_BYTES are a message, not on the board.
         `look_ns`: a wait looks at the boards for so long before it sleeps, if that is longer than usual.
 
         MpiException: the communicator is revoked, or a member has failed."""
@@ -116,6 +123,35 @@ class Exchange:
         with self.engine.progress.lock:
             return self._complete(number, sources)
 
+    def give(self, data: Buffer, member: int) -> None:
+        """Contribute for one member, and wait for nobody: as `run`, for contributions that may run ahead of who takes them.
+        After a reader that slept, or had not taken the last few from the board, the next ones are messages at once: to write
+        both costs more. Raises as `run`."""
+        readers = 1 << member
+        engine = self.engine
+        with engine.progress.lock:
+            if engine.choices is not None:
+                engine.choices.started()
+            self._check()
+            number = self.number
+            self.number = number + 1
+            self._tend()
+            if self.board is None or number >= self.messages_until:
+                if self._post(number, VALUE, data, readers):
+                    self.messages_until = number + MESSAGES_AFTER_ONE
+            else:
+                self._settle(readers)
+                self._send(number, VALUE, data, readers)
+            if self.board is not None:
+                self.board.finish(number)
+            self._throttle()
+
+    def skip_to(self, number: int) -> None:
+        """This member has no part in the collectives before `number`, or no more."""
+        with self.engine.progress.lock:
+            if self.number < number:
+                self.number = number
+
     def _check(self) -> None:
         if self.shared.revoked or self.shared.broken:
             raise self.engine.failed_ranks.collective_error(self.shared)
@@ -132,21 +168,30 @@ class Exchange:
             if self.tried == BOARD_AFTER:
                 self.board = boards.make(self.shared.base, self.members)
 
-    def _post(self, number: int, kind: int, data: Buffer, readers: int) -> None:
+    def _post(self, number: int, kind: int, data: Buffer, readers: int) -> int:
+        """Returns the readers that got a message."""
         if not readers:
-            return
+            return 0
         if self.board is not None:
             readers = self.board.post(number, kind, data, readers)
             self._settle(readers)
         self._send(number, kind, data, readers)
+        return readers
 
     def _send(self, number: int, kind: int, data: Buffer, readers: int) -> None:
         """Contributions as messages."""
-        engine = self.engine
-        message = self.head + _HEAD.pack(number, kind) + data if readers else b""
+        if not readers:
+            return
+        engine, message = self.engine, self.head + _HEAD.pack(number, kind)
+        by_reference = len(data) >= REFERENCE_BYTES
+        if not by_reference:
+            message += data
         for member, rank in enumerate(self.members):
             if readers >> member & 1 and rank not in engine.failed_ranks.known:
-                engine.progress.send(rank, message)
+                if by_reference:
+                    engine.progress.send(rank, message, data)
+                else:
+                    engine.progress.send(rank, message)
 
     def _complete(self, number: int, sources: int, look_ns: int = 0) -> dict[int, Taken]:
         engine = self.engine
@@ -221,7 +266,10 @@ class Exchange:
             channel = self.context.channels[self.members[member], TAG]
             data = self.engine.matcher.pop(channel)
             self.engine.settle_account(channel, data)
-            taken[member] = _HEAD.unpack_from(data, envelope.SIZE)[1], bytes(data[_DATA_AT:])
+            value: Buffer = memoryview(data)[_DATA_AT:]
+            if len(value) <= SLOT_BYTES:
+                value = bytes(value)  # may be kept, and be in an image; longer ones are loaded at once
+            taken[member] = _HEAD.unpack_from(data, envelope.SIZE)[1], value
         return taken
 
     def _shown(self, number: int, member: int) -> Taken | None:

@@ -63,6 +63,8 @@ solved("nearly singular", given(1 / (np.arange(40)[:, None] + np.arange(40) + 1.
 solved("graded", given(graded(40)))
 solved("integers converted", given(np.eye(40, dtype=int), dtype=float))
 solved("not looked at", given(good), check=False)
+solved("the other byte order", given(good.astype(">f8")), right.astype(">f8"))
+solved("the other byte order as dtype", given(good, dtype=">c8"))
 solved("recover", given(good), on_loss="recover")
 solved("look-ahead", given(good), look_ahead=1)
 solved("look-ahead and looks for wrong numbers", given(good), look_ahead=1, verify=1)
@@ -97,6 +99,11 @@ solved("no kind of numbers", given(good, dtype="float65"))
 solved("neither function nor array", lambda of: of.matrix(40, fill=None))
 with np.errstate(all="ignore"):
     solved("sums overflow", given(good * 2e307))
+solved(
+    "grows",
+    given(np.tril(-np.ones((70, 70)), -1) + np.eye(70) + np.outer(np.ones(70), np.eye(70)[-1])),
+    np.ones(70),
+)
 solved("on_loss", given(good), on_loss="weep")
 solved("look-ahead of two", given(good), look_ahead=2)
 solved("different look-ahead", given(good), look_ahead=int(world.rank == 3))

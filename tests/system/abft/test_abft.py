@@ -42,6 +42,8 @@ SOLVED = {
         r"\(40,\) float64 True",
     ),
     "look-ahead on one column": r"\(40,\) float64 True",
+    "the other byte order": r"\(40,\) float64 True",
+    "the other byte order as dtype": r"\(40,\) complex64 True",
     "not looked at": r"\(40,\) float64 False",
 }
 REFUSED = {
@@ -71,6 +73,7 @@ REFUSED = {
     "neither function nor array": r"InputError: an array of 40 × 40 is needed, not of NoneType, or a function",
     "sums overflow": r"Inaccurate: the residual is inf.*divide A and b by their largest numbers",
     "no communicator": r"GridError: comm must be a communicator of one group of ranks, not 3",
+    "grows": r"Inaccurate: the residual is .*any LU with partial pivoting \(not in abft.qr\)",
     "on_loss": r"InputError: on_loss must be one of hot, recover, stop",
     "look-ahead of two": r"InputError: look_ahead must be 0 or 1, not 2",
     "different look-ahead": r"InputError: ranks 0 and 3 called solve with different arguments",

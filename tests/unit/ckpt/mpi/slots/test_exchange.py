@@ -159,6 +159,59 @@ def test_the_bits_are_those_of_the_schedules(size: int, carrier: str) -> None:
     )
 
 
+def all_reductions(comm: Any) -> list[Any]:
+    """Objects reduced to every root, short and long, by an own operation too: the results, and who combined what."""
+    done: list[Any] = []
+
+    def joined(low: str, high: str, _: Any = None) -> str:
+        done.append((low[:40], high[:40]))
+        return f"({low}{high})"
+
+    own, found = ops.Op.Create(joined, commute=False), []
+    for turn, length in enumerate((1, 1, 9, 3000, 1, SLOT_BYTES, 1, 200_000, 2)):
+        for root in range(comm.size):
+            text = f"{comm.rank}" * (length if (comm.rank + turn) % 3 else 1)
+            found.append(comm.reduce(text, own, root))
+            found.append(comm.reduce(0.1 * 10.0 ** (comm.rank * 5) + turn, ops.SUM, root))
+            found.append(comm.reduce((turn, comm.rank), ops.MINLOC, root=root))
+            if not turn % 4:
+                found.append(comm.allreduce(turn + root))
+    return [found, done]
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.rotate(2)), 5, 8])
+def test_objects_are_reduced_as_in_the_schedule(size: int, carrier: str) -> None:
+    assert run_ranks(size, all_reductions, seed=size, hook=on_one_host(carrier, size)) == run_ranks(
+        size, all_reductions
+    )
+
+
+@pytest.mark.parametrize("carrier", ["messages", "oracle"])
+def test_an_operation_that_raises_keeps_the_numbers_of_collectives_alike(carrier: str) -> None:
+    """Ranks 0 and 2 of four combine. Rank 2 raises in the first round of three or two, and rank 0 does not wait for it."""
+
+    def refuse(low: int, high: int, _: Any = None) -> int:
+        raise ZeroDivisionError
+
+    def program(comm: Any) -> Any:
+        exchange = comm._slots()
+        for turn in range(8):
+            root = turn % 2
+            if comm.rank == 2:
+                with pytest.raises(ZeroDivisionError):
+                    comm.reduce(turn, ops.Op.Create(refuse), root)
+            elif comm.rank == 3:
+                comm.reduce(turn, ops.SUM, root)
+            else:
+                exchange.skip_to(exchange.number + 2 + root)
+            comm.barrier()
+        return exchange.number, comm.allreduce(comm.rank)
+
+    results = run_ranks(4, program, hook=on_one_host(carrier, 4))
+    assert results == [(4 * 2 + 4 * 3 + 8, 6)] * 4
+
+
 @pytest.mark.skipif(not board.available(), reason="not built")
 def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = []
@@ -182,6 +235,22 @@ def test_a_root_is_not_held_up_by_those_that_are_slow() -> None:
         return [comm.bcast(turn if comm.rank == 0 else None) for turn in range(40)]
 
     assert run_ranks(3, program, hook=on_one_host("oracle", 3)) == [list(range(40))] * 3
+
+
+def test_a_stream_of_reductions_to_a_root_that_is_slow_goes_by_messages() -> None:
+    def program(comm: Any) -> Any:
+        comm.allreduce(0)
+        found = []
+        for turn in range(200):
+            if comm.rank == 0 and turn in (0, 20):
+                time.sleep(0.05)
+            found.append(comm.reduce(turn + comm.rank))
+        comm.barrier()
+        return found, comm._slots().messages_until > 0
+
+    first, second = run_ranks(2, program, hook=on_one_host("oracle", 2))
+    assert first[0] == [2 * turn + 1 for turn in range(200)]
+    assert second == ([None] * 200, True)
 
 
 def test_a_buffer_that_is_too_short_gets_what_fits_by_an_error() -> None:
@@ -212,6 +281,7 @@ def test_an_image_in_the_middle_goes_on_by_messages(carrier: str, seed: int) -> 
         with progress.lock:
             settle_all(comm._engine)
         found.append(comm.bcast(found[-1], root=seed % size))
+        found.append(comm.reduce("x" * (comm.rank + 1) ** 9, root=seed % size) is not None)
         stop.wait(120)
         with progress.lock:
             while progress._deliver():  # what is under way is in the image of the port, and sent again
@@ -230,6 +300,7 @@ def test_an_image_in_the_middle_goes_on_by_messages(carrier: str, seed: int) -> 
         progress.engine = engine
         world = world_of(engine)
         assert world._shared.exchange.board is None and engine.one_host
+        found.remove(comm.rank == seed % size)
         found += [world.allreduce(turn * world.rank) for turn in range(random.randint(1, 9))]
         return [world.allgather(found), world._shared.exchange.number]
 
@@ -238,7 +309,10 @@ def test_an_image_in_the_middle_goes_on_by_messages(carrier: str, seed: int) -> 
     turns = random.randint(1, 9)
     random.randint = lambda low, high: turns  # type: ignore[method-assign]
     results = run_ranks(size, after, seed=seed + 1)
-    assert len({repr(result) for result in results}) == 1 and results[0][1] == 6 + 1 + turns + 1
+    assert (
+        len({repr(result) for result in results}) == 1
+        and results[0][1] == 6 + 1 + 2 + (seed % size != 0) + turns + 1
+    )
 
 
 @pytest.mark.parametrize("carrier", ["messages", "oracle"])
@@ -255,6 +329,7 @@ def test_a_death_ends_it_for_all_members_and_a_shrunk_one_goes_on(carrier: str, 
         try:
             while True:
                 comm.allreduce(1)
+                comm.reduce(1, root=done % size)
                 comm.Barrier()
                 done += 1
         except MpiException as error:
