@@ -561,6 +561,24 @@ def test_a_host_that_sees_a_copy_of_the_job_directory_is_named(
     assert found.output(0) == result_of(ring, 4, tmp_path)
 
 
+def test_a_host_that_cannot_write_in_the_job_directory_is_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """Its fork server died of that at each start, until all restarts were used up. The others go on, as they are enough."""
+    job = tmp_path / "job"
+    only_read = f"mount --bind {job} {job} && mount -o remount,bind,ro {job}"
+    sealed = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {only_read}; fi; exec \"$@\"' sh"
+    engine = hosts.engine().replace("{agent}", "") + sealed + " {agent}"
+    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
+    assert found.finish() == 0, found.report()
+    (failed,) = found.events("host-failed")
+    reason = f"host h3 cannot write in the job directory {job} (Read-only file system)"
+    assert failed["host"] == "h3" and reason in failed["reason"], failed
+    assert not found.events("restarting"), "it gets no ranks"
+    assert found.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
 @pytest.mark.nightly
 def test_a_tenth_of_all_packets_is_lost(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
