@@ -288,9 +288,12 @@ class _HostAgent:
                 self._watch_lease()  # before anything else: this host may have been frozen
                 if self.ending is None:
                     self._turn()
+                    self.ranks.lease(
+                        self.lease.until_ns()
+                    )  # it ends the ranks, should this process stand still
                     self._follow()
             code, reason = self.ending
-            self.ranks.close()
+            self.ranks.close(at_once=code == EXIT_LEASE_OVER)
             self._report({"e": "ended", "reason": reason})
             if code == 0:
                 self.link.flush(0, _END_PATIENCE_S)
@@ -341,7 +344,7 @@ class _HostAgent:
 
     def _give_way(self, reason: str) -> None:
         """End all ranks, and ask for a new lease."""
-        self.ranks.close()
+        self.ranks.close(at_once=True)
         self.pids.clear()
         self.following.stop()
         self.roster.begin()
