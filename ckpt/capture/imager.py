@@ -167,7 +167,7 @@ class Imager:
         """Runs in the main thread between two instructions of the program (or of the library). ``True``: the interpreter is
         to call this function again at its next check."""
         runtime = self._runtime
-        if not self.is_looking or runtime.in_hook or self.places.is_child():
+        if not self.is_looking or runtime.in_hook or self.places.makes_no_calls():
             return False
         if (caller := library_caller()) is not None:  # the library call looks itself when it waits
             self.places.queue_after(caller, self._at_check)

@@ -79,9 +79,10 @@ class Places:
         self.is_awaited = False
         """Does the main thread itself wait for the image? Then what it holds is there for as long as it waits."""
 
-    def is_child(self) -> bool:
-        """Is this process one that the program has forked? It has the calls that were queued, and must make none of them."""
-        return os.getpid() != self._pid
+    def makes_no_calls(self) -> bool:
+        """Must calls that were queued not be made? In a process that the program has forked, which has them, too; and while
+        the interpreter ends, when nothing can be imported any more, and finalizers of the program still come to checks."""
+        return os.getpid() != self._pid or sys.is_finalizing()
 
     def begin(self) -> None:
         """A search for a place begins."""

@@ -109,6 +109,11 @@ def agent(arguments: argparse.Namespace) -> int:
         names = arguments.among.split(",")
         arguments.host = own_name(names, arguments.naming)
         arguments.index = names.index(arguments.host) + 1
+    if (problem := _not_writable(job.path, _log_of(arguments.host))) is not None:
+        raise LaunchFailed(
+            f"host {os.uname().nodename} cannot write in the job directory {job.path} ({problem}): what its ranks print and "
+            "their checkpoints are written there. Make it writable there for the user of the job"
+        )
     with _only_one(job, arguments):
         mark = f"{job.job_id}-{arguments.host.replace(':', '_')}."  # of all processes that are started here
         arguments.proof = _proof(arguments.host, json.loads(arguments.former), mark) if arguments.life else ""
@@ -149,6 +154,21 @@ def _sees_token(directory: str, token: str) -> bool:
             return file.read(100) == token
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def _log_of(host: str) -> str:
+    """The log of this host's fork server, below the job directory."""
+    return f"output/agent-{host}.log"
+
+
+def _not_writable(directory: str, log: str) -> str | None:
+    """Why the log cannot be written; None: it can, and is there from now on. The fork server would die of it at each start,
+    and use all restarts of the job up."""
+    try:
+        os.close(open_regular(os.path.join(directory, log), os.O_WRONLY | os.O_APPEND | os.O_CREAT))
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return None
 
 
 @contextlib.contextmanager
@@ -222,7 +242,7 @@ class _HostAgent:
             job_dir=job.path,
             runtime_dir=self.runtime_dir,
             generation=self.generation,
-            log_name=f"output/agent-{arguments.host}.log",
+            log_name=_log_of(arguments.host),
             bound=True,
         )
         self.watching = Watching(job, self.name, self.number, now_ns)
@@ -268,9 +288,12 @@ class _HostAgent:
                 self._watch_lease()  # before anything else: this host may have been frozen
                 if self.ending is None:
                     self._turn()
+                    self.ranks.lease(
+                        self.lease.until_ns()
+                    )  # it ends the ranks, should this process stand still
                     self._follow()
             code, reason = self.ending
-            self.ranks.close()
+            self.ranks.close(at_once=code == EXIT_LEASE_OVER)
             self._report({"e": "ended", "reason": reason})
             if code == 0:
                 self.link.flush(0, _END_PATIENCE_S)
@@ -321,7 +344,7 @@ class _HostAgent:
 
     def _give_way(self, reason: str) -> None:
         """End all ranks, and ask for a new lease."""
-        self.ranks.close()
+        self.ranks.close(at_once=True)
         self.pids.clear()
         self.following.stop()
         self.roster.begin()

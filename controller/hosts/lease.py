@@ -14,6 +14,9 @@ that another controller has taken over counts for half a lease, too: in that tim
 The margin covers clocks whose rates are wrong by up to one percent each, and the time that the agent needs to kill its
 ranks (a second). Both clocks go on while a machine is suspended (CLOCK_BOOTTIME).
 
+The agent's fork server is told of each new end, and kills its ranks by itself when that has passed (`until_ns`): an agent
+may stand still alone, stopped or in a read of a file system that hangs, and its ranks not.
+
 A renewal that is sent late shows that the host, or the agent alone, stood still: frozen, suspended, without a core. The
 longest such time is kept (`stall`): with a lease that is not much longer the host will be given up one day.
 
@@ -95,7 +98,7 @@ class AgentLease:
         """The lease of the next controller, which is asked for it now. Until it has answered, ranks may run as long as
         before."""
         lease = self._next_one(now_ns, 0)
-        lease._kept_ns = self._until_ns()
+        lease._kept_ns = self.until_ns()
         return lease
 
     def _next_one(self, now_ns: int, first: int) -> AgentLease:
@@ -140,7 +143,7 @@ class AgentLease:
 
     def look_is_due(self, now_ns: int) -> bool:
         """Is the controller silent, so that the agent is to look into the journal?"""
-        if self._until_ns() is None:
+        if self.until_ns() is None:
             return False
         silent_ns = now_ns - self.heard_ns
         return (
@@ -155,20 +158,21 @@ class AgentLease:
 
     def taken_over(self, began_ns: int) -> None:
         """A look that began then has found another controller; to be called once for each."""
-        until_ns = self._until_ns()
+        until_ns = self.until_ns()
         if until_ns is not None:
             self._kept_ns = max(began_ns + look_ns(self.lease_ns), until_ns)
 
     def is_over(self, now_ns: int) -> bool:
         """Must all ranks be killed now?"""
-        until_ns = self._until_ns()
+        until_ns = self.until_ns()
         return until_ns is not None and now_ns >= until_ns
 
     def deadline_ns(self) -> int:
         """When `renewal` or `is_over` is to be asked next."""
-        until_ns = self._until_ns()
+        until_ns = self.until_ns()
         return self._due_ns if until_ns is None else min(self._due_ns, until_ns)
 
-    def _until_ns(self) -> int | None:
+    def until_ns(self) -> int | None:
+        """When ranks have to be killed, as it stands now; None: the lease has not begun."""
         leased_ns = None if self._valid_from_ns is None else self._valid_from_ns + self.lease_ns
         return max((each for each in (leased_ns, self._kept_ns) if each is not None), default=None)

@@ -18,6 +18,8 @@ Rules
   them have been reaped.
 - The agent reports a death only after it has forwarded all earlier packets of that rank.
 - The agent refuses a controller whose generation is lower than one it has seen. So there are never two controllers.
+- Where a host's agent has a lease (`ckpt.controller.hosts`), this process knows its end, and ends the ranks and itself then:
+  the host's agent may stand still alone, and other ranks are started elsewhere after that.
 - The agent never waits for a rank or a controller that does not read.
 - Signals from outside are the controller's business (`dispositions`). Only while there is no controller, SIGTERM ends the
   ranks.
@@ -81,6 +83,7 @@ class Agent:
             False  # the agent ends with its controller, which is a host's agent (`ckpt.controller.hosts`)
         )
         self.ended: str | None = None
+        self.until_ns: int | None = None  # the end of the host's lease, as its agent has told it last
         self.buffer = bytearray(BUFFER_BYTES)
         self.selector.register(dispositions.fileno(), selectors.EVENT_READ, self._on_signal)
         self._welcome(first)
@@ -93,6 +96,8 @@ class Agent:
         while self.ended is None:
             for key, mask in self.selector.select(self._timeout()):
                 key.data(key.fileobj, mask)
+            if self._left_s() == 0:  # after what has come: that may be another end
+                self.ended = "the lease of this host is over, and its agent does nothing"
             self._reap()
             if self.controller is None:
                 self._run_alone(started_s)
@@ -105,7 +110,13 @@ class Agent:
         living = {rank.pid for rank in self.ranks.values() if rank.is_alive}
         if self.fencing.is_busy(living):
             return _LEFTOVERS_S  # processes of dead ranks are being killed
-        return 0.05 if self.controller is None else None
+        return 0.05 if self.controller is None else self._left_s()
+
+    def _left_s(self) -> float | None:
+        """The time until the end of the host's lease."""
+        if self.until_ns is None:
+            return None
+        return max(0, self.until_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
 
     def _leave(self) -> None:
         newest = max((rank.incarnation for rank in self.ranks.values()), default=0)
@@ -224,6 +235,8 @@ class Agent:
                     rank.pass_on(int(command["signal"]))
         elif command_name == "fence":
             self.fencing.begin(int(command["incarnation"]), self.ranks.values())
+        elif command_name == "lease":
+            self.until_ns = command["until_ns"]
         elif command_name == "end":
             self.ended = str(command.get("reason", "told to end"))
 

@@ -44,6 +44,7 @@ class LocalLauncher:
         self.was_up = False
         self._serving: dict[str, Any] | None = None
         self._generation = 0
+        self._until_ns: int | None = None
         self._log_path: str | None = None
         self._mark = ""  # of the present agent, or of the last one
         self._lines = messages.LineDecoder()
@@ -98,6 +99,8 @@ class LocalLauncher:
         assert self._serving is not None
         self._command({"a": "attach", "generation": self._generation})
         self._command(self._serving)
+        if self._until_ns is not None:
+            self._command({"a": "lease", "until_ns": self._until_ns})
 
     def fileno(self) -> int:
         return -1 if self.connection is None else self.connection.fileno()
@@ -120,6 +123,13 @@ class LocalLauncher:
     def signal(self, signum: int, ranks: Sequence[int] | None = None, *, caught: bool = False) -> None:
         to = None if ranks is None else list(ranks)
         self._command({"a": "signal", "ranks": to, "signal": int(signum), "caught": caught})
+
+    def lease(self, until_ns: int | None) -> None:
+        """The agent is to end all ranks, and itself, at this time of CLOCK_BOOTTIME, in ns, unless it is told another one
+        before; None: not at all."""
+        if until_ns != self._until_ns:
+            self._until_ns = until_ns
+            self._command({"a": "lease", "until_ns": until_ns})
 
     def look(self, silent: Sequence[int]) -> bool:
         return False
@@ -206,7 +216,10 @@ class LocalLauncher:
             return ""
         return f"\n{text}" if text else ""
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
+        """End the agent and all ranks. `at_once`: kill the ranks first, whether or not the agent obeys."""
+        if at_once:
+            kill_all(self._known, 0)
         if self.connection is not None:
             self._command({"a": "end", "reason": "the job has ended"})
         if self.process is not None:

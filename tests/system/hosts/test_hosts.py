@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -559,6 +560,59 @@ def test_a_host_that_sees_a_copy_of_the_job_directory_is_named(
     (failed,) = found.events("host-failed")
     assert failed["host"] == "h3" and "is a copy of the controller's" in failed["reason"], failed
     assert found.output(0) == result_of(ring, 4, tmp_path)
+
+
+def test_a_host_that_cannot_write_in_the_job_directory_is_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """Its fork server died of that at each start, until all restarts were used up. The others go on, as they are enough."""
+    job = tmp_path / "job"
+    only_read = f"mount --bind {job} {job} && mount -o remount,bind,ro {job}"
+    sealed = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {only_read}; fi; exec \"$@\"' sh"
+    engine = hosts.engine().replace("{agent}", "") + sealed + " {agent}"
+    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
+    assert found.finish() == 0, found.report()
+    (failed,) = found.events("host-failed")
+    reason = f"host h3 cannot write in the job directory {job} (Read-only file system)"
+    assert failed["host"] == "h3" and reason in failed["reason"], failed
+    assert not found.events("restarting"), "it gets no ranks"
+    assert found.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+def agent_of(hosts: Hosts, name: str) -> int:
+    """The agent of this host itself, not what has started it."""
+    for pid in hosts.processes(name):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"python" in words[0] and b"agent" in words:
+            return pid
+    raise AssertionError(f"no agent on {name}")
+
+
+def test_an_agent_stands_still_alone_and_its_ranks_have_ended_when_others_start(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """The agent had the lease, and nobody else: ranks went on beside those that had been started in their place."""
+    job = spread(start, hosts, ring, "h2:2,h3:2,h4:2")
+    job.wait_event("committed", 2)
+    agent = agent_of(hosts, "h3")
+    os.kill(agent, signal.SIGSTOP)
+    fenced = job.wait_event("host-fenced", host="h3")
+    assert fenced["proof"] == "lease"
+    left = [pid for pid in hosts.processes("h3") if b"--control-fd" in _command_of(pid)]
+    assert not left, "they run beside the others"
+    job.wait_event("restarted")
+    os.kill(agent, signal.SIGCONT)
+    job.wait_event("host-back", host="h3")
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == result_of(ring, 4, tmp_path)
+    hosts.wait_until_empty(hosts.names)
+
+
+def _command_of(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 @pytest.mark.nightly

@@ -27,7 +27,7 @@ class Places:
     def has_obstacle(self) -> bool:
         return self.is_there
 
-    def is_child(self) -> bool:
+    def makes_no_calls(self) -> bool:
         return False
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -63,3 +66,28 @@ def test_where_no_call_of_the_library_runs_nobody_has_called_it() -> None:
 
     run_base(program)
     assert found == [None]
+
+
+ENDING = """
+import os, sys
+from ckpt.capture.places import Places
+
+places = Places.__new__(Places)
+places._pid = os.getpid()
+
+class Late:
+    def __del__(self):
+        os.write(1, b"late: none\\n" if places.makes_no_calls() else b"late: calls\\n")
+
+os.write(1, b"none\\n" if places.makes_no_calls() else b"calls\\n")
+late = Late()
+late.itself = late  # its end comes when modules are cleared
+"""
+
+
+def test_no_look_is_made_while_the_interpreter_ends() -> None:
+    """Finalizers come to checks, and nothing can be imported any more: a program that had failed said `Exception ignored in
+    ... Imager._at_check: ImportError: sys.meta_path is None` besides."""
+    words = [sys.executable, "-c", ENDING]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, env={**os.environ})
+    assert done.stdout.splitlines() == ["calls", "late: none"], done.stderr

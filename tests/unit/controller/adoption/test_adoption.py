@@ -295,7 +295,7 @@ class BeforeAnAnswer(AgentLease):
 
     def handed_on(self, now_ns: int) -> AgentLease:
         lease = BeforeAnAnswer(self.lease_ns, now_ns)
-        lease._kept_ns = self._until_ns()
+        lease._kept_ns = self.until_ns()
         return lease
 
 
