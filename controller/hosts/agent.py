@@ -288,9 +288,8 @@ class _HostAgent:
                 self._watch_lease()  # before anything else: this host may have been frozen
                 if self.ending is None:
                     self._turn()
-                    self.ranks.lease(
-                        self.lease.until_ns()
-                    )  # it ends the ranks, should this process stand still
+                    # Its fork server ends the ranks then, should this process stand still.
+                    self.ranks.lease(self.lease.until_ns())
                     self._follow()
             code, reason = self.ending
             self.ranks.close(at_once=code == EXIT_LEASE_OVER)
