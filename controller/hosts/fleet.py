@@ -24,6 +24,7 @@ Rules
   silence has a record of its own.
 - Where all hosts are lost, and their ranks are to be started again, those that may come back are waited for, for as long as
   agents ask for a new lease (`returns`): then `Fenced` comes with the first of them.
+- No ranks are started while all hosts that are left have been silent for half a lease: they may be lost, too, soon.
 - A host without ranks is lost without harm: nothing is started elsewhere (`Gone`).
 - Where the program handles failures itself (`tolerant`), a lost host is no reason to start ranks elsewhere (`Gone`): its
   ranks are dead when it is fenced (`Dead`), and not before.
@@ -140,7 +141,7 @@ class Fleet:
         self.returns = False
         self.now_ns = 0
         self.has_to_restart = False
-        self.waits = False
+        self.waits = self.hesitates = False
         self.silences = 0
         self.lease_ns = lease_ns
         self.tolerant = tolerant
@@ -292,8 +293,7 @@ class Fleet:
     def tick(self, now_ns: int) -> list[Effect]:
         """Time has passed."""
         self.now_ns = now_ns
-        effects: list[Effect] = self._check_fenced() if self.waits else []
-        silences: dict[int, int] = {}
+        effects, silences = self._check_fenced() if self.waits or self.hesitates else [], dict[int, int]()
         for index, host in self.hosts.items():
             if host.state in ("joined", "lost") and now_ns >= self._over_ns(host):
                 if host.state == "joined":
@@ -371,6 +371,9 @@ class Fleet:
         may_run = any(host.state == "lost" and host.had_ranks for host in self.hosts.values())
         if self.fencing is None or self.waiting or may_run:
             return []
+        self.hesitates = self.has_to_restart and self._are_all_silent()
+        if self.hesitates:
+            return []
         limit_ns = self._return_limit_ns()
         if limit_ns is not None and self.now_ns < limit_ns:
             if self.waits:
@@ -379,6 +382,11 @@ class Fleet:
             return [Note("waiting-for-hosts", {"s": round((limit_ns - self.now_ns) / 1e9, 1)})]
         incarnation, self.fencing, self.waits = self.fencing, None, False
         return [Fenced(incarnation)]
+
+    def _are_all_silent(self) -> bool:
+        """Are hosts left, and none has been heard of for half a lease? Those cut off at once are not given up at once."""
+        came = [host.came_ns for host in self.hosts.values() if host.state == "joined"]
+        return bool(came) and self.now_ns >= max(came) + look_ns(self.lease_ns)
 
     def _return_limit_ns(self) -> int | None:
         """All hosts are lost: how long those are waited for that may come back; None: not at all."""

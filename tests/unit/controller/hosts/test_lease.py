@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ckpt.controller.hosts import fleet as fleet_module
-from ckpt.controller.hosts.fleet import Answer, Fleet, Note
+from ckpt.controller.hosts.fleet import Answer, Fleet, Note, TellFence
 from ckpt.controller.hosts.lease import AgentLease, margin_ns, over_ns
 from ckpt.controller.supervision.events import Fenced
 from ckpt.controller.supervision.history import dump, summarise
@@ -241,6 +241,30 @@ def test_when_all_hosts_are_lost_those_that_may_come_back_are_waited_for() -> No
     assert [type(effect) for effect in fleet.back(1, 7, 30 * S)] == [Answer, Note]
     assert fleet.tick(31 * S) == [Fenced(0)]
     assert [node.name for node in fleet.nodes()] == ["a"]
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_no_ranks_are_started_on_a_host_that_is_silent_when_the_others_are_lost(comes: bool) -> None:
+    """All hosts were cut off, and given up half a second apart: ranks were started on the last one, which was lost an
+    instant later, and the job ended (`no host is left`) instead of waiting."""
+    fleet = fleet_of("a", "b")
+    fleet.returns = True
+    fleet.start({1: {0: 0}})
+    fleet.renewed(2, 1, S // 2)
+    over = over_ns(0, LEASE_NS)
+    fleet.tick(over)
+    assert fleet.fence(0) == [TellFence(2, 0)] and fleet.hosts[1].state == "fenced"
+    if comes:
+        fleet.renewed(2, 2, over)
+        assert fleet.tick(over + 1) == [Fenced(0)]
+        return
+    said = fleet.tick(over + S // 2)
+    assert [each.event for each in said if isinstance(each, Note)] == [
+        "host-lost",
+        "host-fenced",
+        "waiting-for-hosts",
+    ]
+    assert not fenced(said)
 
 
 def test_hosts_are_waited_for_as_long_as_their_agents_ask() -> None:
