@@ -189,7 +189,8 @@ class JobFiles:
         if waiting is None:
             return None
         try:
-            waiting.prepared.keep()
+            if waiting.is_given:
+                waiting.prepared.keep()
         except UndoError as failure:
             refused = refusal_of(self._job, failure)
             return FilesRefused(refused.exit_code, str(refused))
@@ -220,10 +221,11 @@ class JobFiles:
             restart.restoring.leave(self._job.path)
             self._say(f"files of the program may be those of the checkpoint: {failure}")
             return
-        if is_taken_back and self._unrecorded is not None:
+        if not is_taken_back:
+            return
+        if self._unrecorded is not None:
             self._unrecorded.forget_changes()
         if waiting is not None and waiting.is_given:
-            waiting.is_given = False
             self._log("files-taken-back", {"from_epoch": waiting.line})
             self._say(
                 "files are again what the program had left, since a rank could not go on from the checkpoint"

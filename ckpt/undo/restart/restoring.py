@@ -227,7 +227,9 @@ class Prepared:
         """
         with named(self.job):
             if self.state.since is None:
-                return self._begin_to_record()
+                later = Choices(self.first).go_on(self.line, self.now)
+                begin_to_record(self.job, self.key, self.line, self.highest, later)
+                return Restored(is_recorded=False)
             state, restored = self._begun()
             if self.highest > self.line or self.moved is not None or state.foreign:
                 save(self.job, self.key, state)
@@ -252,8 +254,10 @@ class Prepared:
         """
         with named(self.job):
             if self.state.since is None:
-                return self._begin_to_record()
+                return Restored(is_recorded=False)
             state, restored = self._begun()
+            if not self.chain:
+                return _told_once(restored)
             plans = [plan for _, plan in self.chain]
             limit_bytes += copied_bytes(undo_path(self.job))
             with provisional.recorded(self.job, self.key, plans, state.renumbered, limit_bytes) as recording:
@@ -264,7 +268,8 @@ class Prepared:
 
     def keep(self) -> None:
         """What was given stays. Raises NotUndone."""
-        if self.given is None:
+        if self.given is None:  # no file had to be changed
+            self.apply()
             return
         state, recording = self.given
         with named(self.job):
@@ -273,12 +278,6 @@ class Prepared:
             names = [os.path.basename(interval.path) for interval, _ in self.chain]
             provisional.keep(self.job, self.key, self._done(state), names, recording)
             forget_unmade(self.without_log)
-            self.given = None
-
-    def _begin_to_record(self) -> Restored:
-        later = Choices(self.first).go_on(self.line, self.now)
-        begin_to_record(self.job, self.key, self.line, self.highest, later)
-        return Restored(is_recorded=False)
 
     def _begun(self) -> tuple[State, Restored]:
         """The state while files are put back, and what is known before."""

@@ -17,7 +17,7 @@ from ckpt.undo.restart.ending import changed_since, note_end
 from ckpt.undo.restart.plan import Log, Plan, make_plan
 from ckpt.undo.restart.provisional import give_code, is_given, take_back
 from ckpt.undo.restart.putting_back import Problem
-from ckpt.undo.restart.restoring import Prepared, prepare
+from ckpt.undo.restart.restoring import Prepared, can_put_back, prepare
 from ckpt.undo.restart.state import State
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.restart.test_restoring import ALL, Job, job_of
@@ -300,6 +300,20 @@ def test_what_lies_beside_is_found_when_its_directory_has_been_put_back(where: s
         waiting.keep()
         assert tree_of(job.root) == job.trees[0]
         assert os.listdir(f"{job.path}/undone") == ["0-made"]
+
+
+@pytest.mark.parametrize("from_start", [True, False])
+def test_where_nothing_was_recorded_nothing_is_kept_and_the_line_is_left_behind(
+    tmp_path: Path, from_start: bool
+) -> None:
+    """The job has no directory for what is kept; there was an error that said so."""
+    waiting = prepare(str(tmp_path), KEY, 1, highest=4, from_start=from_start, first=ALL, now=ALL)
+    restored = waiting.give(LIMIT_BYTES)
+    assert restored.is_recorded == from_start and not restored.problems
+    assert not os.listdir(tmp_path), "the load may fail still"
+    waiting.keep()
+    assert "epoch 1" in can_put_back(str(tmp_path), KEY, 3, from_start=from_start)
+    assert os.listdir(tmp_path / "undo") == ["state"]
 
 
 def test_files_are_put_back_for_good_where_they_could_not_be_kept(where: str) -> None:
