@@ -210,9 +210,8 @@ class JobFiles:
         """What ranks were given for loading is what the program had left again. ``must``: raise UndoError if that cannot be
         done; else it is said, and files stay as they are."""
         waiting = self._prepared
-        moved = (
-            self._renamed(0) if waiting is None else None
-        )  # else this controller has given it, where it is now
+        # What this controller has given is where it is now.
+        moved = self._renamed(0) if waiting is None else None
         try:
             is_taken_back = restart.restoring.take_back(self._job.path, self._job.key, moved)
         except UndoError as failure:
