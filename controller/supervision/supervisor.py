@@ -15,7 +15,8 @@ Rules
   exception, an exit code other than 0, or an exit with status 0 without the packet `finished`, is caused by the program: a
   restart would not help. The job ends with that code, and the other ranks are told.
 - Ranks that resume from images load them first. Where a restart has files to put back, they wait for that; it is done when
-  all of them have said that they have loaded. So an image that cannot be loaded changes no file.
+  all of them have said that they have loaded what needs no file. It can be taken back until all have said `hello`, and no
+  rank goes on before it stays (`files`). So an image that cannot be loaded changes no file.
 - If a rank that resumes from an image fails before it has sent `hello`, it could not read that image: the line is excluded,
   and the next older line is tried (`lines`). If the interpreter does not fit the image, the line is not at fault.
 - Ranks that are told to stop get a `stop` packet, and are ended if they do not leave (`stopping`). This is done after a last

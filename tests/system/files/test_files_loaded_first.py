@@ -499,6 +499,7 @@ RESTORED = """
     if comm.rank == 1:
         things = [Thing()]
         other = open("other", "w")
+    comm.Barrier()  # else one may be captured before it has all of this
     ckpt.checkpoint()
     while '"committed"' not in open(os.environ["CKPT_JOB"] + "/events.jsonl").read():
         time.sleep(0.001)
