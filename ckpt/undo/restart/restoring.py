@@ -238,9 +238,8 @@ class Prepared:
                 if _undo(self.job, state, plan, restored):
                     save(self.job, self.key, state)
                 if plan.names or plan.files:
-                    sync_file_systems(
-                        plan.touched(undone_path(self.job))
-                    )  # before the interval leaves the chain
+                    # Before the interval leaves the chain.
+                    sync_file_systems(plan.touched(undone_path(self.job)))
                 retire(interval.path)
             if (done := self._done(state)) != state:
                 save(self.job, self.key, done)
@@ -375,8 +374,7 @@ def is_given(job: str) -> bool:
 
 def take_back(job: str, key: bytes, moved: Moved | None = None) -> bool:
     """See :func:`ckpt.undo.restart.provisional.take_back`."""
-    job = os.path.realpath(job)
-    return provisional.is_given(job) and provisional.take_back(job, key, moved)
+    return provisional.take_back(os.path.realpath(job), key, moved)
 
 
 def leave(job: str) -> None:

@@ -20,7 +20,7 @@ from ckpt.undo.restart.putting_back import Problem
 from ckpt.undo.restart.restoring import Prepared, can_put_back, prepare
 from ckpt.undo.restart.state import State
 from tests.unit.ckpt.undo import test_sequences as sequences
-from tests.unit.ckpt.undo.restart.test_restoring import ALL, Job, job_of
+from tests.unit.ckpt.undo.restart.test_restoring import ALL, Job, job_of, raise_killed
 from tests.unit.ckpt.undo.test_sequences import (
     KEY,
     Killed,
@@ -300,6 +300,20 @@ def test_what_lies_beside_is_found_when_its_directory_has_been_put_back(where: s
         waiting.keep()
         assert tree_of(job.root) == job.trees[0]
         assert os.listdir(f"{job.path}/undone") == ["0-made"]
+
+
+def test_what_is_left_to_be_done_for_files_that_stay_is_done_before_the_next_restart(where: str) -> None:
+    """It was left there where the controller was killed at its last step, and a later restart took it for its own: what that
+    one had put back stayed, though a rank could not load."""
+    with job_of(where, 1, lines=2) as job:
+        waiting = prepared(job, 1)
+        waiting.give(LIMIT_BYTES)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(provisional, "remove_record", raise_killed)
+            waiting.keep()
+        assert os.path.exists(undo_path(job.path, "kept")) and not is_given(job.path)
+        assert not restoring.take_back(job.path, KEY)
+        assert not os.path.exists(undo_path(job.path, "kept"))
 
 
 @pytest.mark.parametrize("from_start", [True, False])
