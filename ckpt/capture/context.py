@@ -94,6 +94,9 @@ class RecordedFiles(Protocol):
     def status(self) -> dict[str, int] | None:
         """Numbers for `ckpt status`; None: nothing is recorded."""
 
+    def look_at_changes(self) -> None:
+        """The image of the last :meth:`cut` is about to be written: look at what this rank has changed last."""
+
     def seal(self) -> dict[str, Any] | None:
         """The image of the last :meth:`cut` is written: make durable what was kept before it. Returns what the manifest says
         of files (``formats.FILES`` of :mod:`ckpt.store.records`)."""

@@ -83,8 +83,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
     from ckpt.capture.description import describe_messages, output_lengths
     from ckpt.store import ImageWriter, JobDirectory
 
-    epoch, outer = job.epoch, sys.exception()
-    resident_bytes = memory.resident_bytes()
+    epoch, outer, resident_bytes = job.epoch, sys.exception(), memory.resident_bytes()
+    runtime.files.look_at_changes()
     vectors = {str(peer): list(vector) for peer, vector in job.vectors.items()}
     try:
         with ImageWriter(

@@ -82,6 +82,9 @@ class NoFiles:
     def status(self) -> dict[str, int] | None:
         return None
 
+    def look_at_changes(self) -> None:
+        pass
+
     def seal(self) -> dict[str, Any] | None:
         return None
 
@@ -190,6 +193,10 @@ class Files:
     def status(self) -> dict[str, int]:
         """For `ckpt status`: the number of ``records`` since the last checkpoint."""
         return {"records": self._watch.records}
+
+    def look_at_changes(self) -> None:
+        """The image of the last cut is about to be written: see :meth:`ckpt.undo.watching.FileWatch.look_at_changes`."""
+        self._watch.look_at_changes()
 
     def seal(self) -> dict[str, Any] | None:
         """For the manifest of the image of the last cut."""

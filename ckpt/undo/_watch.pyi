@@ -25,6 +25,7 @@ class FastPath:
         linked: set[Any],
         written_as: set[Any],
         mixed: set[Any],
+        changes: dict[str, int],
         /,
     ) -> None: ...
     def settle(self, new_after_ns: int, /) -> None: ...

@@ -10,6 +10,7 @@ made        directories that this rank has made since, and when. Nothing below s
             removes it as a whole. An older directory at such a path, which this rank has not moved there, belongs to another
             rank: all changes below it are recorded. The same holds for paths from which it has renamed a directory: what
             another rank makes there is new, and names in it are not those of the directory that was there
+changes     of each path, when this rank last began to write to it, or to bind it to another file; the newest last
 unconfirmed the last renaming or removal of a directory. It is seen before it begins, and may fail; so the next event brings
             what the path is bound to now, and a record says whether it has happened. An event of another thread may come
             between the operation's own event and its beginning: then it is not yet known
@@ -52,6 +53,8 @@ NEVER_NS: Final = (1 << 63) - 1
 _dirname = functools.lru_cache(1024)(posixpath.dirname)
 
 Kind = Literal["append", "rewrite", "cut", "directory", "link", "remove", "rename", "attributes"]
+
+_CHANGES: Final = ("append", "rewrite", "cut", "rename")
 
 
 class Operation(NamedTuple):
@@ -97,7 +100,7 @@ class Keep(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What the recorder knows of names and files in this interval; ``names`` and ``mixed`` may be added to. See
+    """What the recorder knows of names and files in this interval; ``names``, ``mixed`` and ``changes`` may be added to. See
     :class:`Recorder`."""
 
     new_after_ns: int
@@ -107,6 +110,7 @@ class Tables(NamedTuple):
     linked: set[FileId]
     written_as: set[tuple[FileId, str]]
     mixed: set[str]
+    changes: dict[str, int]
 
 
 class Recorder:
@@ -143,6 +147,7 @@ class Recorder:
         self._names: dict[str, Binding] = {}
         # First names of directories -> what they were when they were seen last.
         self._directories: dict[str, FileId] = {}
+        self._changes: dict[str, int] = {}
         self._contents: dict[FileId, bool] = {}  # True: complete; False: the length only
         self._attributes: set[FileId] = set()
         self._linked: set[FileId] = set()
@@ -205,6 +210,10 @@ class Recorder:
         for each in filter(None, (path, operation.target)):
             self._tell_apart(each, seen)
             self._recognize(_dirname(each), seen)
+        if operation.kind in _CHANGES and binding is not None:
+            name = self._original_name(operation.target or path)
+            self._changes.pop(name, None)
+            self._changes[name] = now_ns
         match operation.kind:
             case "append" | "rewrite" | "cut":
                 kept += self._before_writing(operation, binding, now_ns)
@@ -271,11 +280,18 @@ class Recorder:
             self._linked,
             self._written_as,
             self._mixed,
+            self._changes,
         )
 
     def changed_paths(self) -> set[str]:
         """The names that this rank has changed, or whose files, as they were when the interval began."""
         return self._names.keys() | {name for _, name in self._written_as}
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """When this rank began its last change of a path, in ns, the newest last. Paths are those at the beginning of the
+        interval."""
+        return self._changes
 
     def standing(self, directory: str) -> Literal["plain", "new", "moved"]:
         """Of a directory: it has the name that it had when the interval began; it has been made since; neither."""

@@ -32,6 +32,7 @@ __all__ = [
     "Binding",
     "Content",
     "FileId",
+    "LastChange",
     "Kept",
     "MARGIN_NS",
     "Moved",
@@ -188,6 +189,18 @@ class Began(NamedTuple):
     boot: str
     time_ns: int
     host: str = ""
+
+
+class LastChange(NamedTuple):
+    """When a rank began its last change of a path before its image, when the image was, and which file the path was then,
+    with how many bytes. In the manifest of the image, where ranks are several: another rank may have changed the path, too,
+    a moment before, and after its own image."""
+
+    path: str
+    time_ns: int
+    image_ns: int
+    file: FileId
+    nbytes: int
 
 
 class Noted(NamedTuple):

@@ -8,6 +8,9 @@ needs of the past survives a failure of the host. The program has gone on meanwh
 it is looked at. That path stands in the log of the next interval; only what stands in no newer log is compared with the
 note.
 
+Where ranks are several, the image also says when this rank last changed a path, since another rank may have taken its own
+image a moment before, and have changed the path, too (:class:`~ckpt.undo.records.LastChange`).
+
 Log and copies are synced one by one while they are few, else with all their file system (syncfs(2)): for ten thousand files
 the difference is that between 0.1 and 6 s, on an SSD.
 
@@ -21,21 +24,24 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from ckpt.undo import _status
 from ckpt.undo._watch import mac
 from ckpt.undo.keeping import Keeper, look
 from ckpt.undo.logs import boot_id, epoch_of, line_key, name_of, read_lines
-from ckpt.undo.records import Noted, Uncovered, Whole, to_plain
+from ckpt.undo.records import FileId, LastChange, Noted, Uncovered, Whole, to_plain
 
-__all__ = ["make_durable", "note", "read_notes", "seal", "Told"]
+__all__ = ["changes_of", "last_changes", "make_durable", "note", "read_notes", "seal", "Told"]
 
 _NOTED = "noted"
 _SYNCED_EACH = 64
 _MOST_TOLD = 200
 _WRITE_BYTES = 1 << 16
+_MOST_CHANGES = 1000
+_ROUND_NS = 60_000_000_000  # ranks take their images of one line within a shorter time
 
 
 class Told:
@@ -55,8 +61,24 @@ class Told:
         return {"uncovered": rows, "more": self._count - len(rows)}
 
 
-def seal(keeper: Keeper, told: Told) -> dict[str, Any]:
-    """The interval of the keeper has ended with an image. Returns what its manifest says of files."""
+def last_changes(
+    changes: dict[str, int], image_ns: int, first: int = 0, last: int = _MOST_CHANGES
+) -> list[LastChange]:
+    """Of the paths that this rank has changed before its image, the last ones, without the ``first`` ones of them:
+    what is there now, the newest first. ``changes``: see :meth:`ckpt.undo.recorder.Recorder.changes`."""
+    found = []
+    for path, time_ns in islice(reversed(changes.items()), first, last):
+        if time_ns < image_ns - _ROUND_NS:
+            break
+        with contextlib.suppress(OSError):
+            if (status := look(path)) is not None:
+                found.append(LastChange(path, time_ns, image_ns, status.file, status.nbytes))
+    return found
+
+
+def seal(keeper: Keeper, told: Told, changes: Iterable[LastChange] = ()) -> dict[str, Any]:
+    """The interval of the keeper has ended with an image. ``changes``: the last ones of this rank, where others may change
+    the same paths. Returns what its manifest says of files."""
     if keeper.is_made:
         with contextlib.suppress(OSError):  # then nobody can tell later what others have changed
             note(keeper.directory, keeper.key_of_lines, keeper.changed_paths)
@@ -65,13 +87,23 @@ def seal(keeper: Keeper, told: Told) -> dict[str, Any]:
         except OSError as failure:
             reason = f"what was kept of files might not survive a failure of the host: {failure.strerror}"
             told.add(epoch_of(keeper.directory), Uncovered(keeper.directory, reason, time.time_ns()))
+    rows = [[*each[:3], "{}:{}:{}".format(*each.file), each.nbytes] for each in changes]
     return {
         "log": name_of(keeper.directory),
         "bytes": keeper.end.nbytes,
         "mac": keeper.end.mac,
         "boot": boot_id(),
         **told.fields(),
+        **({"changes": rows} if rows else {}),
     }
+
+
+def changes_of(said: Mapping[str, Any]) -> list[LastChange]:
+    """The last changes that :func:`seal` was given. ``said``: what the manifest says of files."""
+    return [
+        LastChange(path, time_ns, image_ns, FileId(*map(int, file.split(":"))), nbytes)
+        for path, time_ns, image_ns, file, nbytes in said.get("changes", ())
+    ]
 
 
 def note(directory: str, key_of_lines: bytes, paths: Iterable[str]) -> None:

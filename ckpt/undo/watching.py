@@ -41,8 +41,8 @@ from ckpt.undo import _watch
 from ckpt.undo.keeping import Keeper, directory_of, look
 from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of, place_of
 from ckpt.undo.recorder import OpenFile, Operation, Recorder
-from ckpt.undo.records import MARGIN_NS, FileId, Uncovered
-from ckpt.undo.sealing import Told, seal
+from ckpt.undo.records import MARGIN_NS, FileId, LastChange, Uncovered
+from ckpt.undo.sealing import Told, last_changes, seal
 from ckpt.undo.shared import LOCAL, Shared
 
 __all__ = ["FileWatch"]
@@ -54,6 +54,7 @@ _EXTENDED = ("os.setxattr", "os.removexattr")
 _MOST_DIRECTORIES = 1001  # the controller watches one less, and says so
 _MOST_PROCESSES = 100
 _COMMAND_CHARS = 80
+_LOOKED_AT_CUT = 16
 _HERE = os.path.dirname(__file__)
 _PLAIN, _NEW, _LEFT = 0, 1, 2  # standings of a directory in fast_path.c
 
@@ -129,6 +130,8 @@ class FileWatch:
         self._ready: _Ready | None = None
         self._interval_before: _Interval | None = None
         self._told = Told()
+        self._cut_ns = 0  # when the last image was taken
+        self._last_changes: list[LastChange] = []  # before that
         self._fast_path = _watch.FastPath()
         self._keeper: Keeper | None = None
         self._epoch = 0
@@ -166,10 +169,18 @@ class FileWatch:
         """The number of records in the present interval."""
         return self._keeper.end.records if self._keeper is not None else 0
 
+    def look_at_changes(self) -> None:
+        """An image of the last :meth:`cut` is about to be written, perhaps by a child: look at what was changed before, but
+        for the last few paths, which :meth:`cut` has looked at. Other ranks go on to change the same files."""
+        before = self._interval_before
+        if before is not None and self._ranks > 1:
+            self._last_changes += last_changes(before.recorder.changes, self._cut_ns, _LOOKED_AT_CUT)
+
     def seal(self) -> dict[str, Any] | None:
         """An image of the last :meth:`cut` is written, perhaps by a child: see :mod:`ckpt.undo.sealing`. None: there was no
         cut."""
-        return None if self._interval_before is None else seal(self._interval_before.keeper, self._told)
+        before, changes, self._last_changes = self._interval_before, self._last_changes, []
+        return None if before is None else seal(before.keeper, self._told, changes)
 
     def stop(self) -> None:
         """Nothing is told any more."""
@@ -269,6 +280,9 @@ class FileWatch:
     def _cut(self, epoch: int, files: list[OpenFile | Uncovered]) -> None:
         # All ranks begin at one line, which is whole.
         is_line_whole = self._keeper is None or self._ranks == 1
+        if not is_line_whole:  # other ranks go on to append to these
+            self._cut_ns = time.time_ns()
+            self._last_changes = last_changes(self._recorder.changes, self._cut_ns, 0, _LOOKED_AT_CUT)
         if self._keeper is not None:
             self._say_owed()
             self.close_former()

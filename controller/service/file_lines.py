@@ -36,9 +36,7 @@ def notes_of_lines(job: JobDirectory, first: int) -> list[restart.restoring.Line
                 with contextlib.suppress(StoreError):
                     said = load_manifest(job, entry).files
                     if said is not None:
-                        fields = (said["log"], said["bytes"], said["mac"], said["boot"])
-                        rows = [tuple(row) for row in said["uncovered"]]
-                        found.append(restart.restoring.LineNote(epoch, *fields, rows))
+                        found.append(restart.restoring.note_of(epoch, said))
     return found
 
 

@@ -112,7 +112,12 @@ FILES: Final = Record(
         # What a restart cannot put back: from lines up to this epoch on, the path ("": all), and why
         "uncovered": Rows(Row(epoch=COUNT, path=Text(), reason=Text())),
         "more": COUNT,  # such changes that are not listed
+        # The rank's last changes before the image: the path, when, when the image was, which file the path was then
+        "changes": Rows(
+            Row(path=Text(), time_ns=COUNT, image_ns=COUNT, file=Text("[0-9]+:[0-9]+:-?[0-9]+"), nbytes=COUNT)
+        ),
     },
+    optional=("changes",),  # missing in manifests of earlier versions
 )
 
 MANIFEST: Final = Record(

@@ -1,5 +1,7 @@
 """Reads what the committed lines say of the undo logs: where each ended, in which boot of the machine, what is not covered.
 
+They also say what each rank had changed last before its image: another rank may have changed it after its own, and before.
+
 Only lines count that the job has not left: the intervals of those are gone.
 
 An interval is missing if a line, or the controller at the job's end, says that one of its logs had lines. Of the last
@@ -13,24 +15,28 @@ Not here: lines of logs that do not verify (:mod:`ckpt.undo.logs`), copies (:mod
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo.chain import Interval, log_directories, undo_path
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import boot_id, boot_of, end_of, line_key, name_of
+from ckpt.undo.records import LastChange, renamed
 from ckpt.undo.restart.putting_back import Problem
-from ckpt.undo.restart.state import State
+from ckpt.undo.restart.state import Moved, State
+from ckpt.undo.sealing import changes_of
 
-__all__ = ["End", "LineNote", "host_was_restarted", "not_covered", "refuse_missing", "that_count"]
+__all__ = ["End", "LineNote", "changes_at", "host_was_restarted", "not_covered", "note_of"]
+__all__ += ["refuse_missing", "that_count"]
 
 End = tuple[str, int, str]
 """Where a log ends: its name, its length in bytes, the MAC of its last line."""
 
 
 class LineNote(NamedTuple):
-    """What one rank's part of a line says: the end of the log that ended with it, the boot of the machine, and (epoch, path,
-    reason) of what a restart from this epoch cannot put back."""
+    """What one rank's part of a line says: the end of the log that ended with it, the boot of the machine, (epoch, path,
+    reason) of what a restart from this epoch cannot put back, and the rank's last changes before its image."""
 
     line: int
     log: str
@@ -38,10 +44,31 @@ class LineNote(NamedTuple):
     mac: str
     boot: str = ""
     uncovered: Sequence[tuple[int, str, str]] = ()
+    changes: Sequence[LastChange] = ()
 
     @property
     def end(self) -> End:
         return self.log, self.nbytes, self.mac
+
+
+def note_of(line: int, said: Mapping[str, Any]) -> LineNote:
+    """``said``: what the manifest of a rank's image says of files (`formats.FILES` of :mod:`ckpt.store.records`)."""
+    uncovered = [(epoch, path, reason) for epoch, path, reason in said["uncovered"]]
+    return LineNote(line, said["log"], said["bytes"], said["mac"], said["boot"], uncovered, changes_of(said))
+
+
+def changes_at(notes: Iterable[LineNote], line: int, moved: Iterable[Moved]) -> list[tuple[str, LastChange]]:
+    """The last changes of all ranks before their images of this line, each with the name of the rank's directories.
+    ``moved``: directories that the user has renamed."""
+    found = []
+    for note in (note for note in notes if note.line == line):
+        incarnation = int(os.path.dirname(note.log).rpartition("-")[2])
+        for change in note.changes:
+            for each in moved:
+                if incarnation < each.incarnation:
+                    change = change._replace(path=renamed(change.path, each.source, each.target))
+            found.append((os.path.basename(note.log), change))
+    return found
 
 
 def that_count(notes: Iterable[LineNote], state: State) -> list[LineNote]:

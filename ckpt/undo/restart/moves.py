@@ -34,6 +34,11 @@ class Log(NamedTuple):
     records: Sequence[Record]
     host: str = ""
 
+    @property
+    def rank(self) -> str:
+        """What the directory is called; the same for a rank in each interval."""
+        return posixpath.basename(self.directory)
+
     def kept(self, number: int) -> str:
         """The path of a link or copy; "": there is none."""
         return posixpath.join(self.directory, str(number)) if number else ""

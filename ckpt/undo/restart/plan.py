@@ -4,6 +4,10 @@ The earliest record of a name, and of a file, counts, whichever rank wrote it; o
 of directories are followed in the order of time, so that each directory of the checkpoint is known by the paths at which it
 may be now.
 
+Ranks do not take their images at the same moment. Where one has written to a file before its own, and after another one had
+made the first copy, a copy counts that was made later, when the first one had its image. What the other has written
+meanwhile may be in it, too; after the restart that rank writes it again.
+
 A rank does not know which directories another rank renames: what it then changes below one is uncovered. Nor does it record
 what it changes in a directory that it has made. If another rank puts a directory of the checkpoint there, that is uncovered
 as a whole, unless the first rank sees by its age that it is another one (:mod:`ckpt.undo.recorder`).
@@ -19,11 +23,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo.records import (
     CLOCK_NS,
+    MARGIN_NS,
     Attributes,
     Binding,
     Content,
     FileId,
     Kept,
+    LastChange,
     Moved,
     Name,
     Outcome,
@@ -40,7 +46,10 @@ __all__ = ["Clocks", "FilePlan", "Log", "Plan", "make_plan"]
 
 _DOUBTFUL = "another rank has renamed a directory above it"
 _REPLACED = "another rank has removed or replaced a directory above it"
-_LOST = "changed by several ranks while the checkpoint was taken; what one of them wrote just before may be missing"
+_HELD_NS = 1_000_000_000  # files that are opened for one change are closed by then
+_SEVERAL = "changed by several ranks while the checkpoint was taken; what one of them wrote just"
+_LOST = f"{_SEVERAL} before may be missing"
+_LATER = f"{_SEVERAL} after it may be there"
 _TAKEN_FOR_NEW = (
     "another rank may have taken it for a directory that it has made, and have changed what is in it"
 )
@@ -110,14 +119,19 @@ class Clocks(NamedTuple):
     hosts_ns: int | None = None
 
 
-def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
-    """The plan that undoes one interval. ``clocks``: where ranks are on several hosts."""
+def make_plan(
+    logs: Iterable[Log], clocks: Clocks | None = None, changes: Iterable[tuple[str, LastChange]] = ()
+) -> Plan:
+    """The plan that undoes one interval. ``clocks``: where ranks are on several hosts. ``changes``: the last ones of all
+    ranks before their images, each with the name of the rank's directory, where the interval is the first one after the line
+    to which the restart goes back."""
     plan = Plan()
     tick_ns = CLOCK_NS if clocks is None else clocks.tick_ns
     names: dict[str, Binding] = {}
     places, renamings, removals = PathsSince(), Renamings(tick_ns), Removals(tick_ns)
     written: dict[FileId, int] = {}
-    held: list[Content] = []
+    held: list[tuple[Content, str]] = []
+    before = _BeforeImages(changes, 0 if clocks is None else clocks.hosts_ns or MARGIN_NS)
     doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
@@ -138,6 +152,7 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
                 if removals.may_have_replaced(log, record):
                     doubtful.setdefault(path, Uncovered(path, _REPLACED, record.time_ns))
                 names.setdefault(path, binding)
+                before.note(log, record)
                 renamings.note(log, record)
                 if binding is not None and binding.is_file:
                     file = _file(plan, binding, path)
@@ -147,8 +162,9 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
             case Content(path, status, copy, _, end):
                 file = _changed(plan, record, names)
                 _note_content(file, record, log.kept(copy))
+                before.note(log, record)
                 if copy and record.is_open:
-                    held.append(record)
+                    held.append((record, log.kept(copy)))
                 written[status.file] = max(written.get(status.file, 0), end)
             case Attributes():
                 _changed(plan, record, names)
@@ -164,18 +180,23 @@ def make_plan(logs: Iterable[Log], clocks: Clocks | None = None) -> Plan:
     _settle_between_hosts(
         plan, names, [HostRecord(log.host, r) for log, r in happened if not isinstance(r, Settled)], clocks
     )
+    _note_names(plan, names)
+    plan.directories = places.found()
+    plan.doubled += _changed_before_an_image(plan, before, written)
+    _keep_what_was_written(plan, written)
+    plan.doubled += _written_before_an_image(plan, held, tick_ns)
+    plan.uncovered += _with_other_names(doubtful, plan)
+    plan.doubtful = set(doubtful)
+    return plan
+
+
+def _note_names(plan: Plan, names: dict[str, Binding]) -> None:
     for path, binding in sorted(names.items(), key=lambda item: item[0].count(posixpath.sep)):
         if not _is_below_none(path, names):
             plan.names[path] = binding
     for identity, file in plan.files.items():
         bound = [names.get(path, file.status) for path in file.names]
         file.has_no_name = all(each is None or each.file != identity for each in bound)
-    plan.directories = places.found()
-    _keep_what_was_written(plan, written)
-    plan.doubled += _lost_before_an_image(plan, held, tick_ns)
-    plan.uncovered += _with_other_names(doubtful, plan)
-    plan.doubtful = set(doubtful)
-    return plan
 
 
 def _note_content(file: FilePlan, record: Content, copy: str) -> None:
@@ -197,20 +218,83 @@ def _was_copied_before(record: Content, other: Content) -> bool:
     return 0 < record.copied_ns < other.copied_ns
 
 
-def _lost_before_an_image(plan: Plan, held: Iterable[Content], tick_ns: int) -> Iterator[Uncovered]:
-    """What a rank has written to an open file after the copy that counts, and before its own image, is not in that copy.
-    ``held``: the copies that ranks have made at their images."""
-    told: set[FileId] = set()
-    for record in held:
+def _written_before_an_image(
+    plan: Plan, held: Iterable[tuple[Content, str]], tick_ns: int
+) -> Iterator[Uncovered]:
+    """What a rank has written to an open file after the copy that counts, and before its own image, is not in that copy. It
+    is in the copy that this rank has made at its image: ``held``, each with its path, in the order of time."""
+    for record, copy in held:
         file = plan.files[record.status.file]
         kept = file.copied
-        if kept is None or not 0 < kept.copied_ns < record.time_ns or record.status.file in told:
+        if kept is None or not 0 < kept.copied_ns < record.time_ns:
             continue
         is_known = bool(kept.digest and record.digest)
         may_differ = record.status.mtime_ns + tick_ns >= kept.copied_ns
         if kept.digest != record.digest if is_known else may_differ:
-            told.add(record.status.file)
-            yield Uncovered(file.path, _LOST, 0)
+            _take(file, record, copy)
+            yield Uncovered(file.path, _LATER, 0)
+
+
+class _BeforeImages:
+    """Paths that one rank has changed before its image, and another one after its own. ``changes``: see
+    :func:`make_plan`. ``margin_ns``: of the clocks of ranks."""
+
+    def __init__(self, changes: Iterable[tuple[str, LastChange]], margin_ns: int) -> None:
+        self._changes, self._margin_ns = list(changes), margin_ns
+        self._first_ns: dict[str, dict[str, int]] = {each.path: {} for _, each in self._changes}
+        self._copies: dict[FileId, list[tuple[Content, str]]] = {}
+
+    def note(self, log: Log, record: Name | Content) -> None:
+        """A rank has begun to change this after its image."""
+        if (first := self._first_ns.get(record.path)) is None:
+            return
+        first.setdefault(log.rank, record.time_ns)
+        if isinstance(record, Content) and record.copy and not record.start:
+            self._copies.setdefault(record.status.file, []).append((record, log.kept(record.copy)))
+
+    def late(self) -> Iterator[LastChange]:
+        """What a rank may have written before its image, and after another one, after its own, had begun to change the same:
+        where that one began before the image, and not much later than this one."""
+        for rank, each in self._changes:
+            last_ns = self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)
+            if any(rank != other and ns <= last_ns for other, ns in self._first_ns[each.path].items()):
+                yield each
+
+    def has_all(self, each: LastChange, record: Content | None) -> bool:
+        """Is all in this copy that the rank has written before its image?"""
+        return record is not None and record.time_ns >= each.image_ns + self._margin_ns
+
+    def copy_with_all(self, each: LastChange) -> tuple[Content, str] | None:
+        """The first such copy."""
+        copies = self._copies.get(each.file, ())
+        return next((copy for copy in copies if self.has_all(each, copy[0])), None)
+
+
+def _changed_before_an_image(
+    plan: Plan, before: _BeforeImages, written: dict[FileId, int]
+) -> Iterator[Uncovered]:
+    """What a rank has written to a path before its image may not be in what another rank has kept of it after its own. So a
+    later copy counts, if there is one; a file to which ranks have only appended is not cut before its end at the image."""
+    for each in before.late():
+        file = plan.files.get(each.file)
+        bound = plan.names.get(each.path, None if file is None else file.status)
+        if file is None or file.nbytes is None or bound is None or bound.file != each.file:
+            yield Uncovered(each.path, _LOST, 0)
+        elif not file.copy:
+            written[each.file] = max(written.get(each.file, 0), each.nbytes)
+        elif before.has_all(each, file.copied):
+            yield Uncovered(each.path, _LATER, 0)
+        elif (later := before.copy_with_all(each)) is not None:
+            _take(file, *later)
+            yield Uncovered(each.path, _LATER, 0)
+        else:
+            yield Uncovered(each.path, _LOST, 0)
+
+
+def _take(file: FilePlan, record: Content, copy: str) -> None:
+    """This copy counts, and no other one."""
+    file.copied, file.copy = record, copy
+    file.status, file.nbytes = record.status, record.status.nbytes
 
 
 def _settle_between_hosts(

@@ -54,7 +54,7 @@ from ckpt.undo.restart.intervals import (
     undone_path,
 )
 from ckpt.undo.restart.kept_files import check_kept
-from ckpt.undo.restart.line_notes import LineNote
+from ckpt.undo.restart.line_notes import LineNote, changes_at, note_of, that_count
 from ckpt.undo.restart.others import changed_by_others
 from ckpt.undo.restart.places import Recording
 from ckpt.undo.restart.plan import Clocks, Plan, make_plan
@@ -90,6 +90,7 @@ __all__ = [
     "has_done",
     "is_given",
     "leave",
+    "note_of",
     "note_shared",
     "prepare",
     "remove_done",
@@ -169,7 +170,11 @@ def prepare(
         refuse_elsewhere(job, key, [of_ranks for _, of_ranks in logs], numbers)
         refuse_without(directory, [of_ranks for _, of_ranks in logs])
         prepared.problems += known_problems(job, key, line, state, lines, logs, boots)
-        plans = [make_plan(of_ranks, clocks) for _, of_ranks in logs]
+        changes = changes_at(that_count(lines, state), line, state.moved)
+        plans = [
+            make_plan(of_ranks, clocks, changes if interval.epoch == line else ())
+            for interval, of_ranks in logs
+        ]
         if moved is not None:
             refuse_copies(plans, state)
         prepared.chain = [(interval, plan) for (interval, _), plan in zip(logs, plans, strict=True)]

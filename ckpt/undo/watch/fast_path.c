@@ -10,6 +10,7 @@
    - A renaming of what is no directory replaces no directory: if there is nothing to record of the second name, it is not
      looked at.
    - unlink(2) removes no directory: it fails then. So what is removed is not looked at.
+   - When this rank last changed a path is noted here as there (Tables.changes); not of what no other rank can change.
    - In new directories an open is not looked at while all in them has been made in the interval (Tables.mixed is empty), and
      no other rank can put something there. A renaming to one of them, from elsewhere, ends that.
    - While the recorder handles an operation of another thread, all operations are left to it.
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
-enum { END, NAMES, CONTENTS, OLD, LINKED, WRITTEN_AS, MIXED, TABLES };
+enum { END, NAMES, CONTENTS, OLD, LINKED, WRITTEN_AS, MIXED, CHANGES, TABLES };
 
 typedef struct {
     PyObject_HEAD
@@ -37,14 +38,29 @@ typedef struct {
     struct places places;
 } FastPath;
 
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The file of this name is about to be written to, or the name to be bound to another one. 0: this is not noted. */
+static int note_change(FastPath *self, PyObject *name)
+{
+    PyObject *time_ns = PyLong_FromLongLong(now_ns());
+    PyObject *changes = self->known[CHANGES]; /* the newest is the last */
+    int is_noted = time_ns != NULL && (PyDict_Contains(changes, name) != 1 || PyDict_DelItem(changes, name) == 0) &&
+                   PyDict_SetItem(changes, name, time_ns) == 0;
+    Py_XDECREF(time_ns);
+    return is_noted;
+}
+
 /* Write the record of a name that was free. 0: it is not in the log. */
 static int append_free_name(FastPath *self, const char *path)
 {
     char text[PATH_BYTES + 64];
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int nbytes = snprintf(text, sizeof text, "[\"name\",\"%s\",null,0,%lld]", path,
-                          (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+    int nbytes = snprintf(text, sizeof text, "[\"name\",\"%s\",null,0,%lld]", path, now_ns());
     return nbytes > 0 && (size_t)nbytes < sizeof text && log_end_append(self->known[END], text, (size_t)nbytes);
 }
 
@@ -79,16 +95,16 @@ static void path_dealloc(FastPath *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-PyDoc_STRVAR(begin_doc, "begin(end, new_after_ns, names, contents, old, linked, written_as, mixed, /) -> None\n\n"
+PyDoc_STRVAR(begin_doc, "begin(end, new_after_ns, names, contents, old, linked, written_as, mixed, changes, /) -> None\n\n"
                         "An interval begins. ``end``: of its log; the others: the recorder's (Recorder.tables).");
 
 static PyObject *path_begin(FastPath *self, PyObject *args)
 {
     PyObject *given[TABLES];
     long long new_after_ns;
-    if (!PyArg_ParseTuple(args, "O!LO!O!O!O!O!O!", &LogEnd_Type, given + END, &new_after_ns, &PyDict_Type, given + NAMES, &PyDict_Type,
+    if (!PyArg_ParseTuple(args, "O!LO!O!O!O!O!O!O!", &LogEnd_Type, given + END, &new_after_ns, &PyDict_Type, given + NAMES, &PyDict_Type,
                           given + CONTENTS, &PySet_Type, given + OLD, &PySet_Type, given + LINKED, &PySet_Type,
-                          given + WRITTEN_AS, &PySet_Type, given + MIXED))
+                          given + WRITTEN_AS, &PySet_Type, given + MIXED, &PyDict_Type, given + CHANGES))
         return NULL;
     path_clear(self);
     for (int i = 0; i < TABLES; i++)
@@ -251,9 +267,9 @@ static int open_is_settled(FastPath *self, PyObject *args)
     PyObject *name = canonical_name(place, base_of(path), text);
     if (name == NULL)
         return 0;
-    int settled = type == S_IFREG
-                      ? writing_is_settled(self, place, name, &found, flags & O_APPEND && !(flags & O_TRUNC))
-                      : free_name_is_settled(self, name, text);
+    int appends = flags & O_APPEND && !(flags & O_TRUNC);
+    int settled = type == S_IFREG ? writing_is_settled(self, place, name, &found, appends) && note_change(self, name)
+                                  : free_name_is_settled(self, name, text);
     Py_DECREF(name);
     return settled;
 }
@@ -292,15 +308,18 @@ static int is_mixed_from_now_on(FastPath *self, const struct place *place)
 /* A name, which may be free, is bound to something that is no directory. */
 static int new_name_is_settled(FastPath *self, const struct place *from, struct place *place, const char *path)
 {
-    if (place->standing == NEW)
-        return is_all_new(self, from) || is_mixed_from_now_on(self, place);
-    if (place->standing != PLAIN)
+    if (place->standing == LEFT_ALONE || (place->standing == NEW && is_all_new(self, from)))
         return 1;
     struct statx found;
     char text[PATH_BYTES];
     PyObject *name = canonical_name(place, base_of(path), text);
-    int settled = name != NULL && (PyDict_Contains(self->known[NAMES], name) == 1 ||
-                                   (look(path, &found) == -1 && free_name_is_settled(self, name, text)));
+    int settled = name != NULL;
+    if (settled && place->standing == NEW)
+        settled = is_mixed_from_now_on(self, place);
+    else if (settled)
+        settled = PyDict_Contains(self->known[NAMES], name) == 1 ||
+                  (look(path, &found) == -1 && free_name_is_settled(self, name, text));
+    settled = settled && note_change(self, name);
     Py_XDECREF(name);
     return settled;
 }

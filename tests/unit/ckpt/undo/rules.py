@@ -36,6 +36,7 @@ class Mutant(NamedTuple):
 
 OLD_NAME = "test_sequences.py::test_a_new_directory_with_an_old_name_is_another_directory"
 RESTORING = "restart/test_restoring.py::"
+BEFORE_IMAGES = "restart/test_before_images.py::"
 LOADING = "restart/test_provisional.py::"
 
 MUTANTS = [
@@ -754,6 +755,71 @@ MUTANTS = [
         "if found and each.has_attributes and not any(binding.file in numbers for binding in found):",
         "if False:",
         RESTORING + "test_files_are_not_put_back_into_a_copy_of_the_directory",
+    ),
+    # images of several ranks
+    Mutant(
+        "it is known what a rank has changed last before its image",
+        "recorder",
+        "if operation.kind in _CHANGES and binding is not None:",
+        "if False:",
+        BEFORE_IMAGES + "test_a_line_appended_between_the_images_of_two_ranks_is_not_cut",
+    ),
+    Mutant(
+        "what a rank has appended before its image is not cut",
+        "restart.plan",
+        "written[each.file] = max(written.get(each.file, 0), each.nbytes)",
+        "pass",
+        BEFORE_IMAGES + "test_a_line_appended_between_the_images_of_two_ranks_is_not_cut",
+    ),
+    Mutant(
+        "what a rank has written before its image, and may be missing, is named",
+        "restart.plan",
+        "        else:\n            yield Uncovered(each.path, _LOST, 0)",
+        "        else:\n            pass",
+        BEFORE_IMAGES + "test_a_cell_written_between_the_images_of_two_ranks_is_named",
+    ),
+    Mutant(
+        "of copies that count is one that has all of before the images, if there is one",
+        "restart.plan",
+        "            _take(file, *later)\n",
+        "",
+        BEFORE_IMAGES
+        + "test_a_cell_written_between_the_images_of_two_ranks_is_there_if_its_rank_has_kept_the_file_again",
+    ),
+    Mutant(
+        "so it is with files that are open at images",
+        "restart.plan",
+        "            _take(file, record, copy)\n",
+        "",
+        "test_two_ranks.py::test_what_a_rank_wrote_between_the_image_of_another_one_and_its_own_is_there",
+    ),
+    Mutant(
+        "a file that ranks have replaced on both sides of an image is named",
+        "restart.plan",
+        "                before.note(log, record)\n                renamings",
+        "                renamings",
+        BEFORE_IMAGES + "test_a_file_replaced_between_the_images_of_two_ranks_is_named",
+    ),
+    Mutant(
+        "what only one rank has changed comes back, on whichever side of its image",
+        "restart.plan",
+        "any(rank != other and ns",
+        "any(ns",
+        BEFORE_IMAGES + "test_what_one_rank_changes_on_both_sides_of_its_own_image_comes_right",
+    ),
+    Mutant(
+        "what a rank has changed long before its image comes back",
+        "restart.plan",
+        "self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)",
+        "self._margin_ns + each.image_ns",
+        BEFORE_IMAGES + "test_what_the_other_rank_has_changed_long_before_its_image_comes_right",
+    ),
+    Mutant(
+        "what a rank changes when all have their images comes back",
+        "restart.plan",
+        "self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)",
+        "self._margin_ns + each.time_ns + _HELD_NS",
+        BEFORE_IMAGES + "test_what_a_rank_changes_when_the_other_one_has_its_image_too_comes_right",
     ),
     # which files
     Mutant(
