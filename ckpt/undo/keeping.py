@@ -57,6 +57,7 @@ __all__ = [
 _RESERVED_BYTES = 4096
 _RESERVED_AT_ONCE_BYTES = 1 << 16
 _HIGH = 1000
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def look(path: str) -> Binding:
@@ -78,9 +79,10 @@ class Keeper:
 
     ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies that the job
     of so many ``ranks`` keeps; a change that would need more is recorded as uncovered. ``covers``: is there to be a record
-    of this path? ``on_log``: called with the descriptor of the log when it is opened. ``host``: of this rank, where ranks
-    are on several; then the clock of the log's file system is compared with this host's. ``end``: where the log ends; the
-    fast path writes lines, too. ``is_made``: there is a directory. ``has_ended``: what there is now is of the next interval.
+    of this path? ``on_log``: called with the descriptor of the log when it is opened. ``looks``: says what :func:`look`
+    says. ``host``: of this rank, where ranks are on several; then the clock of the log's file system is compared with this
+    host's. ``end``: where the log ends; the fast path writes lines, too. ``is_made``: there is a directory. ``has_ended``:
+    what there is now is of the next interval.
     """
 
     def __init__(
@@ -94,20 +96,18 @@ class Keeper:
         covers: Callable[[str], bool] = lambda path: True,
         on_log: Callable[[int], None] = lambda fd: None,
         host: str = "",
+        looks: Callable[[str], Binding] = look,
     ) -> None:
-        self._host = host
-        self._recorder = recorder
+        self._host, self._look, self._recorder = host, looks, recorder
         self.key_of_lines = line_key(key)
         self.end = LogEnd(self.key_of_lines, _RESERVED_BYTES)
         self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
         self.place(directory)
-        self._covers = covers
+        self._covers, self._on_log = covers, on_log
         self._is_leaving = False  # a name that is not covered is given to a file
-        self._on_log = on_log
         self._is_lost = False  # the log cannot be written any more
         self._off_ns = 0  # the clock of the log's file system
-        self.is_made = False
-        self.has_ended = False
+        self.is_made = self.has_ended = False
         self._begun = 0
 
     def place(self, directory: str) -> None:
@@ -204,7 +204,7 @@ class Keeper:
     def before(self, operation: Operation) -> list[Uncovered]:
         """The operation is about to begin: keep what it needs. Returns what cannot be undone."""
         try:
-            seen = {path: look(path) for path in self._recorder.paths(operation)}
+            seen = {path: self._look(path) for path in self._recorder.paths(operation)}
         except OSError as failure:
             paths = filter(None, (operation.path, operation.target))
             return self._write(
@@ -366,7 +366,7 @@ class Keeper:
 
     def _line(self, before: str, record: Record | Began) -> tuple[str, bytes]:
         """MAC and line. ``before``: the MAC of the line before."""
-        text = json.dumps(to_plain(record), separators=(",", ":"))
+        text = _to_json(to_plain(record))
         made = mac(self.key_of_lines, before, text.encode("ascii"))
         return made, f"{made} {text}\n".encode("ascii")
 

@@ -144,8 +144,8 @@ class Places:
             self._recording.before(Operation(kind, path, target, start))
 
     def _at(self, path: str) -> tuple[int, str]:
-        directory, name = os.path.split(path)
-        return self._directory(directory), name
+        directory, _, name = path.rpartition(os.sep)
+        return self._directory(directory or os.sep), name
 
     def _directory(self, path: str) -> int:
         fd = self._directories.pop(path, -1)

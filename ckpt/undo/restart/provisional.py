@@ -163,7 +163,9 @@ def recorded(
     """What is put back by these plans within the block can be taken back. If the block raises NotUndone, it is, and the
     error goes on. ``renumbered``: as the block changes it. ``limit_bytes``: for all copies. The block raises NotKept: what
     is about to change could not be kept."""
-    keeper = Keeper(undo_path(job, os.path.join(_LOADING, _LOG)), key, Recorder(), limit_bytes=limit_bytes)
+    known = _KnownDirectories()
+    directory = undo_path(job, os.path.join(_LOADING, _LOG))
+    keeper = Keeper(directory, key, Recorder(), limit_bytes=limit_bytes, looks=known.look)
     keeper.begin(is_line_whole=False)
     starts = _starts(plans, renumbered)
 
@@ -172,6 +174,7 @@ def recorded(
             now = look(operation.path)
             start = 0 if now is None else starts.get(now.file, 0)
             operation = operation._replace(kind="cut" if start else "rewrite", start=start)
+        known.before(operation)
         for each in keeper.before(operation):
             raise NotKept(f"what is there now could not be kept: {each.reason}", path=each.path)
 
@@ -182,6 +185,30 @@ def recorded(
         take_back(job, key)
         raise
     keeper.close()
+
+
+class _KnownDirectories:
+    """What paths are bound to, where this process alone changes them: a directory is looked at again when it, or one above
+    it, has changed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Binding] = {}
+        self._there: set[str] = set()  # these directories, and those above them
+
+    def before(self, operation: Operation) -> None:
+        """This is about to be done."""
+        if not self._there.isdisjoint((operation.path, operation.target)):
+            self._found.clear()
+            self._there.clear()
+
+    def look(self, path: str) -> Binding:
+        """As :func:`ckpt.undo.keeping.look`."""
+        if (found := self._found.get(path)) is None:
+            found = look(path)
+            if found is not None and found.is_directory:
+                self._found[path] = found
+                self._there.update(and_above(path))
+        return found
 
 
 def _starts(plans: Iterable[Plan], renumbered: dict[FileId, FileId]) -> dict[FileId, int]:
