@@ -63,9 +63,8 @@ def _spec(name: str, folder: str, stem: str) -> ModuleSpec:
     if is_package:
         assert spec.submodule_search_locations is not None
         spec.submodule_search_locations.append(folder)
-    if (
-        sys.pycache_prefix is None and not sys.flags.optimize
-    ):  # else the spec finds the name itself, in more time
+    # Else the spec finds the name itself, in more time
+    if sys.pycache_prefix is None and not sys.flags.optimize:
         spec.cached = f"{folder}/__pycache__/{stem}.{sys.implementation.cache_tag}.pyc"
     return spec
 

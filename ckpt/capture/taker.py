@@ -62,9 +62,8 @@ class Taker:
         self.lesson = Lesson()
         """What an image has failed at: the address of a type, told by who has written it."""
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
-        self._died: deque[tuple[int, int]] = (
-            deque()
-        )  # (epoch, wait status) of children that died without a vote
+        # (epoch, wait status) of children that died without a vote
+        self._died: deque[tuple[int, int]] = deque()
 
     @property
     def writers(self) -> frozenset[int]:

@@ -118,9 +118,8 @@ def write(runtime: RankContext, job: Writing) -> bool:
     except image.Unpicklable as failure:
         runtime.imager.taker.lesson.tell(failure.held_type)
         report_failure(runtime, epoch, failure.reason, failure.path)
-        image.without_frames(
-            failure, outer
-        )  # in the rank itself, nothing of the program may stay alive for it
+        # In the rank itself, nothing of the program may stay alive for it
+        image.without_frames(failure, outer)
         return False
     except Exception as failure:  # a full disk, no memory, a __reduce__ that raises
         report_failure(runtime, epoch, _failure_text(failure), runtime.spec["job_dir"])

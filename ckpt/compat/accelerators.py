@@ -77,9 +77,8 @@ _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "compare_digest": (("_operator", "_compare_digest"), ("hmac", "compare_digest")),
     "count_elements": (("_collections", "_count_elements"),),  # by which collections.Counter counts
     "csv": (("_csv", ""),),  # Reader, Writer: csv offers only the functions that make such objects
-    "io_base": (
-        ("_io", "_IOBase"),
-    ),  # the base in C of all file objects: io.IOBase is an abstract class above
+    # The base in C of all file objects: io.IOBase is an abstract class above
+    "io_base": (("_io", "_IOBase"),),
     "json": (("_json", ""),),  # make_scanner, make_encoder: types of attributes of JSONDecoder, JSONEncoder
     "random": (("_random", ""),),  # Random: the generator without the methods of random.Random
     "signal": (("_signal", ""),),  # the functions that signal wraps: they give numbers and handlers, no enums

@@ -83,9 +83,8 @@ class Watch:
         self._asked_s = 0.0
         self._is_asked = False
         self._taken = self._captured = self._in_library = 0
-        self._refused: dict[
-            tuple[str, str], list[float]
-        ] = {}  # (reason, place): number of samples, longest duration in seconds
+        # (reason, place): number of samples, longest duration in seconds
+        self._refused: dict[tuple[str, str], list[float]] = {}
         self._run: tuple[tuple[str, str], float] | None = None  # refusal of the last samples, and since when
         self._late: dict[str, Any] = {"samples": 0, "longest_s": 0.0, "where": ""}
         self._examinations = iter(_moments())

@@ -150,9 +150,8 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         packages = _load_packages(unpickler, header["changed"], loaded)
     del unpickler
     stream.close()  # now: later the program's own hooks would see this file being closed
-    compare_versions(
-        header["versions"], is_final=True
-    )  # now that everything is imported, and no file is touched yet
+    # Now that everything is imported, and no file is touched yet
+    compare_versions(header["versions"], is_final=True)
     redirected = header["early"]["redirected"]
     reopen.wait_for_files(is_all_loaded=not (calls or packages.calls or redirected))
     is_saved = any(each.fd == 0 for each in redirected)

@@ -141,9 +141,8 @@ class Obtained(Posted):
         if self.value is None:
             service.do(service.members.unread(key, path, where))
         else:
-            service.do(
-                service.members.read(key, path, where, self.value)
-            )  # the program's: others read it there
+            # The program's: others read it there
+            service.do(service.members.read(key, path, where, self.value))
 
 
 class Computed(Posted):

@@ -122,9 +122,8 @@ class OrderedMatcher(Matcher):
         if context.order is not None:
             context.keep_no_order()
         if source == ANY_SOURCE:
-            context.direct.pop(
-                (source, tag), None
-            )  # the fast paths look there, and would take without a choice
+            # The fast paths look there, and would take without a choice
+            context.direct.pop((source, tag), None)
         if found is None or not self.held:
             return found
         first = found.messages[0][0]

@@ -354,9 +354,8 @@ class Replay:
         self._mail = mailbox.save(self._runtime.engine)
         for obj in self._runtime.registered.values():
             if state.is_file(obj):
-                with contextlib.suppress(
-                    OSError, ValueError
-                ):  # prepare() meets it again, and the round fails
+                # prepare() meets it again, and the round fails
+                with contextlib.suppress(OSError, ValueError):
                     obj.flush()  # type: ignore[attr-defined]
 
     _mail: mailbox.Mail

@@ -22,9 +22,8 @@ class PathTable(dict[str, Value]):
     def __init__(self) -> None:
         super().__init__()
         self._below: dict[str, dict[str, None]] = {}  # a path -> those in the table that are it, or below it
-        self._before: list[
-            tuple[str, Value | None]
-        ] = []  # paths that were changed, and what was known of them
+        # Paths that were changed, and what was known of them
+        self._before: list[tuple[str, Value | None]] = []
 
     def __setitem__(self, path: str, value: Value) -> None:
         if path not in self:

@@ -118,9 +118,8 @@ def number_of(path: str) -> int:
     if found is None:
         return 0
     text = f"{path}\0{found[1]}\0{found[2]}".encode("utf-8", "surrogateescape")
-    return (
-        int.from_bytes(blake3(text).digest(length=8), "big") >> 1 | 1 << 62
-    )  # greater than any device number
+    # Greater than any device number
+    return int.from_bytes(blake3(text).digest(length=8), "big") >> 1 | 1 << 62
 
 
 def _unescaped(text: str) -> str:

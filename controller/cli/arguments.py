@@ -100,9 +100,8 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     _add_file_options(parser)
     _add_flag(parser, "--explicit")
     _add_flag(parser, "--prefix")
-    add(
-        "--entry", default=None, help=argparse.SUPPRESS
-    )  # for tests: module:function instead of ckpt.rank.boot:run_rank
+    # For tests: module:function instead of ckpt.rank.boot:run_rank
+    add("--entry", default=None, help=argparse.SUPPRESS)
 
 
 def _add_connection_options(parser: argparse.ArgumentParser) -> None:

@@ -76,9 +76,8 @@ class Inquiries(ReplicaLines):
         names = " and ".join(map(str, late))
         what = f"the {event.at}" if event.at else "the change of files"
         why = f"replica {names} of rank {rank} has not come to {what} at which the others wait"
-        if (
-            len(there) < self.needed
-        ):  # one of three says nothing against two, which may go on (`_leave_stalled`)
+        # One of three says nothing against two, which may go on (`_leave_stalled`)
+        if len(there) < self.needed:
             return self._run_again(why, now_ns) if len(self.voices) == 2 else []
         return self._leave_late(late, rank, why, now_ns)
 

@@ -82,9 +82,8 @@ class History:
     starts: int = 0  # of controllers since the last commit
     lines: int = 0
     result_reported: bool = False  # a `ckpt restart` has reported the outcome
-    uncovered: dict[int, int] = field(
-        default_factory=dict
-    )  # epoch -> changes of files since, which cannot be undone
+    # Epoch -> changes of files since, which cannot be undone
+    uncovered: dict[int, int] = field(default_factory=dict)
     shared: Line | None = None  # the event `files-shared` of the last controller
     compared: list[int] = field(default_factory=list)  # epochs whose memory replicas have compared
     distrusted: list[int] = field(default_factory=list)  # epochs that may hold an error of a replica
@@ -182,11 +181,12 @@ def _take(history: History, name: str, line: Line) -> None:
         history.engine = line
         history.lease_s = max(history.lease_s, float(line.get("lease_s", 0.0)))
     elif name == "waiting-for-leases" and history.engine is not None and "generation" in line:
+        # Its ranks are the last ones still
         history.engine = {
             **history.engine,
             "generation": line["generation"],
             "unclaimed": bool(line.get("adopts")),  # it may have renewed leases, and may live somewhere
-        }  # its ranks are the last ones still
+        }
     elif name == "host-joined":
         history.lease_s = max(history.lease_s, float(line["lease_s"]))
     elif name == "files-not-covered" and isinstance(epoch, int):

@@ -50,9 +50,8 @@ def place(
     kept = set(at.values())
     slots = [
         node.name
-        for node in sorted(
-            nodes, key=lambda node: node.name in kept
-        )  # stable: else in the order of the nodes
+        # Stable: else in the order of the nodes
+        for node in sorted(nodes, key=lambda node: node.name in kept)
         for _ in range(free[node.name])
     ]
     at |= dict(zip((rank for rank in range(size) if rank not in at), slots, strict=False))

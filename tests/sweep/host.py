@@ -142,9 +142,8 @@ class Refusals:
     def at_check(self, number: int) -> int:
         if number < self.next:
             return self.next
-        if (
-            self.runtime.finished_code is not None
-        ):  # the interpreter's end makes all calls that are queued, new ones too
+        # The interpreter's end makes all calls that are queued, new ones too
+        if self.runtime.finished_code is not None:
             return -1
         self.number = number
         _frames.request(self.timed_try)

@@ -57,9 +57,8 @@ def test_another_patch_version(
         checks = bench.images(places=[1 << 62])["checks"]
         taken = bench.images(places=[checks // 3, checks // 2, checks * 9 // 10])
         assert len(taken["images"]) == 3
-        libraries = [
-            entry for entry in sys.path if entry.endswith("site-packages")
-        ]  # of what ckpt itself needs
+        # Of what ckpt itself needs
+        libraries = [entry for entry in sys.path if entry.endswith("site-packages")]
         found = os.pathsep.join([str(ROOT), *place.path, *libraries])
         monkeypatch.setattr(bench, "environment", lambda: {**Bench.environment(bench), "PYTHONPATH": found})
         for python in others:

@@ -53,9 +53,8 @@ class FileSource:
         self.path = path
 
     def stream(self):
-        return io.BytesIO(
-            Path(self.path + ".stream").read_bytes()
-        )  # no descriptor: the program has its numbers again
+        # No descriptor: the program has its numbers again
+        return io.BytesIO(Path(self.path + ".stream").read_bytes())
 
     def buffers(self):
         found, data, at = [], Path(self.path + ".buffers").read_bytes(), 0

@@ -115,6 +115,7 @@ class _Sleep:
 class Port:
     """One rank's port. The caller of any method but `wake`, `start_helper`, `stop_helper` and `close` must hold `lock`."""
 
+    # What `_express.c` reads and writes; all else is in the dict
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -126,7 +127,7 @@ class Port:
         "control_checked_ns",
         "entries",
         "helper_watching",
-    )  # what `_express.c` reads and writes; all else is in the dict
+    )
 
     on_late: Callable[[int, int], None] | None = None
     """Called with rank and nanoseconds of a link that is late (LinkLate), instead of `on_event`."""

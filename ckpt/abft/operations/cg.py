@@ -110,9 +110,8 @@ class _Gradients(Protected):
         except InputError as error:
             problem, self.b = told(error), np.zeros(0)
         n = self.n = len(self.b)
-        self.scale = 2.0 ** int(
-            np.frexp(float(np.abs(self.b).max(initial=0.0)))[1]
-        )  # no square under- or overflows
+        # No square under- or overflows
+        self.scale = 2.0 ** int(np.frexp(float(np.abs(self.b).max(initial=0.0)))[1])
         self.b = self.b / self.b.dtype.type(self.scale)
         self.op, self.grid, self.verify, self.tolerance = op, grid, verify, tolerance
         self.most = 10 * n if iterations is None else int(iterations)

@@ -214,9 +214,8 @@ class _Solve:
             step = course.shape.blocks if decision.what == "finish" else course.base
             loss = Loss(died, corrupt, step, course.shape.blocks, decision.happened, took_ms, behind)
             self.losses.append(loss)
-            if self.link.rank == min(
-                course.roles.idle or self.states
-            ):  # of those that nobody waits for, if any
+            # Of those that nobody waits for, if any
+            if self.link.rank == min(course.roles.idle or self.states):
                 log_loss(self.task.name, loss, recovered=self.on_loss == "recover")
         self.seen_ns = 0
 

@@ -30,9 +30,8 @@ _GRACE_S = 0.5  # what is written at the deadline should still arrive
 
 
 def main() -> int:
-    with contextlib.suppress(
-        PermissionError
-    ):  # it leads its group already, unless it was started by a remote shell
+    # It leads its group already, unless it was started by a remote shell
+    with contextlib.suppress(PermissionError):
         os.setsid()
     request: dict[str, Any] = json.loads(sys.stdin.readline() or "{}")
     if "prepare" in request:

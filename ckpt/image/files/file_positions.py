@@ -82,9 +82,8 @@ class Positions:
         if not self.is_disposable or note.kind == "device":
             return opened
         opened.original = os.dup(fd)
-        if (
-            note.flags & os.O_ACCMODE == os.O_RDONLY
-        ):  # a file that the program has inherited was not replaced by the fork
+        # A file that the program has inherited was not replaced by the fork
+        if note.flags & os.O_ACCMODE == os.O_RDONLY:
             own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         else:
             own = os.memfd_create("image")

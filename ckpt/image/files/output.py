@@ -69,9 +69,8 @@ class Output(io.FileIO):
             if done == len(data):
                 return done
         view = memoryview(data).cast("B")
-        if (
-            self.held_back and _getpid() != self._pid
-        ):  # a child process of the program: the parent writes these bytes
+        # A child process of the program: the parent writes these bytes
+        if self.held_back and _getpid() != self._pid:
             self.held_back.clear()
         if done < len(view):
             self._hold(bytes(view[done:]))

@@ -56,9 +56,8 @@ def go_on_reading(position: int | None, *, is_saved: bool = False) -> None:
         raw: Any = getattr(stream.buffer, "raw", None)
         if isinstance(raw, io.FileIO) and hasattr(raw, "reason"):
             raw.reason = ""  # that its path cannot be opened does not matter
-        elif (
-            not stream.seekable()
-        ):  # nothing can be put there any more; reading raises NoInput, which says why
+        elif not stream.seekable():
+            # Nothing can be put there any more; reading raises NoInput, which says why
             return
     if not stream.seekable():
         reason = getattr(stream.buffer.raw, "reason", "standard input is no longer a file")  # type: ignore[attr-defined]

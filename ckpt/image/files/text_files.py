@@ -83,9 +83,8 @@ class TextSaver:
             )
             return make_text, (buffer, settings, obj.tell(), attributes)
         self._positions.buffered(buffer)
-        is_iterated = obj.seekable() and _is_iterated(
-            obj
-        )  # tested before flush(), after which tell() works again
+        # Tested before flush(), after which tell() works again
+        is_iterated = obj.seekable() and _is_iterated(obj)
         if obj.writable():
             obj.flush()
             self._positions.collect(raw.fileno(), buffer)

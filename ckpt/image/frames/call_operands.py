@@ -198,9 +198,8 @@ def collector_for(outer: Suspended, inner: Suspended, fn: Any, args: Sequence[An
     if not args:
         return None
     source = repeated_source(args[-1], inner)
-    if (
-        source is NULL and inner.gen is None
-    ):  # most callers ask in vain: what the call fills is looked for after that
+    # Most callers ask in vain: what the call fills is looked for after that
+    if source is NULL and inner.gen is None:
         return None
     consumer, found = consumer_of_items(fn, args), _container_of(fn, args)
     if source is NULL and (_is_extend(consumer) if found is None else found[0] is not set):

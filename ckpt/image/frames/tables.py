@@ -45,9 +45,8 @@ class Table:
         False  # a call's operands are callable, self or NULL, …; else NULL, callable or method, self
     )
     load_attr_shift: int = 0  # likewise of LOAD_ATTR; the lowest one says that a method is loaded
-    intrinsics: Mapping[int, str] = field(
-        default_factory=dict
-    )  # meanings of CALL_INTRINSIC_1 by its argument
+    # Meanings of CALL_INTRINSIC_1 by its argument
+    intrinsics: Mapping[int, str] = field(default_factory=dict)
     inlined_iteration: frozenset[str] = frozenset()  # enter a generator without C in between
     generator_depth: int = 1  # entries on the stack of a generator that begins
     jumps_before_check: bool = False  # a traced jump backward has moved on before its check

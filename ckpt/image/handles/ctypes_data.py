@@ -221,9 +221,8 @@ def _reference(obj: Any, kept: _Kept, path: Path, cls: Any, at: int) -> tuple[Pa
         called = function_of_thunk(each)
         if called is not None and is_code_of_thunk(each, address):
             return path, called, _CALLBACK
-        if (
-            code == _WIDE_TEXT and type(each).__name__ == "PyCapsule"
-        ):  # memory that ctypes has made for a text
+        # Memory that ctypes has made for a text
+        if code == _WIDE_TEXT and type(each).__name__ == "PyCapsule":
             return path, ctypes.c_wchar_p(address).value, 0
     found = kept.at(address)
     if found is not None:

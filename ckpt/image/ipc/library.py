@@ -75,9 +75,8 @@ class Sockets(Library):
         return _reduce_socket if issubclass(cls, accelerators.socket.socket) and not _is_tls(cls) else None
 
     def reason_against(self, obj: Any) -> str | None:
-        if not isinstance(
-            obj, accelerators.socket.socket
-        ):  # a number with a name, or a socket of C by itself
+        # A number with a name, or a socket of C by itself
+        if not isinstance(obj, accelerators.socket.socket):
             is_bare = any(base.__module__ == accelerators.PLAIN_SOCKETS[0] for base in type(obj).__mro__)
             return super().reason_against(obj) if is_bare else None
         if obj.fileno() < 0 or obj.family not in (accelerators.socket.AF_INET, accelerators.socket.AF_INET6):

@@ -233,9 +233,8 @@ def reduce_memmap(pickler: Saver, array: Any) -> Any:
         return make_subclass_view, (*args, offset, array.flags.writeable), state, None, None, fill_mapped
     if array.filename is None:
         return array.__reduce_ex__(5)  # anonymous: restored as an ordinary copy
-    if (
-        array.mode != "r" and array.mode != "c" and pickler.is_disposable
-    ):  # program and child share the memory
+    # Program and child share the memory
+    if array.mode != "r" and array.mode != "c" and pickler.is_disposable:
         raise pickle.PicklingError(
             f"{array.filename} has just been mapped for shared writing; the next image is written without a fork"
         )

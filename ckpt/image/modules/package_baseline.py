@@ -165,9 +165,8 @@ class PackageBaseline:
                 continue
             try:
                 self.standard.note(imported) if is_standard(package) else self.note(imported)
-            except (
-                Exception
-            ):  # changed by another thread meanwhile, or too odd: the import must not suffer from it
+            except Exception:
+                # Changed by another thread meanwhile, or too odd: the import must not suffer from it
                 self.modules.pop(str(imported.__dict__.get("__name__")), None)
 
     # ------------------------------------------------------------------ noting

@@ -173,16 +173,14 @@ class PlainValues:
         self._references = references
         self._definitions = Definitions(references)
         self._known = {*known, *map(id, std_objects().values())}
-        self._plain: dict[
-            int, Any
-        ] = {}  # the objects, too: no other object must get the address of one meanwhile
+        # The objects, too: no other object must get the address of one meanwhile
+        self._plain: dict[int, Any] = {}
 
     def not_plain_in(self, values: Iterable[Any]) -> str | None:
         """What the first object below these values is that is not plain; ``None``: all are plain."""
         waiting = list(values)
-        seen: dict[
-            int, Any
-        ] = {}  # the objects themselves: an address must not be given to another object meanwhile
+        # The objects themselves: an address must not be given to another object meanwhile
+        seen: dict[int, Any] = {}
         try:
             while waiting:
                 value = waiting.pop()

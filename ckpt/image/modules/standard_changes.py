@@ -86,9 +86,8 @@ def _differences(note: Note) -> Iterator[Change]:
     if note.part != "module" and sys.modules[note.path[0]].__dict__.get(note.path[1]) is not note.owner:
         return  # its variable holds another object: a difference of the module
     present = namespace_of(note.owner) if note.part == "class" else note.live
-    is_unknown = (
-        note.part == "module" and note.path[0] == "sys"
-    )  # its values are not noted: see _is_bound_by_library
+    # Its values are not noted: see _is_bound_by_library
+    is_unknown = note.part == "module" and note.path[0] == "sys"
     for key, value in list(present.items()):
         if is_unknown and key in note.noted:
             continue

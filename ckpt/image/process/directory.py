@@ -64,10 +64,11 @@ def go_back(saved: Mapping[str, Any]) -> None:
         os.chdir(removed)
         os.rmdir(removed)
         return
+    # Images of an earlier version have no mode
     directory, mode = (
         moved(saved["directory"]),
         saved.get("directory_mode"),
-    )  # images of an earlier version have no mode
+    )
     try:
         if mode is not None and not os.path.lexists(directory):
             reopen.make_directory(directory)

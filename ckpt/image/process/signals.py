@@ -70,9 +70,8 @@ def set_handlers(saved: dict[str, Any]) -> None:
         now = present.get(number)
         if handler is None or now is handler or (type(now) is int and now == handler):
             continue
-        with contextlib.suppress(
-            OSError
-        ):  # SIGKILL and SIGSTOP cannot be set; the program has not changed them either
+        # SIGKILL and SIGSTOP cannot be set; the program has not changed them either
+        with contextlib.suppress(OSError):
             signal.signal(number, handler)
 
 

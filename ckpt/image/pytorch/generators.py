@@ -41,9 +41,8 @@ def find_layout() -> Layout | None:
 
 def _places(generator: Any, seed: int, offset: int) -> list[Layout]:
     wanted, found = _SEED_AND_OFFSET.pack(seed, offset), []
-    memory = os.open(
-        "/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC
-    )  # an address that is none is an error, not the end
+    # An address that is none is an error, not the end
+    memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         whole = os.pread(memory, _OBJECT_BYTES, generator._cdata)
         for pointer in range(0, len(whole) - 7, 8):

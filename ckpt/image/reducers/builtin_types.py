@@ -171,9 +171,8 @@ def reduce_builtin_method(pickler: Saver, obj: Any) -> Any:
     for cls in owner.__mro__:
         descriptor = cls.__dict__.get(obj.__name__)
         if type(descriptor) is types.MethodDescriptorType and descriptor.__get__(obj.__self__) == obj:
-            if (
-                descriptor.__objclass__ is owner
-            ):  # pickle saves it by name and object: the object may be replaced at load
+            # pickle saves it by name and object: the object may be replaced at load
+            if descriptor.__objclass__ is owner:
                 return NotImplemented
             return rebuild.bind, (cls, obj.__name__, obj.__self__)
     return NotImplemented

@@ -130,9 +130,8 @@ def reduce_function(pickler: Saver, function: types.FunctionType) -> Any:
 
 
 def reduce_method(pickler: Saver, method: types.MethodType) -> Any:
-    if (
-        type(method.__func__) is types.BuiltinFunctionType
-    ):  # some C++ libraries bind C functions so: found by name
+    # Some C++ libraries bind C functions so: found by name
+    if type(method.__func__) is types.BuiltinFunctionType:
         return getattr, (method.__self__, method.__func__.__name__)
     return types.MethodType, (method.__func__, method.__self__)
 

@@ -67,9 +67,8 @@ def reduce_class(pickler: Saver, cls: type) -> Any:
         essentials["__slots__"] = own["__slots__"]
         if not isinstance(own["__slots__"], (str, tuple, list, dict)):
             essentials["__slots__"] = tuple(k for k, v in own.items() if is_slot(v, cls))
-    if (
-        "__class__" in own
-    ):  # a property that gives instances another __class__; set after the class is made, it would set the metaclass
+    # A property that gives instances another __class__; set after the class is made, it would set the metaclass
+    if "__class__" in own:
         essentials["__class__"] = own["__class__"]
     if rebuild.metaclass_of_ctypes(meta) is not None:
         essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
@@ -143,9 +142,8 @@ def _find_c_type(pickler: Saver, cls: type) -> Any:
                 return type, (value,)
     if (cls.__module__, cls.__name__) in UNNAMED_TYPES:
         return rebuild.type_made_by, (getattr(sys.modules[cls.__module__], cls.__name__),)
-    replaced = pickler.references.replaced_name(
-        cls
-    )  # for example datetime.date, if freezegun has replaced it
+    # For example datetime.date, if freezegun has replaced it
+    replaced = pickler.references.replaced_name(cls)
     return NotImplemented if replaced is None else (rebuild.function_of, replaced)
 
 

@@ -281,9 +281,8 @@ def reduce_dict_iterator(pickler: Saver, obj: Any) -> Any:
     if mapping is None:  # finished
         return make, (kind, {}, 0, 0)
     owner = class_of_dict(mapping)
-    if owner is not None and pickler.references.is_importable(
-        owner
-    ):  # a by-reference class is complete at load
+    # A by-reference class is complete at load
+    if owner is not None and pickler.references.is_importable(owner):
         mapping = owner.__dict__
     return _reduce(pickler, obj, kind, mapping)
 

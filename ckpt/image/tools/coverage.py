@@ -63,9 +63,8 @@ def start(tracer: Any, frames: list[FrameType]) -> None:
 def reduce_members(pickler: Saver, obj: Any) -> Any:
     """The reducer for an object in C whose member attributes are its whole state, apart from running calls."""
     names = [name for name, found in type(obj).__dict__.items() if type(found) is MemberDescriptorType]
-    state = {
-        name: getattr(obj, name) for name in names
-    }  # an attribute that is not set reads as None; setting None has the same effect in C
+    # An attribute that is not set reads as None; setting None has the same effect in C
+    state = {name: getattr(obj, name) for name in names}
     return type(obj), (), state, None, None, fill_members
 
 

@@ -192,9 +192,8 @@ class ActiveMessages:
             while True:
                 engine.advance_collectives()
                 if handlers.ask(predicate):
-                    if (
-                        has_waited
-                    ):  # what handlers have sent meanwhile shall not wait for the helper's next look
+                    # What handlers have sent meanwhile shall not wait for the helper's next look
+                    if has_waited:
                         engine.progress.poll()
                     return True
                 if left is not None and left <= 0:

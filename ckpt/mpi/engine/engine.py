@@ -447,9 +447,8 @@ class Engine:
     def find_wait(self, context: Context, source: int, tag: int) -> Channel:
         """The channel of the message that (source, tag) matches. Waits until there is a message."""
         while True:
-            if (
-                self.choices is not None and source == ANY_SOURCE
-            ):  # looked at again: who waits here may be in an image
+            # Looked at again: who waits here may be in an image
+            if self.choices is not None and source == ANY_SOURCE:
                 found: Channel = self.choices.probe(context, source, tag)
                 return found
             channel = self.look_for(context, source, tag)

@@ -166,10 +166,11 @@ class PartReceive(Operation):
             raise MpiException(ERR_ARG, f"partition {partition} of {self.partitions}")
         if not self.parts:
             return False
+        # In units of 1 / (partitions * parts) of the buffer, which divide both sides' partitions
         first, last = (
             partition * self.parts,
             (partition + 1) * self.parts,
-        )  # in units of 1 / (partitions * parts) of the buffer, which divide both sides' partitions
+        )
         needed = range(first // self.partitions, -(-last // self.partitions))
         return self.arrived_parts.issuperset(needed)
 

@@ -146,9 +146,8 @@ class ReceiverLayer(HoldingLayer):
             stream = self._names.find(head)
         except ValueError:
             stream = None
-        return (
-            "point" if stream is None else stream.name
-        )  # what nobody sends like that is compared all the same
+        # What nobody sends like that is compared all the same
+        return "point" if stream is None else stream.name
 
     def _hear(self, maker: int, replica: int, rows: list[Row]) -> None:
         if self.arrivals[maker].has_begun:

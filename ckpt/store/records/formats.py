@@ -182,9 +182,8 @@ CONTROL: Final = Record(
         "committed_at": Text(),
         "meta": Free(),
         "ranks": Rows(ENTRY),
-        "record": Integer(
-            1
-        ),  # of the journal: this file counts if that record names it; missing: it counts by itself
+        # Of the journal: this file counts if that record names it; missing: it counts by itself
+        "record": Integer(1),
     },
     optional=("record",),
     rule=_check_ranks,

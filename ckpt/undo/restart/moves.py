@@ -89,9 +89,8 @@ class _Span(NamedTuple):
 def settled(logs: Sequence[Log]) -> dict[str, dict[int, Settled]]:
     """For each log, by its directory, and each place of an :class:`Outcome` in it: what is settled there."""
     spans = {log.directory: _spans(log.records) for log in logs}
-    at: dict[
-        str, dict[str, list[_Span]]
-    ] = {}  # path -> log -> the spans in which it is renamed, one after the other
+    # Path -> log -> the spans in which it is renamed, one after the other
+    at: dict[str, dict[str, list[_Span]]] = {}
     for directory, of_log in spans.items():
         for span in of_log:
             for path in _paths(span):
@@ -273,9 +272,8 @@ class PathsSince:
     """Where the directories of the checkpoint are now."""
 
     def __init__(self) -> None:
-        self._at: dict[
-            str, dict[str, None]
-        ] = {}  # path at the checkpoint -> paths since, in the order of time
+        # Path at the checkpoint -> paths since, in the order of time
+        self._at: dict[str, dict[str, None]] = {}
         self._below: dict[str, dict[tuple[str, str], None]] = {}
         """A path -> those of the directories that have been there or below it, each with the path at which it was."""
 

@@ -115,9 +115,8 @@ class Places:
         try:
             try:
                 self.rename(path, target)
-            except (
-                PermissionError
-            ):  # for a directory that changes its parent, the right to write to it is needed
+            except PermissionError:
+                # For a directory that changes its parent, the right to write to it is needed
                 with self.opened(path) as found:
                     if not found.status.is_directory or found.status.mode & stat.S_IRWXU == stat.S_IRWXU:
                         raise

@@ -349,9 +349,8 @@ def _changed(plan: Plan, record: Content | Attributes, names: dict[str, Binding]
 
 def _by_time(logs: Iterable[tuple[Log, list[Record | Settled]]]) -> list[tuple[Log, Record | Settled]]:
     every = [(log, record) for log, records in logs for record in records]
-    return sorted(
-        every, key=lambda item: item[1].time_ns
-    )  # stable: the records of a rank stay in their order
+    # Stable: the records of a rank stay in their order
+    return sorted(every, key=lambda item: item[1].time_ns)
 
 
 def _is_below_none(path: str, names: dict[str, Binding]) -> bool:

@@ -82,12 +82,10 @@ class _PuttingBack:
         self._undone = undone
         self._renumbered = renumbered
         self._aside: dict[str, str] = {}  # path at the checkpoint -> where the directory is put aside
-        self._by_numbers = {
-            renumbered.get(file, file): file for file in plan.files
-        }  # as they are numbered now
-        self._by_new_names: set[FileId] = (
-            set()
-        )  # files that are right, though they have lost the name that is known
+        # As they are numbered now
+        self._by_numbers = {renumbered.get(file, file): file for file in plan.files}
+        # Files that are right, though they have lost the name that is known
+        self._by_new_names: set[FileId] = set()
         self._made: dict[FileId, list[str]] = {}  # files that had to be made again -> their names
         self._problems = [Problem(each.path, each.reason) for each in plan.uncovered]
         self._problems += [Problem(each.path, each.reason, is_final=True) for each in plan.doubled]
@@ -184,9 +182,8 @@ class _PuttingBack:
 
     def _put_name(self, path: str, binding: Binding) -> None:
         parent = os.path.dirname(path)
-        if self._places.leads_through_link(
-            parent
-        ):  # a symbolic link again, below which there was no such name
+        # A symbolic link again, below which there was no such name
+        if self._places.leads_through_link(parent):
             if binding is not None:
                 self._problems.append(Problem(path, f"{parent} is a symbolic link"))
             return

@@ -303,9 +303,8 @@ class Prepared:
     def _done(self, state: State) -> State:
         """The state when all is put back."""
         assert state.since is not None
-        since = (
-            min(state.since, self.line) if self.line == 0 else state.since
-        )  # the start that is known is this one
+        # The start that is known is this one
+        since = min(state.since, self.line) if self.line == 0 else state.since
         undone = {interval.path for interval, _ in self.chain}
         is_needed = any(interval.path not in undone for interval in intervals(self.job))
         later = Choices(self.first, state.chosen).go_on(self.line, self.now).later

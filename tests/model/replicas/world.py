@@ -90,15 +90,13 @@ class World:
         self.holds: list[tuple[int, int]] = []  # (process, plane of the copy): answers that are due
         self.held: set[tuple[int, int]] = set()
         self.held_before: dict[int, set[tuple[int, int]]] = {}  # by epoch, when its images began to be taken
-        self.image_of: dict[
-            int, tuple[bool, bool]
-        ] = {}  # by epoch: is the donor wrong, and has it sent the error?
+        # By epoch: is the donor wrong, and has it sent the error?
+        self.image_of: dict[int, tuple[bool, bool]] = {}
         self.hellos: list[int] = []
         self.donor_of: dict[int, int] = {}
         self.was_alone = False
-        self.asked: dict[
-            int, tuple[int, int]
-        ] = {}  # rank -> epoch and place at which its memory is asked for
+        # Rank -> epoch and place at which its memory is asked for
+        self.asked: dict[int, tuple[int, int]] = {}
 
     def clone(self) -> World:
         twin = copy.copy(self)

@@ -65,13 +65,11 @@ def _digest(roots):
             text.update(f"{kind.__name__} {obj!r}\n")
             continue
         if isinstance(obj, os.PathLike):
-            text.update(
-                f"{kind.__name__} {os.fspath(obj)!r}\n"
-            )  # and not what it has computed of itself so far
+            # And not what it has computed of itself so far
+            text.update(f"{kind.__name__} {os.fspath(obj)!r}\n")
             continue
-        if (
-            isinstance(obj, (_NAMED, types.ModuleType)) or kind.__qualname__ == "Manager"
-        ):  # of all libraries' loggers
+        # Of all libraries' loggers
+        if isinstance(obj, (_NAMED, types.ModuleType)) or kind.__qualname__ == "Manager":
             text.update(f"named {getattr(obj, '__name__', '')}\n")
             continue
         if id(obj) in seen:

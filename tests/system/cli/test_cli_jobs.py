@@ -438,9 +438,8 @@ def test_restart_fences_ranks_that_are_still_running(count: Callable[..., Job]) 
     agent, ranks = job.events("agent-started")[0]["pid"], [job.pid(rank) for rank in range(3)]
     status = json.loads(run_ckpt("status", job.directory, "--json").stdout)
     assert status["state"] == "without controller"
-    again = Job(
-        job.directory, job.directory, "--entry", ENTRY, verb="restart"
-    )  # and they may not go on before that
+    # And they may not go on before that
+    again = Job(job.directory, job.directory, "--entry", ENTRY, verb="restart")
     again.wait_event("fenced")
     assert all(is_gone(pid) for pid in [agent, *ranks])
     assert again.finish() == 0, job.report()

@@ -60,9 +60,8 @@ class Plant:
             self._ends.callback(self.agents[switch].end)
         for host in HOSTS:
             self._give_controller(host)
-        self.files = RemoteFiles(
-            self.folder
-        )  # before namespaces of mounts are made, or it would not be in these
+        # Before namespaces of mounts are made, or it would not be in these
+        self.files = RemoteFiles(self.folder)
         self._ends.callback(self.files.end)
         self.remote_shell = RemoteShell(self.cluster, "n3", self.folder)
         self._ends.callback(self.remote_shell.end)

@@ -100,9 +100,8 @@ def test_a_cable_that_flaps_is_noted_where_its_connections_are_slow(cluster: Clu
     path = cluster.topology(tmp_path / "topology.toml")
     before: dict[str, object] = {}
 
-    def is_counted() -> (
-        bool
-    ):  # a host that does not answer in time has no counters, with which nothing can be compared
+    # A host that does not answer in time has no counters, with which nothing can be compared
+    def is_counted() -> bool:
         before.update(survey(load_topology(str(path)), load_models(), SECRETS)["counters"])
         return "eth0" in json.dumps(before)
 

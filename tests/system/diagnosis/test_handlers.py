@@ -360,9 +360,8 @@ def test_ipmi(tmp_path: Path) -> None:
         devices.until(lambda: ask([fan], known, LONG_S)[fan].values.get("lowest") == 250, "the fan")
         controller.set(power="off", fan=0)
         devices.until(lambda: "lowest" not in ask([fan], known, LONG_S)[fan].values, "the power")
-        assert ask([fan], known, LONG_S)[fan].values == {
-            "power": "off"
-        }  # a fan that stands without power is well
+        # A fan that stands without power is well
+        assert ask([fan], known, LONG_S)[fan].values == {"power": "off"}
         wrong = one("ipmi", secrets(ipmi={**devices.IPMI, "password": "wrong"}), address=controller.address)
         assert wrong.values == {}
         assert "session" in wrong.reason

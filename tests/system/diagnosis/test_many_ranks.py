@@ -58,9 +58,8 @@ def test_the_switch_is_dead(
             f'port = "p{number}"',
         ]
         lines += [f'switch = "sw{1 if well else 2}"', f'bmc = "{silent.address}"']
-        lines.append(
-            'shell = ["env"]' if well else 'shell = ["sh", "-c", "exec sleep 1000"]'
-        )  # behind it nothing answers
+        # Behind it nothing answers
+        lines.append('shell = ["env"]' if well else 'shell = ["sh", "-c", "exec sleep 1000"]')
     lines += ["[switch.sw1]", 'shell = ["env"]', "[switch.sw2]", f'snmp = ["{silent.address}"]']
     lines += ["[[trunk]]", 'ends = [["sw1", "up"], ["sw2", "down"]]']
     path = tmp_path / "topology.toml"

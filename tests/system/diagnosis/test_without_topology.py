@@ -70,9 +70,8 @@ def test_the_own_end(case: str, cluster: Cluster) -> None:
     do, options, faults, suspects = CASES[case]
     do(cluster)
 
-    def is_found() -> (
-        bool
-    ):  # within five seconds, which a busy machine may not do; what is said is right in any case
+    # Within five seconds, which a busy machine may not do; what is said is right in any case
+    def is_found() -> bool:
         found.update(run(cluster, "localhost", PEER, *options))
         assert {*ids(found, "faults")} <= {*faults} and {*ids(found, "suspects")} <= {*faults, *suspects}, (
             found

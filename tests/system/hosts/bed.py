@@ -57,9 +57,8 @@ class Hosts:
             ip("link", "add", "eth0", "netns", host, *veth)
             ip("-n", switch, "link", "set", port, "master", "br0", "up")
             ip("-n", host, "link", "set", "lo", "up")
-            more = (
-                ("/64", "nodad") if ":" in self.network else ("/24",)
-            )  # else it could not be used for a second
+            # Else it could not be used for a second
+            more = ("/64", "nodad") if ":" in self.network else ("/24",)
             ip("-n", host, "addr", "add", self.address(name) + more[0], "dev", "eth0", *more[1:])
             ip("-n", host, "link", "set", "eth0", "up")
 

@@ -71,9 +71,8 @@ def test_resumed_anywhere_the_output_is_the_same(program: str, tmp_path: Path) -
         pytest.importorskip("numpy")
     runs = Runs(tmp_path, program)
     total = runs.run([10**9], "expected")[-1]["total"]
-    choose = random.Random(
-        f"{program} {SEED}"
-    )  # one of them early: a refusal may last until the program ends
+    # One of them early: a refusal may last until the program ends
+    choose = random.Random(f"{program} {SEED}")
     places = sorted({choose.randint(1, total // 2), *choose.sample(range(1, total + 1), PLACES - 1)})
     lines = runs.run(places, "with-images")
     reproduce = f"IMAGE_SEED={SEED} IMAGE_PLACES={PLACES} pytest {__file__} -k {program}"

@@ -204,9 +204,8 @@ def test_who_waits_for_a_program_that_waits_for_the_checkpoint_gives_it_up(
     assert job.finish() == 0, job.report()
     [failed] = job.events("failed")
     assert failed["rank"] == 2 and "sent after another rank's image" in failed["reason"], job.report()
-    is_captured = any(
-        each["rank"] == 0 for each in job.events("captured")
-    )  # where rank 2 was slow to see its obstacle
+    # Where rank 2 was slow to see its obstacle
+    is_captured = any(each["rank"] == 0 for each in job.events("captured"))
     assert job.output(2) == ("0\n" if is_captured else "1\n"), job.report()
 
 

@@ -61,10 +61,11 @@ def test_a_profile_counts_every_call_once(start: Start, tmp_path: Path) -> None:
     app = write_app(tmp_path, APP + "\nmain()\n")
     killed_half_way(start, app, "-m", "cProfile", "-o", tmp_path / "profile")
     stats = pstats.Stats(str(tmp_path / "profile")).stats  # type: ignore[attr-defined]
+    # One profile takes the calls of all threads for one thread's there, restarted or not
     if sys.version_info >= (
         3,
         12,
-    ):  # one profile takes the calls of all threads for one thread's there, restarted or not
+    ):
         assert any(name == "step" for _, _, name in stats)
         return
     calls = {name: entry for (file, _, name), entry in stats.items() if file.endswith("app.py")}

@@ -35,6 +35,7 @@ def run(directory: Path, point: Point | None) -> str:
     job = Job(
         directory / "job",
         *("-n", RANKS, "--every", EVERY_S, "--keep", 2, "--max-restarts", 50),
+        # That the point was reached is no part of the program
         *(
             "--files",
             f"!{armed}*",
@@ -42,7 +43,7 @@ def run(directory: Path, point: Point | None) -> str:
             app,
             STEPS,
             PAUSE_S,
-        ),  # that the point was reached is no part of the program
+        ),
         env=env,
     )
     try:

@@ -174,9 +174,8 @@ class _Control:
 def _rank_main(
     pipe: Connection, program: Program, rank: int, size: int, incarnation: int, settings: dict[str, Any]
 ) -> None:
-    signal.alarm(
-        settings["lifetime_s"]
-    )  # nothing of a test outlives it for long, whatever happens to the test
+    # Nothing of a test outlives it for long, whatever happens to the test
+    signal.alarm(settings["lifetime_s"])
     try:
         lines: Lines | None = settings["lines"]
         epoch, state, saved = (0, None, None) if lines is None else lines.load(rank)

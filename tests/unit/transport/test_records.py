@@ -138,13 +138,14 @@ def test_the_class(modules: Modules, name: str) -> None:
     assert (ours.__hash__ is None) == (theirs.__hash__ is None)
     assert records.names(ours) == tuple(field.name for field in dataclasses.fields(theirs))
     assert hasattr(ours, "__dict__") == hasattr(theirs, "__dict__")
+    # Defaults are seen on the class, those of factories are not
     for attribute in (
         "a",
         "b",
         "c",
         "kind",
         "fs",
-    ):  # defaults are seen on the class, those of factories are not
+    ):
         assert type(getattr(ours, attribute, None)) is type(getattr(theirs, attribute, None))
 
 

@@ -74,9 +74,8 @@ def test_a_chain_whose_item_cannot_be_had_goes_back() -> None:
     assert len(chain.places) == 3
     (again,) = master.failed(chain.number, 3, first.executor)
     assert isinstance(again, Assign) and [place.path for place in again.places] == [4, 8]
-    assert (
-        list(master.items) == [2] and master.orphans == 1
-    )  # what rank 0 gave is asked for: it did not have the item
+    # What rank 0 gave is asked for: it did not have the item
+    assert list(master.items) == [2] and master.orphans == 1
 
 
 def test_siblings_in_the_fixed_tree() -> None:
@@ -127,11 +126,12 @@ def test_only_the_last_task_is_the_roots() -> None:
     assert first.executor == 1
     master.done(second.number, 1)
     (last,) = master.done(first.number, 1)
+    # The root holds neither: it fetches the result
     assert isinstance(last, Assign) and last.executor in (
         1,
         2,
         3,
-    )  # the root holds neither: it fetches the result
+    )
     assert isinstance(master.done(last.number, 1)[0], Ready)
 
 

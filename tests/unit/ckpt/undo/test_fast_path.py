@@ -101,9 +101,8 @@ def but_failed_removals(records: Iterable[Record]) -> list[Record]:
 
 
 def test_the_log_is_the_same_without_the_fast_path(in_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        keeping.time, "time_ns", lambda: 0
-    )  # else it depends on a tick which files are surely new
+    # Else it depends on a tick which files are surely new
+    monkeypatch.setattr(keeping.time, "time_ns", lambda: 0)
     for seed in range(SEQUENCES):
         fast = records_of(in_memory / f"fast-{seed}", seed, lambda watch: None)
         slow = records_of(in_memory / f"slow-{seed}", seed, without_fast_path)

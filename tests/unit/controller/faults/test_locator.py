@@ -243,9 +243,8 @@ def test_a_fault_is_recorded_for_other_tools_and_so_is_its_end(bench: Bench, tmp
 def test_a_slurm_that_refuses_or_is_not_there_is_said(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "slurm.conf").write_text(
-        ""
-    )  # without the file the command would look for it in the network, for a minute
+    # Without the file the command would look for it in the network, for a minute
+    (tmp_path / "slurm.conf").write_text("")
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     bench.locator._options = FaultOptions(bench.hosts, None, False, "", 0, drains=True)
     bench.locator._leave_out(LeaveOut(("a", "b"), "of two none"))

@@ -206,9 +206,8 @@ class Job:
                 self.effects(self.fleet.tick(over_ns(lost.came_ns, LEASE_NS)))
             case "reset":
                 self.kill_all(which)
-                self.reports = [
-                    report for report in self.reports if report[0] != which
-                ]  # nobody sends them any more
+                # Nobody sends them any more
+                self.reports = [report for report in self.reports if report[0] != which]
                 self.agents.add(which)
                 self.effects(self.fleet.reborn(which, "reset", 0))
             case "comes back":

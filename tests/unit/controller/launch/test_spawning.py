@@ -143,11 +143,12 @@ def test_an_agent_starts_whatever_its_parent_has_closed_or_left_open(before: str
         ([], ["missing.py"], False),
         ([], ["-m", "pkg"], True),
         ([], ["python", "app.py"], False),  # perhaps another interpreter
+        # An earlier job has a hash seed and a directory of its own
         (
             ["--resume", "auto"],
             ["app.py"],
             False,
-        ),  # an earlier job has a hash seed and a directory of its own
+        ),
         (["--resume=auto"], ["app.py"], False),
         (["--entry", "a:b"], ["app.py"], False),
     ],

@@ -602,9 +602,8 @@ def test_one_of_three_that_waits_while_the_others_end_otherwise_holds_nobody_up(
 
 def test_a_difference_that_a_receiver_has_seen_is_that_of_the_sending_rank() -> None:
     job = Job()
-    job.feed(
-        Reported(4, job.run, {}, disagree=("point", 7, True), of=0)
-    )  # replica 1 of rank 1 has received it
+    # Replica 1 of rank 1 has received it
+    job.feed(Reported(4, job.run, {}, disagree=("point", 7, True), of=0))
     job.answer_all()
     (differs,) = job.logged("replica-differs")
     assert (differs["rank"] if differs["rank"] is not None else differs["seen_in"], differs["replica"]) == (

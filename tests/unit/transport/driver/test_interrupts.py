@@ -76,9 +76,8 @@ def test_what_a_program_sends_to_itself_is_handled_at_once_while_the_helper_has_
     gate.held_beside = True
     with gate._lock, pytest.raises(KeyboardInterrupt):
         _signal()
-    in_ckpt = eval(
-        "lambda send: send()", {"__name__": "ckpt.rank.runtime"}
-    )  # about to take the lock, perhaps
+    # About to take the lock, perhaps
+    in_ckpt = eval("lambda send: send()", {"__name__": "ckpt.rank.runtime"})
     with gate._lock:
         in_ckpt(functools.partial(os.kill, os.getpid(), signal.SIGUSR1))
         assert list(gate.pending) == [signal.SIGUSR1]

@@ -33,9 +33,8 @@ class Process:
         self.kept: dict[int, Any] = {}
         self.applied: tuple[Any, ...] = ()
         self.blocks: dict[int, Any] = {}
-        self.updated: dict[
-            int, int
-        ] = {}  # by group: the panels below this number have changed it, each in its turn
+        # By group: the panels below this number have changed it, each in its turn
+        self.updated: dict[int, int] = {}
         self.backups: list[tuple[int, Any, set[int]]] = []
         self.upper: set[int] = set()  # groups of which the block is zero below the diagonal
         self.right = self.solved = False

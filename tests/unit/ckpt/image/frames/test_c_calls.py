@@ -145,9 +145,8 @@ def test_builtins_that_look_a_method_up_are_done_again():
     assert path_of_call(hash, [thing], inner_of(Thing.__hash__)) == REDO
     assert path_of_call(getattr, [thing, "value"], inner_of(Thing.value.fget)) == REDO
     assert path_of_call(bool, [thing], inner_of(Thing.__len__)) == REDO
-    assert (
-        path_of_call(len, [thing], inner_of(Thing.__hash__)) is None
-    )  # belongs to it, but is not what len looks up
+    # Belongs to it, but is not what len looks up
+    assert path_of_call(len, [thing], inner_of(Thing.__hash__)) is None
     assert path_of_call(sum, [thing], inner_of(Thing.__next__)) is None
     assert path_of_call(repr, [[thing]], inner_of(Thing.__len__)) is None
 

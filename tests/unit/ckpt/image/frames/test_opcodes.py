@@ -190,9 +190,8 @@ def test_where_a_traced_frame_goes_on():
             n -= 1
 
     codes = code_map(loops.__code__)
-    assert (
-        codes.after_traced_check(0) is None
-    )  # RESUME: that the function has been called may not have been reported
+    # RESUME: that the function has been called may not have been reported
+    assert codes.after_traced_check(0) is None
     jumps = [i for i, found in codes.instructions.items() if found.name in TABLE.check_at_target]
     assert jumps
     for at in jumps:

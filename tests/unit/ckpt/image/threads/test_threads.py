@@ -197,9 +197,8 @@ def test_a_call_queued_for_the_main_thread_inside_of_a_wait_does_not_take_the_wa
         ident = threading.main_thread().ident or 0
         wait_until(lambda: c_waits.waits_for(ident) is lock)  # not the lock inside of the event
         _frames.request(look)
-        while (
-            not found
-        ):  # one that comes between the release of the interpreter's lock and the wait itself wakes nobody
+        # One that comes between the release of the interpreter's lock and the wait itself wakes nobody
+        while not found:
             signal.pthread_kill(ident, _frames.wake_signal())
             time.sleep(0.01)
 
@@ -502,9 +501,8 @@ def test_a_process_forked_by_a_thread_that_is_to_stop_does_not_stop() -> None:
         others.stop()
         try:
             gate.release()
-            wait_until(
-                lambda: child or _frames.step(thread.ident or 0)
-            )  # functions that are called before a fork
+            # Functions that are called before a fork
+            wait_until(lambda: child or _frames.step(thread.ident or 0))
             status = wait_until(lambda: [s for p, s in [os.waitpid(child[0], os.WNOHANG)] if p])[0]
             assert os.waitstatus_to_exitcode(status) == 7
             assert _frames.has_stopped(thread.ident or 0)

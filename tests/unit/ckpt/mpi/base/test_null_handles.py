@@ -28,6 +28,7 @@ from tests.unit.ckpt.mpi.bus import run_ranks
 CLASSES = (Comm, Intracomm, Intercomm, Topocomm, Cartcomm, Graphcomm, Distgraphcomm)
 
 WITHOUT_A_COMMUNICATOR = frozenset(
+    # As in mpi4py: the null one has a name and a number
     {
         "Get_name",
         "name",
@@ -35,7 +36,7 @@ WITHOUT_A_COMMUNICATOR = frozenset(
         "handle",
         "toint",
         "py2f",
-    }  # as in mpi4py: the null one has a name and a number
+    }
     | {"Accept", "Connect", "Spawn", "Spawn_multiple"}  # not offered at all
 )
 

@@ -277,9 +277,8 @@ def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     pair.exchange()
     assert [two.recv(source=0) for _ in range(20)] == list(range(20))
     assert taken.count(None) >= 18  # the first has no route
-    assert [result for result in taken if type(result) is int] == list(
-        range(1, 20)
-    )  # the first is looked for
+    # The first is looked for
+    assert [result for result in taken if type(result) is int] == list(range(1, 20))
 
 
 def test_the_short_way_is_taken_for_buffers(monkeypatch: pytest.MonkeyPatch) -> None:

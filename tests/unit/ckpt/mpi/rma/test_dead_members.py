@@ -161,10 +161,11 @@ def test_survivors_end_with_a_result_or_the_error_whenever_somebody_dies(seed: i
             assert error.error_class in (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED), error
             outcome = "failed"
             comm.Revoke()
+        # The victim may die as late as here
         assert code_of(comm.Shrink().Barrier) in (
             0,
             MPI.ERR_PROC_FAILED,
-        )  # the victim may die as late as here
+        )
         return outcome
 
     results = run_ranks(size, program, seed=seed, hook=arm)

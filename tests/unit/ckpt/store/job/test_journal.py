@@ -194,9 +194,8 @@ def test_a_link_whose_answer_was_lost_is_settled_by_the_number_of_names(job: Job
     class Retried(WithoutFlock):
         def link(self, source: str, target: str) -> None:
             super().link(source, target)
-            super().link(
-                source, target
-            )  # what an NFS client does when no answer came: EEXIST, of its own making
+            # What an NFS client does when no answer came: EEXIST, of its own making
+            super().link(source, target)
 
     job = records.replace(job, fs=Retried())
     with job.lock() as lock:

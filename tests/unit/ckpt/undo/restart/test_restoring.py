@@ -505,9 +505,8 @@ def test_what_somebody_else_has_changed_since_the_end_is_left_and_told(where: st
                 path,
                 problems,
             )
-            if os.path.exists(
-                path
-            ):  # else it is in a directory that has its old name again, or is in `undone`
+            # Else it is in a directory that has its old name again, or is in `undone`
+            if os.path.exists(path):
                 assert Path(path).read_text() == "of somebody else"
             names = {os.path.relpath(each.path, job.root) for each in problems}
             now, then = tree_of(job.root), job.trees[1]
