@@ -193,14 +193,15 @@ class Began(NamedTuple):
 
 class LastChange(NamedTuple):
     """When a rank began its last change of a path before its image, when the image was, and which file the path was then,
-    with how many bytes. In the manifest of the image, where ranks are several: another rank may have changed the path, too,
-    a moment before, and after its own image."""
+    with how many bytes, last written to when. In the manifest of the image, where ranks are several: another rank may have
+    changed the path, too, a moment before, and after its own image."""
 
     path: str
     time_ns: int
     image_ns: int
     file: FileId
     nbytes: int
+    mtime_ns: int
 
 
 class Noted(NamedTuple):

@@ -72,7 +72,7 @@ def last_changes(
             break
         with contextlib.suppress(OSError):
             if (status := look(path)) is not None:
-                found.append(LastChange(path, time_ns, image_ns, status.file, status.nbytes))
+                found.append(LastChange(path, time_ns, image_ns, status.file, status.nbytes, status.mtime_ns))
     return found
 
 
@@ -87,7 +87,7 @@ def seal(keeper: Keeper, told: Told, changes: Iterable[LastChange] = ()) -> dict
         except OSError as failure:
             reason = f"what was kept of files might not survive a failure of the host: {failure.strerror}"
             told.add(epoch_of(keeper.directory), Uncovered(keeper.directory, reason, time.time_ns()))
-    rows = [[*each[:3], "{}:{}:{}".format(*each.file), each.nbytes] for each in changes]
+    rows = [[*each[:3], "{}:{}:{}".format(*each.file), *each[4:]] for each in changes]
     return {
         "log": name_of(keeper.directory),
         "bytes": keeper.end.nbytes,
@@ -101,8 +101,8 @@ def seal(keeper: Keeper, told: Told, changes: Iterable[LastChange] = ()) -> dict
 def changes_of(said: Mapping[str, Any]) -> list[LastChange]:
     """The last changes that :func:`seal` was given. ``said``: what the manifest says of files."""
     return [
-        LastChange(path, time_ns, image_ns, FileId(*map(int, file.split(":"))), nbytes)
-        for path, time_ns, image_ns, file, nbytes in said.get("changes", ())
+        LastChange(path, time_ns, image_ns, FileId(*map(int, file.split(":"))), nbytes, mtime_ns)
+        for path, time_ns, image_ns, file, nbytes, mtime_ns in said.get("changes", ())
     ]
 
 

@@ -102,6 +102,8 @@ def _envelope(kind: str) -> dict[str, Shape]:
     return {"mac": DIGEST, "kind": OneOf(kind), "format": Integer(1), "job": Hex(16)}
 
 
+_FILE: Final = Text("[0-9]+:[0-9]+:-?[0-9]+")  # device, inode, when it was made in ns
+
 FILES: Final = Record(
     "files",
     {
@@ -112,9 +114,16 @@ FILES: Final = Record(
         # What a restart cannot put back: from lines up to this epoch on, the path ("": all), and why
         "uncovered": Rows(Row(epoch=COUNT, path=Text(), reason=Text())),
         "more": COUNT,  # such changes that are not listed
-        # The rank's last changes before the image: the path, when, when the image was, which file the path was then
+        # The rank's last changes before the image: the path, when, when the image was, and what the path was then
         "changes": Rows(
-            Row(path=Text(), time_ns=COUNT, image_ns=COUNT, file=Text("[0-9]+:[0-9]+:-?[0-9]+"), nbytes=COUNT)
+            Row(
+                path=Text(),
+                time_ns=COUNT,
+                image_ns=COUNT,
+                file=_FILE,
+                nbytes=COUNT,
+                mtime_ns=Integer(-(1 << 62)),
+            )
         ),
     },
     optional=("changes",),  # missing in manifests of earlier versions

@@ -131,7 +131,7 @@ def make_plan(
     places, renamings, removals = PathsSince(), Renamings(tick_ns), Removals(tick_ns)
     written: dict[FileId, int] = {}
     held: list[tuple[Content, str]] = []
-    before = _BeforeImages(changes, 0 if clocks is None else clocks.hosts_ns or MARGIN_NS)
+    before = _BeforeImages(changes, tick_ns, 0 if clocks is None else clocks.hosts_ns or MARGIN_NS)
     doubtful: dict[str, Uncovered] = {}
     logs = list(logs)
     stays = Patterns([record.path for log in logs for record in log.records if isinstance(record, Kept)])
@@ -237,28 +237,34 @@ def _written_before_an_image(
 
 class _BeforeImages:
     """Paths that one rank has changed before its image, and another one after its own. ``changes``: see
-    :func:`make_plan`. ``margin_ns``: of the clocks of ranks."""
+    :func:`make_plan`. ``tick_ns``, ``margin_ns``: of the clock of files, and of the clocks of ranks."""
 
-    def __init__(self, changes: Iterable[tuple[str, LastChange]], margin_ns: int) -> None:
-        self._changes, self._margin_ns = list(changes), margin_ns
-        self._first_ns: dict[str, dict[str, int]] = {each.path: {} for _, each in self._changes}
+    def __init__(self, changes: Iterable[tuple[str, LastChange]], tick_ns: int, margin_ns: int) -> None:
+        self._changes, self._tick_ns, self._margin_ns = list(changes), tick_ns, margin_ns
+        self._first: dict[str, dict[str, Name | Content]] = {each.path: {} for _, each in self._changes}
         self._copies: dict[FileId, list[tuple[Content, str]]] = {}
 
     def note(self, log: Log, record: Name | Content) -> None:
         """A rank has begun to change this after its image."""
-        if (first := self._first_ns.get(record.path)) is None:
+        if (first := self._first.get(record.path)) is None:
             return
-        first.setdefault(log.rank, record.time_ns)
+        first.setdefault(log.rank, record)
         if isinstance(record, Content) and record.copy and not record.start:
             self._copies.setdefault(record.status.file, []).append((record, log.kept(record.copy)))
 
-    def late(self) -> Iterator[LastChange]:
-        """What a rank may have written before its image, and after another one, after its own, had begun to change the same:
-        where that one began before the image, and not much later than this one."""
+    def late(self) -> Iterator[tuple[LastChange, list[Name | Content]]]:
+        """What a rank may have written before its image, and after other ones, after theirs, had begun to change the same;
+        with what these have kept first."""
         for rank, each in self._changes:
-            last_ns = self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)
-            if any(rank != other and ns <= last_ns for other, ns in self._first_ns[each.path].items()):
-                yield each
+            others = [record for other, record in self._first[each.path].items() if other != rank]
+            if others := [other for other in others if self._may_be_later(each, other)]:
+                yield each, others
+
+    def _may_be_later(self, each: LastChange, other: Name | Content) -> bool:
+        """Another rank began this before the image, not much later than the rank; and the file was written to since."""
+        last_ns = self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)
+        is_written = each.mtime_ns + self._tick_ns + self._margin_ns >= other.time_ns
+        return other.time_ns <= last_ns and (is_written or isinstance(other, Name))
 
     def has_all(self, each: LastChange, record: Content | None) -> bool:
         """Is all in this copy that the rank has written before its image?"""
@@ -266,8 +272,7 @@ class _BeforeImages:
 
     def copy_with_all(self, each: LastChange) -> tuple[Content, str] | None:
         """The first such copy."""
-        copies = self._copies.get(each.file, ())
-        return next((copy for copy in copies if self.has_all(each, copy[0])), None)
+        return next((copy for copy in self._copies.get(each.file, ()) if self.has_all(each, copy[0])), None)
 
 
 def _changed_before_an_image(
@@ -275,7 +280,7 @@ def _changed_before_an_image(
 ) -> Iterator[Uncovered]:
     """What a rank has written to a path before its image may not be in what another rank has kept of it after its own. So a
     later copy counts, if there is one; a file to which ranks have only appended is not cut before its end at the image."""
-    for each in before.late():
+    for each, others in before.late():
         file = plan.files.get(each.file)
         bound = plan.names.get(each.path, None if file is None else file.status)
         if file is None or file.nbytes is None or bound is None or bound.file != each.file:
@@ -283,12 +288,18 @@ def _changed_before_an_image(
         elif not file.copy:
             written[each.file] = max(written.get(each.file, 0), each.nbytes)
         elif before.has_all(each, file.copied):
-            yield Uncovered(each.path, _LATER, 0)
-        elif (later := before.copy_with_all(each)) is not None:
+            # Others that have copied it have not changed it before: their copies were whole later (`_note_content`).
+            if not all(isinstance(other, Content) and other.copy for other in others):
+                yield Uncovered(each.path, _LATER, 0)
+        elif (later := before.copy_with_all(each)) is None:
+            yield Uncovered(each.path, _LOST, 0)
+        elif not _are_equal(file.copied, later[0]):
             _take(file, *later)
             yield Uncovered(each.path, _LATER, 0)
-        else:
-            yield Uncovered(each.path, _LOST, 0)
+
+
+def _are_equal(copied: Content | None, later: Content) -> bool:
+    return copied is not None and bool(later.digest) and copied.digest == later.digest
 
 
 def _take(file: FilePlan, record: Content, copy: str) -> None:

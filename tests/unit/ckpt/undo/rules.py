@@ -774,8 +774,8 @@ MUTANTS = [
     Mutant(
         "what a rank has written before its image, and may be missing, is named",
         "restart.plan",
-        "        else:\n            yield Uncovered(each.path, _LOST, 0)",
-        "        else:\n            pass",
+        "is None:\n            yield Uncovered(each.path, _LOST, 0)\n        elif not _are",
+        "is None:\n            pass\n        elif not _are",
         BEFORE_IMAGES + "test_a_cell_written_between_the_images_of_two_ranks_is_named",
     ),
     Mutant(
@@ -803,8 +803,8 @@ MUTANTS = [
     Mutant(
         "what only one rank has changed comes back, on whichever side of its image",
         "restart.plan",
-        "any(rank != other and ns",
-        "any(ns",
+        "self._first[each.path].items() if other != rank]",
+        "self._first[each.path].items()]",
         BEFORE_IMAGES + "test_what_one_rank_changes_on_both_sides_of_its_own_image_comes_right",
     ),
     Mutant(
@@ -813,6 +813,28 @@ MUTANTS = [
         "self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)",
         "self._margin_ns + each.image_ns",
         BEFORE_IMAGES + "test_what_the_other_rank_has_changed_long_before_its_image_comes_right",
+    ),
+    Mutant(
+        "a file that nobody has written to since another rank has kept it is what it was",
+        "restart.plan",
+        "and (is_written or isinstance(other, Name))",
+        "and (True or isinstance(other, Name))",
+        BEFORE_IMAGES + "test_a_file_that_nobody_has_written_to_between_the_images_comes_right",
+    ),
+    Mutant(
+        "where the later copy is equal to the first one, nothing was written between",
+        "restart.plan",
+        "elif not _are_equal(file.copied, later[0]):",
+        "else:",
+        BEFORE_IMAGES + "test_a_file_that_both_ranks_have_open_at_their_images_comes_right",
+    ),
+    Mutant(
+        "a rank that has copied a file has not changed it before",
+        "restart.plan",
+        "if not all(isinstance(other, Content) and other.copy for other in others):",
+        "if others:",
+        BEFORE_IMAGES
+        + "test_a_copy_that_is_whole_before_the_one_that_was_begun_first_has_nothing_of_the_other_rank",
     ),
     Mutant(
         "what a rank changes when all have their images comes back",

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
+from ckpt.undo import keeping
 from ckpt.undo.keeping import Keeper, directory_of, look
 from ckpt.undo.logs import read_log
-from ckpt.undo.records import LastChange
+from ckpt.undo.recorder import OpenFile
+from ckpt.undo.records import CLOCK_NS, LastChange, Status
 from ckpt.undo.restart.plan import Clocks, Log, make_plan
 from ckpt.undo.restart.putting_back import put_back
 from ckpt.undo.sealing import changes_of, last_changes
@@ -37,8 +39,8 @@ class Pair(NamedTuple):
     def path(self, name: str) -> str:
         return os.path.join(self.ranks[0].root, name)
 
-    def image(self, number: int) -> None:
-        """A rank takes its image of the line."""
+    def image(self, number: int, *opened: str) -> None:
+        """A rank takes its image of the line, with these files open for writing."""
         rank = self.ranks[number]
         changes = last_changes(rank.recorder.changes, time.time_ns())
         if rank.keeper is not None:
@@ -46,7 +48,8 @@ class Pair(NamedTuple):
         directory = directory_of(rank.job, len(rank.directories), 1, number)
         rank.directories.append(directory)
         rank.keeper = Keeper(directory, KEY, rank.recorder, limit_bytes=1 << 30)
-        assert not rank.keeper.begin(is_line_whole=False)
+        files = [OpenFile(path, status_of(path), appends=False) for path in map(self.path, opened)]
+        assert not rank.keeper.begin(files, is_line_whole=False)
         self.before.extend((os.path.basename(directory), each) for each in changes)
 
     def append(self, number: int, text: str, name: str = "log") -> None:
@@ -76,6 +79,12 @@ class Pair(NamedTuple):
         plan = make_plan(logs, clocks, self.before)
         problems = put_back(plan, os.path.join(self.ranks[0].job, "undone"), {})
         return {os.path.basename(each.path) for each in problems}
+
+
+def status_of(path: str) -> Status:
+    found = look(path)
+    assert found is not None
+    return found
 
 
 @pytest.fixture
@@ -182,6 +191,48 @@ def test_what_the_other_rank_has_changed_long_before_its_image_comes_right(pair:
     assert contents(pair) == then
 
 
+def test_a_file_that_nobody_has_written_to_between_the_images_comes_right(pair: Pair) -> None:
+    """One rank holds it open."""
+    begin(pair)
+    time.sleep(3 * CLOCK_NS / 1e9)
+    pair.image(0, "cells")
+    pair.image(1)
+    then = contents(pair)
+    change_all(pair, 0)
+    assert pair.restart() == set()
+    assert contents(pair) == then
+
+
+def test_a_file_that_both_ranks_have_open_at_their_images_comes_right(pair: Pair) -> None:
+    begin(pair)
+    pair.image(0, "cells")
+    pair.image(1, "cells")
+    then = contents(pair)
+    change_all(pair, 0)
+    assert pair.restart() == set()
+    assert contents(pair) == then
+
+
+def test_a_copy_that_is_whole_before_the_one_that_was_begun_first_has_nothing_of_the_other_rank(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other rank changes the file only when its own copy is whole: the file was named."""
+    begin(pair)
+    copy_file = keeping.copy_file
+
+    def slow(*given: object) -> object:
+        monkeypatch.setattr(keeping, "copy_file", copy_file)
+        pair.image(1, "cells")
+        return copy_file(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(keeping, "copy_file", slow)
+    pair.image(0, "cells")
+    then = contents(pair)
+    change_all(pair, 0)
+    assert pair.restart() == set()
+    assert contents(pair) == then
+
+
 def change_all(pair: Pair, number: int) -> None:
     pair.append(number, "now\n")
     pair.patch(number, 1, "now.")
@@ -244,8 +295,8 @@ def test_only_the_last_changes_before_an_image_are_told(tmp_path: Path) -> None:
         ("c", minute_ns + 2, 1),
         ("b", minute_ns + 1, 1),
     ]
-    status = look(str(tmp_path / "c"))
-    assert status is not None and found[0].file == status.file
+    status = status_of(str(tmp_path / "c"))
+    assert (found[0].file, found[0].mtime_ns) == (status.file, status.mtime_ns)
     assert [Path(each.path).name for each in last_changes(changes, minute_ns + 2, 1)] == ["b"]
     assert last_changes(changes, minute_ns + 2, 0, 1) == found[:1]
 
