@@ -40,6 +40,7 @@ __all__ = [
     "make_text_writer",
     "newline_read",
     "put_text_back",
+    "replaced",
     "text_ahead",
     "unwritten_bytes",
 ]
@@ -64,12 +65,12 @@ def caught_from(below: Any) -> Iterator[bytearray]:
         caught.extend(data)
         return nbytes
 
-    with _replaced(below, {"write": write, "flush": lambda: None, "tell": lambda: 0}):
+    with replaced(below, {"write": write, "flush": lambda: None, "tell": lambda: 0}):
         yield caught
 
 
 @contextlib.contextmanager
-def _replaced(below: Any, replacements: dict[str, Callable[..., Any]]) -> Iterator[None]:
+def replaced(below: Any, replacements: dict[str, Callable[..., Any]]) -> Iterator[None]:
     """While the context is active, these methods of one object are others."""
     attributes = attributes_of(below)
     assert attributes is not None, "asked before"
@@ -101,7 +102,7 @@ def unwritten_bytes(buffer: io.BufferedWriter, *, is_disposable: bool) -> bytes:
 
 def bytes_ahead(buffer: io.BufferedReader) -> bytes:
     """The bytes that the buffer has read and the program has not; they stay where they are."""
-    with _replaced(buffer.raw, {"readinto": lambda target: 0}):
+    with replaced(buffer.raw, {"readinto": lambda target: 0}):
         return bytes(buffer.peek(1))
 
 
@@ -139,7 +140,7 @@ def text_ahead(text: io.TextIOWrapper) -> TextAhead:
             raise _Asked
         return parts.pop() if parts else b""
 
-    with _replaced(text.buffer, {"read": read, "read1": read}):
+    with replaced(text.buffer, {"read": read, "read1": read}):
         ahead = "".join(_characters(text))
         parts.append(b"a")
         try:
@@ -174,7 +175,7 @@ def put_text_back(text: io.TextIOWrapper, ahead: str, has_carriage_return: bool)
     if not ahead and not has_carriage_return:
         return
     data = ("a" + ahead + "\r" * has_carriage_return).encode(text.encoding, text.errors or "strict")
-    with _replaced(text.buffer, {"read": lambda size=-1: data, "read1": lambda size=-1: data}):
+    with replaced(text.buffer, {"read": lambda size=-1: data, "read1": lambda size=-1: data}):
         text.read(1)
 
 
@@ -199,7 +200,7 @@ def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes) -> Any:
     """A buffer that has read ``ahead`` from ``raw`` already."""
     made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(ahead)))
     if ahead:
-        with _replaced(raw, {"readinto": lambda target: _fill(target, ahead)}):
+        with replaced(raw, {"readinto": lambda target: _fill(target, ahead)}):
             made.peek(1)
     return made
 
@@ -208,7 +209,7 @@ def make_buffer_pair(reader: Any, writer: Any, ahead: bytes, pending: bytes) -> 
     """A pair of buffers that has read ``ahead`` from ``reader`` already, and not written ``pending`` to ``writer``."""
     made = io.BufferedRWPair(reader, writer, max(io.DEFAULT_BUFFER_SIZE, len(ahead), len(pending)))
     if ahead:
-        with _replaced(reader, {"readinto": lambda target: _fill(target, ahead)}):
+        with replaced(reader, {"readinto": lambda target: _fill(target, ahead)}):
             made.peek(1)
     made.write(pending)
     return made

@@ -20,7 +20,7 @@ from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.memory import buffers_of_pair
-from ckpt.image.files.buffered_data import bytes_ahead, can_be_caught, unwritten_bytes
+from ckpt.image.files.buffered_data import bytes_ahead, can_be_caught, replaced, unwritten_bytes
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.standard_output import catching
 from ckpt.transport.records import dataclass, replace
@@ -42,7 +42,6 @@ class Opened:
     note: FileNote
     original: int
     fd: int
-    collected: int = 0  # bytes that flushing has written so far
 
 
 class Positions:
@@ -50,7 +49,9 @@ class Positions:
 
     ``opened``: descriptor -> :class:`Opened`, for each :meth:`open`. ``at``: id of a buffered object -> its position; it is
     kept, because taking a text layer above apart changes what the object itself answers. ``pending``: id of a buffered
-    object -> bytes that the object, or a text layer above it, had not written. ``ahead``: id of a buffered reader that
+    object -> bytes that the object, or a text layer above it, had not written. ``places``: id of such an object that reads,
+    too (``r+``) -> at which offsets flushing has written, and what: after a seek within what has been read ahead, that is
+    neither the descriptor's offset nor the program's position. ``ahead``: id of a buffered reader that
     cannot seek -> bytes that it has read and the program has not.
     """
 
@@ -62,6 +63,7 @@ class Positions:
         self.opened: dict[int, Opened] = {}
         self.at: dict[int, int] = {}
         self.pending: dict[int, bytes] = {}
+        self.places: dict[int, list[tuple[int, bytes]]] = {}
         self.ahead: dict[int, bytes] = {}
         self._notes = notes
 
@@ -123,12 +125,14 @@ class Positions:
             self.flush_standard(obj)
             return None
         self.open(fd)
+        # Flushing leads to the end where the file is opened for appending
+        before = obj.tell() if isinstance(obj, io.BufferedRandom) else None
         if obj.writable():
-            obj.flush()
-            self.collect(fd, obj)
+            with self.flushing(obj):
+                obj.flush()
         if not obj.seekable():
             return None
-        position: int = obj.tell()
+        position: int = obj.tell() if before is None else before
         self.at[id(obj)] = position
         return position
 
@@ -160,24 +164,32 @@ class Positions:
             obj.flush()
         self.pending[id(obj)] = self.pending.get(id(obj), b"") + bytes(caught)
 
-    def collect(self, fd: int, writer: Any) -> None:
-        """Add the bytes that flushing ``writer`` has written to the memory file to ``pending``. Without fork, the bytes are
-        in the real file: record its new offset and length.
+    @contextlib.contextmanager
+    def flushing(self, buffer: Any) -> Iterator[None]:
+        """While the context is active, the buffer, over a file, or a text layer above it is flushed (``tell`` of a text
+        layer does that, too). What that writes to the memory file is added to ``pending`` and ``places``. Without fork, the
+        bytes are in the real file: its new offset and length are recorded.
         """
+        fd = buffer.raw.fileno()
         opened = self.opened[fd]
         note = opened.note
-        if note.kind == "device":
-            return
-        end = os.lseek(fd, 0, os.SEEK_CUR)
         if opened.original == fd:
-            length = os.fstat(fd).st_size
-            opened.note = replace(note, offset=end, length=length)
+            yield
+            if note.kind != "device":
+                end, length = os.lseek(fd, 0, os.SEEK_CUR), os.fstat(fd).st_size
+                opened.note = replace(note, offset=end, length=length)
             return
-        start = note.length if note.flags & os.O_APPEND else note.offset
-        # If the program's last call was a seek, this has flushed already: the descriptor is elsewhere, nothing is pending.
-        written = os.pread(fd, max(0, end - start), start)
-        self.pending[id(writer)] = self.pending.get(id(writer), b"") + written[opened.collected :]
-        opened.collected = max(opened.collected, len(written))
+        written: list[tuple[int, bytes]] = []
+
+        def write(data: Any) -> int:
+            written.append((os.lseek(fd, 0, os.SEEK_CUR), bytes(data)))
+            return os.write(fd, data)
+
+        with replaced(buffer.raw, {"write": write}):
+            yield
+        self.pending[id(buffer)] = self.pending.get(id(buffer), b"") + b"".join(data for _, data in written)
+        if isinstance(buffer, io.BufferedRandom):
+            self.places.setdefault(id(buffer), []).extend(written)
 
 
 def read_at(fd: int, offset: int, nbytes: int) -> bytes:

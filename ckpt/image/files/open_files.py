@@ -48,6 +48,7 @@ from ckpt.image.files.reopen import (
     make_buffered,
     make_closed,
     make_closed_memory,
+    make_random_access,
     make_raw_file,
     make_raw_over,
     make_std_raw,
@@ -155,4 +156,6 @@ class FileSaver:
         position = self._positions.buffered(obj)
         if id(obj) in self._positions.ahead:
             return make_buffer_ahead, (type(obj), obj.raw, self._positions.ahead[id(obj)])
+        if places := self._positions.places.get(id(obj)):
+            return make_random_access, (type(obj), obj.raw, position, places)
         return make_buffered, (type(obj), obj.raw, position, self._positions.pending.get(id(obj), b""))

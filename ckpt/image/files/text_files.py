@@ -12,6 +12,7 @@ raises OSError. Both are found by experiment:
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 from pickle import PicklingError
@@ -83,11 +84,12 @@ class TextSaver:
             )
             return make_text, (buffer, settings, obj.tell(), attributes)
         self._positions.buffered(buffer)
-        # Tested before flush(), after which tell() works again
-        is_iterated = obj.seekable() and _is_iterated(obj)
+        with self._positions.flushing(buffer) if obj.writable() else contextlib.nullcontext():
+            # Tested before flush(), after which tell() works again
+            is_iterated = obj.seekable() and _is_iterated(obj)
+            if obj.writable():
+                obj.flush()
         if obj.writable():
-            obj.flush()
-            self._positions.collect(raw.fileno(), buffer)
             self._positions.at[id(buffer)] = buffer.tell()
         position = self._position(obj, raw.fileno(), is_iterated)
         settings = (obj.encoding, obj.errors, self._newline(obj), obj.line_buffering, obj.write_through)

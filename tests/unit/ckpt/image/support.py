@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import textwrap
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,21 @@ class MemorySink:
 
 
 def pickled(
-    obj: Any, live: Mapping[str, object] | None = None, *, is_disposable: bool = False
+    obj: Any,
+    live: Mapping[str, object] | None = None,
+    *,
+    is_disposable: bool = False,
+    has_own_files: bool = False,
 ) -> tuple[MemorySink, ImagePickler]:
+    """``is_disposable``: as in the forked child that writes an image, ``obj`` may be used up. ``has_own_files``: this is
+    such a child, so other files may be put under its descriptors."""
     references = References()
     references.refresh()
     sink = MemorySink()
     stream = Stream(sink)
 
     def work() -> ImagePickler:
-        files = FileSaver(moment.read(moment.note()).files, is_disposable=False)
+        files = FileSaver(moment.read(moment.note()).files, is_disposable=has_own_files)
         pickler = ImagePickler(
             stream, references, live=live, extra_reducers=files.reducers(), is_disposable=is_disposable
         )
@@ -59,6 +67,36 @@ def copy_of(obj: Any, live: Mapping[str, object] | None = None, *, is_disposable
     """What an image of this process would hold of ``obj``: classes and functions of test modules are new ones.
     ``is_disposable``: as in the forked child that writes an image, ``obj`` may be used up."""
     sink, _ = pickled(obj, live, is_disposable=is_disposable)
+    return loaded(sink, live)
+
+
+def copy_by_child(obj: Any) -> Callable[[], Any]:
+    """An image of ``obj``, written by a forked child. Returns what loads it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            sink, _ = pickled(obj, is_disposable=True, has_own_files=True)
+            with open(writing, "wb") as pipe:
+                pickle.dump((bytes(sink.data), [bytes(each) for each in sink.raw]), pipe)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        data = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    sink = MemorySink()
+    stream, raw = pickle.loads(data)
+    sink.data, sink.raw = bytearray(stream), [bytearray(each) for each in raw]
+    return lambda: loaded(sink)
+
+
+def loaded(sink: MemorySink, live: Mapping[str, object] | None = None) -> Any:
+    """What an image holds."""
     unpickler = ImageUnpickler(io.BytesIO(bytes(sink.data)), [memoryview(b) for b in sink.raw], live or {})
     copy = unpickler.load()
     deferred = unpickler.load()
