@@ -303,8 +303,16 @@ class Ending(Combining):
                 f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}", key[0], (self.rank,)
             )
         if local.late == "carry":
-            carried = self.carried.setdefault((key[0], self.contents[key]), [])
-            carried.append(Carried(local.value, local.weight))
+            try:  # a copy: once it is told of the end, the program may write to its own
+                value = copy.deepcopy(local.value)
+            except Exception as failure:
+                return errors.LateContribution(
+                    f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}, and what that gave cannot be "
+                    f"copied for the next one: {type(failure).__name__}: {failure}",
+                    key[0],
+                    (self.rank,),
+                )
+            self.carried.setdefault((key[0], self.contents[key]), []).append(Carried(value, local.weight))
         return None
 
     def _let_go(self, key: Key) -> None:

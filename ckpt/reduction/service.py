@@ -113,11 +113,14 @@ class Service(Ending):
         try:
             carried = self.locked(lambda: self._take_carried(name, contract.content))
             if not problem:
-                for each in reversed(carried):
-                    value = combine(each.value, value, contract.content, local.own)
-                    local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
-                if carried or local.noted is None:
-                    local = self.note(name, contract, local)
+                try:
+                    for each in reversed(carried):
+                        value = combine(each.value, value, contract.content, local.own)
+                        local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
+                    if carried or local.noted is None:
+                        local = self.note(name, contract, local)
+                except Exception as failure:  # else the others would wait for this rank
+                    problem = f"what came too late cannot be added to it: {type(failure).__name__}: {failure}"
             parts = [Part(value, contract.content)]
             try:
                 if number > 1 and not problem:

@@ -364,6 +364,32 @@ PARTIAL = (
         if rank == 0:
             open(go + late, "w").close()
         assert R.allreduce(np.array([1.0])).result() == 3
+
+    # what is carried is what was given: the program uses its memory again, once it was told of the end
+    class Bag(R.Body):
+        def __init__(self, x):
+            self.x = x
+        def combine(self, other):
+            if "no" in other.x:
+                raise KeyError("no")
+            return Bag(self.x + other.x)
+
+    small, large, bag = np.ones(1), np.ones(20_000), Bag([rank])
+    comm.barrier()
+    if rank == 1:
+        wait(go + "again")
+    given = {"small": small, "large": large, "bag": bag, "no": bag}
+    pending = [R.allreduce(each, name=name, quorum=2) for name, each in given.items()]
+    assert [f.contributors for f in pending if f.exception() is None] == [(0, 2)] * 4
+    if rank == 0:
+        open(go + "again", "w").close()
+    small[:], large[:], bag.x[:] = 10, 10, ["next", rank]
+    assert R.allreduce(small, name="small").result() == 31
+    assert (R.allreduce(large, name="large").result() == 31).all()
+    assert R.allreduce(bag, name="bag").result().x == ["next", 0, 1, "next", 1, "next", 2]
+    bag.x[0] = "no" if rank == 1 else "yes"
+    error = R.allreduce(bag, name="no").exception()  # the operation raises at rank 1, in its call
+    assert isinstance(error, R.InvalidInput) and error.ranks == (1,) and "came too late" in str(error), error
     print("all right")
 """
 )
