@@ -34,7 +34,7 @@ from ckpt.reduction.copies import Piece, Where
 from ckpt.reduction.members import Completed, whole_of
 from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of
 from ckpt.reduction.partial import Pace, event_of
-from ckpt.reduction.values import Joined, Shared
+from ckpt.reduction.values import Joined, Shared, apart
 
 
 class Waits(Protocol):
@@ -246,6 +246,8 @@ class Ending(Combining):
         except errors.InputChanged as failure:
             late = failure  # what the others have is from before
         value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
+        if outcome.contributors == 1 << self.rank and value is not None:
+            value = self._kept_apart(step.key, value)
         whole = self.wholes.get(whole_key)
         if whole is None:
             member = self.members.members.get(step.key)
@@ -266,6 +268,16 @@ class Ending(Combining):
             joined = whole.joined if has_result else None
             self._end(whole_key, whole.future, local, whole.outcome, joined, whole.late, True)
             whole.future.let_go()
+
+    def _kept_apart(self, key: Key, value: Any) -> Any:
+        """The result is what this rank alone gave, by a quorum or deadline: the others read it here, also after the program
+        has used its memory again, for which it has to wait for its own end only."""
+        value = apart(value)
+        member = self.members.members.get(key)
+        if member is not None:
+            path = 1 << self.rank
+            member.items[path] = member.items[path]._replace(value=value)
+        return value
 
     def _end(
         self,

@@ -388,6 +388,19 @@ PARTIAL = (
     assert (R.allreduce(large, name="large").result() == 31).all()
     assert R.allreduce(bag, name="bag").result().x == ["next", 0, 1, "next", 1, "next", 2]
     bag.x[0] = "no" if rank == 1 else "yes"
+    # … and a result that one rank alone gave is the same for those who call when it has used its memory again
+    comm.barrier()
+    if rank != 1:
+        wait(go + "alone")
+    alone = {"one": np.array([rank]), "many": np.full(20_000, rank), "body": Bag([rank]), "large": Bag([rank] * 50_000)}
+    found = [R.allreduce(each, name=name, quorum=1, late="drop").result() for name, each in alone.items()]
+    if rank == 1:
+        for each in alone.values():
+            (each.x if isinstance(each, Bag) else each)[:] = [7]
+        open(go + "alone", "w").close()
+    assert found[0] == [1] and (found[1] == 1).all() and found[2].x == [1] and found[3].x == [1] * 50_000
+
+    bag.x[0] = "no" if rank == 1 else "yes"
     error = R.allreduce(bag, name="no").exception()  # the operation raises at rank 1, in its call
     assert isinstance(error, R.InvalidInput) and error.ranks == (1,) and "came too late" in str(error), error
     print("all right")
