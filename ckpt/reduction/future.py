@@ -108,7 +108,9 @@ class Future:
     def add_done_callback(self, function: Callable[[Future], object]) -> None:
         """Have `function(future)` called when it is done, in the reduction's thread; at once if it is done.
 
-        What it raises is raised in the program's next call that communicates."""
+        What it raises is raised in the program's next call that communicates. Raises TypeError for what is no function."""
+        if not callable(function):
+            raise TypeError(f"a callback is a function of one argument, not {function!r}")
         if not self._service.call_later(function, self):
             function(self)
 

@@ -239,6 +239,13 @@ BAD = (
     show("no time", lambda: R.allreduce(a, deadline_s=0))
     show("no such warning", lambda: R.allreduce(a, warn_after_s=-1))
     show("no such communicator", lambda: R.allreduce(a, comm="world"))
+    show("no such number of copies", lambda: R.allreduce(a, copies=3))
+    show("a float as copies", lambda: R.allreduce(a, copies=1.0))
+    show("a truth value as copies", lambda: R.allreduce(a, copies=True))
+    show("an operation for a body", lambda: R.allreduce(Bad("x"), op=MPI.MAX if one else MPI.SUM))
+    plain = R.allreduce(a)
+    show("no callback", lambda: plain.add_done_callback(None))
+    plain.result()
     show("no such order", lambda: R.allreduce(a, order="fast"))
     show("no such option", lambda: R.allreduce(a, speed=1))
     show("no such number of parts", lambda: R.allreduce(a, parts=0))
@@ -313,6 +320,11 @@ no such time - ValueError  deadline_s is a number from 0 on, not '1'
 no time - ValueError  deadline_s is a number of seconds above 0, not 0
 no such warning - ValueError  warn_after_s is a number from 0 on, not -1
 no such communicator - ValueError  comm is a communicator of one group of ranks, not 'world'
+no such number of copies - ValueError  copies is one of 0, 1, 2, not 3
+a float as copies - ValueError  copies is one of 0, 1, 2, not 1.0
+a truth value as copies - ValueError  copies is one of 0, 1, 2, not True
+an operation for a body - InvalidInput (1,)
+no callback - TypeError  a callback is a function of one argument, not None
 no such order - ValueError  order is one of 'tree', 'ready', not 'fast'
 no such option - TypeError  reductions have no option 'speed'
 no such number of parts - ValueError  parts is a number from 1 to 1024, not 0
