@@ -13,7 +13,7 @@ Rules:
   what a dead rank sent that comes later is dropped.
 - Copies of an original go to the ranks of `recovery.copy_places`, to the master with the call; after a death once more.
 - An item is read *where* it lies, in the host's memory, also when its holder is dead; if it is gone the holder is asked.
-- The answer to whom to ask is always the same: the lowest rank that is not known to be dead is the master.
+- Whom to ask is always the same: the lowest rank that is not known to be dead is the master.
 
 Not here: the master's decisions (master.py), all reductions of a rank (members.py), computing (service.py).
 """
@@ -25,6 +25,7 @@ from typing import Any
 from ckpt.reduction import recovery
 from ckpt.reduction.master import Master
 from ckpt.reduction.messages import (
+    AS_COPY,
     TO_MASTER,
     Call,
     Complete,
@@ -281,10 +282,9 @@ class Member:
         if isinstance(message, Call) and message.held is not None:
             effects = self._keep(source, message.contract, message.held)
             message = message._replace(held=None)
-        if self.lead is not None:
-            return [*self.lead.receive(source, message), *effects]
-        self.early |= 1 << source  # it knows of deaths that this rank has not heard of
-        return effects
+        if self.lead is None:
+            self.early |= 1 << source  # it knows of deaths that this rank has not heard of
+        return effects if self.lead is None else [*self.lead.receive(source, message), *effects]
 
     def _query(self, source: int, query: Query) -> Effects:
         if query.term <= self.term or self.dead >> source & 1:
@@ -298,10 +298,8 @@ class Member:
         if outcome is not None and not outcome.error and not self.complete:
             self.outcome, self.fetching, self.reading = None, False, False
         items = {path: Kept(held.weight, held.where) for path, held in self.items.items()}
-        report = Report(
-            query.term, self.call, self.contract, items, outcome, self.complete, self.over, self.expired
-        )
-        return [Send(source, report)]
+        said = self.call, self.contract, items, outcome, self.complete, self.over, self.expired
+        return [Send(source, Report(query.term, *said))]
 
     # -- tasks
 
@@ -335,6 +333,9 @@ class Member:
         held = self.items.get(fetch.path)
         if held is None:
             return [Send(source, Gone(fetch.path, fetch.number))]
+        if fetch.number == AS_COPY and self.contract is not None:
+            copy = Original(fetch.path.bit_length() - 1, self.contract, held._replace(where=None))
+            return [Send(source, copy)]
         return [Send(source, Data(fetch.path, fetch.number, held))]
 
     def _data(self, data: Data) -> Effects:
@@ -395,6 +396,5 @@ class Member:
         self.complete, self.fetching, self.reading = True, False, False
         self.work.clear()
         self.items = {} if held is None else {outcome.contributors: held}
-        if value is None and held is not None:
-            value = held.value
+        value = held.value if value is None and held is not None else value
         return [Complete(outcome, value), self._tell(Have())]

@@ -184,13 +184,14 @@ class Members:
         """Is this the lowest rank that is not known to be dead?"""
         return not ~self.dead & ((1 << self.rank) - 1)
 
-    def left_to_this(self, rank: int) -> list[int]:
-        """After a death: the dead whose contributions this rank is to take over, since it is the lowest that lives. Those
-        that died before as well, if it was not the lowest until now."""
-        dead = self.dead | 1 << rank
-        if recovery.next_master(self.size, dead) != self.rank:
+    def left_to_this(self, rank: int, elsewhere: Path = 0) -> list[int]:
+        """After a death: the dead whose contributions this rank is to take over, since it is the lowest that lives of those
+        on its host. Those that died before as well, if it was not the lowest until now. `elsewhere`: on other hosts."""
+        before = (self.dead | elsewhere) & ~(1 << self.rank)
+        if recovery.next_master(self.size, before | 1 << rank) != self.rank:
             return []
-        return [rank] if self.is_master() else list(ranks_of(dead))
+        was_lowest = recovery.next_master(self.size, before) == self.rank
+        return [rank] if was_lowest else list(ranks_of(self.dead | 1 << rank))
 
     def lacks(self, key: Key, owner: int, contract: Contract) -> bool:
         """Is this reduction under way, and what `owner` gave not here? No, too, if it does not fit the others'."""
