@@ -302,7 +302,7 @@ class Ending(Combining):
             if is_first:
                 ckpt.go_back(f"reduction {key[0] or key[1]!r}: {outcome.text}")
             return  # nobody gets a result: all processes are about to be ended
-        for said in self.pace.look(self.members.times) if is_first else ():
+        for said in self.pace.look(self.members.ranks.times) if is_first else ():
             self.log(
                 f"rank {said['slow']} is slow: its last task took {said['ms']} ms, others {said['others_ms']}"
             )

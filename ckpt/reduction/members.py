@@ -40,6 +40,7 @@ from ckpt.reduction.messages import (
     over_report,
     ranks_of,
 )
+from ckpt.reduction.scheduler import Ranks
 
 PART = "\0"
 """Stands in a key between the name and the number of a part, from 1 on: part 0 has the key of the whole."""
@@ -102,7 +103,7 @@ Step = Sent | Computing | Reading | Completed | Forgotten
 class Members:
     """The reductions of one rank. Each event returns what is to be done, in this order."""
 
-    __slots__ = ("counts", "dead", "members", "rank", "size", "times")
+    __slots__ = ("counts", "dead", "members", "rank", "ranks", "size")
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -110,8 +111,8 @@ class Members:
         self.counts: dict[str, int] = {}
         """How many reductions of each name this rank has called."""
         self.members: dict[Key, Member] = {}
-        self.times: dict[int, int] = {}
-        """Nanoseconds of each rank's last task, as its master has heard."""
+        self.ranks = Ranks({}, {})
+        """What this rank knows of all as a master."""
 
     # -- events
 
@@ -244,7 +245,7 @@ class Members:
     def _member(self, key: Key) -> Member:
         member = self.members.get(key)
         if member is None:
-            member = self.members[key] = Member(self.rank, self.size, self.dead, self.times)
+            member = self.members[key] = Member(self.rank, self.size, self.dead, self.ranks)
         return member
 
     def _run(self, key: Key, effects: Effects) -> list[Step]:
@@ -273,4 +274,11 @@ class Members:
 
     def _drop(self, keys: Iterable[Key]) -> list[Step]:
         """Nothing of these is needed any more."""
-        return [Forgotten(key) for key in keys if self.members.pop(key, None) is not None]
+        steps: list[Step] = []
+        for key in keys:
+            member = self.members.pop(key, None)
+            if member is not None:
+                steps.append(Forgotten(key))
+                if member.lead is not None:
+                    member.lead.close()
+        return steps
