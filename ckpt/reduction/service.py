@@ -210,7 +210,7 @@ class Service(Ending):
         self.work.put(item)
 
     def given_back(self) -> None:
-        """What was given to the thread is done."""
+        """See Combining."""
         if self.channel is not None:
             self.channel.keep_out(self.thread, False)
 
