@@ -81,7 +81,7 @@ MUTANTS = (
            "pass  # it has not called", TREE, 4, 1),
     Mutant("a loss is asked for", "scheduler", "return [Ask(self.orphans)]", "return []", TREE, 4, 1),
     Mutant("who died while others were asked may have sent a copy", "master", "if self.dead != self.asked_dead:", "if False:",
-           Contract(copies=2), 5, 3, first=14_200),
+           Contract(copies=2), 5, 3, first=24_900),
     Mutant("the answer waits until the deaths are known", "member", "if query.dead & ~self.dead:", "if False:", TREE, 4, 2),
     Mutant("what the dead have sent is dropped", "members", "if self.dead >> source & 1:\n            return []\n        if key",
            "if key", Contract(copies=0), 4, 2, first=21_400),

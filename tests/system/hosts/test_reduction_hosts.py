@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,60 @@ APP = """
     assert (f.result() == 10).all() and f.contributors == (0, 1, 2, 3)
     print("whole")
 """
+
+
+LOST = """
+    import os, time
+    import numpy as np
+    import ckpt
+    import ckpt.reduction as R
+
+    comm = ckpt.enable()
+    rank, told = comm.rank, os.path.join(os.environ["CKPT_JOB"], "held")
+    x, short = np.full(100_000, float(rank + 1)), np.array([rank + 1])
+    assert R.allreduce(x).result()[0] == 10
+    pending = {}
+    if rank < 2:
+        pending = {name: R.allreduce(each, name=name, copies=2) for name, each in (("long", x), ("short", short))}
+        while True:  # until the host is lost
+            time.sleep(1)
+
+    def held():
+        with R._services[0].channel.lock:
+            found = [R._services[0].members.members.get((name, 0)) for name in ("long", "short")]
+            return {owner for owner in (0, 1) if all(each and 1 << owner in each.items for each in found)}
+
+    while held() != ({0} if rank == 2 else {0, 1}):
+        time.sleep(0.001)
+    open(f"{told}-{rank}", "w").close()
+    while comm.Get_failed().size < 2:
+        time.sleep(0.001)
+    assert R.allreduce(x, name="long", copies=2).result()[-1] == 10
+    f = R.allreduce(short, name="short", copies=2)
+    assert f.result() == 10 and f.contributors == (0, 1, 2, 3)
+    print("whole")
+"""
+
+
+def test_two_copies_outlive_the_masters_host(start: Callable[..., Job], hosts: Hosts, tmp_path: Path) -> None:
+    """Both copies of what rank 0 gave, and both of rank 1, were on the host of these two."""
+    job = start(
+        write_app(tmp_path, LOST),
+        ranks=4,
+        every=1000,
+        hosts="h2:2,h3:2",
+        lease=LEASE_S,
+        interface="10.88.0.0/16",
+        on_failure="continue",
+        engine_command=hosts.engine(private=Path("/dev/shm")),
+        within=hosts.on("h1"),
+    )
+    while not all((job.directory / f"held-{rank}").exists() for rank in (2, 3)):
+        assert job.process.poll() is None, job.report()
+        time.sleep(0.01)
+    hosts.kill("h2")
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in (2, 3)] == ["whole\n"] * 2, job.report()
 
 
 def test_a_copy_lies_where_another_host_has_it(
