@@ -107,6 +107,15 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _references_of_one_alone() -> int:
+    """Versions of Python differ in what a call counts."""
+    block = np.empty(1, "u1")
+    return sys.getrefcount(block)
+
+
+_ALONE: Final = _references_of_one_alone()
+
+
 class OwnMemory:
     """Of arrays that the program gets: used again when it has let go of them, since new memory takes twice the time of what
     is copied into it. Called by any thread, without a lock, which an image could be taken under: who has taken a block out
@@ -132,7 +141,7 @@ class OwnMemory:
                 block = blocks.popleft()
             except IndexError:
                 break
-            found = block.view(dtype).reshape(shape) if sys.getrefcount(block) <= 2 else None
+            found = block.view(dtype).reshape(shape) if sys.getrefcount(block) == _ALONE else None
             blocks.append(block)
             if found is not None:
                 return found
