@@ -158,7 +158,7 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
             "a reduction cannot be begun in combine() or in an operation: others would wait for it"
         )
     for name, choices in _CHOICES.items():
-        if given[name] not in choices:
+        if type(given[name]) not in (str, int) or given[name] not in choices:  # 1.0 and True are equal to 1
             raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {given[name]!r}")
     weight, deadline_s, warn_after_s = (
         _number(given, each) for each in ("weight", "deadline_s", "warn_after_s")
@@ -173,6 +173,10 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
     value, content, total = data, "|", None
     try:
         if isinstance(data, Body):
+            if op is not MPI.SUM and op != MPI.SUM:
+                raise InvalidInput(
+                    f"a {type(data).__qualname__} has its own operation, combine(): op is for arrays"
+                )
             content = content_of(data, "")
         else:
             value = array_of(data, name_of(op))

@@ -35,7 +35,7 @@ from ckpt.reduction.copies import Gone, Memory, Piece, Where
 from ckpt.reduction.keeping.calls import Calls, Kept, Note
 from ckpt.reduction.members import Computing, Members, Reading, Step, part_key, whole_of
 from ckpt.reduction.messages import Contract, HeldItem, Key, Original
-from ckpt.reduction.posted import Computed, Missing, Obtained, Posted
+from ckpt.reduction.posted import Computed, Missing, Obtained, Posted, Run
 from ckpt.reduction.values import Combination, Values
 
 if TYPE_CHECKING:
@@ -137,6 +137,10 @@ class Combining:
         raise NotImplementedError
 
     def give(self, item: Any) -> None:
+        raise NotImplementedError
+
+    def given_back(self) -> None:
+        """What was given is done."""
         raise NotImplementedError
 
     def post(self, posted: Posted) -> None:
@@ -268,10 +272,11 @@ class Combining:
             )
 
     def _combine(self, task: Computing) -> Posted:
-        local = self.locals.get(task.key)
-        began_ns = time.perf_counter_ns()
+        local, content = self.locals.get(task.key), self.contents.get(task.key)
+        if content is None:  # all is over, without this task, which was taken back when somebody died
+            return Run(self.given_back)
+        began_ns, own = time.perf_counter_ns(), local and local.own
         given = (task.left, task.right, *(value for value, _ in task.more))
-        content, own = self.contents[task.key], local and local.own
         self.is_combining = True
         try:
             for each in given:

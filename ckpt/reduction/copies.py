@@ -25,8 +25,10 @@ import math
 import mmap
 import os
 import secrets
+import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +42,8 @@ LEAST_BYTES: Final = 64 << 10
 """Smaller values are sent in messages."""
 KEPT_BYTES: Final = 512 << 20
 """So much memory of one rank is kept to be used again."""
+OWN_BYTES: Final = 256 << 20
+"""So much memory of results is kept to be used again."""
 PREFIX: Final = "ckpt-reduction-"
 _STALE_S = 3600.0
 _HEAD = mmap.PAGESIZE  # before the content: the mark, and a number that is 1 when the file is retired
@@ -84,7 +88,7 @@ class Piece:
 
     def content(self) -> Any:
         """A copy: an array, or a packed body."""
-        return _copy_of(self.value, self.where)
+        return self._memory.own.copy_of(self.value, self.where)
 
     def __reduce__(self) -> Any:
         return _as_it_is, (self.content() if self.source is None else self.source,)
@@ -103,8 +107,59 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _copy_of(value: np.ndarray[Any, Any], where: Where) -> Any:
-    return value.copy() if where.dtype else Packed(value.tobytes())
+def _references_of_one_alone() -> int:
+    """Versions of Python differ in what a call counts."""
+    block = np.empty(1, "u1")
+    return sys.getrefcount(block)
+
+
+_ALONE: Final = _references_of_one_alone()
+
+
+class OwnMemory:
+    """Of arrays that the program gets: used again when it has let go of them, since new memory takes twice the time of what
+    is copied into it. Called by any thread, without a lock, which an image could be taken under: who has taken a block out
+    of the queue has it alone.
+
+    An array is a view of a block, as are all that are made of it; so a block that only its queue refers to is free."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, deque[np.ndarray[Any, Any]]] = {}
+        self._kept = 0
+
+    def __reduce__(self) -> Any:
+        return OwnMemory, ()
+
+    def empty(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """A new array."""
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if not LEAST_BYTES <= nbytes <= OWN_BYTES:
+            return np.empty(shape, dtype)
+        blocks = self._blocks.setdefault(nbytes, deque())
+        for _ in range(len(blocks)):
+            try:
+                block = blocks.popleft()
+            except IndexError:
+                break
+            found = block.view(dtype).reshape(shape) if sys.getrefcount(block) == _ALONE else None
+            blocks.append(block)
+            if found is not None:
+                return found
+        if self._kept + nbytes > OWN_BYTES:
+            self._blocks, self._kept = {}, 0
+            blocks = self._blocks.setdefault(nbytes, deque())
+        block = np.empty(nbytes, "u1")
+        self._kept += nbytes
+        blocks.append(block)
+        return block.view(dtype).reshape(shape)
+
+    def copy_of(self, value: np.ndarray[Any, Any], where: Where) -> Any:
+        """A copy of what lies there: an array, or a packed body."""
+        if not where.dtype:
+            return Packed(value.tobytes())
+        array = self.empty(where.dtype, where.shape)
+        np.copyto(array, value)
+        return array
 
 
 class Memory:
@@ -123,6 +178,7 @@ class Memory:
         """Of each piece: the epoch in which it was taken."""
         self._kept = 0
         self._others: dict[str, Mapping] = {}
+        self.own = OwnMemory()
         self.is_full = False
 
     def __reduce__(self) -> Any:
@@ -241,7 +297,7 @@ class Memory:
     def load(self, where: Where, place: Any = None) -> Any:
         """A copy of what lies there: an array, or a packed body. `place`: an array to be written to. Raises Gone."""
         if place is None:
-            loaded = _copy_of(self.find(where), where)
+            loaded = self.own.copy_of(self.find(where), where)
         else:
             loaded = place
             np.copyto(loaded, self.find(where))

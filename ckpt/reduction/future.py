@@ -34,7 +34,7 @@ from ckpt.reduction.copies import Piece, Where
 from ckpt.reduction.members import Completed, whole_of
 from ckpt.reduction.messages import Contract, Key, Outcome, Path, ranks_of
 from ckpt.reduction.partial import Pace, event_of
-from ckpt.reduction.values import Joined, Shared
+from ckpt.reduction.values import Joined, Shared, apart
 
 
 class Waits(Protocol):
@@ -108,7 +108,9 @@ class Future:
     def add_done_callback(self, function: Callable[[Future], object]) -> None:
         """Have `function(future)` called when it is done, in the reduction's thread; at once if it is done.
 
-        What it raises is raised in the program's next call that communicates."""
+        What it raises is raised in the program's next call that communicates. Raises TypeError for what is no function."""
+        if not callable(function):
+            raise TypeError(f"a callback is a function of one argument, not {function!r}")
         if not self._service.call_later(function, self):
             function(self)
 
@@ -246,6 +248,8 @@ class Ending(Combining):
         except errors.InputChanged as failure:
             late = failure  # what the others have is from before
         value = self.values.own(step.value) if isinstance(step.value, Where) else step.value
+        if outcome.contributors == 1 << self.rank and value is not None:
+            value = self._kept_apart(step.key, value)
         whole = self.wholes.get(whole_key)
         if whole is None:
             member = self.members.members.get(step.key)
@@ -266,6 +270,16 @@ class Ending(Combining):
             joined = whole.joined if has_result else None
             self._end(whole_key, whole.future, local, whole.outcome, joined, whole.late, True)
             whole.future.let_go()
+
+    def _kept_apart(self, key: Key, value: Any) -> Any:
+        """The result is what this rank alone gave, by a quorum or deadline: the others read it here, also after the program
+        has used its memory again, for which it has to wait for its own end only."""
+        value = apart(value)
+        member = self.members.members.get(key)
+        if member is not None:
+            path = 1 << self.rank
+            member.items[path] = member.items[path]._replace(value=value)
+        return value
 
     def _end(
         self,
@@ -288,7 +302,7 @@ class Ending(Combining):
             if is_first:
                 ckpt.go_back(f"reduction {key[0] or key[1]!r}: {outcome.text}")
             return  # nobody gets a result: all processes are about to be ended
-        for said in self.pace.look(self.members.times) if is_first else ():
+        for said in self.pace.look(self.members.ranks.times) if is_first else ():
             self.log(
                 f"rank {said['slow']} is slow: its last task took {said['ms']} ms, others {said['others_ms']}"
             )
@@ -303,8 +317,16 @@ class Ending(Combining):
                 f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}", key[0], (self.rank,)
             )
         if local.late == "carry":
-            carried = self.carried.setdefault((key[0], self.contents[key]), [])
-            carried.append(Carried(local.value, local.weight))
+            try:  # a copy: once it is told of the end, the program may write to its own
+                value = copy.deepcopy(local.value)
+            except Exception as failure:
+                return errors.LateContribution(
+                    f"reduction {key[0] or key[1]!r} had ended without rank {self.rank}, and what that gave cannot be "
+                    f"copied for the next one: {type(failure).__name__}: {failure}",
+                    key[0],
+                    (self.rank,),
+                )
+            self.carried.setdefault((key[0], self.contents[key]), []).append(Carried(value, local.weight))
         return None
 
     def _let_go(self, key: Key) -> None:

@@ -46,7 +46,7 @@ from ckpt.reduction.messages import (
     ranks_of,
 )
 from ckpt.reduction.partial import Attendance
-from ckpt.reduction.scheduler import Action, Ask, Assign, Ready, Scheduler, is_node
+from ckpt.reduction.scheduler import Action, Ask, Assign, Ranks, Ready, Scheduler, is_node
 
 
 class Master:
@@ -65,17 +65,17 @@ class Master:
         "outcome",
         "over",
         "rank",
+        "ranks",
         "reports",
         "scheduler",
         "size",
         "term",
-        "times",
         "weights",
         "without",
     )
 
-    def __init__(self, rank: int, size: int, dead: Path, times: dict[int, int]) -> None:
-        self.rank, self.size, self.dead, self.times = rank, size, dead, times
+    def __init__(self, rank: int, size: int, dead: Path, ranks: Ranks) -> None:
+        self.rank, self.size, self.dead, self.ranks = rank, size, dead, ranks
         self.term: Term = (rank, 0)
         self.number = (rank << 40) + 1
         """Of the next task: no two masters give the same one."""
@@ -162,6 +162,11 @@ class Master:
             return self.collect()
         return self._go(self.scheduler.died(rank))
 
+    def close(self) -> None:
+        """No task that was given away is waited for."""
+        if self.scheduler is not None:
+            self.scheduler.close()
+
     # -- calls
 
     def _open(self, contract: Contract) -> None:
@@ -176,7 +181,7 @@ class Master:
             root=root if root < 0 else recovery.next_root(root, self.size, self.dead),
             order=contract.order,
             commutative=contract.commutative,
-            times=self.times,
+            ranks=self.ranks,
             dead=self.dead,
             first_number=self.number,
         )
@@ -232,7 +237,7 @@ class Master:
         assert self.scheduler is not None
         assert self.contract is not None
         if self.attendance.short and self.contract.on_loss != "partial":
-            return self._short()
+            return self._fail("QuorumNotReached", *self.attendance.why_short)
         everybody = (1 << self.size) - 1
         root = self.scheduler.root
         weight = self.weights[ready.path]
@@ -247,14 +252,14 @@ class Master:
     def _end(self, outcome: Outcome) -> Sends:
         """Who called last is told first: it is the one that is behind. This rank itself comes after all others."""
         self.outcome, self.ended = outcome, True
+        self.close()
         called = [path.bit_length() - 1 for path in reversed(self.weights) if not path & (path - 1)]
         rest = [rank for rank in range(self.size) if rank not in called]
         order = [rank for rank in (*called, *rest) if rank != self.rank]
         return [Send(rank, End(outcome)) for rank in (*order, self.rank) if not self.dead >> rank & 1]
 
     def _fail(self, error: str, text: str, ranks: Path) -> Sends:
-        everybody = (1 << self.size) - 1
-        return self._end(Outcome(error, 0, everybody, -1, -1, 0.0, text, ranks))
+        return self._end(Outcome(error, 0, (1 << self.size) - 1, -1, -1, 0.0, text, ranks))
 
     def _root_lost(self) -> Sends:
         assert self.contract is not None
@@ -265,9 +270,6 @@ class Master:
         names = ", ".join(map(str, ranks_of(lost)))
         text = f"what these ranks gave is lost, since they died and no copy is left: {names}"
         return self._fail("ContributionLost", text, lost)
-
-    def _short(self) -> Sends:
-        return self._fail("QuorumNotReached", *self.attendance.why_short)
 
     def _had(self, rank: int) -> Sends:
         """A rank has its part, or is dead."""
@@ -304,6 +306,7 @@ class Master:
     def collect(self) -> Sends:
         """Begin a new term: ask all that live what they hold."""
         self.term = (self.rank, self.term[1] + 1)
+        self.close()
         self.scheduler, self.outcome, self.ended = None, None, False
         self.awaited, self.asked_dead, self.reports = self.living, self.dead, {}
         return self._all(Query(self.term, self.dead))

@@ -13,7 +13,7 @@ Rules:
   what a dead rank sent that comes later is dropped.
 - Copies of an original go to the ranks of `recovery.copy_places`, to the master with the call; after a death once more.
 - An item is read *where* it lies, in the host's memory, also when its holder is dead; if it is gone the holder is asked.
-- The answer to whom to ask is always the same: the lowest rank that is not known to be dead is the master.
+- The master is the lowest rank that is not known to be dead.
 
 Not here: the master's decisions (master.py), all reductions of a rank (members.py), computing (service.py).
 """
@@ -25,6 +25,7 @@ from typing import Any
 from ckpt.reduction import recovery
 from ckpt.reduction.master import Master
 from ckpt.reduction.messages import (
+    AS_COPY,
     TO_MASTER,
     Call,
     Complete,
@@ -64,6 +65,7 @@ from ckpt.reduction.messages import (
     over_report,
     ranks_of,
 )
+from ckpt.reduction.scheduler import Ranks
 
 
 class Member:
@@ -84,19 +86,19 @@ class Member:
         "outcome",
         "over",
         "rank",
+        "ranks",
         "reading",
         "sent",
         "size",
         "term",
-        "times",
         "work",
     )
 
-    def __init__(self, rank: int, size: int, dead: Path, times: dict[int, int]) -> None:
-        """`dead`: path of those known to be dead. `times`: for the master's part, shared by all reductions."""
-        self.rank, self.size, self.dead, self.times = rank, size, dead, times
+    def __init__(self, rank: int, size: int, dead: Path, ranks: Ranks) -> None:
+        """`dead`: path of those known to be dead. `ranks`: for the master's part, shared by all reductions."""
+        self.rank, self.size, self.dead, self.ranks = rank, size, dead, ranks
         self.master = recovery.next_master(size, dead)
-        self.lead = Master(rank, size, dead, times) if self.master == rank else None
+        self.lead = Master(rank, size, dead, ranks) if self.master == rank else None
         self.term: Term = (0, 0)
         self.call: Call | None = None
         self.contract: Contract | None = None
@@ -140,8 +142,7 @@ class Member:
         if work.advance(held, elapsed_ns):
             return self._compute(number, work)
         del self.work[number]
-        used = [place for place in work.places if place.path & (place.path - 1)]
-        for place in used:
+        for place in (used := [place for place in work.places if place.path & (place.path - 1)]):
             self.items.pop(place.path, None)
         self.items[path] = held
         told = [Send(place.holder, Used(place.path)) for place in used if place.holder != self.rank]
@@ -202,7 +203,7 @@ class Member:
         before, self.master = self.master, recovery.next_master(self.size, self.dead)
         if self.master != before:
             if self.master == self.rank:
-                self.lead = Master(self.rank, self.size, self.dead, self.times)
+                self.lead = Master(self.rank, self.size, self.dead, self.ranks)
                 effects += self.lead.collect()
             else:
                 effects.append(self._tell(Waiting()))
@@ -281,10 +282,9 @@ class Member:
         if isinstance(message, Call) and message.held is not None:
             effects = self._keep(source, message.contract, message.held)
             message = message._replace(held=None)
-        if self.lead is not None:
-            return [*self.lead.receive(source, message), *effects]
-        self.early |= 1 << source  # it knows of deaths that this rank has not heard of
-        return effects
+        if self.lead is None:
+            self.early |= 1 << source  # it knows of deaths that this rank has not heard of
+        return effects if self.lead is None else [*self.lead.receive(source, message), *effects]
 
     def _query(self, source: int, query: Query) -> Effects:
         if query.term <= self.term or self.dead >> source & 1:
@@ -298,10 +298,8 @@ class Member:
         if outcome is not None and not outcome.error and not self.complete:
             self.outcome, self.fetching, self.reading = None, False, False
         items = {path: Kept(held.weight, held.where) for path, held in self.items.items()}
-        report = Report(
-            query.term, self.call, self.contract, items, outcome, self.complete, self.over, self.expired
-        )
-        return [Send(source, report)]
+        said = self.call, self.contract, items, outcome, self.complete, self.over, self.expired
+        return [Send(source, Report(query.term, *said))]
 
     # -- tasks
 
@@ -328,13 +326,16 @@ class Member:
         return [] if compute is None else [compute]
 
     def _failed(self, number: int, place: Place) -> Effects:
-        work = self.work.pop(number)
-        return [self._tell(Failed(work.task.term, number, place.path, place.holder))]
+        term = self.work.pop(number).task.term
+        return [self._tell(Failed(term, number, place.path, place.holder))]
 
     def _fetch(self, source: int, fetch: Fetch) -> Effects:
         held = self.items.get(fetch.path)
         if held is None:
             return [Send(source, Gone(fetch.path, fetch.number))]
+        if fetch.number == AS_COPY and self.contract is not None:
+            copy = Original(fetch.path.bit_length() - 1, self.contract, held._replace(where=None))
+            return [Send(source, copy)]
         return [Send(source, Data(fetch.path, fetch.number, held))]
 
     def _data(self, data: Data) -> Effects:
@@ -395,6 +396,5 @@ class Member:
         self.complete, self.fetching, self.reading = True, False, False
         self.work.clear()
         self.items = {} if held is None else {outcome.contributors: held}
-        if value is None and held is not None:
-            value = held.value
+        value = held.value if value is None and held is not None else value
         return [Complete(outcome, value), self._tell(Have())]

@@ -40,6 +40,7 @@ from ckpt.reduction.messages import (
     over_report,
     ranks_of,
 )
+from ckpt.reduction.scheduler import Ranks
 
 PART = "\0"
 """Stands in a key between the name and the number of a part, from 1 on: part 0 has the key of the whole."""
@@ -102,7 +103,7 @@ Step = Sent | Computing | Reading | Completed | Forgotten
 class Members:
     """The reductions of one rank. Each event returns what is to be done, in this order."""
 
-    __slots__ = ("counts", "dead", "members", "rank", "size", "times")
+    __slots__ = ("counts", "dead", "members", "rank", "ranks", "size")
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -110,8 +111,8 @@ class Members:
         self.counts: dict[str, int] = {}
         """How many reductions of each name this rank has called."""
         self.members: dict[Key, Member] = {}
-        self.times: dict[int, int] = {}
-        """Nanoseconds of each rank's last task, as its master has heard."""
+        self.ranks = Ranks({}, {})
+        """What this rank knows of all as a master."""
 
     # -- events
 
@@ -184,13 +185,14 @@ class Members:
         """Is this the lowest rank that is not known to be dead?"""
         return not ~self.dead & ((1 << self.rank) - 1)
 
-    def left_to_this(self, rank: int) -> list[int]:
-        """After a death: the dead whose contributions this rank is to take over, since it is the lowest that lives. Those
-        that died before as well, if it was not the lowest until now."""
-        dead = self.dead | 1 << rank
-        if recovery.next_master(self.size, dead) != self.rank:
+    def left_to_this(self, rank: int, elsewhere: Path = 0) -> list[int]:
+        """After a death: the dead whose contributions this rank is to take over, since it is the lowest that lives of those
+        on its host. Those that died before as well, if it was not the lowest until now. `elsewhere`: on other hosts."""
+        before = (self.dead | elsewhere) & ~(1 << self.rank)
+        if recovery.next_master(self.size, before | 1 << rank) != self.rank:
             return []
-        return [rank] if self.is_master() else list(ranks_of(dead))
+        was_lowest = recovery.next_master(self.size, before) == self.rank
+        return [rank] if was_lowest else list(ranks_of(self.dead | 1 << rank))
 
     def lacks(self, key: Key, owner: int, contract: Contract) -> bool:
         """Is this reduction under way, and what `owner` gave not here? No, too, if it does not fit the others'."""
@@ -243,7 +245,7 @@ class Members:
     def _member(self, key: Key) -> Member:
         member = self.members.get(key)
         if member is None:
-            member = self.members[key] = Member(self.rank, self.size, self.dead, self.times)
+            member = self.members[key] = Member(self.rank, self.size, self.dead, self.ranks)
         return member
 
     def _run(self, key: Key, effects: Effects) -> list[Step]:
@@ -272,4 +274,11 @@ class Members:
 
     def _drop(self, keys: Iterable[Key]) -> list[Step]:
         """Nothing of these is needed any more."""
-        return [Forgotten(key) for key in keys if self.members.pop(key, None) is not None]
+        steps: list[Step] = []
+        for key in keys:
+            member = self.members.pop(key, None)
+            if member is not None:
+                steps.append(Forgotten(key))
+                if member.lead is not None:
+                    member.lead.close()
+        return steps

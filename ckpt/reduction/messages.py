@@ -214,8 +214,12 @@ class Query(NamedTuple):
 # -- between members
 
 
+AS_COPY = -1
+
+
 class Fetch(NamedTuple):
-    """Asks the holder for an item. `number`: of the task it is for; 0: it is the result."""
+    """Asks the holder for an item. `number`: of the task it is for; 0: it is the result; AS_COPY: an original that cannot be
+    read where it lies, which is answered by `Original`."""
 
     path: Path
     number: int

@@ -3,12 +3,13 @@
     next_master      the lowest rank that lives
     next_root        the next one above the dead root, around the ring
     amended          a report, and what its sender says after it
-    copy_places      who is to hold an original beside its owner: the master, who hears of it anyhow, then the next ranks
-                     that live, around the ring
+    copy_places      who is to hold an original beside its owner: the master, who hears of it anyhow, then the ranks that
+                     live from the other side of the ring on
     cover            disjoint items of the living, from which the reduction goes on, and the originals that complete them
 
-Source of the copies' places: equation (4) of Li, Zhao, Yan et al. (2018), (i + 1) mod p. That the master comes first is
-ours: its copy comes with the call, so both are out at once. The cover is ours, too: its master does not die.
+Source of the copies' places: equation (4) of Li, Zhao, Yan et al. (2018), (i + 1) mod p, of one rank a host. Here the next
+rank is on the same host mostly, and the one across the ring is not, if no host has more than half of the ranks. That the
+master comes first is ours: its copy comes with the call, so both are out at once. The cover is ours: its master never dies.
 
 Not here: when to ask the living (member.py), how tasks are made of the items (scheduler.py).
 """
@@ -43,8 +44,8 @@ def copy_places(owner: int, size: int, dead: Path, copies: int) -> list[int]:
     wanted = copies + (dead >> owner & 1 if copies else 0)
     living = [
         rank
-        for step in range(1, size)
-        if not dead >> (rank := (owner + step) % size) & 1  # around the ring
+        for step in range(size)
+        if (rank := (owner + size // 2 + step) % size) != owner and not dead >> rank & 1
     ]
     master = next_master(size, dead)
     if owner != master:

@@ -10,9 +10,10 @@ Rules, those of the paper by its names:
 1. A *message* (rank, path) puts an item into the *queue*; two items make a *task*; the executor fetches what it does not
    have, combines, and reports the united path. The reduction has ended when a path has everybody (section 2, steps 1–6).
 2. The *executor* is one of the two holders: the only one that lives; else the one that holds a recovered original; else the
-   one whose last task took less time. One that has tasks already counts as so many times slower, one without a past as
-   slow as the slowest. The last task is the root's if it holds one of the two: only the *last* result has to lie there
-   (the paper gives the root every task it is part of; then a slow root is what all wait for).
+   one whose last task took less time. One that has tasks already counts as so many times slower, of whichever reduction
+   they are (ours: else all that are under way at once give theirs to the same few), one without a past as slow as the
+   slowest. The last task is the root's if it holds one of the two: only the *last* result has to lie there (the paper
+   gives the root every task it is part of; then a slow root is what all wait for).
 3. *Faults*: 1, 2 (the executor is dead): what the living hold goes back to the queue, what the dead one held is *split* into
    single originals, recovered from their owner or a copy. 3 (an item's holder is dead, or does not have it): the executor
    reports it, the other item goes back, this one is split. The report counts, not the notice of the death: the data may
@@ -34,6 +35,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ckpt.reduction.messages import Path, Place, ranks_of
 from ckpt.reduction.partial import Attendance
+
+
+class Ranks(NamedTuple):
+    """What a master knows of all ranks, for all of its reductions, which write to it. `times`: nanoseconds of each one's
+    last task. `tasks`: how many it has now."""
+
+    times: dict[int, int]
+    tasks: dict[int, int]
 
 
 class Item(NamedTuple):
@@ -123,6 +132,7 @@ class Scheduler:
         "orphans",
         "root",
         "running",
+        "tasks",
         "times",
         "where",
     )
@@ -134,15 +144,14 @@ class Scheduler:
         root: int = -1,
         order: str = "tree",
         commutative: bool = True,
-        times: dict[int, int] | None = None,
+        ranks: Ranks | None = None,
         dead: Path = 0,
         first_number: int = 1,
     ) -> None:
-        """`root`: -1: the result may lie anywhere. `times`: nanoseconds of each rank's last task, of earlier reductions too;
-        it is shared and written to."""
+        """`root`: -1: the result may lie anywhere."""
         self.attendance = attendance
         self.root, self.order, self.commutative = root, order, commutative
-        self.times = {} if times is None else times
+        self.times, self.tasks = Ranks({}, {}) if ranks is None else ranks
         self.dead = dead
         self.items: dict[Path, Item] = {}
         self.running: dict[int, Running] = {}
@@ -188,6 +197,7 @@ class Scheduler:
         if task is None:
             return []
         self.times[task.executor] = elapsed_ns
+        self.tasks[task.executor] -= 1
         path = _united(task.items)
         self.where[path, task.executor] = where
         self._put(Item(path, (task.executor,)))
@@ -198,6 +208,7 @@ class Scheduler:
         task = self.running.pop(number, None)
         if task is None:
             return []
+        self.tasks[task.executor] -= 1
         if not path & (path - 1):
             self.copies.get(path.bit_length() - 1, set()).discard(holder)
         for item in task.items:
@@ -214,6 +225,7 @@ class Scheduler:
         for number, task in list(self.running.items()):
             if task.executor == rank:
                 del self.running[number]
+                self.tasks[rank] -= 1
                 for item in task.items:
                     self._return(item)
         for item in [item for item in self.items.values() if rank in item.holders]:
@@ -229,6 +241,12 @@ class Scheduler:
         self.attendance.expire()
         self.orphans &= self.attendance.possible
         return self.go()
+
+    def close(self) -> None:
+        """It is not gone on with: its tasks count no more."""
+        for task in self.running.values():
+            self.tasks[task.executor] -= 1
+        self.running.clear()
 
     # -- items
 
@@ -304,6 +322,7 @@ class Scheduler:
         executor = self._executor(items)
         self._number += 1
         self.running[self._number] = Running(executor, items)
+        self.tasks[executor] = self.tasks.get(executor, 0) + 1
         first, second, *more = (self._place(item, executor) for item in items)
         return Assign(self._number, executor, first, second, tuple(more))
 
@@ -336,8 +355,7 @@ class Scheduler:
 
     def _expected_ns(self, rank: int) -> int:
         """When a rank would be done with another task, by its last one."""
-        running = sum(task.executor == rank for task in self.running.values())
-        return self.times.get(rank, max(self.times.values(), default=1)) * (1 + running)
+        return self.times.get(rank, max(self.times.values(), default=1)) * (1 + self.tasks.get(rank, 0))
 
 
 def _united(items: tuple[Item, ...]) -> Path:

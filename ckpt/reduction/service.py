@@ -19,8 +19,8 @@ This module is long because what holds the lock, and in which order, is to be re
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
+import os
 import queue
 import threading
 import time
@@ -37,15 +37,18 @@ from ckpt.reduction.future import Ending, Future, Whole, is_divisible
 from ckpt.reduction.keeping.calls import Calls
 from ckpt.reduction.members import Completed, Computing, Forgotten, Reading, Sent, Step
 from ckpt.reduction.messages import (
+    AS_COPY,
     Call,
     Contract,
     Data,
+    Fetch,
     Key,
     Message,
     Original,
     Path,
     Task,
     Vanished,
+    path_of,
     ranks_of,
 )
 from ckpt.reduction.messages import Gone as Missed
@@ -113,11 +116,14 @@ class Service(Ending):
         try:
             carried = self.locked(lambda: self._take_carried(name, contract.content))
             if not problem:
-                for each in reversed(carried):
-                    value = combine(each.value, value, contract.content, local.own)
-                    local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
-                if carried or local.noted is None:
-                    local = self.note(name, contract, local)
+                try:
+                    for each in reversed(carried):
+                        value = combine(each.value, value, contract.content, local.own)
+                        local = local._replace(value=value, weight=each.weight + local.weight, sum=None)
+                    if carried or local.noted is None:
+                        local = self.note(name, contract, local)
+                except Exception as failure:  # else the others would wait for this rank
+                    problem = f"what came too late cannot be added to it: {type(failure).__name__}: {failure}"
             parts = [Part(value, contract.content)]
             try:
                 if number > 1 and not problem:
@@ -204,7 +210,7 @@ class Service(Ending):
         self.work.put(item)
 
     def given_back(self) -> None:
-        """What was given to the thread is done."""
+        """See Combining."""
         if self.channel is not None:
             self.channel.keep_out(self.thread, False)
 
@@ -275,13 +281,26 @@ class Service(Ending):
             self.begun[key, content.number] = time.monotonic_ns()
         elif isinstance(content, Original | Call):
             self.contents.setdefault(key, content.contract.content)
-            if content.held is not None and isinstance(content.held.value, Where):
-                with contextlib.suppress(Gone):  # said to who asks for it
-                    self.values.memory.find(content.held.value)  # mapped, it stays when its owner dies
-        self.do(self.members.receive(source, key, content))
+            content = self._readable(source, key, content)
+        if content is not None:
+            self.do(self.members.receive(source, key, content))
+
+    def _readable(self, source: int, key: Key, message: Original | Call) -> Original | Call | None:
+        """The message, without the copy in it if that lies where it cannot be read, as on another host: it is asked for."""
+        if message.held is None or not isinstance(message.held.value, Where):
+            return message
+        try:
+            self.values.memory.find(message.held.value)  # mapped, it stays when its owner dies
+        except Gone:
+            owner = message.owner if isinstance(message, Original) else source
+            if ckpt.failure_policy() == "continue":
+                self.do([Sent(source, key, Fetch(1 << owner, AS_COPY))])
+            return message._replace(held=None) if isinstance(message, Call) else None
+        return message
 
     def _failed(self, rank: int) -> None:
-        for each in self.members.left_to_this(rank):
+        elsewhere = path_of(each for each in range(self.rank) if not os.path.exists(self._table_of(each)))
+        for each in self.members.left_to_this(rank, elsewhere):
             self.adopt(each, self._table_of(each))
         self.do(self.members.died(rank))
         self._sweep()
@@ -325,9 +344,11 @@ class Service(Ending):
         except (MPI.Exception, NotReplicable):  # what cannot be sent at all: to say so to the others neither
             raise
         except Gone:  # the result, or a copy, of a rank that died since
-            assert isinstance(message, Data)
-            self.channel.send(step.dest, (step.key, Missed(message.path, message.number)))
-            self.do(self.members.receive(self.rank, step.key, Vanished(message.path)))
+            assert isinstance(message, Data | Original)
+            path = message.path if isinstance(message, Data) else 1 << message.owner
+            if isinstance(message, Data):
+                self.channel.send(step.dest, (step.key, Missed(path, message.number)))
+            self.do(self.members.receive(self.rank, step.key, Vanished(path)))
         except (
             Exception
         ) as failure:  # the body cannot be packed, or was written to: an error of the reduction, for all

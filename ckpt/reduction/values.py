@@ -33,6 +33,16 @@ def nbytes_of(value: Any) -> int:
     return len(value.data) if isinstance(value, Packed) else getattr(value, "nbytes", 0)
 
 
+def apart(value: Any) -> Any:
+    """The same as an item that does not change when the program writes to what it gave."""
+    if isinstance(value, Piece):
+        value.source = None
+        return value
+    if isinstance(value, Shared):
+        return value.contents.content() if isinstance(value.contents, Piece) else Packed.of(value.body)
+    return Packed.of(value) if isinstance(value, Body) else copy.deepcopy(value)
+
+
 class Joined:
     """The result of a reduction in parts."""
 

@@ -306,3 +306,5 @@ class World:
                 raise RuleBroken(f"rank {process.rank} waits for ever")
             if not process.over or process.members.members:
                 raise RuleBroken(f"rank {process.rank} keeps something: {process.members.members}")
+            if any(process.members.ranks.tasks.values()):
+                raise RuleBroken(f"rank {process.rank} counts tasks that have ended: {process.members.ranks}")

@@ -76,7 +76,7 @@ RESULTS = (
     for order, op, wanted in (("tree", MPI.SUM, want), ("ready", MPI.MIN, R.allreduce(long, op=MPI.MIN).result())):
         f = R.allreduce(long, parts=5, order=order, op=op)
         assert (f.result() == wanted).all() and f.result().shape == long.shape and f.contributors == everybody
-        assert f.weight == size and f.result() is f.result() and f.stats()["messages_received"]
+        assert f.weight == size and f.result() is f.result() and f.stats()["messages_sent"]
     f = R.reduce(long, root=2, parts=3, check=True, name="parts")
     assert (f.result() is None) == (rank != 2) and (rank != 2 or (f.result() == want).all())
     assert (R.allreduce(long, parts=7, quorum=size).result() == want).all()  # in one part
@@ -239,6 +239,13 @@ BAD = (
     show("no time", lambda: R.allreduce(a, deadline_s=0))
     show("no such warning", lambda: R.allreduce(a, warn_after_s=-1))
     show("no such communicator", lambda: R.allreduce(a, comm="world"))
+    show("no such number of copies", lambda: R.allreduce(a, copies=3))
+    show("a float as copies", lambda: R.allreduce(a, copies=1.0))
+    show("a truth value as copies", lambda: R.allreduce(a, copies=True))
+    show("an operation for a body", lambda: R.allreduce(Bad("x"), op=MPI.MAX if one else MPI.SUM))
+    plain = R.allreduce(a)
+    show("no callback", lambda: plain.add_done_callback(None))
+    plain.result()
     show("no such order", lambda: R.allreduce(a, order="fast"))
     show("no such option", lambda: R.allreduce(a, speed=1))
     show("no such number of parts", lambda: R.allreduce(a, parts=0))
@@ -313,6 +320,11 @@ no such time - ValueError  deadline_s is a number from 0 on, not '1'
 no time - ValueError  deadline_s is a number of seconds above 0, not 0
 no such warning - ValueError  warn_after_s is a number from 0 on, not -1
 no such communicator - ValueError  comm is a communicator of one group of ranks, not 'world'
+no such number of copies - ValueError  copies is one of 0, 1, 2, not 3
+a float as copies - ValueError  copies is one of 0, 1, 2, not 1.0
+a truth value as copies - ValueError  copies is one of 0, 1, 2, not True
+an operation for a body - InvalidInput (1,)
+no callback - TypeError  a callback is a function of one argument, not None
 no such order - ValueError  order is one of 'tree', 'ready', not 'fast'
 no such option - TypeError  reductions have no option 'speed'
 no such number of parts - ValueError  parts is a number from 1 to 1024, not 0
@@ -364,6 +376,45 @@ PARTIAL = (
         if rank == 0:
             open(go + late, "w").close()
         assert R.allreduce(np.array([1.0])).result() == 3
+
+    # what is carried is what was given: the program uses its memory again, once it was told of the end
+    class Bag(R.Body):
+        def __init__(self, x):
+            self.x = x
+        def combine(self, other):
+            if "no" in other.x:
+                raise KeyError("no")
+            return Bag(self.x + other.x)
+
+    small, large, bag = np.ones(1), np.ones(20_000), Bag([rank])
+    comm.barrier()
+    if rank == 1:
+        wait(go + "again")
+    given = {"small": small, "large": large, "bag": bag, "no": bag}
+    pending = [R.allreduce(each, name=name, quorum=2) for name, each in given.items()]
+    assert [f.contributors for f in pending if f.exception() is None] == [(0, 2)] * 4
+    if rank == 0:
+        open(go + "again", "w").close()
+    small[:], large[:], bag.x[:] = 10, 10, ["next", rank]
+    assert R.allreduce(small, name="small").result() == 31
+    assert (R.allreduce(large, name="large").result() == 31).all()
+    assert R.allreduce(bag, name="bag").result().x == ["next", 0, 1, "next", 1, "next", 2]
+    bag.x[0] = "no" if rank == 1 else "yes"
+    # … and a result that one rank alone gave is the same for those who call when it has used its memory again
+    comm.barrier()
+    if rank != 1:
+        wait(go + "alone")
+    alone = {"one": np.array([rank]), "many": np.full(20_000, rank), "body": Bag([rank]), "large": Bag([rank] * 50_000)}
+    found = [R.allreduce(each, name=name, quorum=1, late="drop").result() for name, each in alone.items()]
+    if rank == 1:
+        for each in alone.values():
+            (each.x if isinstance(each, Bag) else each)[:] = [7]
+        open(go + "alone", "w").close()
+    assert found[0] == [1] and (found[1] == 1).all() and found[2].x == [1] and found[3].x == [1] * 50_000
+
+    bag.x[0] = "no" if rank == 1 else "yes"
+    error = R.allreduce(bag, name="no").exception()  # the operation raises at rank 1, in its call
+    assert isinstance(error, R.InvalidInput) and error.ranks == (1,) and "came too late" in str(error), error
     print("all right")
 """
 )
@@ -494,7 +545,7 @@ LARGE = (
         def unpack(cls, contents):
             return cls(*contents)
 
-    steps, digest = int(sys.argv[1]), hashlib.sha256()
+    steps, digest, kept = int(sys.argv[1]), hashlib.sha256(), []
     norm = MPI.Op.Create(lambda x, y, _: np.sqrt(x * x + y * y), commute=True)
     x = np.random.default_rng(rank).random(300_000)  # combined by the worker, or by who waits
     long = np.random.default_rng(rank).random(int(sys.argv[2]))
@@ -511,7 +562,10 @@ LARGE = (
         sum(range(20000))
         results = [f.result() for f in pending]
         assert results[3].n == sum(everybody) and (results[1] is None) == (rank != step % size)
+        kept = [*kept[-2:], results[0]]  # what the program has stays, though the memory of what it has let go is used again
         for each in (results[0], results[1] if results[1] is not None else x, results[2], results[3].x):
+            digest.update(each.tobytes())
+        for each in kept:
             digest.update(each.tobytes())
     print(digest.hexdigest())
 """

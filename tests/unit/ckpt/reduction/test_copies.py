@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +20,7 @@ np = pytest.importorskip("numpy")
 import ckpt  # noqa: E402
 from ckpt.reduction import Body, copies  # noqa: E402
 from ckpt.reduction.body import Packed  # noqa: E402
-from ckpt.reduction.copies import LEAST_BYTES, Gone, Memory, Piece, Where  # noqa: E402
+from ckpt.reduction.copies import LEAST_BYTES, Gone, Memory, OwnMemory, Piece, Where  # noqa: E402
 from ckpt.reduction.values import Values  # noqa: E402
 
 
@@ -110,6 +114,63 @@ def test_an_image_has_the_content_and_a_restart_puts_it_where_it_was() -> None:
     assert again is not None and again.where == where and (reader.load(where) == array).all()
     with pytest.raises(TypeError, match="no part of an image"):
         pickle.dumps(again._mapping)
+
+
+def test_the_memory_of_a_result_is_used_again_when_nobody_has_it() -> None:
+    own, bytes_ = OwnMemory(), 2 * LEAST_BYTES
+    array = own.empty("f8", (bytes_ // 8,))
+    array[:] = 1
+    at = array.ctypes.data
+    keeps: list[Callable[[Any], object]] = [
+        lambda array: array,
+        lambda array: array[5:7],
+        lambda array: array.reshape(2, -1).T,
+        lambda array: memoryview(array)[3:],
+        lambda array: np.frombuffer(array, "u1")[-1:],
+        lambda array: np.asarray(memoryview(array).cast("B")),
+        lambda array: array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+        iter,
+        lambda array: {"a": [array.view("i8").real]},
+    ]
+    for keep in keeps:
+        kept = keep(array)
+        del array
+        array = own.empty("f8", (bytes_ // 8,))
+        assert array.ctypes.data != at and not np.may_share_memory(array, own.empty("u1", (bytes_,)))
+        del array, kept
+        array = own.empty(">i2", (2, bytes_ // 4))
+        at = array.ctypes.data
+        array = array.view("f8").reshape(-1)
+    assert own.empty("u1", (LEAST_BYTES - 1,)).flags.owndata and own.empty("f8", (0, 3)).shape == (0, 3)
+    again = pickle.loads(pickle.dumps(own))
+    assert again._blocks == {} and again._kept == 0
+
+
+def test_the_memory_of_results_that_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "OWN_BYTES", 10 * LEAST_BYTES)
+    own = OwnMemory()
+    arrays = [own.empty("u1", (LEAST_BYTES + number // 3,)) for number in range(30)]
+    assert own._kept <= copies.OWN_BYTES >= sum(len(b) * n for n, b in own._blocks.items())
+    assert len({array.ctypes.data for array in arrays}) == 30
+    assert own.empty("u1", (11 * LEAST_BYTES,)).flags.owndata
+
+
+def test_threads_never_get_the_same_memory() -> None:
+    own, failures = OwnMemory(), []
+
+    def use(number: int) -> None:
+        for step in range(300):
+            array = own.empty("i8", (LEAST_BYTES // 8,))
+            array[:] = number * 1000 + step
+            if not (array == number * 1000 + step).all():
+                failures.append((number, step))
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
 
 
 def test_it_outlives_a_process_that_is_killed() -> None:

@@ -15,7 +15,18 @@ from ckpt.reduction.body import LEAST_PART_BYTES, OWN, bounds, content_of, parts
 from ckpt.reduction.copies import LEAST_BYTES  # noqa: E402
 from ckpt.reduction.future import Future, Whole, is_divisible  # noqa: E402
 from ckpt.reduction.members import Completed, Computing, Members, Sent, Step, part_key, whole_of  # noqa: E402
-from ckpt.reduction.messages import Call, Contract, HeldItem, Key, Message, Original, Outcome  # noqa: E402
+from ckpt.reduction.messages import (  # noqa: E402
+    AS_COPY,
+    Call,
+    Contract,
+    Fetch,
+    Gone,
+    HeldItem,
+    Key,
+    Message,
+    Original,
+    Outcome,
+)
 from ckpt.reduction.values import Joined  # noqa: E402
 
 LONG = LEAST_PART_BYTES // 8
@@ -249,6 +260,28 @@ def test_the_lowest_rank_that_lives_takes_over_from_the_dead() -> None:
     assert members.left_to_this(0) == [0, 2], "those before, too: it was not the lowest"
     members.died(0)
     assert members.left_to_this(3) == [3]
+
+
+def test_the_lowest_rank_of_a_host_takes_over_from_the_dead_there() -> None:
+    members = Members(3, 6)  # ranks 0 to 2 are elsewhere
+    assert members.left_to_this(4) == [], "rank 0 lives, and is not known to be elsewhere"
+    assert members.left_to_this(4, 0b000111) == [4]
+    members.died(4)
+    assert members.left_to_this(0, 0b000111) == [0], (
+        "there is nothing of it here, which shows when it is looked for"
+    )
+    assert Members(4, 6).left_to_this(5, 0b000111) == []
+
+
+def test_a_copy_that_cannot_be_read_where_it_lies_is_sent() -> None:
+    members, contract = Members(1, 3), Contract(content="ours")
+    key, _ = members.start("sum", Call(contract, 2.0, "", "there"), 7)
+    (sent,) = members.receive(0, key, Fetch(1 << 1, AS_COPY))
+    assert sent.dest == 0 and sent.message == Original(1, contract, HeldItem(7, 2.0, None)), (
+        "not where it lies: itself"
+    )
+    (sent,) = members.receive(0, key, Fetch(1 << 2, AS_COPY))
+    assert isinstance(sent.message, Gone) and Members(0, 3).receive(1, key, sent.message) == []
 
 
 def test_what_does_not_fit_is_not_taken_over() -> None:

@@ -24,18 +24,28 @@ def test_the_next_root_is_found_around_the_ring() -> None:
         next_root(0, 2, 3)
 
 
-def test_copies_go_to_the_master_and_the_next_ranks_that_live() -> None:
-    """Equation (4) of the paper, (i + 1) mod p, after the master, whose copy comes with the call."""
-    assert [copy_places(rank, 4, 0, 1) for rank in range(4)] == [[1], [0], [0], [0]]
-    assert [copy_places(rank, 4, 0, 2) for rank in range(4)] == [[1, 2], [0, 2], [0, 3], [0, 1]]
+def test_copies_go_to_the_master_and_across_the_ring() -> None:
+    """The master's copy comes with the call; the next rank, (i + 1) mod p in the paper, is on the same host mostly."""
+    assert [copy_places(rank, 4, 0, 1) for rank in range(4)] == [[2], [0], [0], [0]]
+    assert [copy_places(rank, 4, 0, 2) for rank in range(4)] == [[2, 3], [0, 3], [0, 1], [0, 1]]
+    assert [copy_places(rank, 3, 0, 1) for rank in range(3)] == [[1], [0], [0]]
     assert copy_places(3, 4, path_of([0]), 1) == [1]
     assert copy_places(0, 4, 0, 0) == []
     assert copy_places(0, 1, 0, 2) == []
 
 
 def test_a_dead_owners_original_is_held_by_one_more() -> None:
-    assert copy_places(1, 4, path_of([1]), 1) == [0, 2]
+    assert copy_places(1, 4, path_of([1]), 1) == [0, 3]
     assert copy_places(1, 4, path_of([1]), 0) == []
+
+
+@pytest.mark.parametrize("hosts", [[2, 2], [4, 4, 4], [1, 1, 1, 1], [3, 2, 1], [8, 8], [5, 1, 4]])
+def test_two_copies_outlive_each_host_that_has_at_most_half_of_the_ranks(hosts: list[int]) -> None:
+    size, first = sum(hosts), 0
+    for count in hosts:
+        host = set(range(first, first + count))
+        assert all(set(copy_places(owner, size, 0, 2)) - host for owner in host), host
+        first += count
 
 
 def test_a_cover_takes_what_is_nowhere_else_first_and_then_the_largest() -> None:

@@ -10,8 +10,10 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from ckpt.reduction import copies  # noqa: E402
-from ckpt.reduction.body import OPERATIONS  # noqa: E402
+from ckpt.reduction.body import OPERATIONS, Body  # noqa: E402
+from ckpt.reduction.combining import Combining  # noqa: E402
 from ckpt.reduction.copies import LEAST_BYTES, Memory  # noqa: E402
+from ckpt.reduction.members import Computing  # noqa: E402
 from ckpt.reduction.values import Combination  # noqa: E402
 
 
@@ -51,3 +53,17 @@ def test_the_one_that_was_taken_away_is_named(
     assert combination.run() is None and (combination.out == 6).all()
     pieces[which] = None
     assert combination.run() == which
+
+
+def test_a_task_of_what_is_over_is_dropped() -> None:
+    """It lay in the thread's queue when it was taken back, and others had ended the reduction: the job failed (KeyError)."""
+    back: list[str] = []
+
+    class Mine(Combining):
+        def given_back(self) -> None:
+            back.append("back")
+
+    combining = Mine(0, 2, 0, 1)
+    posted = combining._combine(Computing(("sum", 0), 1, Body(), Body()))
+    posted.run(combining)  # type: ignore[arg-type]
+    assert back == ["back"]
