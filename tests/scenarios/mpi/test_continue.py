@@ -91,6 +91,28 @@ def test_twenty_kills_in_the_middle_of_agreements(start: Callable[..., Job], see
             assert not int(agreed) & 1 << (rank + at) % 24, "a survivor's contribution is missing"
 
 
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("comm", ["world", "revoked"])
+def test_survivors_agree_on_the_dead_and_go_on_without_a_shrink(start: Callable[..., Job], comm: str) -> None:
+    choose = random.Random(comm)
+    job = start(PROGRAMS / "agreed_dead.py", 4, comm, ranks=6, on_failure="continue")
+    for rank in range(6):
+        wait_output(job, rank, "\n21 ")
+    victims = []
+    for _ in range(4):
+        time.sleep(choose.random() * 0.05)
+        victims.append(kill_one(job, choose))
+    assert job.finish() == 0, job.report()
+    left = sorted(set(range(6)) - set(victims))
+    outputs = {job.output(rank) for rank in left}
+    assert len(outputs) == 1, "survivors saw different groups"
+    lines = outputs.pop().splitlines()
+    assert lines[-2].endswith(f" {sorted(victims)}") and lines[-1] == f"rest {left}"
+    for victim in victims:
+        seen = job.output(victim).splitlines()[:-1]  # the last line may be half written
+        assert seen == lines[: len(seen)], "the dead had been told something else"
+
+
 def test_every_family_of_collectives_ends_at_every_survivor(start: Callable[..., Job]) -> None:
     choose = random.Random(11)
     job = start(PROGRAMS / "families.py", ranks=9, on_failure="continue")
