@@ -211,6 +211,25 @@ def test_a_death_is_told_by_the_agent_when_the_controller_is_gone(start: Callabl
     assert (end["exit_code"], end["by"]) == (0, "agent") and "but 0, 2, which failed" in end["reason"]
 
 
+def test_the_dead_are_agreed_on_when_the_controller_was_killed_between_two_deaths(
+    start: Callable[..., Job],
+) -> None:
+    """Who had been told of a death by whom makes no difference: Agree_failed returns at all with the same group."""
+    job = start(PROGRAMS / "agreed_dead.py", 3, ranks=6, on_failure="continue")
+    for rank in range(6):
+        wait_output(job, rank, "\n2 ")
+    job.kill_rank(4)
+    job.process.kill()  # on its way, perhaps, to tell them
+    job.process.wait()
+    for rank in (1, 5):
+        job.kill_rank(rank)
+    deadline = time.monotonic() + 60
+    while not job.events("job-finished") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert {job.output(rank).splitlines()[-1] for rank in (0, 2, 3)} == {"rest [0, 2, 3]"}, job.report()
+    assert len({job.output(rank) for rank in (0, 2, 3)}) == 1, "survivors saw different groups"
+
+
 def test_an_uncaught_failure_ends_the_job_with_its_traceback(
     start: Callable[..., Job], tmp_path: Path
 ) -> None:
