@@ -3,8 +3,9 @@
 The rank at process row p of the virtual column v (from Q on: checksums) kills itself when it has applied the panels below
 `step`, once, `pause_s` later: it leaves a file in `marks` with the CPU time that it has used. "ask": it asks to be killed
 instead, by saying "kill PID": after a rollback its files are what they were, and it would not know that it has died. Every
-rank that is left prints what its solve has cost, as JSON. "peer": the same system is solved by scipy, or numpy, in one
-process instead.
+rank that is left prints what its solve has cost, as JSON; "repair": the CPU time of what it has done because of
+deaths: taking what was decided, and computing back, with the messages for it. "peer": the same system is solved by scipy,
+or numpy, in one process instead.
 """
 
 import json
@@ -19,13 +20,15 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from ckpt import MPI, abft
+from ckpt.abft.decisions.course import Decision
+from ckpt.abft.decisions.steps import Op
 from ckpt.abft.solver.member import Member
 
 given = json.loads(sys.argv[1])
 P, Q, n = given["P"], given["Q"], given["order"]
 random = np.random.default_rng(given["seed"])
 matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, n)
-began = cpu = 0.0
+began = cpu = repair = 0.0
 
 
 def told(residual: float, **more: float) -> None:
@@ -65,8 +68,30 @@ def watched(member: Member, k: int) -> None:
 if given.get("peer"):
     peer()
     sys.exit()
-applied = Member._apply
+
+
+def repairing(self: Member, op: Op) -> None:
+    """An operation of a rank. Some there are only after a death."""
+    global repair
+    before = time.process_time()
+    carried_out(self, op)
+    if op.kind in ("give block", "get block", "combine"):
+        repair += time.process_time() - before
+
+
+def following(self: Member, decision: Decision) -> None:
+    """What a meeting has decided; all but the first one is because of a death, or the end."""
+    global repair
+    before, first = time.process_time(), self.course is None
+    followed(self, decision)
+    if not first:
+        repair += time.process_time() - before
+
+
+applied, carried_out, followed = Member._apply, Member._carry_out, Member.follow
 Member._apply = watched  # type: ignore[method-assign]
+Member._carry_out = repairing  # type: ignore[method-assign]
+Member.follow = following  # type: ignore[method-assign]
 grid = abft.Grid(P, Q, redundant=given["redundant"])
 A = grid.matrix(n, nb=given["block"], fill=matrix)
 MPI.COMM_WORLD.barrier()
@@ -76,4 +101,5 @@ told(
     x.report.residual,
     handling_ms=max((loss.handling_ms for loss in x.report.losses), default=0.0),
     losses=len(x.report.losses),
+    repair=repair,
 )

@@ -93,6 +93,17 @@ class Course:
     condition: float = 1.0
     """The largest condition number of what was held after a replacement."""
 
+    def rows_at(self, k: int, v: int) -> tuple[Row, ...]:
+        """What column v holds of every group when the panel of step k is applied, its shares done; zeros: nothing yet."""
+        rows = list(self.roles.column(v).rows or (unit(v, self.shape.Q),) * self.shape.groups)
+        for step, shares in self.shares.items():
+            for share in shares:
+                if share.column == v and step <= k:
+                    rows[share.group] = share.row
+                elif share.column == v and share.kind == "encode":
+                    rows[share.group] = (0.0,) * self.shape.Q
+        return tuple(rows)
+
     def open_at(self, k: int, v: int) -> frozenset[int]:
         """The open groups of column v when the panel of step k is applied, its shares done."""
         found = {group for column, group in self.open if column == v}

@@ -1,6 +1,7 @@
 """What one process computes: kernels, its part of a matrix, wrong numbers found and put right. Pure.
 
     local, methods, dense   one process's part of a matrix, and the kernels
+    triangle                the upper triangle of a matrix, as processes give it to each other
     verify, checked         wrong numbers in it; a product that is checked
     arrays                  numpy and torch behind the same names
 

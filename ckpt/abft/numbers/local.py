@@ -258,9 +258,20 @@ class Local:
         else:
             self.numbers[rows, columns] = values
 
-    def _subtract(self, row: int, start: int, lower: Array, upper: Array, across: Array | None) -> None:
-        """Subtract `lower @ upper` from the rows from `row` on, in the columns from `start` on. `across`: for the sums."""
-        target = self.numbers[row:, start:]
+    def _subtract(
+        self,
+        row: int,
+        start: int,
+        lower: Array,
+        upper: Array,
+        across: Array | None,
+        *,
+        stop: int | None = None,
+        again: bool = False,
+    ) -> None:
+        """Subtract `lower @ upper` from the rows from `row` on, in the columns from `start` to `stop` (None: the last one).
+        `across`: for the sums. `again`: other columns have been changed in this step."""
+        target = self.numbers[row:, start:stop]
         count = max(1, _PRODUCT_BYTES // max(1, target.shape[1] * target.itemsize))
         product = np.empty((min(count, len(target)), target.shape[1]), dtype=self.dtype)
         for first in range(0, len(target), count):
@@ -268,7 +279,8 @@ class Local:
             part -= np.matmul(lower[first : first + count], upper, out=product[: len(part)])
         if self.sums is not None:
             assert across is not None
-            self.sums.subtracted(slice(row, len(self.numbers)), start, lower, upper, across)
+            rows, columns = slice(row, len(self.numbers)), slice(start, stop)
+            self.sums.subtracted(rows, columns, lower, upper, across, again=again)
 
     # -- shares of recovery and encoding -------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 """The parts of one process in factorisations other than that of a solve; the steps are the same (decisions/steps.py).
 
-    Cholesky    as LU without pivoting of the whole Hermitian matrix: U = D·L^H, so L is D^(-1/2)·U, transposed. That is
-                twice the arithmetic of half a matrix, and the checksums of whole columns hold (Huang and Abraham 1984)
+    Cholesky    as LU without pivoting of a Hermitian matrix: U = D·L^H, and D^(1/2)·L^H is wanted. So a block row of U is
+                made of the panel, and "rows" carries what the other process rows have of that. A step changes the lower
+                triangle only, by groups: a row of a group that is above the group's own rows stays as it was in all
+                columns, of checksums too, until it becomes U. So checksums hold in every row
     QR          Householder's reflections, a block of them I - V·T·V^H at a step (Schreiber and Van Loan 1989). What "rows"
                 carries is V^H·A of each process row, what "update" carries is T^H·V^H·A, summed by the root
 
@@ -12,10 +14,12 @@ Pure: numbers in, numbers out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.errors import NotPositive
 from ckpt.abft.numbers.local import Array, Local, Panel, Update
@@ -23,9 +27,78 @@ from ckpt.abft.numbers.verify import sums_of_rows
 
 __all__ = ["LocalCholesky", "LocalQR", "ReflectionPanel", "reflections", "unit_lower"]
 
+_GROUPS_AT_ONCE = 4
+"""So many groups, 0 to 3, 4 to 7, … in every column alike, are changed from the first row on that one of them needs: few of
+these numbers are not needed, and the products are large enough to be fast."""
+
 
 class LocalCholesky(Local):
-    """The numbers of one process in a Cholesky factorisation."""
+    """The numbers of one process in a Cholesky factorisation. There are no right-hand sides."""
+
+    def __init__(self, shape: Shape, p: int, dtype: np.dtype[Any], right: int) -> None:
+        super().__init__(shape, p, dtype, right)
+        self._held: tuple[Row, ...] = ()
+        self._first = 0
+
+    def begin(self, rows: tuple[Row, ...], group: int) -> None:
+        """A step begins. `rows`: what this column holds of every group; `group`: the first one that the step changes."""
+        self._held, self._first = rows, group
+
+    def _of_row(self, k: int, p: int) -> Iterator[tuple[int, float, int]]:
+        """What process row p has of block row k of U for this column: the group, the weight, and the place of the block of
+        L in the panel of that row."""
+        shape = self.shape
+        for group in range(self._first, shape.groups):
+            for q, weight in enumerate(self._held[group]):
+                j = group * shape.Q + q
+                if weight and j >= k and j % shape.P == p:
+                    yield group, weight, shape.rows_before(p, j) - shape.rows_before(p, k)
+
+    def rows_for(self, k: int, panel: Panel, start: int) -> Array:
+        count, _ = self.count_rows(k, panel, self.p)
+        found = np.zeros((count, self.numbers.shape[1] - start), dtype=self.dtype)
+        nb, lower = self.shape.nb, panel.lower
+        if self.p == self.shape.root(k):
+            lower = unit_lower(lower, nb)
+        for group, weight, place in self._of_row(k, self.p):
+            block = lower[place : place + nb].conj().T
+            found[:, group * nb - start : (group + 1) * nb - start] += self.dtype.type(weight) * block
+        return found
+
+    def count_rows(self, k: int, panel: Panel, p: int) -> tuple[int, int]:
+        return (self.shape.nb if any(True for _ in self._of_row(k, p)) else 0), 0
+
+    def solve(self, k: int, panel: Panel, start: int, given: dict[int, Array]) -> Update:
+        shape = self.shape
+        if self.sums is not None:  # what is set must be what it was: its share in the sums goes
+            self.sums.verify_rows(slice(shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)))
+        total = np.zeros((shape.nb, self.numbers.shape[1] - start), dtype=self.dtype)
+        for rows in (self.rows_for(k, panel, start), *given.values()):
+            if len(rows):
+                total += rows
+        total *= np.diagonal(panel.lower)[:, None]
+        nothing = np.empty((0, total.shape[1]), dtype=self.dtype)
+        return Update(k, total, dict.fromkeys(range(shape.P), nothing))
+
+    def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
+        shape = self.shape
+        nb, Q = shape.nb, shape.Q
+        first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
+        if below > first:
+            across = None if self.sums is None else sums_of_rows(update.upper)
+            self._set(slice(first, below), slice(start, self.numbers.shape[1]), update.upper, across)
+        together = _GROUPS_AT_ONCE
+        for group in range(start // nb // together * together, shape.groups, together):
+            row = max(below, shape.rows_before(self.p, group * Q))
+            left, stop = max(group * nb, start), min(group + together, shape.groups) * nb
+            upper = update.upper[:, left - start : stop - start]
+            across = None if self.sums is None else sums_of_rows(upper)
+            self._subtract(
+                row, left, panel.lower[row - first :], upper, across, stop=stop, again=left > start
+            )
+        if owner:
+            self.finish_block(k, panel, first, below)
+        self._backups.clear()
 
     def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
         """As in LU, without exchanges. Raises NotPositive."""

@@ -147,13 +147,15 @@ class Sums:
         """Numbers as large as these are here."""
         self._largest = max(self._largest, _largest(values))
 
-    def subtracted(self, rows: slice, start: int, lower: Array, upper: Array, across: Array) -> None:
-        """`lower @ upper` was subtracted from these rows, in the columns from `start` on. `across`: the sums of the rows of
-        `upper`."""
-        self._changes(rows.start or 0, start)
-        self.columns[start:] -= _sums(lower, 0) @ upper
+    def subtracted(
+        self, rows: slice, columns: slice, lower: Array, upper: Array, across: Array, *, again: bool = False
+    ) -> None:
+        """`lower @ upper` was subtracted from these rows and columns. `across`: the sums of the rows of `upper`. `again`:
+        other columns have been changed in this step."""
+        self._changes(rows.start or 0, columns.start or 0)
+        self.columns[columns] -= _sums(lower, 0) @ upper
         self.rows[rows] -= lower @ across
-        self._terms += lower.shape[1]
+        self._terms += 0 if again else lower.shape[1]
         self.saw(upper)
 
     # -- comparing -----------------------------------------------------------------------------------

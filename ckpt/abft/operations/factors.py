@@ -14,14 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ckpt.abft.decisions.course import Course
 from ckpt.abft.decisions.grid import Shape
+from ckpt.abft.decisions.steps import trailing_group
 from ckpt.abft.errors import InputError
+from ckpt.abft.numbers import triangle
 from ckpt.abft.numbers.arrays import plain
 from ckpt.abft.numbers.dense import solve_lower, solve_upper
 from ckpt.abft.numbers.local import Array, Local, Panel
 from ckpt.abft.numbers.methods import LocalCholesky, LocalQR, ReflectionPanel, unit_lower
+from ckpt.abft.numbers.triangle import cholesky_factor, upper_triangle
 from ckpt.abft.solver.matrix import Matrix
-from ckpt.abft.solver.member import Member, Method, tag
+from ckpt.abft.solver.member import Member, tag
+from ckpt.abft.solver.method import Method
 from ckpt.abft.solver.report import Report, Solution
 from ckpt.abft.solver.solve import Task, factorised
 
@@ -136,7 +141,8 @@ class _LU(_Factors):
     def finish(self, member: Member) -> Array:
         """L below the diagonal and U, and the row numbers as a last row."""
         shape = member.shape
-        upper, panels = _gathered(member)
+        parts, panels = _gathered(member)
+        upper = upper_triangle(shape, parts, member.matrix.dtype)
         packed, rows = np.zeros_like(upper), np.arange(shape.order)
         for k in range(shape.blocks):
             first, columns = k * shape.nb, slice(k * shape.nb, (k + 1) * shape.nb)
@@ -164,6 +170,10 @@ class _Cholesky(_Factors):
     def local(self, shape: Shape, p: int, dtype: np.dtype[Any], right: int) -> Local:
         return LocalCholesky(shape, p, dtype, right)
 
+    def begin(self, local: Local, course: Course, v: int, k: int) -> None:
+        assert isinstance(local, LocalCholesky)
+        local.begin(course.rows_at(k, v), trailing_group(course.shape, k, v, course.open_at(k, v)))
+
     def shape(self, n: int, right: int) -> tuple[int, ...]:
         return n, n
 
@@ -173,9 +183,9 @@ class _Cholesky(_Factors):
         ranks = member.course.roles.ranks()
         for i in range(ranks.index(link.rank), -(-shape.n // shape.nb), len(ranks)):
             self._compare(member.matrix, slice(i * shape.nb, min((i + 1) * shape.nb, shape.n)))
-        upper, _ = _gathered(member)
-        found = np.triu(upper / np.sqrt(np.diagonal(upper).real)[:, None])
-        return np.ascontiguousarray(found[: shape.n, : shape.n].conj().T)
+        parts, _ = _gathered(member)
+        found = cholesky_factor(shape, parts, member.matrix.dtype)
+        return np.ascontiguousarray(found[: shape.n, : shape.n])
 
     def _compare(self, matrix: Matrix, rows: slice) -> None:
         whole = slice(0, matrix.n)
@@ -209,7 +219,8 @@ class _QR(_Factors):
         """Q, and R below it. Every rank computes some columns of Q."""
         shape, link = member.shape, member.link
         assert member.course is not None
-        upper, panels = _gathered(member)
+        parts, panels = _gathered(member)
+        upper = upper_triangle(shape, parts, member.matrix.dtype)
         ranks = member.course.roles.ranks()
         slices = {
             rank: slice(shape.n * at // len(ranks), shape.n * (at + 1) // len(ranks))
@@ -255,43 +266,36 @@ class _QR(_Factors):
 Panels = Sequence[dict[int, Panel]]
 
 
-def _gathered(member: Member) -> tuple[Array, Panels]:
-    """The upper triangle (order × order), and the panels of every process row, if they are kept."""
+def _gathered(member: Member) -> tuple[dict[tuple[int, int], Array], Panels]:
+    """The parts of the upper triangle, and the panels of every process row, if they are kept."""
     shape, course, link, place = member.shape, member.course, member.link, member.place
     assert course is not None
     dtype, keep = member.matrix.dtype, member.method.keep
     numbers, packed = tag("factor", shape.blocks), tag("factor", shape.blocks + 1)
-    requests = []
+    requests, mine = [], np.zeros(0, dtype)
     if place is not None and place.v < shape.Q:
         assert member.local is not None
-        own = range(place.v, shape.blocks, shape.Q)
-        memory = (
-            np.concatenate([member.kept[k].packed for k in own])
-            if keep and len(own)
-            else np.zeros(0, np.uint8)
-        )
+        mine = triangle.packed(shape, place.p, member.local.numbers)
+        kept = range(place.v, shape.blocks, shape.Q) if keep else ()
+        memory = np.concatenate([np.zeros(0, np.uint8), *(member.kept[k].packed for k in kept)])
         for rank in course.roles.ranks():
             if rank != link.rank:
-                requests.append(link.start_send(rank, member.local.numbers, numbers))
+                requests.append(link.start_send(rank, mine, numbers))
                 if keep:
                     requests.append(link.start_send(rank, memory, packed))
-    upper = np.empty((shape.order, shape.groups, shape.Q, shape.nb), dtype=dtype)
+    parts: dict[tuple[int, int], Array] = {}
     panels: Panels = [{} for _ in range(shape.P)]
     for v, column in enumerate(course.roles.data):
         for p, rank in enumerate(column.ranks):
-            mine, size = rank == link.rank, (shape.local_rows(p), shape.groups, shape.nb)
-            if mine:
-                assert member.local is not None
-                part = member.local.numbers.reshape(size)
-            else:
-                part = link.receive(rank, size, dtype, numbers)
-            upper[shape.row_numbers(p), :, v] = part
+            own = rank == link.rank
+            size = (triangle.packed_size(shape, p),)
+            parts[p, v] = mine if own else link.receive(rank, size, dtype, numbers)
             if keep:
                 empty = {k: member.method.panel(shape, p, k, dtype) for k in range(v, shape.blocks, shape.Q)}
-                panels[p].update(member.kept if mine else _unpacked(member, rank, empty, packed))
+                panels[p].update(member.kept if own else _unpacked(member, rank, empty, packed))
     for request in requests:
         link.finish(request)
-    return upper.reshape(shape.order, shape.order), panels
+    return parts, panels
 
 
 def _unpacked(member: Member, rank: int, panels: dict[int, Panel], message: int) -> dict[int, Panel]:

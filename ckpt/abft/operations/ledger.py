@@ -98,18 +98,13 @@ class Ledger:
             log_loss("Encoded", self.losses[-1])
 
     def look(self) -> Loss | None:
-        """Has anybody died? Costs one agreement if not."""
+        """Has anybody died? Costs one agreement, also if somebody has."""
         noted = len(self.losses)
-        self.calls += 1
-        try:
-            if self.link.agree(1):
-                members = self.link.members  # who died right after a meeting is not of them
-                self.take_note({rank: Progress(rank) for rank in members}, "replace")
-                return self.losses[-1] if len(self.losses) > noted else None
-        except Interrupted:
-            pass
-        self.calls -= 1
-        self.together("replace", None)
+        if self.link.has_met:
+            self.calls += 1
+            self.take_note({rank: Progress(rank) for rank in self.link.living()}, "replace")
+        else:
+            self.together("replace", None)
         return self.losses[-1] if len(self.losses) > noted else None
 
 

@@ -7,8 +7,8 @@ earlier communicator are never received.
 A death costs nothing until somebody meets it: a send to the dead rank or a receive from it raises. Who meets it
 revokes, so all hear of it at their next call, or in the one they are in.
 
-`meet` is the only collective: one agreement on who lives and on what everybody says (`shrink`). So all that come out of a
-meeting have the same states, and nobody comes out alone.
+`meet` is a collective: one agreement on who lives and on what everybody says (`shrink`). So all that come out of a
+meeting have the same states, and nobody comes out alone. `living` is another one: who lives, and nothing more.
 
 Ranks are those of the grid's communicator, whatever the present one is. `hook`, for tests, is called with a name and
 "before" or "after" around every call.
@@ -115,16 +115,16 @@ class Link:
         return {each.rank: each for each in states}
 
     @property
-    def members(self) -> tuple[int, ...]:
-        """Who was at the last meeting."""
-        return tuple(sorted(self._index))
+    def has_met(self) -> bool:
+        return self._own
 
-    def agree(self, value: int) -> int:
-        """The bitwise and of all ranks' values. Raises Interrupted: before the first meeting, or somebody has died."""
-        if not self._own:
-            raise Interrupted("nobody has met yet")
+    def living(self) -> tuple[int, ...]:
+        """Who lives of those that were at the last meeting, the same at every rank that returns. One agreement; the
+        communicator and what is under way on it stay. There must have been a meeting."""
         with self._call("agree"):
-            return int(self._comm.Agree(value))
+            dead = self._comm.Agree_failed()
+        places = dead.Translate_ranks(None, self._comm.Get_group())
+        return tuple(sorted(rank for rank, place in self._index.items() if place not in places))
 
     def close(self) -> None:
         """Let go of the communicator."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ckpt.abft.decisions.copies import holders
 from ckpt.abft.decisions.course import Course, Decision, State, Transfer
-from ckpt.abft.decisions.grid import Place, Shape
+from ckpt.abft.decisions.grid import Place
 from ckpt.abft.decisions.steps import (
     WINDOW,
     Op,
@@ -29,8 +29,9 @@ from ckpt.abft.decisions.steps import (
 from ckpt.abft.numbers.local import Local, Panel, Update
 from ckpt.abft.solver.link import Link
 from ckpt.abft.solver.matrix import Matrix
+from ckpt.abft.solver.method import Method
 
-__all__ = ["Member", "Method", "tag"]
+__all__ = ["Member", "tag"]
 
 Array = npt.NDArray[Any]
 
@@ -40,22 +41,6 @@ _KINDS = "part piece panel rows update token block solution right unknown partia
 def tag(kind: str, k: int) -> int:
     """The tag of messages of this kind in step k."""
     return k * 16 + _KINDS.index(kind)
-
-
-class Method:
-    """What a factorisation is made for: its local part and panels, and whether copies of panels are kept. `shape`: of the
-    result, an array. This one: the solution of a system."""
-
-    keep = False
-
-    def local(self, shape: Shape, p: int, dtype: np.dtype[Any], right: int) -> Local:
-        return Local(shape, p, dtype, right)
-
-    def panel(self, shape: Shape, p: int, k: int, dtype: np.dtype[Any]) -> Panel:
-        return Panel(shape, p, k, dtype)
-
-    def shape(self, n: int, right: int) -> tuple[int, ...]:
-        return n, right
 
 
 class Member:
@@ -234,6 +219,7 @@ class Member:
         columns = course.roles.numbers()
         while self.step < self.shape.blocks:
             self._given, self._made = {}, {}
+            self.method.begin(self._here()[0], course, place.v, self.step)
             for op in operations(
                 *(self.shape, columns, course.base, self.step, place.p, place.v, course.shares, course.ahead)
             ):

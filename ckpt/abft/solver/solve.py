@@ -29,7 +29,8 @@ from ckpt.abft.numbers.verify import Corrupt
 from ckpt.abft.solver.backward import residual, residual_share, substitute
 from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.matrix import Matrix, right_hand_sides
-from ckpt.abft.solver.member import Member, Method
+from ckpt.abft.solver.member import Member
+from ckpt.abft.solver.method import Method
 from ckpt.abft.solver.protected import log_corrected, log_loss, raise_problems, told
 from ckpt.abft.solver.report import Loss, Report, Solution
 

@@ -1,8 +1,8 @@
 """The methods of ULFM (User-Level Failure Mitigation, as in mpi4py 4): Get_failed, Ack_failed, Revoke, Agree, Shrink; and
-`shrink`, which mpi4py has not.
+`Agree_failed` and `shrink`, which mpi4py has not.
 
-The effect of failures on operations is in engine/failures.py, the agreement of survivors in engine/agreement.py. Agree and
-Shrink also work on a revoked communicator, and while other operations are under way in it.
+The effect of failures on operations is in engine/failures.py, the agreement of survivors in engine/agreement.py. Agree,
+Agree_failed and Shrink also work on a revoked communicator, and while other operations are under way in it.
 
 A contribution to an agreement has four parts, which are combined as follows:
 
@@ -12,6 +12,9 @@ A contribution to an agreement has four parts, which are combined as follows:
                           ERR_PROC_FAILED, at every member
     proposals             two context numbers of each surviving member; the numbers of the lowest survivor are used for
                           the communicator that Shrink makes. Of `shrink` also the member's object, pickled
+
+Agree_failed returns what `failed` becomes. It does so only when this process has been told of all these deaths itself,
+so that they are known at every member from then on.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.datatypes.datatypes import PREDEFINED
 from ckpt.mpi.engine.comm_state import CommShared
+from ckpt.mpi.engine.failures import nobody
 from ckpt.mpi.requests.request import Request
 
 if TYPE_CHECKING:
@@ -71,10 +75,12 @@ class Failures(CommBase):
 
     # -- agreeing ----------------------------------------------------------------------------------
 
-    def _start_consensus(self, flag: int, proposal: Any, finish: Any, *args: Any) -> Consensus:
+    def _start_consensus(
+        self, flag: int, proposal: Any, finish: Any, *args: Any, needs: Any = nobody
+    ) -> Consensus:
         shared, failed_ranks = self._alive(), self._engine.failed_ranks
         contribution = flag, tuple(failed_ranks.failed_in(shared)), tuple(shared.acknowledged), proposal
-        return failed_ranks.agree(shared, contribution, _combine, finish, *args)
+        return failed_ranks.agree(shared, contribution, _combine, finish, *args, needs=needs)
 
     def Agree(self, flag: int) -> int:
         """The bitwise and of the flags of all contributing members. Works on a revoked communicator.
@@ -105,6 +111,32 @@ class Failures(CommBase):
             return Request._make(
                 self._engine, self._start_consensus(mine, None, _write_flag, flag, diagnoses)
             )
+
+    def Agree_failed(self) -> Group:
+        """The agreed group of the failed members, by their ranks in COMM_WORLD. Works on a revoked communicator.
+
+        Collective: every living member calls it, and all that return get the same group, even if members die during the
+        call. It has every member (of an intercommunicator: of both groups) that had failed for any of them when it
+        called; one that dies during the call may be missing, and is in the group of a later call. From then on
+        Get_failed of every member has the group, and so has every later Agree_failed. Nothing is acknowledged
+        (Ack_failed), and unacknowledged failures raise nothing.
+
+        Not in the MPI standard or in mpi4py; as proposed to the MPI Forum in 2026 (issue 1119, MPI_Comm_agree_failed).
+        """
+        group, engine = Group(), self._engine
+        with engine.lock:
+            engine.wait(self._start_agreed_dead(group))
+        return group
+
+    def Iagree_failed(self) -> tuple[Group, Request]:
+        """Agree_failed, nonblocking: the group is null until the request is done."""
+        group, engine = Group(), self._engine
+        with engine.lock:
+            return group, Request._make(engine, self._start_agreed_dead(group))
+
+    def _start_agreed_dead(self, group: Group) -> Consensus:
+        me = self._engine.progress.rank
+        return self._start_consensus(-1, None, _fill_group, group, me, needs=_agreed_dead)
 
     def Shrink(self) -> Any:
         """A communicator of the surviving members. Works on a revoked communicator."""
@@ -175,6 +207,17 @@ def _raise_unacknowledged(consensus: Consensus, diagnoses: Mapping[int, dict[str
 
 def _no_finish(consensus: Consensus) -> None:
     """The `finish` of Agree: it has nothing to do when the agreement is decided."""
+
+
+def _agreed_dead(value: Any) -> tuple[int, ...]:
+    """The failed members that an agreement has decided on, as world ranks."""
+    failed: tuple[int, ...] = value[1]
+    return failed
+
+
+def _fill_group(consensus: Consensus, group: Group, me: int) -> None:
+    """The `finish` of Agree_failed."""
+    group._ranks, group._me = _agreed_dead(consensus.value), me
 
 
 def _write_flag(

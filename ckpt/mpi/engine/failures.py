@@ -58,6 +58,11 @@ FREED_KEPT = 256
 """Number of freed communicators whose last agreements are kept, for members that have not received the decision."""
 
 
+def nobody(value: Any) -> Iterable[int]:
+    """The `needs` of an agreement that nobody's death is waited for in."""
+    return ()
+
+
 def raise_if_pending(error: BaseException) -> None:
     """Raise the error of a receive that is withdrawn, if `error` is a pending one: it is none any more."""
     if isinstance(error, MpiException) and error.error_code == ERR_PROC_FAILED_PENDING:
@@ -268,10 +273,16 @@ class FailedRanks:
     # -- agreeing ----------------------------------------------------------------------------------
 
     def agree(
-        self, shared: CommShared, contribution: Any, combine: Combine, finish: Callable[..., None], *args: Any
+        self,
+        shared: CommShared,
+        contribution: Any,
+        combine: Combine,
+        finish: Callable[..., None],
+        *args: Any,
+        needs: Callable[[Any], Iterable[int]] = nobody,
     ) -> Consensus:
-        """Take part in the communicator's next agreement. When it is decided, `poll` of the returned operation calls
-        `finish(consensus, *args)`."""
+        """Take part in the communicator's next agreement. When it is decided, and this process has been told of the death of
+        all of `needs(value)`, `poll` of the returned operation calls `finish(consensus, *args)`."""
         number = shared.agreements
         shared.agreements += 1
         key = shared.base, number
@@ -282,7 +293,7 @@ class FailedRanks:
         members = tuple({*shared.group, *shared.peers})
         self._send_agreement(key, agreement.start(members, contribution, combine, low))
         self._forget_decided(shared, agreement)
-        return Consensus(agreement, shared, finish, args)
+        return Consensus(agreement, shared, finish, args, needs, self.known)
 
     def on_agree(self, src: int, data: Buffer) -> None:
         """Handle a message of an agreement from the world rank `src`."""
@@ -322,16 +333,24 @@ class FailedRanks:
 class Consensus(Operation):
     """The operation of a request that waits for an agreement."""
 
-    __slots__ = ("agreement", "args", "finish", "shared")
+    __slots__ = ("agreement", "args", "finish", "known", "needs", "shared")
 
     def __init__(
-        self, agreement: Agreement, shared: CommShared, finish: Callable[..., None], args: tuple[Any, ...]
+        self,
+        agreement: Agreement,
+        shared: CommShared,
+        finish: Callable[..., None],
+        args: tuple[Any, ...],
+        needs: Callable[[Any], Iterable[int]],
+        known: set[int],
     ) -> None:
         super().__init__()
         self.agreement = agreement
         self.shared = shared
         self.finish = finish
         self.args = args
+        self.needs = needs
+        self.known = known
 
     @property
     def value(self) -> Any:
@@ -339,7 +358,7 @@ class Consensus(Operation):
         return self.agreement.value
 
     def poll(self) -> bool:
-        if not self.done and self.agreement.decided:
+        if not self.done and self.agreement.decided and self.known.issuperset(self.needs(self.value)):
             self.done = True
             self.finish(self, *self.args)
         return self.done

@@ -163,7 +163,8 @@ def wait_all(requests: Sequence[Request]) -> bool:
                     break
                 if engine.failed_ranks.any_failure and _has_failed_peer(engine, operations):
                     return all(each.poll() for each in operations)
-                engine.block()
+                if not operation.poll():  # looking for failures has made progress; nothing else may ever come
+                    engine.block()
     return True
 
 
@@ -194,9 +195,8 @@ def active_of(requests: Sequence[Request]) -> list[Operation]:
 
 
 def _has_failed_peer(engine: Engine, operations: list[Operation]) -> bool:
-    """Whether one of the operations has failed because a process has failed or a communicator is revoked.
-
-    Makes progress first, so that messages that have arrived are matched. The lock is held."""
+    """Whether one of the operations has failed because a process has failed or a communicator is revoked. The lock is held.
+    Makes progress first, so that messages that have arrived are matched: afterwards, operations may be done."""
     engine.make_progress()
     for operation in operations:
         if operation.poll():

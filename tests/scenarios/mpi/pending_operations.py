@@ -106,6 +106,11 @@ def agreed(state):
     return int(state[0][0])
 
 
+def no_dead(state):
+    state[1].Wait()
+    return state[0].size
+
+
 def made(state):
     state[1].Wait()
     return state[0].allreduce(rank)
@@ -169,6 +174,7 @@ KINDS = {
     ),
     "Idup": (comm.Idup, made),
     "Iagree": (agreement, agreed),
+    "Iagree_failed": (comm.Iagree_failed, no_dead),
     "Ishrink": (comm.Ishrink, made),
     "recv": (nothing, lambda _: (comm.send(rank, right), comm.recv(source=left))),
     "Sendrecv": (
@@ -183,6 +189,7 @@ KINDS = {
     "allreduce": (nothing, lambda _: comm.allreduce([rank])),
     "Allreduce": (nothing, lambda _: (comm.Allreduce(small, into), into.tolist())),
     "Agree": (nothing, lambda _: comm.Agree(7 << rank)),
+    "Agree_failed": (nothing, lambda _: comm.Agree_failed().size),
     "Split": (nothing, lambda _: comm.Split(0, -rank).rank),
 }
 

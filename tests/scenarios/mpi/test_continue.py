@@ -91,6 +91,28 @@ def test_twenty_kills_in_the_middle_of_agreements(start: Callable[..., Job], see
             assert not int(agreed) & 1 << (rank + at) % 24, "a survivor's contribution is missing"
 
 
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("comm", ["world", "revoked"])
+def test_survivors_agree_on_the_dead_and_go_on_without_a_shrink(start: Callable[..., Job], comm: str) -> None:
+    choose = random.Random(comm)
+    job = start(PROGRAMS / "agreed_dead.py", 4, comm, ranks=6, on_failure="continue")
+    for rank in range(6):
+        wait_output(job, rank, "\n21 ")
+    victims = []
+    for _ in range(4):
+        time.sleep(choose.random() * 0.05)
+        victims.append(kill_one(job, choose))
+    assert job.finish() == 0, job.report()
+    left = sorted(set(range(6)) - set(victims))
+    outputs = {job.output(rank) for rank in left}
+    assert len(outputs) == 1, "survivors saw different groups"
+    lines = outputs.pop().splitlines()
+    assert lines[-2].endswith(f" {sorted(victims)}") and lines[-1] == f"rest {left}"
+    for victim in victims:
+        seen = job.output(victim).splitlines()[:-1]  # the last line may be half written
+        assert seen == lines[: len(seen)], "the dead had been told something else"
+
+
 def test_every_family_of_collectives_ends_at_every_survivor(start: Callable[..., Job]) -> None:
     choose = random.Random(11)
     job = start(PROGRAMS / "families.py", ranks=9, on_failure="continue")
@@ -187,6 +209,25 @@ def test_a_death_is_told_by_the_agent_when_the_controller_is_gone(start: Callabl
         time.sleep(0.02)
     end = job.events("job-finished")[0]
     assert (end["exit_code"], end["by"]) == (0, "agent") and "but 0, 2, which failed" in end["reason"]
+
+
+def test_the_dead_are_agreed_on_when_the_controller_was_killed_between_two_deaths(
+    start: Callable[..., Job],
+) -> None:
+    """Who had been told of a death by whom makes no difference: Agree_failed returns at all with the same group."""
+    job = start(PROGRAMS / "agreed_dead.py", 3, ranks=6, on_failure="continue")
+    for rank in range(6):
+        wait_output(job, rank, "\n2 ")
+    job.kill_rank(4)
+    job.process.kill()  # on its way, perhaps, to tell them
+    job.process.wait()
+    for rank in (1, 5):
+        job.kill_rank(rank)
+    deadline = time.monotonic() + 60
+    while not job.events("job-finished") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert {job.output(rank).splitlines()[-1] for rank in (0, 2, 3)} == {"rest [0, 2, 3]"}, job.report()
+    assert len({job.output(rank) for rank in (0, 2, 3)}) == 1, "survivors saw different groups"
 
 
 def test_an_uncaught_failure_ends_the_job_with_its_traceback(

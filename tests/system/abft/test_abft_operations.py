@@ -40,6 +40,29 @@ def died_at(start: Callable[..., Job], operation: str, deaths: list[tuple[int, i
     assert max(calls) <= MOST_CALLS[operation], "the nightly test leaves calls out"
 
 
+OPERATIONS = "solve", "lu", "cholesky", "qr", "matmul", "cg"
+
+
+def test_while_nothing_fails_there_are_two_agreements_and_no_other_collective(
+    start: Callable[..., Job],
+) -> None:
+    """However many steps there are: no barrier and no agreement for each phase."""
+    job = start(PROGRAMS / "calls.py", ranks=6, on_failure="continue")
+    assert job.finish() == 0, job.report()
+    seen = set()
+    for rank in range(6):
+        for line in job.output(rank).splitlines():
+            name, order, counts = line.split(" | ")
+            calls = json.loads(counts)
+            agreements, messages = (
+                calls.pop("shrink"),
+                sum(map(calls.pop, ("Send", "Isend", "Recv"), (0, 0, 0))),
+            )
+            assert agreements == 2 and messages > 0 and set(calls) == {"Free"}, f"rank {rank}: {line}"
+            seen.add((rank, name.partition(",")[0], int(order)))
+    assert seen == {(rank, name, n) for rank in range(6) for name in OPERATIONS for n in (64, 256)}
+
+
 @pytest.mark.parametrize("operation", MOST_CALLS)
 def test_a_rank_dies_at_a_call(
     start: Callable[..., Job], operation: str, figures: Callable[[str, int], None]

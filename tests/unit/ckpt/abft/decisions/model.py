@@ -251,6 +251,13 @@ class Run:
             self._keep(process, k)
         elif op.kind == "solve":
             process.update = k, self._width(process, k)
+            assert process.place is not None
+            told = self.course.rows_at(k, process.place.v)
+            for group in range(self._width(process, k), self.shape.groups):
+                held = process.blocks.get(group, told[group])
+                expect(
+                    close(told[group], held), "it holds other rows than is said", process.place, group, held
+                )
         elif op.kind == "apply":
             self._apply(process, k)
         elif op.kind == "done":

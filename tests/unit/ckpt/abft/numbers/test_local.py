@@ -9,7 +9,9 @@ from ckpt.abft.decisions.encoding import subtraction, unit, weights
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Share, trailing_group
 from ckpt.abft.numbers import local as local_numbers
+from ckpt.abft.numbers import methods
 from ckpt.abft.numbers.local import Exchange, Local, moves
+from ckpt.abft.numbers.methods import LocalCholesky
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -71,7 +73,7 @@ def test_a_product_is_subtracted_in_parts(
 
 
 def whole(shape: Shape, parts: dict[tuple[int, int], Local]) -> np.ndarray:
-    found = np.empty((shape.order, shape.order))
+    found = np.empty((shape.order, shape.order), parts[0, 0].dtype)
     for p in range(shape.P):
         for q in range(shape.Q):
             rows = found[shape.row_numbers(p)].reshape(-1, shape.groups, shape.Q, shape.nb)
@@ -82,12 +84,14 @@ def whole(shape: Shape, parts: dict[tuple[int, int], Local]) -> np.ndarray:
     return found
 
 
-def filled(shape: Shape, matrix: np.ndarray, right: np.ndarray) -> dict[tuple[int, int], Local]:
+def filled(
+    shape: Shape, matrix: np.ndarray, right: np.ndarray, kind: type[Local] = Local
+) -> dict[tuple[int, int], Local]:
     parts = {}
     for p in range(shape.P):
         rows = matrix[shape.row_numbers(p)].reshape(-1, shape.groups, shape.Q, shape.nb)
         for q in range(shape.Q + 1):
-            local = parts[p, q] = Local(shape, p, matrix.dtype, right.shape[1])
+            local = parts[p, q] = kind(shape, p, matrix.dtype, right.shape[1])
             for group in range(shape.groups):
                 much = weights(0, group, shape.Q)
                 total = sum(much[v] * rows[:, group, v] for v in range(shape.Q))
@@ -103,8 +107,10 @@ def step(shape: Shape, parts: dict[tuple[int, int], Local], k: int) -> None:
         start = trailing_group(shape, k, q, ()) * shape.nb
         column = [parts[p, q] for p in range(shape.P)]
         given = {p: column[p].rows_for(k, panels[p], start) for p in range(shape.P) if p != root}
+        for p, rows in given.items():
+            assert column[root].count_rows(k, panels[root], p)[0] == len(rows)
         update = column[root].solve(k, panels[root], start, given)
-        is_next = k + 1 < shape.blocks and q == shape.owner(k + 1)
+        is_next = k + 1 < shape.blocks and q == shape.owner(k + 1) and type(column[0]) is Local
         for p in range(shape.P):
             assert column[root].count_rows(k, panels[root], p)[1] == len(update.out[p])
             before = column[p].numbers.copy()
@@ -137,6 +143,47 @@ def test_checksums_hold_after_every_step_and_u_solves_the_system(P: int, Q: int)
     for p in range(P):
         found[shape.row_numbers(p)] = parts[p, 0].right_hand_sides
     assert np.allclose(np.linalg.solve(upper, found), np.linalg.solve(matrix, right))
+
+
+@pytest.mark.parametrize("together", [1, 2, 4])
+@pytest.mark.parametrize("is_watched", [True, False])
+@pytest.mark.parametrize(("P", "Q"), [(1, 1), (2, 2), (3, 2), (2, 3), (1, 3)])
+def test_cholesky_changes_the_lower_triangle_only_and_checksums_hold(
+    monkeypatch: pytest.MonkeyPatch, P: int, Q: int, is_watched: bool, together: int
+) -> None:
+    """A row of a group that is above the group's own rows stays as it was until it becomes U."""
+    monkeypatch.setattr(methods, "_GROUPS_AT_ONCE", together)
+    random, shape = np.random.default_rng(P * 10 + Q), Shape(P, Q, 6 * Q, 3)
+    half = random.normal(size=(shape.order, shape.order)) + 1j * random.normal(
+        size=(shape.order, shape.order)
+    )
+    matrix = half @ half.conj().T + np.eye(shape.order)
+    parts = filled(shape, matrix, np.zeros((shape.order, 0)), LocalCholesky)
+    for part in parts.values() if is_watched else ():
+        part.watch()
+    held = [tuple(unit(q, Q) for _ in range(shape.groups)) for q in range(Q)]
+    held.append(tuple(weights(0, group, Q) for group in range(shape.groups)))
+    for k in range(shape.blocks):
+        before = {place: part.numbers.copy() for place, part in parts.items()}
+        for (_, q), part in parts.items():
+            assert isinstance(part, LocalCholesky)
+            part.begin(held[q], trailing_group(shape, k, q, ()))
+        step(shape, parts, k)
+        for (p, q), part in parts.items():
+            for group in range(shape.groups):
+                later = slice(
+                    shape.rows_before(p, k + 1), shape.rows_before(p, group // together * together * Q)
+                )
+                assert np.array_equal(part.block(group)[later], before[p, q][later, shape.group_slice(group)])
+                total = sum(held[Q][group][v] * parts[p, v].block(group) for v in range(Q))
+                assert np.allclose(parts[p, Q].block(group), total)
+            if part.sums is not None:
+                part.sums.verify()
+                assert not part.sums.corrected
+    upper = whole(shape, parts)
+    assert np.array_equal(upper, np.triu(upper))
+    lower = (upper / np.sqrt(np.diagonal(upper).real)[:, None]).conj().T
+    assert np.allclose(lower, np.linalg.cholesky(matrix))
 
 
 def test_what_was_subtracted_can_be_undone() -> None:

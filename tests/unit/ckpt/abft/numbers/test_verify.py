@@ -132,7 +132,7 @@ def test_what_was_finished_may_be_set_again() -> None:
         sums.verify_share(10, 20)
         sums.set(rows, columns, np.full_like(numbers[rows, columns], 7))
         sums.verify_share(10, 24)
-    sums.subtracted(slice(4, 40), 8, np.ones((36, 1)), np.ones((1, 32)), np.full(1, 32.0))
+    sums.subtracted(slice(4, 40), slice(8, None), np.ones((36, 1)), np.ones((1, 32)), np.full(1, 32.0))
     numbers[4:, 8:] -= 1
     sums.verify_share(12, 24)
     sums.verify()

@@ -104,6 +104,9 @@ def everything_from(world: World, seen: set[str]) -> int:
             ends += 1
             for rank, member in here.members.items():
                 assert rank in here.dead or member.decided, f"rank {rank} hangs"
+                if rank not in here.dead:
+                    agreed_dead = set(member.value[1])
+                    assert agreed_dead <= member.failed, f"rank {rank} waits in Agree_failed for ever"
         for move in moves:
             following = copy.deepcopy(here)
             following.do(move)
