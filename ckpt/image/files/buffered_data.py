@@ -12,7 +12,9 @@ read ahead  a buffer shows its bytes by ``peek()``, with nothing to be had from 
 
 Without fork (the program itself takes its image) the data is put back into the buffer or layer.
 
-Not here: files (:mod:`ckpt.image.files.file_positions`), standard streams (:mod:`ckpt.image.files.standard_output`).
+Of a file that is read and written the buffer is filled again at load (:func:`make_random_access`).
+
+Not here: what buffers over files hold (:mod:`ckpt.image.files.file_positions`), standard streams (:mod:`ckpt.image.files.standard_output`).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ __all__ = [
     "make_buffer_ahead",
     "make_buffer_pair",
     "make_closed_pair",
+    "make_random_access",
     "make_text_ahead",
     "make_text_writer",
     "newline_read",
@@ -193,6 +196,22 @@ def make_text_writer(
             made.flush()
     made.write(text)  # fits: a text layer held this text before
     made.__dict__.update(attributes)
+    return made
+
+
+def make_random_access(cls: Any, raw: Any, position: int, places: list[tuple[int, bytes]]) -> Any:
+    """A buffered object over ``raw`` that is read and written, at the logical position in bytes. ``places``: what is in its
+    buffer and not written yet, each with its offset in the file. It stays there, as far as the end of the file allows that.
+    """
+    first = min(position, *(at for at, _ in places))
+    end = max(position, *(at + len(data) for at, data in places))
+    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, end - first + 1))
+    made.seek(first)
+    made.peek(1)  # a seek within what has been read ahead writes nothing
+    for at, data in places:
+        made.seek(at)
+        made.write(data)
+    made.seek(position)
     return made
 
 

@@ -37,7 +37,12 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_types
-from ckpt.image.files.buffered_data import make_buffer_ahead, make_buffer_pair, make_closed_pair
+from ckpt.image.files.buffered_data import (
+    make_buffer_ahead,
+    make_buffer_pair,
+    make_closed_pair,
+    make_random_access,
+)
 from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unowned
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.file_positions import STD_FDS, Opened, Positions
@@ -48,7 +53,6 @@ from ckpt.image.files.reopen import (
     make_buffered,
     make_closed,
     make_closed_memory,
-    make_random_access,
     make_raw_file,
     make_raw_over,
     make_std_raw,

@@ -341,22 +341,6 @@ def make_buffered(cls: Any, raw: Any, position: int | None, pending: bytes = b""
     return made
 
 
-def make_random_access(cls: Any, raw: Any, position: int, places: list[tuple[int, bytes]]) -> Any:
-    """A buffered object over ``raw`` that is read and written, at the logical position in bytes. ``places``: what is in its
-    buffer and not written yet, each with its offset in the file. It stays there, as far as the end of the file allows that.
-    """
-    first = min(position, *(at for at, _ in places))
-    end = max(position, *(at + len(data) for at, data in places))
-    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, end - first + 1))
-    made.seek(first)
-    made.peek(1)  # a seek within what has been read ahead writes nothing
-    for at, data in places:
-        made.seek(at)
-        made.write(data)
-    made.seek(position)
-    return made
-
-
 def make_text(
     buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any], pending: str = ""
 ) -> Any:
