@@ -14,7 +14,8 @@ Without fork (the program itself takes its image) the data is put back into the 
 
 Of a file that is read and written the buffer is filled again at load (:func:`make_random_access`).
 
-Not here: what buffers over files hold (:mod:`ckpt.image.files.file_positions`), standard streams (:mod:`ckpt.image.files.standard_output`).
+Not here: what buffers over files hold (:mod:`ckpt.image.files.file_positions`), standard streams
+(:mod:`ckpt.image.files.standard_output`).
 """
 
 from __future__ import annotations
