@@ -80,9 +80,9 @@ class Keeper:
     ``directory`` is made when there is something to keep. ``key``: of the job. ``limit_bytes``: for all copies that the job
     of so many ``ranks`` keeps; a change that would need more is recorded as uncovered. ``covers``: is there to be a record
     of this path? ``on_log``: called with the descriptor of the log when it is opened. ``looks``: says what :func:`look`
-    says. ``host``: of this rank, where ranks are on several; then the clock of the log's file system is compared with this
-    host's. ``end``: where the log ends; the fast path writes lines, too. ``is_made``: there is a directory. ``has_ended``:
-    what there is now is of the next interval.
+    says; None: that function. ``host``: of this rank, where ranks are on several; then the clock of the log's file system
+    is compared with this host's. ``end``: where the log ends; the fast path writes lines, too. ``is_made``: there is a
+    directory. ``has_ended``: what there is now is of the next interval.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class Keeper:
         covers: Callable[[str], bool] = lambda path: True,
         on_log: Callable[[int], None] = lambda fd: None,
         host: str = "",
-        looks: Callable[[str], Binding] = look,
+        looks: Callable[[str], Binding] | None = None,
     ) -> None:
-        self._host, self._look, self._recorder = host, looks, recorder
+        self._host, self._look, self._recorder = host, looks or look, recorder
         self.key_of_lines = line_key(key)
         self.end = LogEnd(self.key_of_lines, _RESERVED_BYTES)
         self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
