@@ -26,7 +26,6 @@ This module is long because it is one state machine: what one operation has told
 
 from __future__ import annotations
 
-import functools
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -50,7 +49,11 @@ __all__ = ["Keep", "Kind", "OpenFile", "Operation", "Recorder", "Tables"]
 
 NEVER_NS: Final = (1 << 63) - 1
 
-_dirname = functools.lru_cache(1024)(posixpath.dirname)
+
+def _dirname(path: str) -> str:
+    """Of an absolute path in which no name is empty; in a third of the time of :func:`posixpath.dirname`."""
+    return path.rpartition(posixpath.sep)[0] or posixpath.sep
+
 
 Kind = Literal["append", "rewrite", "cut", "directory", "link", "remove", "rename", "attributes"]
 
