@@ -98,7 +98,7 @@ class Keeper:
         host: str = "",
         looks: Callable[[str], Binding] | None = None,
     ) -> None:
-        self._host, self._look, self._recorder = host, looks or look, recorder
+        self._host, self._look, self._recorder = host, looks, recorder
         self.key_of_lines = line_key(key)
         self.end = LogEnd(self.key_of_lines, _RESERVED_BYTES)
         self._allowance = Allowance(os.path.dirname(directory), limit_bytes, ranks)
@@ -204,7 +204,7 @@ class Keeper:
     def before(self, operation: Operation) -> list[Uncovered]:
         """The operation is about to begin: keep what it needs. Returns what cannot be undone."""
         try:
-            seen = {path: self._look(path) for path in self._recorder.paths(operation)}
+            seen = {path: (self._look or look)(path) for path in self._recorder.paths(operation)}
         except OSError as failure:
             paths = filter(None, (operation.path, operation.target))
             return self._write(
