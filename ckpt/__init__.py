@@ -281,7 +281,8 @@ def log_event(name: str, /, **fields: Any) -> None:
 
 
 def go_back(reason: str) -> None:
-    """Have the job go back to its last checkpoint (or begin anew if there is none), all ranks, the dead ones too.
+    """Have the job go back to its last checkpoint that has all ranks with which these processes began (or begin anew if
+    there is none), the dead ones too.
 
     For a program under ``ckpt run --on-failure continue`` that cannot go on without a rank; the job counts it as a restart
     (``--max-restarts``). Returns at once, and the process is ended soon; so what comes after it may or may not be done. From

@@ -132,7 +132,7 @@ class RankContext(Protocol):
     """There is no controller any more: nobody collects votes."""
 
     incomplete: bool
-    """A rank of the job has died and is not started again."""
+    """A rank of a job that saves itself explicitly has died and is not started again: there are no more images."""
 
     in_hook: bool
     """A hook of the program is running: the program may not wait for messages."""

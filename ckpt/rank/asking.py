@@ -2,7 +2,8 @@
 
 A program may wait for the image of its rank. The image is taken while it waits here, so the frames of these functions are in
 it, and their variables are the program's. Where no image comes nobody waits: in a signal handler, where the program is
-replayed, where several processes compute the rank, without a controller, and in a job that has lost a rank for good.
+replayed, where several processes compute the rank, without a controller, and in an explicit job that has lost a rank for
+good.
 
 Not here: how an image is taken (:mod:`ckpt.capture.imager`), what a program calls (`ckpt/__init__.py`).
 """

@@ -149,10 +149,11 @@ def _config(spec: Mapping[str, Any], *, checksum_payload: bool) -> EndpointConfi
 
 
 def is_on_one_host(runtime: Runtime) -> bool:
-    """Are all ranks on this host, each of them one process that is not replayed, with rings between them?"""
+    """Are all ranks that live on this host, each of them one process that is not replayed, with rings between them?"""
     is_plain = runtime.layer is None and runtime.explicit is None
     has_rings = runtime.options.get("wire", "ring") == "ring"
-    return is_plain and has_rings and runtime.spec.get("local_size") == runtime.size
+    living = runtime.size - len(runtime.spec.get("absent", ()))
+    return is_plain and has_rings and runtime.spec.get("local_size") == living
 
 
 def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[], bool]:

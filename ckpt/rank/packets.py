@@ -11,7 +11,7 @@ abort      the epoch cannot commit any more: nobody waits for its image, frames 
 committed  calls that wait for a commit are made (:mod:`ckpt.rank.commits`)
 release    all ranks have finished: a rank that waits in :meth:`Runtime.finish` may leave
 alone      the controller is gone (until ``table`` comes again): nobody collects votes, so no image is wanted
-failed     these ranks are dead and are not started again: operations with them end, there are no more images
+failed     these ranks are dead and are not started again: operations with them end. Later images are of the others
 layer      for the layer under the engine, if there is one (:mod:`ckpt.mpi.base.layer`)
 stop       leave at once, with the given exit code
 status     answer with counters and with where the program is
@@ -87,10 +87,10 @@ def obey(runtime: Runtime, packet: Packet) -> None:
 def _drop_ranks(
     runtime: Runtime, ranks: list[int], cause: str, diagnoses: Iterable[tuple[int, dict[str, Any]]]
 ) -> None:
-    """These ranks are dead, and the job goes on without them: there will be no more images, unless other processes
-    compute them, too."""
+    """These ranks are dead, and the job goes on without them. Explicit ranks take no images from now on: a program that is
+    replayed would have to hear of the death at the same place again."""
     assert runtime.port is not None and runtime.engine is not None
-    if runtime.layer is None:
+    if runtime.explicit is not None:
         runtime.incomplete = True
         runtime.imager.abandon()
     lost = [rank for rank in ranks if rank != runtime.rank]

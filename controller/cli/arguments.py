@@ -57,7 +57,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
         "--on-failure",
         choices=("restart", "continue"),
         help="a rank dies: restart: all go on from the last checkpoint (default); continue: the others go on and are "
-        "told (MPI_ERR_PROC_FAILED), no checkpoints from then on",
+        "told (MPI_ERR_PROC_FAILED); later checkpoints lack it",
     )
     add(
         "--timeout",

@@ -135,7 +135,7 @@ def usable_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, re
 
     found = lines_with_files(job, lines.epochs, reporter.say, required=required)
     needs_branch = lines.needs_branch or found[-1:] != lines.epochs[-1:]
-    return Lines(found, start_over=lines.start_over, needs_branch=needs_branch)
+    return Lines(found, start_over=lines.start_over, needs_branch=needs_branch, absent=lines.absent)
 
 
 def was_reported(history: History) -> bool:

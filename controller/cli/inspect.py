@@ -148,6 +148,10 @@ def render(found: Mapping[str, Any]) -> str:
         f"epoch      {found['epoch']} of {found['committed_at']}, incarnation {found['incarnation']}; "
         f"{size_text(found['bytes'])}, {size_text(found['bytes_written'])} written",
     ]
+    if absent := found.get("absent"):
+        out.append(
+            f"absent     {', '.join(map(str, absent))}: dead before this epoch; a restart goes on without"
+        )
     out += _render_files(found["files"])
     out += _render_not_covered(found["ranks"])
     if len(found["ranks"]) > 1:

@@ -297,7 +297,7 @@ def _usable_lines(
         control = load_control(job, epoch)
         if replicas > 1 or control.meta.get("verified") is False:
             redundancy.say_unverified(control, reporter, job)
-        return Lines([epoch], needs_branch=epoch != newest)
+        return Lines([epoch], needs_branch=epoch != newest, absent={epoch: control.absent})
     lines = [line for line in list_lines(job) if line.epoch in committed]
     good = [line.epoch for line in lines if line.control is not None]
     if lines and isinstance(lines[-1].error, Incompatible):
@@ -316,7 +316,9 @@ def _usable_lines(
     controls = {line.epoch: line.control for line in lines if line.control is not None}
     good = redundancy.usable(job, controls, reporter, replicas, or_start=or_start)
     usable = plan.resumable(good, None)
-    return Lines(usable, start_over=or_start, needs_branch=max(usable, default=None) != newest)
+    absent = {epoch: control.absent for epoch, control in controls.items()}
+    needs_branch = max(usable, default=None) != newest
+    return Lines(usable, start_over=or_start, needs_branch=needs_branch, absent=absent)
 
 
 def _reporter(job: JobDirectory, arguments: argparse.Namespace) -> Reporter:
@@ -400,7 +402,9 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
     every_ns = None if option("every") is None else int(option("every") * _NS)
     timeout_ns = int(option("timeout") * _NS)
     return ServiceOptions(
-        rounds=RoundOptions(every_ns=every_ns, timeout_ns=timeout_ns, mode=mode),
+        rounds=RoundOptions(
+            every_ns=every_ns, timeout_ns=timeout_ns, mode=mode, goes_on=not option("explicit")
+        ),
         max_restarts=option("max_restarts"),
         on_failure=option("on_failure"),
         grace_ns=int(option("grace") * _NS),

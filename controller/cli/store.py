@@ -44,6 +44,7 @@ def _entry(line: Line) -> dict[str, Any]:
         "size": control.size,
         "bytes": control.bytes_raw,
         "bytes_written": control.bytes_written,
+        **({"absent": list(control.absent)} if control.absent else {}),
         **({"verified": control.meta["verified"]} if "verified" in control.meta else {}),
     }
 
@@ -53,8 +54,9 @@ def _row(entry: dict[str, Any]) -> str:
         return f"{entry['epoch']:>8}  DAMAGED: {entry['reason']}"
     sizes = f"{size_text(entry['bytes']):>10}  {size_text(entry['bytes_written']):>10} written"
     left = "  (left behind: `ckpt restart JOB@EPOCH` goes back to it)" if entry["left_behind"] else ""
+    absent = f"  without rank {', '.join(map(str, entry['absent']))}" if entry.get("absent") else ""
     state = {True: "  verified", False: "  NOT VERIFIED", None: ""}[entry.get("verified")]
-    return f"{entry['epoch']:>8}  {entry['committed_at']}  {sizes}  incarnation {entry['incarnation']}{state}{left}"
+    return f"{entry['epoch']:>8}  {entry['committed_at']}  {sizes}  incarnation {entry['incarnation']}{absent}{state}{left}"
 
 
 def verify(arguments: argparse.Namespace) -> int:

@@ -37,6 +37,7 @@ def commit_line(
 
     Raises LockLost when another controller has taken the job.
     """
+    present = [rank for rank in range(job.size) if rank not in line.absent]
     entries = [
         RankEntry(
             rank=rank,
@@ -48,7 +49,7 @@ def commit_line(
             bytes_written=vote.bytes_written,
             vectors=vote.vectors,
         )
-        for rank, vote in enumerate(line.votes)
+        for rank, vote in zip(present, line.votes, strict=True)
     ]
     control = ControlFile(
         epoch=line.epoch,
@@ -61,6 +62,7 @@ def commit_line(
             "not_covered": sum(vote.not_covered for vote in line.votes),
             **({} if line.verified is None else {"verified": line.verified}),
         },
+        absent=line.absent,
     )
     try:
         write_control(job, control, lock=lock)

@@ -5,7 +5,7 @@ Not here: the rule itself (`ckpt.controller.supervision.plan`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ckpt.controller.launch.launcher import Launcher
@@ -25,9 +25,10 @@ class Placer:
         """The rank was found running on this host."""
         self._placed[rank] = host
 
-    def place(self) -> list[plan.Placement]:
-        """Where the ranks are to run now; says which have moved. Raises NoHostLeft."""
-        placed = plan.place(self._size, self._launcher.nodes(self._size), self._placed)
+    def place(self, absent: Collection[int] = ()) -> list[plan.Placement]:
+        """Where the ranks that are not `absent` are to run now; says which have moved. Raises NoHostLeft."""
+        nodes = self._launcher.nodes(self._size - len(absent))
+        placed = plan.place(self._size, nodes, self._placed, absent)
         before, self._placed = self._placed, {each.rank: each.node for each in placed}
         moved = {rank: node for rank, node in self._placed.items() if before.get(rank, node) != node}
         if moved:

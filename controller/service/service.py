@@ -143,10 +143,9 @@ class Service:
             highest = max(highest, adopted.epoch)
             addresses = {rank: facts.address for rank, facts in adopted.ranks.items()}
             finished = {r: each.finished for r, each in adopted.ranks.items() if each.finished is not None}
-            failed, told = adopted.failed, adopted.failed & history.failed
-            self.first = Adopt(
-                adopted.incarnation, addresses, finished, history.open_round, failed=failed, told=told
-            )
+            told, absent = adopted.failed & history.failed, history.absent
+            who = (adopted.incarnation, addresses, finished, history.open_round)
+            self.first = Adopt(*who, failed=adopted.failed, told=told, absent=absent)
         self.processes = job.size * options.replicas
         self.replicas = self._replica_part()
         make_rounds = Coordinator if self.replicas is None else self.replicas.coordinator
@@ -160,6 +159,7 @@ class Service:
             lines=lines.epochs,
             start_over=lines.start_over,
             needs_branch=lines.needs_branch,
+            absent=lines.absent,
             max_restarts=options.max_restarts,
             on_failure=options.on_failure,
             grace_ns=options.grace_ns,
@@ -367,13 +367,14 @@ class Service:
             self._watch_agent()  # it answers that no rank is alive
             return
         program = program_of(self.job, self.runtime_dir, {**self.options.rank_options, **files})
-        placed = self.placer.place()
+        placed = self.placer.place(action.absent)
         more: Callable[[int], Mapping[str, Any]] = plan.no_more
         if self.replicas is not None:
             self.launched = program, placed[0]
             more = self.replicas.described(action.incarnation, action.epoch)
             self.replicas.begin_again(action.epoch)
-        specs = plan.specs(program, placed, incarnation=action.incarnation, epoch=action.epoch, more=more)
+        begins: dict[str, Any] = {"incarnation": action.incarnation, "epoch": action.epoch}
+        specs = plan.specs(program, placed, **begins, more=more, absent=action.absent)
         if self.launcher.is_far:
             assert isinstance(self.passthrough, Passthrough)
             specs = [{**spec, "printed": self.passthrough.known(spec["rank"])} for spec in specs]

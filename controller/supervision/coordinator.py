@@ -7,7 +7,7 @@ A round is one epoch number. Its states:
                                   │                       └── failed vote · death · timeout ·    └── ControlFailed ──▶ burnt
                                   └── the same ──▶ burnt      bad label · bad vectors ──▶ burnt
 
-A *burnt* round is one that was aborted. A *line* is the images of all ranks for one epoch.
+A *burnt* round is one that was aborted. A *line* is the images of all ranks that live, for one epoch.
 
 Rules
 - There is one round at a time. Epoch numbers only grow, above the highest number ever used in the job (`highest`). The
@@ -16,7 +16,7 @@ Rules
   that, and no frame is labelled before all ranks have answered `ready`: a rank that cannot be captured costs the others
   nothing. The question names the ranks whose programs wait for the round. If a rank cannot be captured because its program
   waits, perhaps for a message of one of these ranks, it gives the round up.
-- A round needs the vote of every rank of the present incarnation. An image stands for the epochs in
+- A round needs the vote of every rank of the present incarnation that is not lost. An image stands for the epochs in
   (label[0], label[1]].
 - A vote counts only for the open round; any other vote is late, and ignored.
 - No line is committed without the check of every link's vectors (`vectors.check`), and no commit is announced before
@@ -25,8 +25,11 @@ Rules
 - Requests merge. A request joins the open round if no rank has captured its image yet (for a rank's own request: if that
   rank has not); later requests share the next round. A request survives a rollback: the next incarnation serves it. When a
   round fails, its requests are answered with the reason.
-- If a rank is dead and will not be restarted (`incomplete`), there are no more rounds in this incarnation: a line is the
-  state of all ranks, so every request is refused with the reason. Committed lines stay valid.
+- If a rank is dead and will not be restarted (`lost`), it is absent from later lines. The open round is burnt, and its
+  requests are served by the next one, which begins after the death is known: so no image or frame of the dead rank is of
+  its epoch, and what the dead rank has sent, no image need have received. Committed lines stay valid, and so does one that
+  is being written. Where ranks are replayed (`goes_on` false) a line is the state of all ranks: there are no more rounds in
+  this incarnation, and every request is refused with the reason.
 - The schedule's interval counts from the start of a round, and begins anew after a restart. After a commit the next
   scheduled round comes no sooner than after the duration of the last one, so that the program makes progress even if the
   interval is too short. Failed rounds make the interval longer, and are reported once (`uncommitted.CommitGap`).
@@ -61,6 +64,7 @@ from ckpt.controller.supervision.events import (
     Voted,
     WriteControl,
 )
+from ckpt.controller.supervision.lines import NOBODY
 from ckpt.controller.supervision.rounds import Round, RoundOptions
 from ckpt.controller.supervision.uncommitted import CommitGap
 from ckpt.transport.records import replace
@@ -94,13 +98,14 @@ class Coordinator:
         self.waiting_ranks: set[int] = set()  # ranks whose programs wait for the next round
         self.wanted = False  # a next round is wanted, by a request or by the schedule
         self.due_ns: int | None = None
+        self.absent = NOBODY  # ranks that are dead, and not restarted in this incarnation
         self.refusal: str | None = None  # why this incarnation can have no more rounds
         self.gap = CommitGap()
 
     @property
     def members(self) -> Sequence[int]:
         """The processes whose images make a line."""
-        return range(self.size)
+        return [rank for rank in range(self.size) if rank not in self.absent]
 
     def rank_of(self, process: int) -> int:
         """The rank that this process computes."""
@@ -108,9 +113,10 @@ class Coordinator:
 
     # ---- what the supervisor says ------------------------------------------------------------------------
 
-    def ready(self, incarnation: int, *, now_ns: int) -> list[Action]:
-        """All ranks of `incarnation` are connected: rounds may start."""
+    def ready(self, incarnation: int, *, now_ns: int, absent: frozenset[int] = NOBODY) -> list[Action]:
+        """All ranks of `incarnation` but those that are `absent` are connected: rounds may start."""
         self.incarnation = incarnation
+        self.absent = absent
         self.gap.incarnation_begins()
         self._schedule(now_ns)
         return self._maybe_start(now_ns)
@@ -125,28 +131,33 @@ class Coordinator:
             return []
         return self._burn(reason, keep_requests=True)
 
-    def incomplete(self, reason: str) -> list[Action]:
-        """A rank is dead and will not be restarted: no round from now on. All waiting requests are answered."""
-        self.refusal = f"{reason}: there is no checkpoint without it"
-        self.due_ns = None
-        self.wanted = False
+    def lost(self, rank: int, reason: str, *, now_ns: int) -> list[Action]:
+        """A rank is dead and will not be restarted: the others go on without it."""
+        is_open = self.incarnation is not None and self.round is not None and not self.round.writing
+        if not self.options.goes_on:
+            self.refusal = f"{reason}: there is no checkpoint without it"
+            self.due_ns, self.wanted = None, False
+            return [*(self._burn(self.refusal) if is_open else ()), *self._answer_waiting(self.refusal)]
+        self.absent |= {rank}
+        self.waiting_ranks.discard(rank)
+        if not is_open:
+            return []
+        self.wanted = True  # by whoever has asked for this round, or by the schedule
+        return self._burn(reason, keep_requests=True) + self._maybe_start(now_ns)
+
+    def _answer_waiting(self, reason: str) -> list[Action]:
         waiting, self.waiting = self.waiting, []
-        burn: list[Action] = []
-        if self.round is not None and not self.round.writing:
-            say = Say(f"checkpoint {self.round.epoch} failed, the job goes on: {self.refusal}")
-            burn = [*self._burn(self.refusal), say]
-        return burn + [Reply(token, False, {"reason": self.refusal}) for token in waiting]
+        return [Reply(token, False, {"reason": reason}) for token in waiting]
 
     def closed(self, reason: str) -> list[Action]:
         """The job is over: all waiting requests are answered."""
         actions = self.interrupted(reason)
-        waiting, self.waiting = self.waiting, []
         if self.round is not None:
-            waiting, self.round.tokens = self.round.tokens + waiting, []
+            self.waiting, self.round.tokens = self.round.tokens + self.waiting, []
         final_notice = self.gap.final_notice()
         if final_notice is not None:
             actions.append(Say(final_notice))
-        return actions + [Reply(token, False, {"reason": reason}) for token in waiting]
+        return actions + self._answer_waiting(reason)
 
     # ---- events ------------------------------------------------------------------------------------------
 
@@ -236,14 +247,15 @@ class Coordinator:
             return []
         self.wanted = False
         self.highest += 1
-        self.round = Round(self.highest, now_ns, now_ns + self.options.timeout_ns, tokens=self.waiting)
+        deadline_ns = now_ns + self.options.timeout_ns
+        self.round = Round(self.highest, now_ns, deadline_ns, tokens=self.waiting, absent=self.absent)
         self.waiting = []
         self.round.waiting, self.waiting_ranks = self.waiting_ranks, set()
         self._schedule(now_ns)
         self.gap.round_begins(now_ns)
         # The number is in the event log before any rank can label a frame with it.
         log = Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation})
-        if not self.options.asks or self.size == 1:
+        if not self.options.asks or len(self.members) == 1:
             return [log, Send(messages.checkpoint(self.highest, self.options.mode))]
         self.round.ready = set()
         return [log, Send(messages.ask(self.highest, self.round.waiting))]
@@ -286,7 +298,8 @@ class Coordinator:
         """All images of the line are durable, and consistent."""
         assert self.round is not None and self.incarnation is not None
         self.round.writing = True
-        return [WriteControl(self.round.epoch, self.incarnation, tuple(votes))]
+        absent = tuple(sorted(self.round.absent))
+        return [WriteControl(self.round.epoch, self.incarnation, tuple(votes), absent=absent)]
 
     def _late(self, vote: Voted) -> list[Action]:
         """A vote that does not count: remove the image if it belongs to a burnt round."""

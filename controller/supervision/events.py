@@ -64,9 +64,8 @@ class Adopt:
     """In the place of `Begin`: the ranks of this incarnation run, and this controller goes on with them.
 
     `addresses`, `finished`: of each rank, and the exit codes of those whose programs have ended. `open_round`: the last one
-    that was begun, and of which the event log has no end. `failed`: dead ranks, without which the others go on, and which
-    have no address; `told`: those of them of which the event log says so.
-    """
+    that was begun, and of which the event log has no end. `failed`: dead ranks, without which the others go on; `told`:
+    those of them of which the event log says so; `absent`: those that were dead before the line of this incarnation."""
 
     incarnation: int
     addresses: Mapping[int, str]
@@ -74,6 +73,7 @@ class Adopt:
     open_round: int | None = None
     failed: frozenset[int] = frozenset()
     told: frozenset[int] = frozenset()
+    absent: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +267,13 @@ RoundEvent = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Fork all ranks as `incarnation`, from the line of `epoch`; `epoch` None: from the program's start."""
+    """Fork all ranks as `incarnation`, from the line of `epoch`; `epoch` None: from the program's start. `absent`: ranks
+    that were dead before that line, and are not forked."""
 
     incarnation: int
     epoch: int | None
     reason: str
+    absent: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,13 +329,14 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class WriteControl:
-    """Commit the line. The answer is `ControlWritten` or `ControlFailed`. Votes are in the order of ranks. `verified`: other
-    processes compute the same ranks, and agree with what the images follow from; None: there are no such processes."""
+    """Commit the line. The answer is `ControlWritten` or `ControlFailed`. Votes: in the order of ranks. `absent`: the dead.
+    `verified`: other processes compute the same ranks, and agree with what images follow from; None: there are none."""
 
     epoch: int
     incarnation: int
     votes: tuple[Voted, ...]
     verified: bool | None = None
+    absent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class RankHistory:
     deaths: int = 0
     finished: int | None = None
     failed: bool = False  # the rank is dead, and the job went on without it
+    absent: int = -1  # the last incarnation that began without the rank, which was dead before its line
     refused_rounds: int = 0
     longest_wait: Wait | None = None
     refusal: Line | None = None  # the last refusal in the open round
@@ -92,7 +93,13 @@ class History:
     def failed(self) -> frozenset[int]:
         """The ranks of the newest incarnation that are dead, and without which the job has gone on."""
         now = self.incarnation
-        return frozenset(rank for rank, each in self.ranks.items() if each.failed and each.incarnation == now)
+        died = {rank for rank, each in self.ranks.items() if each.failed and each.incarnation == now}
+        return self.absent | died
+
+    @property
+    def absent(self) -> frozenset[int]:
+        """The ranks without which the newest incarnation has begun: the line that it resumed from has no image of them."""
+        return frozenset(rank for rank, each in self.ranks.items() if each.absent == self.incarnation >= 0)
 
 
 def finished_code(history: History) -> int | None:
@@ -205,6 +212,8 @@ def _take(history: History, name: str, line: Line) -> None:
         _rank(history, line).deaths += 1
     elif name == "continuing":
         _rank(history, line).failed = True
+    elif name == "rank-absent":
+        _rank(history, line).absent = int(line["incarnation"])
     elif name == "rank-finished":
         _rank(history, line).finished = line.get("exit_code")
     elif name == "restarting":

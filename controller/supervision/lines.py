@@ -4,6 +4,9 @@
     needs_branch   newer lines are on disk, and the job's record does not yet say that they do not count any more: a
                    `SetBranch` has to come before ranks go on from an older line
 
+    absent         ranks that were dead for good when a line was taken (``--on-failure continue``): it has no images of them,
+                   and they are not started again from it
+
 If a rank cannot go on from a line, whatever the reason (a damaged block, a disk error, a missing module), or a copy of the
 program's files that the line needs is damaged, the line is excluded and the next older one is tried; a message names each
 such line. The line stays on disk, because the cause may be removed later. If a rank is killed while it loads a line, the
@@ -15,7 +18,8 @@ starts from its beginning, and a message says so; otherwise (`ckpt restart`) the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from ckpt.controller.errors import EXIT_UNRECOVERABLE
 from ckpt.controller.supervision.events import Action, End, Log, Say
@@ -23,13 +27,27 @@ from ckpt.controller.supervision.events import Action, End, Log, Say
 DEATHS = 3
 
 
+NOBODY: frozenset[int] = frozenset()
+
+
+def ranks_text(ranks: Collection[int]) -> str:
+    """ "rank 3", "ranks 1, 3"."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"
+
+
 class Lines:
-    """The lines of one supervisor. `epochs`: the lines that may be used, in ascending order."""
+    """The lines of one supervisor. `epochs`: the lines that may be used, in ascending order; `absent`: by epoch."""
 
     def __init__(
-        self, epochs: Iterable[int], *, start_over: bool = False, needs_branch: bool = False
+        self,
+        epochs: Iterable[int],
+        *,
+        start_over: bool = False,
+        needs_branch: bool = False,
+        absent: Mapping[int, Iterable[int]] = MappingProxyType({}),
     ) -> None:
         self.epochs = sorted(epochs)
+        self.absent = {epoch: frozenset(ranks) for epoch, ranks in absent.items() if ranks}
         self.start_over = start_over
         self.needs_branch = needs_branch
         self._deaths = 0
@@ -38,12 +56,29 @@ class Lines:
     def newest(self) -> int | None:
         return self.epochs[-1] if self.epochs else None
 
-    def committed(self, epoch: int) -> None:
+    def committed(self, epoch: int, absent: frozenset[int] = NOBODY) -> None:
         self.epochs.append(epoch)
+        if absent:
+            self.absent[epoch] = absent
 
     def keep(self, epochs: Collection[int]) -> None:
         """Forget all lines but `epochs`, which are left on disk."""
         self.epochs = [epoch for epoch in self.epochs if epoch in epochs]
+        self.absent = {epoch: ranks for epoch, ranks in self.absent.items() if epoch in epochs}
+
+    def without(self, epoch: int | None) -> frozenset[int]:
+        """The ranks that this line (None: the start of the program) has no images of."""
+        return NOBODY if epoch is None else self.absent.get(epoch, NOBODY)
+
+    def newest_with(self, absent: frozenset[int]) -> int | None:
+        """The newest line that has all ranks but those that are `absent`; None: there is none."""
+        return next((epoch for epoch in reversed(self.epochs) if self.without(epoch) <= absent), None)
+
+    def go_back(self, absent: frozenset[int]) -> None:
+        """The next incarnation needs all ranks but those that are `absent`: lines that lack more are passed over."""
+        while self.epochs and not self.without(self.epochs[-1]) <= absent:
+            self.epochs.pop()
+            self.needs_branch = True
 
     def loaded(self) -> None:
         """All ranks have loaded the newest line."""

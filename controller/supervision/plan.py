@@ -8,7 +8,7 @@ A rank is identified by its number. Images hold nothing of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -33,16 +33,20 @@ class Placement:
 
 
 def place(
-    size: int, nodes: Sequence[Node], before: Mapping[int, str] = MappingProxyType({})
+    size: int,
+    nodes: Sequence[Node],
+    before: Mapping[int, str] = MappingProxyType({}),
+    absent: Collection[int] = (),
 ) -> list[Placement]:
-    """Assign ranks to nodes. A rank stays on the node where it was `before`, if that is there and has a slot; the others
-    fill the nodes that have none of these (spares) first, in blocks and in the order of the nodes. Raises UsageError when
-    there are not enough slots."""
+    """Assign the ranks that are not `absent` to nodes. A rank stays on the node where it was `before`, if that is there and
+    has a slot; the others fill the nodes that have none of these (spares) first, in blocks and in the order of the nodes.
+    Raises UsageError when there are not enough slots."""
     free = {node.name: node.slots for node in nodes}
-    if size > sum(free.values()):
-        raise UsageError(f"{size} ranks do not fit into {sum(free.values())} slots")
+    ranks = [rank for rank in range(size) if rank not in absent]
+    if len(ranks) > sum(free.values()):
+        raise UsageError(f"{len(ranks)} ranks do not fit into {sum(free.values())} slots")
     at: dict[int, str] = {}
-    for rank in range(size):
+    for rank in ranks:
         name = before.get(rank, "")
         if free.get(name, 0) > 0:
             at[rank] = name
@@ -54,11 +58,10 @@ def place(
         for node in sorted(nodes, key=lambda node: node.name in kept)
         for _ in range(free[node.name])
     ]
-    at |= dict(zip((rank for rank in range(size) if rank not in at), slots, strict=False))
-    together = {name: [rank for rank in range(size) if at[rank] == name] for name in free}
+    at |= dict(zip((rank for rank in ranks if rank not in at), slots, strict=False))
+    together = {name: [rank for rank in ranks if at[rank] == name] for name in free}
     return [
-        Placement(rank, at[rank], together[at[rank]].index(rank), len(together[at[rank]]))
-        for rank in range(size)
+        Placement(rank, at[rank], together[at[rank]].index(rank), len(together[at[rank]])) for rank in ranks
     ]
 
 
@@ -85,16 +88,17 @@ def specs(
     incarnation: int,
     epoch: int | None,
     more: Callable[[int], Mapping[str, Any]] = no_more,
+    absent: Collection[int] = (),
 ) -> list[dict[str, Any]]:
     """One description per process, as `ckpt.rank.boot.run_rank` takes it.
 
     `epoch`: the line to resume from; None: start the program. `restarts` is the incarnation: the first is 0. `more`:
-    what is different, or is added, by number of the process.
+    what is different, or is added, by number of the process. `absent`: ranks that are dead for good, and have no placement.
     """
     return [
         {
             "rank": placement.rank,
-            "size": len(placements),
+            "size": len(placements) + len(absent),
             "host": placement.node,
             "local_rank": placement.local_rank,
             "local_size": placement.local_size,
@@ -107,6 +111,7 @@ def specs(
             "resume": epoch,
             "epoch": epoch or 0,
             "options": dict(program.options),
+            **({"absent": sorted(absent)} if absent else {}),
             **more(placement.rank),
         }
         for placement in placements

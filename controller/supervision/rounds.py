@@ -20,21 +20,25 @@ _NS = 1_000_000_000
 class RoundOptions:
     """Options of rounds. `every_ns`: the schedule's interval, None: no schedule. `timeout_ns`: after this time a round is
     burnt. `mode`: "fork", "sync" or "auto" (see `ckpt.capture.choice`). `asks`: several ranks are asked before a round.
+    `goes_on`: after the death of a rank that is not restarted, the others take images.
     """
 
     every_ns: int | None = None
     timeout_ns: int = 120 * _NS
     mode: str = "fork"
     asks: bool = True
+    goes_on: bool = True
 
 
 @dataclass(slots=True)
 class Round:
-    """The open round. `ready`: ranks that have answered that they could be captured; None: all were told to take images."""
+    """The open round. `absent`: ranks that are dead for good, without which it began. `ready`: ranks that have answered that
+    they could be captured; None: all were told to take images."""
 
     epoch: int
     started_ns: int
     deadline_ns: int
+    absent: frozenset[int] = frozenset()
     ready: set[int] | None = None
     captured: set[int] = field(default_factory=set)
     first_image_ns: int | None = None  # when the first of these images began

@@ -28,9 +28,12 @@ Rules
 - A signal that stops the job (or `ckpt stop`) stops the program: the ranks get the signal, their handlers run, and all
   ranks have a time to end (`stopping`). The job's exit code is the signal's in any case.
 - Where the program handles failures itself (`on_failure` "continue"), the death of a rank neither ends nor restarts the job:
-  the other ranks are told at once and go on, without checkpoints from then on. The job is finished when all remaining ranks
-  have finished, and interrupted when no rank remains. An exception or an exit code other than 0 still ends the job. A rank
-  that is lost with its host while it loads a line says nothing about that line.
+  the other ranks are told at once and go on; later lines have no image of the dead rank (it is absent). The job is finished
+  when all remaining ranks have finished, and interrupted when no rank remains. An exception or an exit code other than 0
+  still ends the job. A rank that is lost with its host while it loads a line says nothing about that line.
+- Ranks that are absent from a line are not started from it: they have failed, and the others are told. If the program asks
+  to go back, it wants the ranks again that it has lost: the job goes back to the newest line that lacks none of those with
+  which this incarnation began. That line is kept, however old it is.
 - The job does not end before everything is fenced: no rank and no image child survives the job.
 - A controller may go on with ranks that run (`Adopt`), all of one incarnation: they are sent the table, since some may
   wait for it, and the newest commit, since the controller before may have ended between commit and announcement; the number
@@ -50,6 +53,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ckpt.controller.errors import (
@@ -99,7 +103,7 @@ from ckpt.controller.supervision.failure_policy import (
     judge,
     restart_if_left,
 )
-from ckpt.controller.supervision.lines import Lines
+from ckpt.controller.supervision.lines import NOBODY, Lines, ranks_text
 from ckpt.controller.supervision.stopping import GRACE_NS, STOP_TOKEN, Stopping
 from ckpt.transport.records import replace
 
@@ -114,8 +118,8 @@ Phase = Literal["new", "starting", "running", "releasing", "stopping", "fencing"
 class Supervisor:
     """The state machine of one job under one controller.
 
-    `lines`, `start_over`, `needs_branch`: see `lines.Lines`; `incarnation`: the number of the first launch, above all used
-    numbers; `grace_ns`: see `stopping.Stopping`.
+    `lines`, `start_over`, `needs_branch`, `absent`: see `lines.Lines`; `incarnation`: the number of the first launch, above
+    all used numbers; `grace_ns`: see `stopping.Stopping`.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Supervisor:
         on_failure: OnFailure = "restart",
         start_over: bool = False,
         needs_branch: bool = False,
+        absent: Mapping[int, Iterable[int]] = MappingProxyType({}),
         grace_ns: int = GRACE_NS,
     ) -> None:
         self.coordinator = coordinator
@@ -137,7 +142,7 @@ class Supervisor:
         self.incarnation = incarnation
         self.max_restarts = max_restarts
         self.restarts = 0
-        self.lines = Lines(lines, start_over=start_over, needs_branch=needs_branch)
+        self.lines = Lines(lines, start_over=start_over, needs_branch=needs_branch, absent=absent)
         self.resumed: int | None = None  # epoch that the present incarnation resumed from
         self.loaded: dict[int, bool] = {}  # ranks that wait until files are put back -> have they loaded all?
         self.files: Files = "as they are"
@@ -145,7 +150,8 @@ class Supervisor:
         self.addresses: dict[int, str] = {}
         self.finished: dict[int, int] = {}
         self.gone: set[int] = set()
-        self.failed: set[int] = set()  # dead ranks, without which the others go on
+        self.absent: frozenset[int] = frozenset()  # ranks without which the present incarnation began
+        self.failed: set[int] = set()  # dead ranks, without which the others go on, absent ones too
         self.diagnoses: dict[int, Mapping[str, Any]] = {}  # of failed ranks
         self.outcome: End | None = None  # how the job will end; None: after fencing, launch again
         self.relaunch_reason = "started"
@@ -177,7 +183,8 @@ class Supervisor:
     @property
     def needed_lines(self) -> Collection[int]:
         """Lines that are kept, however old they are."""
-        return ()
+        whole = self.lines.newest_with(self.absent) if self.lines.absent else None
+        return () if whole is None else (whole,)
 
     def keep_lines(self, epochs: Collection[int]) -> None:
         """Only these lines are left on disk (older ones were pruned)."""
@@ -220,7 +227,9 @@ class Supervisor:
                     return self.coordinator.handle(event, now_ns=now_ns)
                 return [] if token is None else [Reply(token, False, {"reason": "the job is ending"})]
             case ControlWritten(epoch=epoch):
-                self.lines.committed(epoch)
+                written = self.coordinator.round
+                assert written is not None and written.writing, event
+                self.lines.committed(epoch, written.absent)
                 return self.coordinator.handle(event, now_ns=now_ns)
             case ControlFailed():
                 return self.coordinator.handle(event, now_ns=now_ns)
@@ -246,11 +255,25 @@ class Supervisor:
     def _launch(self, reason: str, now_ns: int) -> list[Action]:
         self.phase = "starting"
         self.resumed = self.lines.newest
-        self.addresses, self.finished, self.gone, self.failed = {}, {}, set(), set()
+        self.absent = self.lines.without(self.resumed)
+        self.addresses, self.finished, self.gone, self.failed = {}, {}, set(self.absent), set(self.absent)
         self.diagnoses, self.cannot_load = {}, []
         self.loaded, self.files = {}, "as they are"
         self.since_ns = self.since_ns or now_ns
-        return [Launch(self.incarnation, self.resumed, reason)]
+        launch = Launch(self.incarnation, self.resumed, reason, self.absent)
+        return [*self._say_absent(), launch]
+
+    def _say_absent(self) -> list[Action]:
+        if not self.absent:
+            return []
+        actions: list[Action] = [
+            Log("rank-absent", {"rank": rank, "incarnation": self.incarnation, "epoch": self.resumed})
+            for rank in sorted(self.absent)
+        ]
+        who = ranks_text(self.absent)
+        older = self.lines.newest_with(NOBODY)
+        hint = "" if older is None else f"; epoch {older} has all ranks"
+        return [*actions, Say(f"going on without {who}, dead before epoch {self.resumed}{hint}")]
 
     def _check_loaded(self) -> list[Action]:
         """Files are put back when nothing that can be known before forbids to go on from this line."""
@@ -282,10 +305,11 @@ class Supervisor:
         self.lines.needs_branch = False
         actions: list[Action] = [
             *set_branch,  # before any rank goes on
+            *([Send(messages.failed(sorted(self.failed), self.diagnoses))] if self.absent else []),
             self._table(),
             Log("restarted" if self.restarts or self.resumed is not None else "running", fields),
         ]
-        actions += self.coordinator.ready(self.incarnation, now_ns=now_ns)
+        actions += self.coordinator.ready(self.incarnation, now_ns=now_ns, absent=frozenset(self.failed))
         return actions + self._check_finished()
 
     def _table(self) -> Send:
@@ -307,7 +331,7 @@ class Supervisor:
         self.phase = "running"
         self.incarnation, self.resumed = event.incarnation, self.lines.newest
         self.addresses, self.finished = dict(event.addresses), dict(event.finished)
-        self.failed, self.gone = set(event.failed), set(event.failed)
+        self.failed, self.gone, self.absent = set(event.failed), set(event.failed), event.absent
         committed, highest = self.lines.newest or 0, self.coordinator.highest
         actions: list[Action] = [
             Log("adopted", {"incarnation": self.incarnation, "committed": self.lines.newest}),
@@ -321,10 +345,10 @@ class Supervisor:
             if event.open_round is not None and event.open_round > committed:
                 actions.append(Log("round-aborted", {"epoch": event.open_round, "reason": reason}))
             actions += [Send(messages.abort(highest, reason)), Discard(highest)]
-        actions += self.coordinator.ready(self.incarnation, now_ns=now_ns)
-        return actions + self._adopt_failures(event) + self._check_finished()
+        actions += self.coordinator.ready(self.incarnation, now_ns=now_ns, absent=event.failed)
+        return actions + self._adopt_failures(event, now_ns) + self._check_finished()
 
-    def _adopt_failures(self, event: Adopt) -> list[Action]:
+    def _adopt_failures(self, event: Adopt, now_ns: int) -> list[Action]:
         """Whom the controller before has told of which dead rank is not known: all are told of all."""
         if not event.failed:
             return []
@@ -334,7 +358,9 @@ class Supervisor:
             fields = {"rank": rank, "incarnation": self.incarnation}
             actions += [Log("rank-died", fields), Log("continuing", {**fields, "failed": failed})]
             actions.append(Say(f"rank {rank} has ended meanwhile; the job goes on without it"))
-        return actions + self.coordinator.incomplete(f"rank {failed[0]} has ended")
+        for rank in failed:
+            actions += self.coordinator.lost(rank, f"rank {rank} has ended", now_ns=now_ns)
+        return actions
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
         if self.phase == "stopping" and self.stopping.passed_on_ns is not None:
@@ -432,6 +458,8 @@ class Supervisor:
             return []
         what = f"rank {event.rank} asks to go back: {event.reason}"
         decision = restart_if_left(what, restarts=self.restarts, max_restarts=self.max_restarts)
+        if decision.verdict == "restart":
+            self.lines.go_back(self.absent)
         return self._carry_out(decision, now_ns)
 
     def _cannot_be_loaded(self, event: Died) -> bool:
@@ -462,7 +490,7 @@ class Supervisor:
             log,
             Log("continuing", fields),
             Say(f"{why}; the job goes on without it"),
-            *self.coordinator.incomplete(why),
+            *self.coordinator.lost(rank, why, now_ns=now_ns),
         ]
         return actions + self._check_loaded() + self._check_there(now_ns) + self._check_finished()
 

@@ -15,6 +15,7 @@ from typing import Any
 from ckpt.controller.supervision import messages, packet_events
 from ckpt.controller.supervision.events import (
     Adopt,
+    BackRequested,
     Begin,
     CheckpointRequested,
     ControlFailed,
@@ -58,7 +59,8 @@ class RuleBroken(AssertionError):
 
 
 Line = tuple[int, tuple[int, ...]]
-"""epoch, and each rank's image"""
+"""epoch, and each rank's image (ABSENT: it was dead for good)"""
+ABSENT = -1
 
 
 def frozen(thing: Any) -> object:
@@ -104,11 +106,14 @@ class Controller:
         failures: int,
         asks: bool = False,
         adopts: bool = False,
+        continues: bool = False,
     ) -> None:
         self.world = world
         self.adopts = adopts
-        self.adoptable: tuple[tuple[int, int], ...] | None = None
-        """Of the controller that has died, if its ranks can be gone on with: those that had finished, with their codes."""
+        self.continues = continues
+        self.adoptable: tuple[tuple[tuple[int, int], ...], frozenset[int], frozenset[int]] | None = None
+        """Of the controller that has died, if its ranks can be gone on with: those that had finished, with their codes;
+        those that had failed; those of them without which they had begun."""
         self.asks = asks
         self.size = size
         self.kills, self.deaths, self.failures = kills, deaths, failures
@@ -121,6 +126,7 @@ class Controller:
         self.unnoticed: frozenset[tuple[int, int]] = frozenset()
         """(rank, incarnation) that have died without the controller knowing"""
         self.ended = False
+        self.started: list[int] = []
         self.supervisor: Any = None
 
     def clone(self) -> Controller:
@@ -158,14 +164,26 @@ class Controller:
             options=RoundOptions(mode="sync", asks=self.asks),
         )
         self.supervisor = self.world.supervisor(
-            coordinator, incarnation=self.incarnation + 1, lines=tuple(epochs)
+            coordinator,
+            incarnation=self.incarnation + 1,
+            lines=tuple(epochs),
+            absent={
+                epoch: [rank for rank, image in enumerate(images) if image == ABSENT]
+                for epoch, images in self.lines
+            },
+            on_failure="continue" if self.continues else "restart",
         )
-        finished, self.adoptable = self.adoptable, None
-        if finished is None or self.unnoticed:
+        adoptable, self.adoptable = self.adoptable, None
+        if adoptable is None or (self.unnoticed and not self.continues):
             self.unnoticed = frozenset()
             return self.feed(Begin())
-        addresses = dict.fromkeys(range(self.size), "model")
-        return self.feed(Adopt(self.incarnation, addresses, dict(finished), history.open_round))
+        finished, told, absent = adoptable
+        failed = told | {rank for rank, incarnation in self.unnoticed if incarnation == self.incarnation}
+        self.unnoticed = frozenset()
+        addresses = {rank: "model" for rank in range(self.size) if rank not in failed}
+        alive = {rank: code for rank, code in finished if rank not in failed}
+        found = self.incarnation, addresses, alive, history.open_round
+        return self.feed(Adopt(*found, failed=failed, told=told, absent=absent))
 
     def die(self, *, durable: bool) -> Effects:
         """The controller dies; a control file that was being written is there, or is not."""
@@ -174,14 +192,16 @@ class Controller:
         self.deaths -= 1
         self.pending = None
         if self.adopts and self.supervisor.phase == "running":
-            self.adoptable = tuple(sorted(self.supervisor.finished.items()))
+            told = self.supervisor
+            self.adoptable = tuple(sorted(told.finished.items())), frozenset(told.failed), told.absent
         self.supervisor = None
         effects = Effects()
         effects.packets.append((None, self.incarnation, messages.alone()))
         return effects
 
     def _commit(self, control: WriteControl) -> None:
-        self.lines += ((control.epoch, tuple(int(vote.manifest) for vote in control.votes)),)
+        images = {vote.rank: int(vote.manifest) for vote in control.votes}
+        self.lines += ((control.epoch, tuple(images.get(rank, ABSENT) for rank in range(self.size))),)
 
     def written(self, *, fails: bool = False) -> Effects:
         """The control file and its directory are durable; or the disk refused."""
@@ -214,6 +234,18 @@ class Controller:
     def time_out(self) -> Effects:
         """The open round has taken too long."""
         return self.feed(Tick(), now_ns=FAR_NS)
+
+    def go_back(self) -> Effects:
+        """The program wants the ranks again that it has lost; returns what the next incarnation lacks."""
+        supervisor = self.supervisor
+        before = supervisor.absent
+        asks = min(set(range(self.size)) - supervisor.failed)
+        effects = self.feed(BackRequested(asks, self.incarnation, "lost"))
+        if not supervisor.absent <= before:
+            raise RuleBroken(
+                f"the program wants {sorted(supervisor.absent - before)} again, and does not get it"
+            )
+        return effects
 
     def feed(self, event: Any, *, now_ns: int = 0) -> Effects:
         effects = Effects()
@@ -248,9 +280,10 @@ class Controller:
                 self.unnoticed = frozenset()
                 line = None if epoch is None else next(line for line in self.lines if line[0] == epoch)
                 effects.launch = (incarnation, line)
-                events.extend(Loaded(rank, incarnation) for rank in range(self.size))
+                self.started = [rank for rank in range(self.size) if rank not in action.absent]
+                events.extend(Loaded(rank, incarnation) for rank in self.started)
             case PutFilesBack():
-                events.extend(Hello(rank, self.incarnation, "model") for rank in range(self.size))
+                events.extend(Hello(rank, self.incarnation, "model") for rank in self.started)
             case KeepFiles(incarnation=incarnation):
                 events.append(FilesKept(incarnation))
             case End():

@@ -47,7 +47,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -55,7 +55,7 @@ from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.transport.errors import StateMismatch
 from ckpt.transport.protocol.frames import NACK
 from ckpt.transport.protocol.state import Buffer, link_error
-from tests.model.controller import Controller, Effects, RuleBroken
+from tests.model.controller import ABSENT, Controller, Effects, RuleBroken
 from tests.model.process import Image, InMemory, Left, ModelRemote, Process, rank_spec
 from tests.model.world import World, production, without_stacks
 
@@ -68,11 +68,11 @@ NAMES = {
     GIVE_UP: "image given up", FREEZE: "freeze", ABORTED: "capture, aborted while it is written", FINISH: "finish",
     READY: "could be captured",
 }  # fmt: skip
-REQUEST, TIME_OUT, WRITTEN, UNWRITTEN, DIE, DIE_DURABLE, TAKE_OVER = range(-7, 0)
+GO_BACK, REQUEST, TIME_OUT, WRITTEN, UNWRITTEN, DIE, DIE_DURABLE, TAKE_OVER = range(-8, 0)
 CONTROLLER_NAMES = {
     REQUEST: "request", TIME_OUT: "round times out", WRITTEN: "control file written",
     UNWRITTEN: "control file fails", DIE: "dies", DIE_DURABLE: "dies, control file durable",
-    TAKE_OVER: "the next one takes over",
+    TAKE_OVER: "the next one takes over", GO_BACK: "a rank asks to go back",
 }  # fmt: skip
 KILLED, NOTICE = 1 << 30, 1 << 31
 """Plus the rank: moves of the controller's table."""
@@ -96,6 +96,8 @@ class Bounds:
     failing_images: bool = False
     failing_commits: int = 0
     timeouts: bool = True
+    continues: bool = False
+    """The program deals with failures itself: the others go on, and so do the rounds; it may ask to go back."""
     zombies: bool = False
     frozen: bool = False
     late_tables: bool = False
@@ -121,6 +123,17 @@ class Bounds:
         return limits
 
 
+class Failed:
+    """In place of `ckpt.mpi.engine.failures.FailedRanks`: which ranks have failed, as far as the program was told."""
+
+    def __init__(self, ranks: frozenset[int] = frozenset()) -> None:
+        self.known = ranks
+        self.diagnoses: dict[int, Any] = {}
+
+    def add(self, ranks: Iterable[int]) -> None:
+        self.known |= frozenset(ranks)
+
+
 class Script(InMemory):
     """One rank's program: sends in order, each when its condition holds; receives whatever comes."""
 
@@ -132,6 +145,7 @@ class Script(InMemory):
         self.sends = sends
         self.sent = 0
         self.received: tuple[tuple[bytes, ...], ...] = ((),) * size
+        self.failed_ranks = Failed()
         self._consumed: Callable[[int, int, int], None]
 
     def attach(self, endpoint: Any) -> None:
@@ -149,16 +163,19 @@ class Script(InMemory):
     def copy(self) -> Self:
         new = type(self)(self.sends, len(self.received))
         new.sent, new.received = self.sent, self.received
+        new.failed_ranks = Failed(self.failed_ranks.known)
         return new
 
     def key(self) -> tuple[object, ...]:
-        return self.sent, self.received
+        return self.sent, self.received, self.failed_ranks.known
 
     def can_send(self) -> bool:
         if self.sent == len(self.sends):
             return False
         after = self.sends[self.sent][2]
-        return after is None or len(self.received[after[0]]) >= after[1]
+        return (
+            after is None or len(self.received[after[0]]) >= after[1] or after[0] in self.failed_ranks.known
+        )
 
 
 class Explorer:
@@ -231,7 +248,7 @@ class Explorer:
         bounds = self.bounds
         first = Controller(
             self.world, self.size, kills=bounds.kills, deaths=bounds.controller_deaths,
-            failures=bounds.failing_commits, asks=bounds.asks, adopts=bounds.adopts,
+            failures=bounds.failing_commits, asks=bounds.asks, adopts=bounds.adopts, continues=bounds.continues,
         )  # fmt: skip
         packets, _, launch = self._effects(first, first.take_over())
         assert launch is not None
@@ -589,6 +606,8 @@ class Explorer:
                 moves.append(REQUEST)
             elif controller.round is not None and self.bounds.timeouts:
                 moves.append(TIME_OUT)
+        if controller.phase == "running" and set(controller.supervisor.failed) > controller.supervisor.absent:
+            moves.append(GO_BACK)
         if controller.deaths:
             moves += [DIE] if controller.pending is None else [DIE, DIE_DURABLE]
         return tuple(moves)
@@ -628,6 +647,8 @@ class Explorer:
                 return controller.time_out()
             case _ if code in (WRITTEN, UNWRITTEN):
                 return controller.written(fails=code == UNWRITTEN)
+            case _ if code == GO_BACK:
+                return controller.go_back()
             case _ if code in (DIE, DIE_DURABLE):
                 return controller.die(durable=code == DIE_DURABLE)
         return controller.take_over()
@@ -659,6 +680,9 @@ class Explorer:
     ) -> tuple[int, ...]:
         slots = []
         for rank in range(self.size):
+            if line is not None and line[1][rank] == ABSENT:
+                slots.append(DEAD)
+                continue
             process = self._start(rank, incarnation, line)
             for _, _, packet in packets:
                 if packet["m"] == "table" and tables:
@@ -686,7 +710,7 @@ class Explorer:
     def _complete(self, process: Process) -> bool:
         program, rank = process.engine, process.spec["rank"]
         return program.sent == len(program.sends) and all(
-            len(messages) == len(self._expected(source, rank))
+            len(messages) == len(self._expected(source, rank)) or source in program.failed_ranks.known
             for source, messages in enumerate(program.received)
         )
 
@@ -705,14 +729,18 @@ class Explorer:
 
     def _check_commit(self, controller: Controller, control: Any) -> None:
         images = [self.images[int(vote.manifest)] for vote in control.votes]
-        if [image.rank for image in images] != list(range(self.size)):
+        absent = set(control.absent)
+        if absent and not self.bounds.continues:
+            raise RuleBroken(f"line {control.epoch} lacks {sorted(absent)}")
+        if [image.rank for image in images] != [rank for rank in range(self.size) if rank not in absent]:
             raise RuleBroken(f"line {control.epoch} has images of {[image.rank for image in images]}")
         gone = [image.rank for image in images if (image.incarnation, image.epoch) in controller.removed]
         if gone:
             raise RuleBroken(f"line {control.epoch} is committed with removed images of {gone}")
         if any(control.epoch <= epoch for epoch, _ in controller.lines):
             raise RuleBroken(f"epoch {control.epoch} is committed after {controller.lines}")
-        reason = self._line_error(control.epoch, [int(vote.manifest) for vote in control.votes])
+        line = {vote.rank: int(vote.manifest) for vote in control.votes}
+        reason = self._line_error(control.epoch, [line.get(rank, ABSENT) for rank in range(self.size)])
         if reason:
             raise RuleBroken(f"committed: {reason}")
 
@@ -742,8 +770,8 @@ class Explorer:
         key = (epoch, *line)
         if key in self._good_lines:
             return None
-        images = [self.images[number] for number in line]
-        reason = link_error({rank: image.port.vectors() for rank, image in enumerate(images)})
+        images = {rank: self.images[number] for rank, number in enumerate(line) if number != ABSENT}
+        reason = link_error({rank: image.port.vectors() for rank, image in images.items()})
         reason = reason or self._restore(epoch, line)
         if reason is None:
             self._good_lines.add(key)
@@ -752,16 +780,20 @@ class Explorer:
 
     def _restore(self, epoch: int, line: list[int]) -> str | None:
         """Restart this line as a later incarnation on a perfect network; None if it ends as it should."""
-        last = self.images[line[0]].incarnation
+        last = max(self.images[number].incarnation for number in line if number != ABSENT)
+        present = [rank for rank, number in enumerate(line) if number != ABSENT]
+        absent = [rank for rank, number in enumerate(line) if number == ABSENT]
         try:
-            processes = [self._start(rank, last + 1, (epoch, tuple(line))) for rank in range(self.size)]
+            processes = {rank: self._start(rank, last + 1, (epoch, tuple(line))) for rank in present}
         except StateMismatch as error:
             return f"it cannot be restored: {error}"
-        peers = {str(rank): [last + 1, "model"] for rank in range(self.size)}
-        for process in processes:
+        peers = {str(rank): [last + 1, "model"] for rank in present}
+        for process in processes.values():
+            if absent:
+                process.obey({"m": "failed", "ranks": absent})
             process.obey({"m": "table", "peers": peers})
         for _ in range(30):
-            for rank, process in enumerate(processes):
+            for rank, process in processes.items():
                 endpoint, program = process.endpoint, process.engine
                 while program.can_send():
                     endpoint.send(*program.sends[program.sent][:2])
@@ -777,9 +809,10 @@ class Explorer:
                     processes[target].endpoint.receive(
                         tuple(map(bytes, parts)), processes[target].port.now_ns
                     )
-            if all(self._complete(process) and process.endpoint.idle() for process in processes):
+            if all(self._complete(process) and process.endpoint.idle() for process in processes.values()):
                 return None
-        return f"restored and run, it ends with {[process.engine.received for process in processes]}"
+        received = {rank: process.engine.received for rank, process in processes.items()}
+        return f"restored and run, it ends with {received}"
 
     # ---- can the end be reached?
 

@@ -6,6 +6,8 @@ A rule that another one also enforces (defence in depth) is removed together wit
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.model.explore import Bounds, Send
 from tests.model.world import Mutant, mutant
 
@@ -492,6 +494,48 @@ _add(
             '        if imager.is_looking and imager.look("call"):\n            return\n',
             "",
         ),
+    ),
+)
+
+GOES_ON = Bounds(ONE, kills=1, controller_deaths=1, continues=True, could_commit=False)
+_add(
+    GOES_ON,
+    mutant(
+        "who starts from a line without a rank is not told that the rank has failed",
+        "lines without dead ranks",
+        (
+            SUPERVISOR,
+            "messages.failed(sorted(self.failed), self.diagnoses))] if self.absent",
+            "{})] if False",
+        ),
+    ),
+)
+_add(
+    replace(GOES_ON, controller_deaths=0),
+    mutant(
+        "a line that is being written is burnt by a death",
+        "lines without dead ranks",
+        (
+            COORDINATOR,
+            "self.incarnation is not None and self.round is not None and not self.round.writing",
+            "self.incarnation is not None and self.round is not None",
+        ),
+    ),
+)
+_add(
+    replace(GOES_ON, controller_deaths=0),
+    mutant(
+        "a control file does not say whom it lacks",
+        "lines without dead ranks",
+        (COORDINATOR, "tokens=self.waiting, absent=self.absent)", "tokens=self.waiting)"),
+    ),
+)
+_add(
+    replace(GOES_ON, controller_deaths=0, rounds=2),
+    mutant(
+        "a program that wants a dead rank again goes back to a line without it",
+        "lines without dead ranks",
+        (SUPERVISOR, "            self.lines.go_back(self.absent)\n", "            pass\n"),
     ),
 )
 

@@ -170,6 +170,9 @@ class ModelPort:
     def set_peer(self, rank: int, address: str, incarnation: int) -> None:
         self.endpoint.set_peer(rank, incarnation, self.now_ns)
 
+    def drop_peer(self, rank: int) -> None:
+        self.endpoint.drop_peer(rank)
+
     def wake(self) -> None:
         """There is one thread."""
 

@@ -75,6 +75,10 @@ WHOLE = {
         Bounds(ONE, asks=True, controller_deaths=1),
         2_800,
     ),
+    "1+0, a rank is killed, the other one goes on": (
+        Bounds(ONE, kills=1, continues=True, could_commit=False),
+        13_000,
+    ),
     "1+0, processes that should be dead go on": (Bounds(ONE, kills=1, zombies=True), 37_000),
 }
 
@@ -101,6 +105,20 @@ SAME = (
 """Where both searches are compared."""
 
 PARTS = {
+    "ring of 3, 2 rounds, ranks are killed, the others go on": Bounds(
+        RING, rounds=2, kills=2, continues=True, could_commit=False
+    ),
+    "ring of 3, 2 rounds, the others go on, everything fails": Bounds(
+        RING,
+        rounds=2,
+        kills=2,
+        controller_deaths=1,
+        adopts=True,
+        failing_images=True,
+        failing_commits=1,
+        continues=True,
+        could_commit=False,
+    ),
     "2+2, 2 rounds": Bounds(((A, B), (X, (0, b"y", None))), rounds=2),
     "2+1, 1 round, a rank is killed": Bounds(((A, B), (X,)), kills=1),
     "ring of 3, 2 rounds": Bounds(RING, rounds=2),

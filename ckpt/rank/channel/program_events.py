@@ -28,7 +28,7 @@ _OWN = (
     "lines-distrusted link-down link-slow link-up log-unreadable malformed-packet memory-compared "
     "memory-not-compared message modules-missing not-adopted not-put-back not-replaced output output-held-back "
     "output-written package-starts-anew packages-left-out peer-heard peer-restarted peer-silent "
-    "process-started rank-died rank-failed rank-finished rank-left rank-started ranks-moved refused "
+    "process-started rank-absent rank-died rank-failed rank-finished rank-left rank-started ranks-moved refused "
     "replica-cloned replica-differs replica-lost restart-not-recorded restarted restarting "
     "result-compared result-reported round-aborted round-refused round-started running signal-passed-on "
     "starting-over stop-requested topology-kept unknown-packet unverified-passed-over voted "

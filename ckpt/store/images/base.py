@@ -58,12 +58,14 @@ def find_base(job: JobDirectory, *, rank: int, incarnation: int, resumed_from: i
     for epoch in reversed(epochs):
         try:
             control = load_control(job, epoch)
-            entry = control.ranks[rank]
+            entry = control.entry(rank)
+            if entry is None:
+                continue
             if entry.incarnation != incarnation and epoch != resumed_from:
                 continue
             manifest = load_manifest(job, entry)
             check_packs(job, manifest)
-        except (StoreError, IndexError):
+        except StoreError:
             continue
         return manifest
     return None

@@ -22,7 +22,7 @@ from ckpt.store.errors import Damaged, Incompatible, RecordDamaged
 from ckpt.store.images.codec import Codec
 from ckpt.store.images.source import BlockSource, Target
 from ckpt.store.job.directory import JobDirectory
-from ckpt.store.job.lines import load_control, load_manifest, newest_good_epoch
+from ckpt.store.job.lines import entry_of, load_control, load_manifest, newest_good_epoch
 from ckpt.store.records.control import RankEntry
 from ckpt.store.records.manifest import SMALL_ALIGN
 
@@ -197,7 +197,7 @@ def _find_entry(job: JobDirectory, epoch: int | None, rank: int | None) -> RankE
             path=job.path,
             hint=f"Start with {control.size} ranks.",
         )
-    return control.ranks[rank]
+    return entry_of(job, control, rank)
 
 
 def _allocate(length: int) -> Target:

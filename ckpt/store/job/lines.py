@@ -31,6 +31,7 @@ from ckpt.store.errors import (
     Incompatible,
     LockLost,
     NotCommitted,
+    RankMissing,
     RecordDamaged,
     StorageFailed,
     StoreError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Line",
+    "entry_of",
     "highest_generation",
     "latest_committed",
     "list_epochs",
@@ -197,6 +199,18 @@ def latest_committed(job: JobDirectory, *, skipped: list[Line] | None = None) ->
 def highest_generation(job: JobDirectory) -> int:
     """Return the highest controller generation in any control file that verifies; 0 if there is none."""
     return max((line.control.generation for line in list_lines(job) if line.control is not None), default=0)
+
+
+def entry_of(job: JobDirectory, control: ControlFile, rank: int) -> RankEntry:
+    """Return the vote of `rank`. Raises RankMissing if it was dead for good when the line was taken."""
+    entry = control.entry(rank)
+    if entry is None:
+        raise RankMissing(
+            f"rank {rank} was dead before epoch {control.epoch}, which has no image of it",
+            path=job.path,
+            hint="An older checkpoint may have one: `ckpt ls JOB` tells.",
+        )
+    return entry
 
 
 def load_manifest(job: JobDirectory, entry: RankEntry, *, fs: FileSystem | None = None) -> Manifest:

@@ -5,7 +5,9 @@ if and only if its control file verifies; images without one are left over from 
 
     {mac, kind: "control", format, job, epoch, previous, incarnation, generation, size, committed_at, meta,
      ranks: [{rank, incarnation, previous, epoch, manifest, digest, bytes_raw, bytes_written,
-              vectors: {peer: [tx, base, rx]}}, …], record}
+              vectors: {peer: [tx, base, rx]}}, …], absent, record}
+
+A rank that was dead for good when the images were taken (``--on-failure continue``) has no image: it is in `absent`.
 
 Where there is a journal (`record` is then the number of a record in it), a line exists if that record names this very file.
 
@@ -93,10 +95,11 @@ class ControlFile:
         previous: the committed epoch before it, 0 if it is the first.
         incarnation: of the ranks that wrote it.
         generation: of the controller that wrote it (see `JobDirectory.lock`).
-        ranks: one entry per rank, in rank order, complete.
+        ranks: one entry for each rank that is not absent, in rank order.
         committed_at: ISO 8601, for people.
         meta: free JSON of the controller (timings and so on).
         record: number of the journal's record that commits the line; 0: none is needed.
+        absent: the ranks that were dead for good when the images were taken, ascending; see `--on-failure continue`.
     """
 
     epoch: int
@@ -107,11 +110,16 @@ class ControlFile:
     committed_at: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
     record: int = 0
+    absent: Sequence[int] = ()
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
-        return len(self.ranks)
+        """Number of ranks of the job, absent ones too."""
+        return len(self.ranks) + len(self.absent)
+
+    def entry(self, rank: int) -> RankEntry | None:
+        """The vote of `rank`; None: it was dead for good, or the job has no such rank."""
+        return next((entry for entry in self.ranks if entry.rank == rank), None)
 
     @property
     def bytes_raw(self) -> int:
@@ -138,6 +146,7 @@ class ControlFile:
                 "committed_at": self.committed_at,
                 "meta": dict(self.meta),
                 "ranks": [entry.to_json() for entry in self.ranks],
+                **({"absent": list(self.absent)} if self.absent else {}),
                 **({"record": self.record} if self.record else {}),
             },
         )
@@ -157,6 +166,7 @@ class ControlFile:
             committed_at=content["committed_at"],
             meta=content["meta"],
             record=content.get("record", 0),
+            absent=tuple(content.get("absent", ())),
         )
         if epoch is not None and control.epoch != epoch:
             raise Misplaced(f"control file is of epoch {control.epoch}, wanted was {epoch}", path=path)

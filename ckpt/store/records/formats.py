@@ -85,11 +85,16 @@ def _check_indices(content: Mapping[str, Any]) -> None:
 
 
 def _check_ranks(content: Mapping[str, Any]) -> None:
-    """A control file lists every rank once, in order, each with an image whose label contains this epoch."""
-    ranks, epoch = content["ranks"], content["epoch"]
-    if content["size"] != len(ranks):
-        raise DoesNotFit(f"control file of {content['size']} ranks lists {len(ranks)}")
-    for place, entry in enumerate(ranks):
+    """A control file lists every rank once, in order, each with an image whose label contains this epoch, or as absent."""
+    ranks, absent, epoch = content["ranks"], content.get("absent", ()), content["epoch"]
+    if content["size"] != len(ranks) + len(absent):
+        raise DoesNotFit(f"control file of {content['size']} ranks lists {len(ranks) + len(absent)}")
+    if not ranks:
+        raise DoesNotFit("control file without an image")
+    if list(absent) != sorted(set(absent)) or any(rank >= content["size"] for rank in absent):
+        raise DoesNotFit(f"control file of {content['size']} ranks has the absent ones {absent}")
+    present = [rank for rank in range(content["size"]) if rank not in absent]
+    for place, entry in zip(present, ranks, strict=True):
         if entry["rank"] != place:
             raise DoesNotFit(f"control file lists rank {entry['rank']} in place {place}")
         if not entry["previous"] < epoch <= entry["epoch"]:
@@ -191,10 +196,12 @@ CONTROL: Final = Record(
         "committed_at": Text(),
         "meta": Free(),
         "ranks": Rows(ENTRY),
+        # Ranks that were dead for good when the images were taken, ascending; missing: none
+        "absent": Rows(COUNT),
         # Of the journal: this file counts if that record names it; missing: it counts by itself
         "record": Integer(1),
     },
-    optional=("record",),
+    optional=("absent", "record"),
     rule=_check_ranks,
 )
 

@@ -8,6 +8,7 @@ The result is plain JSON. `SCHEMA` grows when a field changes its meaning or is 
 time. A field that an image of an older version does not have is ``None``.
 
     {"schema", "job", "id", "command", "epoch", "previous", "incarnation", "committed_at", "size", "bytes", "bytes_written",
+     "absent": ranks that were dead for good, and have no image (left out where there are none),
      "ranks": [{"rank", "good": false, "error", "reason", "exit_code"} or
                {"rank", "good": true, "epoch", "previous", "incarnation", "finished",
                 "stack":     [{"file", "line", "function"}, …]  outermost first
@@ -31,7 +32,7 @@ from typing import Any, Final
 
 from ckpt.store.errors import Damaged, RankMissing, StoreError
 from ckpt.store.job.directory import JobDirectory, image_directory
-from ckpt.store.job.lines import load_control, load_manifest, newest_good_epoch
+from ckpt.store.job.lines import entry_of, load_control, load_manifest, newest_good_epoch
 from ckpt.store.records.control import RankEntry
 from ckpt.store.records.manifest import BlockRef, Manifest
 
@@ -58,7 +59,7 @@ def inspect(job: JobDirectory, epoch: int | None = None, rank: int | None = None
             path=job.path,
             hint=f"Its ranks are 0 to {control.size - 1}." if control.size > 1 else "Its only rank is 0.",
         )
-    entries = control.ranks if rank is None else [control.ranks[rank]]
+    entries = control.ranks if rank is None else [entry_of(job, control, rank)]
     return {
         "schema": SCHEMA,
         "job": job.path,
@@ -69,6 +70,7 @@ def inspect(job: JobDirectory, epoch: int | None = None, rank: int | None = None
         "incarnation": control.incarnation,
         "committed_at": control.committed_at,
         "size": control.size,
+        **({"absent": list(control.absent)} if control.absent else {}),
         "bytes": control.bytes_raw,
         "bytes_written": control.bytes_written,
         "ranks": [_rank(job, entry, strict=rank is not None) for entry in entries],

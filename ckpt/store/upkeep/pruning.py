@@ -133,7 +133,7 @@ def _lines_to_keep(
                 needs.unknown_ranks.add(entry.rank)
         for manifest in manifests:
             needs.paths.update(pack.path for pack in manifest.packs)
-        if len(manifests) == line.control.size and (branch is None or branch.holds(line.epoch)):
+        if len(manifests) == len(line.control.ranks) and (branch is None or branch.holds(line.epoch)):
             report.kept.insert(0, line.epoch)
             if len(report.kept) == keep_last:
                 oldest = line.epoch

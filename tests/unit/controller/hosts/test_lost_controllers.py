@@ -239,23 +239,23 @@ def with_the_dead(size: int, rosters: Any, incarnation: int, failed: Any = None)
 class TellsNobody(Supervisor):
     """Taken out: the next controller tells of all dead ranks, once more."""
 
-    def _adopt_failures(self, event: Adopt) -> list[Action]:
+    def _adopt_failures(self, event: Adopt, now_ns: int) -> list[Action]:
         return []
 
 
 class WaitsForTheDead(Supervisor):
     """Taken out: dead ranks are not waited for when the job ends."""
 
-    def _adopt_failures(self, event: Adopt) -> list[Action]:
+    def _adopt_failures(self, event: Adopt, now_ns: int) -> list[Action]:
         self.gone.clear()
-        return super()._adopt_failures(event)
+        return super()._adopt_failures(event, now_ns)
 
 
 class TellsWhatIsNew(Supervisor):
     """Taken out: it tells also of those that are in the event log."""
 
-    def _adopt_failures(self, event: Adopt) -> list[Action]:
-        return super()._adopt_failures(event) if event.failed - event.told else []
+    def _adopt_failures(self, event: Adopt, now_ns: int) -> list[Action]:
+        return super()._adopt_failures(event, now_ns) if event.failed - event.told else []
 
 
 MUTANTS: dict[str, dict[str, Any]] = {

@@ -761,35 +761,6 @@ def test_a_host_that_is_lost_while_its_ranks_load_a_line_says_nothing_about_the_
     assert not of(Fence, actions) and job.lines.newest == 2
 
 
-def test_without_all_ranks_an_open_round_is_burnt_and_others_are_refused_with_the_reason() -> None:
-    job = tolerant()
-    job.handle(CheckpointRequested(7), now_ns=0)
-    actions = job.handle(Died(1, 0, signal=9), now_ns=0)
-    (reply,) = of(Reply, actions)
-    assert (reply.token, reply.ok) == (7, False) and "no checkpoint without it" in reply.fields["reason"]
-    assert of(Discard, actions)
-    refused = job.handle(CheckpointRequested(8), now_ns=0)
-    assert [type(action) for action in refused] == [Log, Reply] and refused[0].event == "round-refused"
-    assert job.deadline_ns() is None
-
-
-def test_the_schedule_stops_with_the_first_failure() -> None:
-    job = Supervisor(Coordinator(2, options=RoundOptions(every_ns=MS)), on_failure="continue")
-    job.handle(Begin(), now_ns=0)
-    for rank in range(2):
-        job.handle(Hello(rank, 0, "a"), now_ns=0)
-    assert job.deadline_ns() == MS
-    job.handle(Died(1, 0, signal=9), now_ns=0)
-    assert job.deadline_ns() is None and job.handle(Tick(), now_ns=5 * MS) == []
-
-
-def test_a_stop_that_waited_for_its_last_checkpoint_stops_without_it() -> None:
-    job = tolerant(2)
-    job.handle(StopRequested(143, "stopped", checkpoint=True), now_ns=0)
-    actions = job.handle(Died(1, 0, signal=9), now_ns=0)
-    assert Send({"m": "stop", "exit_code": 143, "reason": ""}) in actions
-
-
 def test_the_loss_of_the_agent_ends_a_job_that_is_not_restarted() -> None:
     job = tolerant(2)
     job.handle(AgentLost("killed"), now_ns=0)
