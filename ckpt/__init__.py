@@ -66,6 +66,9 @@ __all__ = [
     "when_committed",
 ]
 
+_SUBMODULES = ("MPI", "abft", "diagnosis", "ready", "reduction", "redundancy")
+"""``ckpt.reduction`` can be written after ``import ckpt`` alone; none of them is imported before."""
+
 _world: list[World] = []
 
 
@@ -321,10 +324,10 @@ def restarts() -> int:
 def __getattr__(name: str) -> Any:
     if name == "comm":
         return enable()
-    if name == "ready":
+    if name in _SUBMODULES:
         import importlib
 
-        return importlib.import_module("ckpt.ready")
+        return importlib.import_module(f"ckpt.{name}")
     if name == "ActiveMessages":
         from ckpt.mpi.active.channel import ActiveMessages
 

@@ -191,3 +191,14 @@ def test_a_module_in_c_that_was_not_built_again_is_named_with_the_remedy(tmp_pat
     assert "the compiled module ckpt.mpi.engine._quick does not fit" in run.stderr
     assert "`make setup`" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_what_ckpt_has_can_be_named_after_import_ckpt_alone() -> None:
+    """`import ckpt; ckpt.reduction.allreduce(…)` raised AttributeError."""
+    text = (
+        "import sys, ckpt; assert not {'ckpt.reduction', 'ckpt.mpi'} & set(sys.modules); "
+        "print(ckpt.reduction.allreduce, ckpt.redundancy.same, ckpt.abft.solve, ckpt.MPI.COMM_WORLD.size); ckpt.redaction"
+    )
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert found.stdout.rstrip().endswith(" 1"), found.stderr
+    assert "AttributeError: module 'ckpt' has no attribute 'redaction'" in found.stderr
