@@ -403,9 +403,9 @@ _add(
         "commit: announced last",
         (
             COORDINATOR,
-            "        return [WriteControl(self.round.epoch, self.incarnation, tuple(votes))]\n",
+            "        return [WriteControl(self.round.epoch,",
             "        told = Send(messages.committed(self.round.epoch))\n"
-            "        return [told, WriteControl(self.round.epoch, self.incarnation, tuple(votes))]\n",
+            "        return [told, WriteControl(self.round.epoch,",
         ),
     ),
 )

@@ -197,7 +197,7 @@ CONTROL: Final = Record(
         "meta": Free(),
         "ranks": Rows(ENTRY),
         # Ranks that were dead for good when the images were taken, ascending; missing: none
-        "absent": Rows(COUNT),
+        "absent": Rows(COUNT, least=1),
         # Of the journal: this file counts if that record names it; missing: it counts by itself
         "record": Integer(1),
     },
