@@ -105,6 +105,7 @@ def read_options(
     from ckpt.controller.hosts import hostlist
     from ckpt.controller.hosts.addresses import own_address
     from ckpt.controller.hosts.lease import LEAST_LEASE_NS
+    from ckpt.store.job.lines import ranks_left
 
     if _is_slurms(arguments, job):
         if arguments.hosts or arguments.hostfile or arguments.engine_command:
@@ -117,7 +118,7 @@ def read_options(
         nodes = _named_hosts(arguments, job)
     options = {**defaults, **({} if job is None else job.options)}
     options |= {name: given for name in defaults if (given := getattr(arguments, name, None)) is not None}
-    hostlist.check_size(job.size if job is not None else arguments.ranks or 1, nodes)
+    hostlist.check_size((arguments.ranks or 1) if job is None else ranks_left(job), nodes)
     if options["lease"] * 1e9 < LEAST_LEASE_NS:
         raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
     if arguments.topology is not None:

@@ -55,6 +55,7 @@ __all__ = [
     "list_lines",
     "load_control",
     "load_manifest",
+    "ranks_left",
     "write_control",
 ]
 
@@ -194,6 +195,15 @@ def latest_committed(job: JobDirectory, *, skipped: list[Line] | None = None) ->
     if first is not None:
         raise first
     return None
+
+
+def ranks_left(job: JobDirectory) -> int:
+    """Return how many ranks the newest line has images of; all of the job's if there is no line that can be read."""
+    try:
+        control = latest_committed(job)
+    except StoreError:
+        return job.size
+    return job.size if control is None else len(control.ranks)
 
 
 def highest_generation(job: JobDirectory) -> int:

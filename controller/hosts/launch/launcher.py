@@ -39,6 +39,7 @@ from ckpt.controller.supervision.plan import Node
 from ckpt.store import JobDirectory
 from ckpt.store.disk.fsio import commit_file
 from ckpt.store.job.journal_files import Journal
+from ckpt.store.job.lines import ranks_left
 from ckpt.transport.errors import AddressError
 from ckpt.transport.wires.addresses import joined, split
 from ckpt.transport.wires.hubwire import HubWire
@@ -103,7 +104,7 @@ class HostsLauncher:
         common += ["--ports", self.ports] if self.ports else []
         common += ["--token", self._write_token(job)]
         self.agents.begin(common, self._port, os.path.join(job.path, "output"), job.key_text)
-        self._await_hosts(job.size)
+        self._await_hosts(ranks_left(job))
         self._find_shared(job)
 
     def adopt(

@@ -21,7 +21,7 @@ from tests.system.hosts.test_hosts import (
     is_fork_server,
     is_rank,
 )
-from tests.system.support import Job, write_app
+from tests.system.support import Job, ckpt_command, environment, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -84,6 +84,25 @@ def test_the_ranks_of_a_lost_host_have_failed_when_it_is_fenced(
     assert right_on(job, [0, 1, 4]), job.report()
     end = job.events("job-finished")[0]
     assert end["reason"] == "all ranks but 2, 3, which failed, have finished"
+    hosts.wait_until_empty(hosts.names)
+
+
+def test_a_job_goes_on_from_a_checkpoint_without_the_ranks_of_a_host_that_is_not_there_any_more(
+    start: Callable[..., Job], hosts: Hosts
+) -> None:
+    """On the hosts that are left, which have no slots for the dead."""
+    job = tolerant(start, hosts, PROGRAMS / "sum_of_tasks.py", 40, 0.003)
+    hosts.kill("h3")
+    job.wait_event("continuing", rank=3)
+    asked = ckpt_command("checkpoint", job.directory, "--stop")
+    assert subprocess.run([*hosts.on("h1"), *asked], env=environment(), check=False).returncode == 0
+    assert job.process.wait(60) == 75, job.report()
+    job.go()
+    words = ("--hosts", "h2:2,h4:1", job.directory)
+    again = Job(job.directory, *words, verb="restart", within=hosts.on("h1"))
+    assert again.finish() == 0, again.report()
+    assert {e["rank"] for e in again.events("rank-started", incarnation=1)} == {0, 1, 4}
+    assert right_on(again, [0, 1, 4]), again.report()
     hosts.wait_until_empty(hosts.names)
 
 
@@ -252,8 +271,7 @@ def test_the_next_controller_goes_on_with_the_ranks_that_are_left(
     hosts: Hosts,
     succeed: Callable[..., Job],
 ) -> None:
-    """One has died before the controller, and is in the event log; another one has died while there was none. There can be
-    no checkpoint after a death, so a restart would lose all that was computed since."""
+    """One has died before the controller, and is in the event log; another one has died while there was none."""
     job = tolerant(start, hosts, PROGRAMS / "sum_of_tasks.py", 40, 0.003, lease=LONG_S, every=0.3)
     job.wait_event("committed")
     kill_a_rank(hosts, "h4")
@@ -264,6 +282,10 @@ def test_the_next_controller_goes_on_with_the_ranks_that_are_left(
     later.wait_for(lambda: len(failed(later)) == 2, "the second death is told")
     (dead,) = failed(later) - {4}
     assert dead in (2, 3) and len(later.events("continuing")) == 2
+    epoch = later.events("round-started")[-1]["epoch"]
+    later.wait_for(
+        lambda: later.events("committed")[-1]["epoch"] > epoch, "a checkpoint of those that are left"
+    )
     assert later.finish() == 0, later.report()
     assert right_on(job, sorted({0, 1, 2, 3} - {dead})), job.report()
     assert not later.events("restarting") and len(later.events("rank-started")) == 5
