@@ -54,7 +54,11 @@ def _row(entry: dict[str, Any]) -> str:
         return f"{entry['epoch']:>8}  DAMAGED: {entry['reason']}"
     sizes = f"{size_text(entry['bytes']):>10}  {size_text(entry['bytes_written']):>10} written"
     left = "  (left behind: `ckpt restart JOB@EPOCH` goes back to it)" if entry["left_behind"] else ""
-    absent = f"  without rank {', '.join(map(str, entry['absent']))}" if entry.get("absent") else ""
+    absent = ""
+    if entry.get("absent"):
+        from ckpt.controller.supervision.lines import ranks_text
+
+        absent = f"  without {ranks_text(entry['absent'])}"
     state = {True: "  verified", False: "  NOT VERIFIED", None: ""}[entry.get("verified")]
     return f"{entry['epoch']:>8}  {entry['committed_at']}  {sizes}  incarnation {entry['incarnation']}{absent}{state}{left}"
 
