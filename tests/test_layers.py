@@ -67,7 +67,7 @@ PURE = {
     "ckpt.store.records": "authenticated control formats journal manifest shapes",
     "ckpt.undo": "errors path_table records recorder",
     "ckpt.undo.selection": "patterns",
-    "ckpt.undo.restart": "across_hosts moves plan",
+    "ckpt.undo.planning": "across_hosts before_images moves plan planned",
     "ckpt.transport": "errors jsontext namedtuples records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units watch window",

@@ -51,7 +51,7 @@ ORDER = (
         "ckpt.store.upkeep",
         "ckpt.store",
     ),
-    *("ckpt.undo.selection", "ckpt.undo", "ckpt.undo.restart"),
+    *("ckpt.undo.selection", "ckpt.undo", "ckpt.undo.planning", "ckpt.undo.restart"),
     *("ckpt.mpi.base", "ckpt.mpi.datatypes", "ckpt.mpi.engine", "ckpt.mpi.requests", "ckpt.mpi.collectives"),
     "ckpt.mpi.slots",
     *("ckpt.mpi.comm", "ckpt.mpi.active", "ckpt.mpi.rma", "ckpt.mpi"),

@@ -19,6 +19,7 @@ change of a name or a file after a checkpoint, the rank keeps what was there. A 
 :mod:`ckpt.undo._status`      what a path is bound to, in one system call
 :mod:`ckpt.undo.errors`       the exceptions
 :mod:`ckpt.undo.selection`    which files are covered
+:mod:`ckpt.undo.planning`     finds out what a restart has to put back; pure
 :mod:`ckpt.undo.restart`      puts files back
 
 Not here: when a checkpoint is taken.

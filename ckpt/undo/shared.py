@@ -7,7 +7,7 @@ and inode and time of creation of what is mounted there. That it is one file sys
 (:mod:`ckpt.controller.sharing`); a host that comes later finds the same number, or does not share it.
 
 Not here: how that is proven; what a restart does where hosts have changed the same file
-(:mod:`ckpt.undo.restart.across_hosts`).
+(:mod:`ckpt.undo.planning.across_hosts`).
 """
 
 from __future__ import annotations

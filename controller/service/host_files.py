@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ckpt.controller.sharing.proof import SharedFiles
-    from ckpt.undo.restart.plan import Clocks
+    from ckpt.undo.planning.plan import Clocks
 
 __all__ = ["HostFiles"]
 
@@ -23,8 +23,8 @@ class HostFiles:
         self._clocks: Clocks | None = None
         if is_on:
             # A job on one host imports none of this.
+            from ckpt.undo.planning.plan import Clocks
             from ckpt.undo.records import MARGIN_NS
-            from ckpt.undo.restart.plan import Clocks
             from ckpt.undo.shared import Shared
 
             here = Shared(shared.numbers, "")

@@ -1,8 +1,5 @@
-"""A restart puts files back: what has to be undone, how, and what of it must survive a kill.
+"""A restart puts files back: how, and what of it must survive a kill. What has to be undone: :mod:`ckpt.undo.planning`.
 
-:mod:`ckpt.undo.restart.plan`         what a restart has to do, from the logs of all ranks; pure
-:mod:`ckpt.undo.restart.moves`        directories that were renamed or removed, and what that says of paths; pure
-:mod:`ckpt.undo.restart.across_hosts` the order of changes of ranks on several hosts; pure
 :mod:`ckpt.undo.restart.putting_back` does it
 :mod:`ckpt.undo.restart.places`       reaches names and files without following a symbolic link
 :mod:`ckpt.undo.restart.restoring`    all intervals since a line

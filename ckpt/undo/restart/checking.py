@@ -12,6 +12,7 @@ from ckpt.undo.chain import Interval, intervals
 from ckpt.undo.errors import NotRecorded, NotUndone
 from ckpt.undo.keeping import look
 from ckpt.undo.logs import boot_id
+from ckpt.undo.planning.plan import Log, Plan
 from ckpt.undo.restart.ending import ends_noted
 from ckpt.undo.restart.intervals import logs_of
 from ckpt.undo.restart.line_notes import (
@@ -22,7 +23,6 @@ from ckpt.undo.restart.line_notes import (
     that_count,
 )
 from ckpt.undo.restart.others import Touched, differing, notes_of
-from ckpt.undo.restart.plan import Log, Plan
 from ckpt.undo.restart.putting_back import Problem
 from ckpt.undo.restart.state import State, read_record, write_record
 from ckpt.undo.shared import Numbers

@@ -23,8 +23,8 @@ from ckpt.undo.chain import undo_path
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.keeping import look
 from ckpt.undo.logs import end_of, name_of
+from ckpt.undo.planning.plan import Plan
 from ckpt.undo.records import Binding, FileId, Status, renamed
-from ckpt.undo.restart.plan import Plan
 from ckpt.undo.restart.state import Moved, read_record, write_record
 
 __all__ = ["changed_since", "ends_noted", "forget_end", "leave_out", "note_again", "note_end"]

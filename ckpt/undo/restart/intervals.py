@@ -16,10 +16,10 @@ from ckpt.transport.records import replace
 from ckpt.undo.chain import Interval, intervals, log_directories, undo_path
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import LOG, host_of, line_key, name_of, read_log
+from ckpt.undo.planning.plan import Log
 from ckpt.undo.records import Attributes, Content, Name, Record, Status, Uncovered, below_another
 from ckpt.undo.records import Moved as MovedDirectory
 from ckpt.undo.restart.ending import forget_end
-from ckpt.undo.restart.plan import Log
 from ckpt.undo.restart.state import DONE, Moved, State, free_name, is_there, load, named, retire, save
 from ckpt.undo.selection.patterns import Choices
 

@@ -8,7 +8,7 @@ the file since, its length and time tell whether somebody else has, and then tha
 What is gone, or is something else, makes the restart impossible, unless an older interval that is undone, too, has the whole
 contents of the same file: what the newer one kept of it does not matter then. So an older line may be possible.
 
-Not here: what each interval needs (:mod:`ckpt.undo.restart.plan`).
+Not here: what each interval needs (:mod:`ckpt.undo.planning.plan`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ckpt.undo.chain import Interval
 from ckpt.undo.copying import content_digest
 from ckpt.undo.errors import CopyDamaged
 from ckpt.undo.keeping import look
+from ckpt.undo.planning.plan import FilePlan, Plan
 from ckpt.undo.records import Content, FileId, Status
-from ckpt.undo.restart.plan import FilePlan, Plan
 from ckpt.undo.restart.putting_back import Problem
 
 __all__ = ["check_kept", "what_is_wrong"]

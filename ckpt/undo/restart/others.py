@@ -17,8 +17,8 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ckpt.undo.keeping import look
+from ckpt.undo.planning.plan import Log, Plan
 from ckpt.undo.records import Binding, FileId, Moved, Name, Noted, Uncovered
-from ckpt.undo.restart.plan import Log, Plan
 from ckpt.undo.sealing import read_notes
 
 __all__ = ["Touched", "changed_by_others", "differing", "notes_of"]

@@ -35,12 +35,12 @@ from ckpt.undo.chain import Interval, undo_path
 from ckpt.undo.errors import NotKept, NotUndone
 from ckpt.undo.keeping import Keeper, look
 from ckpt.undo.logs import read_log
+from ckpt.undo.planning.plan import Log, Plan, make_plan
 from ckpt.undo.recorder import Operation, Recorder
 from ckpt.undo.records import Binding, FileId, and_above, below_another
 from ckpt.undo.restart.ending import forget_end, leave_out, note_again
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.places import Places, Recording
-from ckpt.undo.restart.plan import Log, Plan, make_plan
 from ckpt.undo.restart.putting_back import put_back
 from ckpt.undo.restart.state import (
     Moved,

@@ -10,7 +10,7 @@ again. What stands in the way is not removed, but moved to the directory ``undon
 
 Directories of the plan that their owner may not change are made so first: 3. gives them their modes.
 
-Not here: what is to be put back (:mod:`ckpt.undo.restart.plan`), how files are reached (:mod:`ckpt.undo.restart.places`).
+Not here: what is to be put back (:mod:`ckpt.undo.planning.plan`), how files are reached (:mod:`ckpt.undo.restart.places`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator
 
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
+from ckpt.undo.planning.plan import FilePlan, Plan
 from ckpt.undo.records import Binding, FileId, Status, and_above
 from ckpt.undo.restart.places import OpenedFile, Places, Recording
-from ckpt.undo.restart.plan import FilePlan, Plan
 
 __all__ = ["Problem", "put_back"]
 

@@ -13,7 +13,7 @@ All intervals are one chain, ordered by epoch and incarnation; a restart undoes 
 chain by one rename: when it is undone whole, and a restart that is killed goes on with the newest interval that is still
 there (:meth:`Prepared.apply`); or all together, when all ranks have loaded (:meth:`Prepared.give`, :meth:`Prepared.keep`).
 
-Not here: what one interval needs (:mod:`ckpt.undo.restart.plan`), how it is done (:mod:`ckpt.undo.restart.putting_back`).
+Not here: what one interval needs (:mod:`ckpt.undo.planning.plan`), how it is done (:mod:`ckpt.undo.restart.putting_back`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ckpt.undo.allowance import copied_bytes
 from ckpt.undo.chain import Interval, intervals, log_directories, undo_path
 from ckpt.undo.errors import NotRecorded
 from ckpt.undo.logs import forget_unmade, unmade
+from ckpt.undo.planning.plan import Clocks, Plan, make_plan
 from ckpt.undo.records import FileId
 from ckpt.undo.restart import provisional
 from ckpt.undo.restart.checking import (
@@ -57,7 +58,6 @@ from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.line_notes import LineNote, changes_at, note_of, that_count
 from ckpt.undo.restart.others import changed_by_others
 from ckpt.undo.restart.places import Recording
-from ckpt.undo.restart.plan import Clocks, Plan, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.restart.state import (
     Moved,

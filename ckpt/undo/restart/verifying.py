@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from ckpt.undo.chain import Interval, intervals
 from ckpt.undo.errors import UndoError
+from ckpt.undo.planning.plan import make_plan
 from ckpt.undo.records import Content
 from ckpt.undo.restart.checking import whole_logs
 from ckpt.undo.restart.kept_files import check_kept, what_is_wrong
 from ckpt.undo.restart.line_notes import LineNote
-from ckpt.undo.restart.plan import make_plan
 from ckpt.undo.restart.restoring import can_put_back, shared_then
 from ckpt.undo.restart.state import load
 from ckpt.undo.shared import Shared

@@ -36,7 +36,7 @@ class Mutant(NamedTuple):
 
 OLD_NAME = "test_sequences.py::test_a_new_directory_with_an_old_name_is_another_directory"
 RESTORING = "restart/test_restoring.py::"
-BEFORE_IMAGES = "restart/test_before_images.py::"
+BEFORE_IMAGES = "planning/test_before_images.py::"
 LOADING = "restart/test_provisional.py::"
 
 MUTANTS = [
@@ -92,7 +92,7 @@ MUTANTS = [
     ),
     Mutant(
         "of copies of several ranks, the one that was whole first has nothing of what came later",
-        "restart.plan",
+        "planning.plan",
         "return 0 < record.copied_ns < other.copied_ns",
         "return False",
         "test_two_ranks.py::test_a_file_is_what_it_was_before_any_rank_changed_it",
@@ -247,63 +247,63 @@ MUTANTS = [
     # what is worked out from it
     Mutant(
         "the earliest record counts, whichever rank wrote it",
-        "restart.plan",
+        "planning.plan",
         "every, key=lambda item: item[1].time_ns",
         "every, key=lambda item: 0",
         Two(12),
     ),
     Mutant(
         "directories come before what is in them",
-        "restart.plan",
+        "planning.plan",
         "key=lambda item: item[0].count",
         "key=lambda item: -item[0].count",
         One(12),
     ),
     Mutant(
         "only the records of an operation that has failed are left out",
-        "restart.plan",
+        "planning.plan",
         "open_from = len(found)",
         "pass",
         One(145),
     ),
     Mutant(
         "a file keeps the hard link that was kept of it",
-        "restart.plan",
+        "planning.plan",
         "file.link = file.link or log.kept(kept)",
         "pass",
         One(1),
     ),
     Mutant(
         "a renaming whose end is not known leaves both places",
-        "restart.moves",
+        "planning.moves",
         "self._add(path, renamed(place, moved.source, moved.target))",
         "self._add(path, renamed(place, moved.source, moved.target)); self.settle([moved])",
         One(80854),
     ),
     Mutant(
         "what a rank says of names that another one has changed is named",
-        "restart.moves",
+        "planning.moves",
         "return self._names_then(path)",
         "return []",
         Two(162),
     ),
     Mutant(
         "a directory that another rank may take for one of its own is named",
-        "restart.moves",
+        "planning.moves",
         "mistaken = [move.path for by, move in found if self._may_be_taken_for_new(by, move)]",
         "mistaken = []",
         "test_two_ranks.py::test_a_directory_that_another_rank_has_put_in_the_place_of_a_new_one",
     ),
     Mutant(
         "a directory that two ranks have renamed is known to none",
-        "restart.moves",
+        "planning.moves",
         "for by, move in found:\n            self._add(by, move)",
         "for by, move in found[len(carried) :]:\n            self._add(by, move)",
         "test_two_ranks.py::test_a_new_directory_is_renamed_with_what_another_rank_has_put_there",
     ),
     Mutant(
         "what was written before an image is not cut",
-        "restart.plan",
+        "planning.before_images",
         "nbytes, file.nbytes = end - file.nbytes, end",
         "nbytes = end - file.nbytes",
         "restart/test_putting_back.py::test_what_a_rank_appended_before_its_checkpoint_is_not_cut",
@@ -766,21 +766,21 @@ MUTANTS = [
     ),
     Mutant(
         "what a rank has appended before its image is not cut",
-        "restart.plan",
+        "planning.before_images",
         "written[each.file] = max(written.get(each.file, 0), each.nbytes)",
         "pass",
         BEFORE_IMAGES + "test_a_line_appended_between_the_images_of_two_ranks_is_not_cut",
     ),
     Mutant(
         "what a rank has written before its image, and may be missing, is named",
-        "restart.plan",
+        "planning.before_images",
         "is None:\n            yield Uncovered(each.path, _LOST, 0)\n        elif not _are",
         "is None:\n            pass\n        elif not _are",
         BEFORE_IMAGES + "test_a_cell_written_between_the_images_of_two_ranks_is_named",
     ),
     Mutant(
         "of copies that count is one that has all of before the images, if there is one",
-        "restart.plan",
+        "planning.before_images",
         "            _take(file, *later)\n",
         "",
         BEFORE_IMAGES
@@ -788,49 +788,49 @@ MUTANTS = [
     ),
     Mutant(
         "so it is with files that are open at images",
-        "restart.plan",
+        "planning.before_images",
         "            _take(file, record, copy)\n",
         "",
         "test_two_ranks.py::test_what_a_rank_wrote_between_the_image_of_another_one_and_its_own_is_there",
     ),
     Mutant(
         "a file that ranks have replaced on both sides of an image is named",
-        "restart.plan",
+        "planning.plan",
         "                before.note(log, record)\n                renamings",
         "                renamings",
         BEFORE_IMAGES + "test_a_file_replaced_between_the_images_of_two_ranks_is_named",
     ),
     Mutant(
         "what only one rank has changed comes back, on whichever side of its image",
-        "restart.plan",
+        "planning.before_images",
         "self._first[each.path].items() if other != rank]",
         "self._first[each.path].items()]",
         BEFORE_IMAGES + "test_what_one_rank_changes_on_both_sides_of_its_own_image_comes_right",
     ),
     Mutant(
         "what a rank has changed long before its image comes back",
-        "restart.plan",
+        "planning.before_images",
         "self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)",
         "self._margin_ns + each.image_ns",
         BEFORE_IMAGES + "test_what_the_other_rank_has_changed_long_before_its_image_comes_right",
     ),
     Mutant(
         "a file that nobody has written to since another rank has kept it is what it was",
-        "restart.plan",
+        "planning.before_images",
         "and (is_written or isinstance(other, Name))",
         "and (True or isinstance(other, Name))",
         BEFORE_IMAGES + "test_a_file_that_nobody_has_written_to_between_the_images_comes_right",
     ),
     Mutant(
         "where the later copy is equal to the first one, nothing was written between",
-        "restart.plan",
+        "planning.before_images",
         "elif not _are_equal(file.copied, later[0]):",
         "else:",
         BEFORE_IMAGES + "test_a_file_that_both_ranks_have_open_at_their_images_comes_right",
     ),
     Mutant(
         "a rank that has copied a file has not changed it before",
-        "restart.plan",
+        "planning.before_images",
         "if not all(isinstance(other, Content) and other.copy for other in others):",
         "if others:",
         BEFORE_IMAGES
@@ -838,7 +838,7 @@ MUTANTS = [
     ),
     Mutant(
         "what a rank changes when all have their images comes back",
-        "restart.plan",
+        "planning.before_images",
         "self._margin_ns + min(each.image_ns, each.time_ns + _HELD_NS)",
         "self._margin_ns + each.time_ns + _HELD_NS",
         BEFORE_IMAGES + "test_what_a_rank_changes_when_the_other_one_has_its_image_too_comes_right",
@@ -853,7 +853,7 @@ MUTANTS = [
     ),
     Mutant(
         "a wish to keep holds for changes since the checkpoint, too",
-        "restart.plan",
+        "planning.plan",
         "if stays.match(record.path) and not isinstance(record, Moved):",
         "if False:",
         "selection/test_covering.py::test_a_wish_to_keep_holds_for_changes_since_the_checkpoint_too",

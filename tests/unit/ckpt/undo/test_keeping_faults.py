@@ -18,8 +18,8 @@ import pytest
 
 from ckpt.undo import _status, allowance, copying, keeping, sealing
 from ckpt.undo.logs import unmade
+from ckpt.undo.planning.plan import make_plan
 from ckpt.undo.records import FileId
-from ckpt.undo.restart.plan import make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from tests.unit.ckpt.undo import test_watching as watching_tests
 from tests.unit.ckpt.undo.test_sequences import Killed, Tree, named_in, tree_of, without_times

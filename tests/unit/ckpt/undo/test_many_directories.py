@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from ckpt.undo.planning.plan import Clocks, Log, make_plan
 from ckpt.undo.records import FileId, Moved, Name, Outcome, Record, Status
-from ckpt.undo.restart.plan import Clocks, Log, make_plan
 from tests.unit.ckpt.undo.test_sequences import tree_of
 from tests.unit.ckpt.undo.test_watching import Watched, watched
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from ckpt.undo import recorder
-from ckpt.undo.restart import plan, putting_back
+from ckpt.undo.planning import plan
+from ckpt.undo.restart import putting_back
 from tests.unit.ckpt.undo import test_sequences as sequences
 from tests.unit.ckpt.undo.rules import MUTANTS, Mutant, One, Two
 

@@ -18,9 +18,9 @@ import pytest
 from ckpt.undo import keeping
 from ckpt.undo.keeping import Keeper
 from ckpt.undo.logs import LOG, read_log
+from ckpt.undo.planning.plan import Log, make_plan
 from ckpt.undo.recorder import Operation, Recorder
 from ckpt.undo.records import FileId
-from ckpt.undo.restart.plan import Log, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 
 pytestmark = pytest.mark.turns(3)

@@ -13,8 +13,8 @@ import pytest
 from ckpt.undo import keeping, recorder
 from ckpt.undo.keeping import look
 from ckpt.undo.logs import read_log
+from ckpt.undo.planning import plan
 from ckpt.undo.records import CLOCK_NS, Binding, Name
-from ckpt.undo.restart import plan
 from tests.unit.ckpt.undo import test_sequences
 from tests.unit.ckpt.undo.test_sequences import KEY, Rank, both_put_back, line_of, tree_of, two_ranks
 

@@ -23,8 +23,8 @@ from ckpt.image.process import moment
 from ckpt.rank.files import open_for_writing
 from ckpt.undo import _watch, keeping
 from ckpt.undo.logs import read_log
+from ckpt.undo.planning.plan import Log, make_plan
 from ckpt.undo.records import Content, FileId, Uncovered
-from ckpt.undo.restart.plan import Log, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from ckpt.undo.watching import FileWatch
 from tests.unit.ckpt.undo.test_sequences import BUILDING, OPERATIONS, Rank, Tree, tree_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ckpt.undo.keeping import look
+from ckpt.undo.planning.plan import Log, make_plan
 from ckpt.undo.records import Attributes, Content, Name, Record, Status
 from ckpt.undo.restart import places as module
 from ckpt.undo.restart.places import Places
-from ckpt.undo.restart.plan import Log, make_plan
 from ckpt.undo.restart.putting_back import Problem, put_back
 from tests.unit.ckpt.undo.test_sequences import tree_of
 

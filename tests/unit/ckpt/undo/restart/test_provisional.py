@@ -12,9 +12,9 @@ import pytest
 from ckpt.undo.chain import intervals, undo_path
 from ckpt.undo.errors import NotKept, NotUndone
 from ckpt.undo.logs import read_log
+from ckpt.undo.planning.plan import Log, Plan, make_plan
 from ckpt.undo.restart import provisional, restoring
 from ckpt.undo.restart.ending import changed_since, note_end
-from ckpt.undo.restart.plan import Log, Plan, make_plan
 from ckpt.undo.restart.provisional import give_code, is_given, take_back
 from ckpt.undo.restart.putting_back import Problem
 from ckpt.undo.restart.restoring import Prepared, can_put_back, prepare

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ckpt.undo.copying import tail_digest
+from ckpt.undo.planning.plan import Log, Plan, make_plan
 from ckpt.undo.records import Content, Name
 from ckpt.undo.restart.places import Places
-from ckpt.undo.restart.plan import Log, Plan, make_plan
 from ckpt.undo.restart.putting_back import put_back
 from tests.unit.ckpt.undo.restart.test_places import status_of
 

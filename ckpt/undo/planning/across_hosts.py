@@ -11,7 +11,7 @@ made        one host says that a name was free, another one that it is a directo
 
 What is left is named. A directory that a rank renames or removes is another matter: names that ranks of other hosts change
 below it, at any time of the interval, are named, because their order to the renaming is not known. (On one host
-:mod:`ckpt.undo.restart.plan` finds out by time what such a name stands for.)
+:mod:`ckpt.undo.planning.plan` finds out by time what such a name stands for.)
 
 Pure. Not here: which clocks are how far apart (:mod:`ckpt.controller.sharing`).
 """

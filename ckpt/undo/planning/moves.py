@@ -9,7 +9,7 @@ While it is not known whether a renaming has happened, what was at its old path 
 known, and no other rank was about to rename a directory there meanwhile, it is at the new one only (:func:`settled`). Else
 each renaming of a directory to and fro would double all that is known.
 
-Pure. Not here: what is put back (:mod:`ckpt.undo.restart.plan`).
+Pure. Not here: what is put back (:mod:`ckpt.undo.planning.plan`).
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import pytest
 from ckpt.undo import keeping
 from ckpt.undo.keeping import Keeper, directory_of, look
 from ckpt.undo.logs import read_log
+from ckpt.undo.planning.plan import Clocks, Log, make_plan
 from ckpt.undo.recorder import OpenFile
 from ckpt.undo.records import CLOCK_NS, LastChange, Status
-from ckpt.undo.restart.plan import Clocks, Log, make_plan
 from ckpt.undo.restart.putting_back import put_back
 from ckpt.undo.sealing import changes_of, last_changes
 from tests.unit.ckpt.undo import test_sequences

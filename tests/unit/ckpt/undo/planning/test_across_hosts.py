@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ckpt.undo.planning import across_hosts, plan
+from ckpt.undo.planning.plan import Clocks, Log, Plan, make_plan
 from ckpt.undo.recorder import Operation, Recorder
 from ckpt.undo.records import FileId, Status
-from ckpt.undo.restart import across_hosts, plan
-from ckpt.undo.restart.plan import Clocks, Log, Plan, make_plan
 
 MARGIN_NS = 100
 OFF_NS = (-45, 0, 45)  # of the second host's clock: within the margin
