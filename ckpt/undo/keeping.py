@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import stat
 import threading
@@ -45,7 +44,7 @@ from ckpt.undo.records import (
     Record,
     Status,
     Uncovered,
-    to_plain,
+    to_json,
 )
 
 __all__ = [
@@ -57,7 +56,6 @@ __all__ = [
 _RESERVED_BYTES = 4096
 _RESERVED_AT_ONCE_BYTES = 1 << 16
 _HIGH = 1000
-_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def look(path: str) -> Binding:
@@ -366,9 +364,9 @@ class Keeper:
 
     def _line(self, before: str, record: Record | Began) -> tuple[str, bytes]:
         """MAC and line. ``before``: the MAC of the line before."""
-        text = _to_json(to_plain(record))
-        made = mac(self.key_of_lines, before, text.encode("ascii"))
-        return made, f"{made} {text}\n".encode("ascii")
+        text = to_json(record)
+        made = mac(self.key_of_lines, before, text)
+        return made, b"%b %b\n" % (made.encode("ascii"), text)
 
 
 class _Rebound(Exception):

@@ -16,6 +16,7 @@ Pure. Not here: how before-images are kept on disk (:mod:`ckpt.undo.keeping`).
 from __future__ import annotations
 
 import functools
+import json
 import posixpath
 import stat
 from collections.abc import Callable
@@ -47,6 +48,7 @@ __all__ = [
     "below_another",
     "from_plain",
     "renamed",
+    "to_json",
     "to_plain",
 ]
 
@@ -271,6 +273,16 @@ def below_another(record: Record, source: str, target: str) -> Record:
 def to_plain(record: AnyRecord) -> list[Any]:
     """The record as JSON values."""
     return [_WORDS[type(record)], *record]
+
+
+_encode = json.JSONEncoder(
+    separators=(",", ":")
+).encode  # made once: `json.dumps` would make one for each line
+
+
+def to_json(record: AnyRecord) -> bytes:
+    """The record as a line of a log has it: JSON, in ASCII."""
+    return _encode(to_plain(record)).encode("ascii")
 
 
 def from_plain(plain: Any) -> AnyRecord:

@@ -20,7 +20,6 @@ Not here: what a note is good for (:mod:`ckpt.undo.restart.others`).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections import deque
@@ -32,7 +31,7 @@ from ckpt.undo import _status
 from ckpt.undo._watch import mac
 from ckpt.undo.keeping import Keeper, look
 from ckpt.undo.logs import boot_id, epoch_of, line_key, name_of, read_lines
-from ckpt.undo.records import FileId, LastChange, Noted, Uncovered, Whole, to_plain
+from ckpt.undo.records import FileId, LastChange, Noted, Uncovered, Whole, to_json
 
 __all__ = ["changes_of", "last_changes", "make_durable", "note", "read_notes", "seal", "Told"]
 
@@ -126,13 +125,9 @@ def _texts(paths: Iterable[str]) -> Iterator[bytes]:
     count = 0
     for path in paths:
         with contextlib.suppress(OSError):  # of this path nothing is known, then
-            yield _status.noted(path) or _text(Noted(path, look(path)))
+            yield _status.noted(path) or to_json(Noted(path, look(path)))
             count += 1
-    yield _text(Whole(count))
-
-
-def _text(record: Noted | Whole) -> bytes:
-    return json.dumps(to_plain(record), separators=(",", ":")).encode("ascii")
+    yield to_json(Whole(count))
 
 
 def _write_all(fd: int, lines: bytearray) -> None:

@@ -63,13 +63,9 @@ def test_the_others_shrink_and_compute_the_right_result(start: Callable[..., Job
     assert not job.events("restarting")
 
 
-@pytest.mark.rotate(4)
-@pytest.mark.parametrize("seed", range(5))
-def test_twenty_kills_in_the_middle_of_agreements(start: Callable[..., Job], seed: int) -> None:
-    choose = random.Random(seed)
-    job = start(PROGRAMS / "agreements.py", 4, ranks=6, on_failure="continue")
-    for rank in range(6):
-        wait_output(job, rank, "\n")
+def lines_after_four_kills(job: Job, choose: random.Random) -> tuple[list[str], list[int], list[int]]:
+    """What all that are left of six have printed, who they are, and who was killed, at random moments. The dead had printed
+    the same until then."""
     victims = []
     for _ in range(4):
         time.sleep(choose.random() * 0.05)
@@ -77,12 +73,23 @@ def test_twenty_kills_in_the_middle_of_agreements(start: Callable[..., Job], see
     assert job.finish() == 0, job.report()
     left = sorted(set(range(6)) - set(victims))
     outputs = {job.output(rank) for rank in left}
-    assert len(outputs) == 1, "survivors saw different outcomes"
+    assert len(outputs) == 1, "survivors were told different things"
     lines = outputs.pop().splitlines()
     assert lines[-1] == f"rest {left}"
     for victim in victims:
         seen = job.output(victim).splitlines()[:-1]  # the last line may be half written
         assert seen == lines[: len(seen)], "the dead had been told something else"
+    return lines, left, sorted(victims)
+
+
+@pytest.mark.rotate(4)
+@pytest.mark.parametrize("seed", range(5))
+def test_twenty_kills_in_the_middle_of_agreements(start: Callable[..., Job], seed: int) -> None:
+    choose = random.Random(seed)
+    job = start(PROGRAMS / "agreements.py", 4, ranks=6, on_failure="continue")
+    for rank in range(6):
+        wait_output(job, rank, "\n")
+    lines, left, _ = lines_after_four_kills(job, choose)
     for line in lines[:-1]:
         step, _, agreed = line.rpartition(" ")
         at = int(step.split()[0])
@@ -97,19 +104,8 @@ def test_survivors_agree_on_the_dead_and_go_on_without_a_shrink(start: Callable[
     job = start(PROGRAMS / "agreed_dead.py", 4, comm, ranks=6, on_failure="continue")
     for rank in range(6):
         wait_output(job, rank, "\n21 ")
-    victims = []
-    for _ in range(4):
-        time.sleep(choose.random() * 0.05)
-        victims.append(kill_one(job, choose))
-    assert job.finish() == 0, job.report()
-    left = sorted(set(range(6)) - set(victims))
-    outputs = {job.output(rank) for rank in left}
-    assert len(outputs) == 1, "survivors saw different groups"
-    lines = outputs.pop().splitlines()
-    assert lines[-2].endswith(f" {sorted(victims)}") and lines[-1] == f"rest {left}"
-    for victim in victims:
-        seen = job.output(victim).splitlines()[:-1]  # the last line may be half written
-        assert seen == lines[: len(seen)], "the dead had been told something else"
+    lines, _, victims = lines_after_four_kills(job, choose)
+    assert lines[-2].endswith(f" {victims}")
 
 
 def test_every_family_of_collectives_ends_at_every_survivor(start: Callable[..., Job]) -> None:
