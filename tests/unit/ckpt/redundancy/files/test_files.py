@@ -14,7 +14,7 @@ from ckpt.errors import NotReplicable
 from ckpt.redundancy.files import names, objects
 from ckpt.redundancy.files.changes import STATE
 from ckpt.redundancy.files.meeting import LATE_NS, Meeting
-from ckpt.redundancy.files.notes import Notes
+from ckpt.redundancy.files.notes import DIRECTORY, Notes
 
 
 def twice(content: bytes, look: Callable[[], Any]) -> Any:
@@ -114,7 +114,7 @@ def test_going_back_undoes_what_was_appended_and_made(tmp_path: Path) -> None:
     old.write_text("before\none\n")
     image = notes.lengths()
     notes.note(str(new))
-    notes.note(str(made), is_directory=True)
+    notes.note(str(made), DIRECTORY)
     new.write_text("text")
     made.mkdir()
     old.write_text("before\none\ntwo\n")
