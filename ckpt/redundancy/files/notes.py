@@ -10,6 +10,9 @@ the lengths at that moment.
                     another noted one       cut to the length that was noted, or removed, as links and pipes are;
                                             a directory may be made again
 
+An image that was taken without replicas has no paths. So when the program first goes on from it, what was noted before says
+nothing, and files stay as they are; their lengths at that moment are written down for this image.
+
 All replicas of the rank do that, to the same effect, before one of them goes on.
 
 Not here: other changes (files that were written over, removed or renamed since stay as they are).
@@ -20,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from typing import Any
 
 __all__ = ["DIRECTORY", "NAME", "Notes"]
 
@@ -45,25 +49,34 @@ class Notes:
             return
         length = made or (os.stat(target).st_size if os.path.exists(target) else ABSENT)
         self.known[target] = length
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, json.dumps([target, length]).encode() + b"\n")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        self._write([target, length])
 
     def read(self) -> dict[str, int]:
         """What has been noted, by this process or another one. A line that its writer did not finish was followed by no
         change."""
         found: dict[str, int] = {}
+        for target, length in self._lines():
+            if isinstance(target, str):
+                found.setdefault(target, length)
+        return found
+
+    def _lines(self) -> list[Any]:
+        found = []
         if os.path.exists(self.path):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             with os.fdopen(fd, "rb") as file:
                 for line in file.read().split(b"\n"):
                     with contextlib.suppress(ValueError):
-                        target, length = json.loads(line)
-                        found.setdefault(target, length)
+                        found.append(json.loads(line))
         return found
+
+    def _write(self, line: list[Any]) -> None:
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, json.dumps(line).encode() + b"\n")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def lengths(self) -> dict[str, int]:
         """For an image: what has been noted, with the present lengths."""
@@ -72,6 +85,23 @@ class Notes:
             is_file = length not in (DIRECTORY, NAME) and os.path.exists(target)
             found[target] = os.stat(target).st_size if is_file else length
         return found
+
+    def lengths_without_replicas(self, epoch: int) -> dict[str, int]:
+        """The lengths for the image of this epoch, which was taken without replicas: those of the first time that the
+        program goes on from it."""
+        if not self.path:
+            return {}
+        for first, lengths in self._lines():
+            if first == epoch:
+                return dict(lengths)
+        now = {}
+        for target, length in self.lengths().items():
+            if os.path.lexists(target):
+                now[target] = length
+            elif length >= 0:
+                now[target] = ABSENT
+        self._write([epoch, now])
+        return now
 
     def go_back(self, image: dict[str, int]) -> None:
         """The program goes on from an image with these `lengths`; {}: from its start."""

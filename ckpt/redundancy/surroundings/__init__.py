@@ -60,7 +60,7 @@ def state() -> dict[str, Any]:
     return {
         "last": dict(ASKED.last),
         "pid": list(processes.known),
-        "random": getattr(RANDOM.urandom, "count", 0),
+        "random": RANDOM.state(),
     }
 
 
@@ -68,5 +68,4 @@ def go_on(state: Mapping[str, Any]) -> None:
     """This process is a copy of one that had this `state`."""
     ASKED.last.update(state["last"])
     processes.known[:] = state["pid"]
-    if isinstance(RANDOM.urandom, Randomness):
-        RANDOM.urandom.count = state["random"]
+    RANDOM.go_on(state["random"])

@@ -3,6 +3,8 @@ secret and the rank. (driver)
 
     os.urandom      and so uuid4, secrets, random.SystemRandom, and numpy generators without a seed
     random          generators without a seed, the module's own too
+    tempfile        names of new files: from numbers of their own, whose count a copy is told, since the library keeps none
+                    of its own state in an image
 
 Not here: the hash seed, which is the job's.
 """
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
+from ckpt.layer import name_temporary_files
 from ckpt.redundancy.surroundings.clocks import named
 
 __all__ = ["RANDOM", "Randomness", "install"]
@@ -48,10 +51,37 @@ class Randomness:
         return bytes(found[:size])
 
 
+class Names:
+    """Endless names for temporary files, as those of `tempfile`."""
+
+    def __init__(self, numbers: Randomness) -> None:
+        self.numbers = numbers
+
+    def __iter__(self) -> Names:
+        return self
+
+    def __next__(self) -> str:
+        return "".join(_CHARACTERS[byte % len(_CHARACTERS)] for byte in self.numbers(8))
+
+
+_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
+
+
 class _Random:
     """Of this process."""
 
     urandom: Callable[[int], bytes] = os.urandom
+    names: Randomness | None = None
+
+    def state(self) -> tuple[int, int]:
+        """For an image: how often the generators have been used."""
+        return getattr(self.urandom, "count", 0), getattr(self.names, "count", 0)
+
+    def go_on(self, state: tuple[int, int]) -> None:
+        """This process is a copy of one that had this `state`."""
+        for generator, count in zip((self.urandom, self.names), state, strict=True):
+            if isinstance(generator, Randomness):
+                generator.count = count
 
 
 RANDOM = _Random()
@@ -90,6 +120,8 @@ def install(secret: bytes, rank: int) -> None:
     generator: Any = random
     key = blake2b(rank.to_bytes(8, "little"), key=secret[-64:]).digest()
     RANDOM.urandom = Randomness(key)
+    RANDOM.names = Randomness(blake2b(b"names", key=key).digest())
+    name_temporary_files(Names(RANDOM.names))
     sys.modules["os"].urandom = _urandom  # type: ignore[attr-defined]
     generator.Random.seed = _seed  # without a value, its own would take bytes of the system
     generator.SystemRandom.getrandbits = _getrandbits

@@ -247,3 +247,36 @@ def test_modes_times_and_pipes_are_changed_once(start: Start, tmp_path: Path) ->
     job = start(app, ranks=2, redundancy=3)
     assert job.finish() == 0, job.report()
     assert not job.events("replica-differs") and job.stdout.split() == ["end", "end"]
+
+
+def test_a_restart_without_replicas_between_two_with_them_loses_no_line(start: Start, tmp_path: Path) -> None:
+    """What the first run had noted was undone by the third: the file was removed, with all that the program had appended."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        with open("log", "a") as log:
+            log.write("first\\n")
+        print("half", flush=True)
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        with open("log", "a") as log:
+            log.write("second\\n")
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    job.wait_for(lambda: "half" in job.stdout, "the first line")
+    for replicas in (1, 2):
+        assert run_ckpt("checkpoint", "--stop", job.directory).returncode == 0
+        job.finish()
+        job.close()
+        job = Job(job.directory, "--redundancy", replicas, job.directory, verb="restart")
+        job.wait_event("restarted")
+    (tmp_path / "go").touch()
+    try:
+        assert job.finish() == 0, job.report()
+    finally:
+        job.close()
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"
