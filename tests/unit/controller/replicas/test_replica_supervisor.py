@@ -299,8 +299,8 @@ def test_a_replica_whose_rank_fails_with_another_exit_code_is_named() -> None:
 
 
 def test_replicas_that_fail_with_the_same_exit_code_at_different_places_are_not_alike() -> None:
-    """Two of three had got different errors, and failed with code 1 both: the job ended with it, without the output of the one
-    that was right (case 326 of the soak)."""
+    """Two of three had got different errors, and failed with code 1 both: the job ended with it, without the output of
+    the one that was right (case 326 of the soak)."""
     job = Job()
     for process, count in ((1, 5), (2, 8)):
         job.tell(process, [(count, f"{process}")])
