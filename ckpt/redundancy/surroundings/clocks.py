@@ -1,8 +1,9 @@
 """Clocks that tell the same in all replicas of a rank: the leader is asked (a choice as any other,
 :mod:`ckpt.redundancy.choices`). (driver)
 
-    time        time, monotonic, perf_counter, process_time, thread_time and their _ns; localtime, gmtime, ctime, asctime and
-                strftime without a time
+    time        time, monotonic, perf_counter, process_time, thread_time and their _ns; clock_gettime and its _ns; localtime,
+                gmtime, ctime, asctime and strftime without a time
+    os.times    of the process
     datetime    now, utcnow, today, of the genuine classes: their methods are replaced, since libraries in C know the classes
                 by their addresses (pandas), and programs compare types
     uuid1       its time and its place, which a library in C tells
@@ -21,6 +22,7 @@ Not here: numbers without a seed, and the pid (`randomness`, `processes`).
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 import threading
 import time
@@ -75,6 +77,8 @@ def value(name: str, look: Callable[[], Any]) -> Any:
 def _still(name: str) -> Any:
     """What a clock tells that may not ask."""
     last = ASKED.last.get(name, 0)
+    if isinstance(last, tuple):
+        return last
     over_s = time.monotonic() - ASKED.told_s.setdefault(name, time.monotonic()) - STILL_S
     if over_s <= 0:
         return last
@@ -96,6 +100,24 @@ def _clock(name: str) -> Any:
         return value(name, look)
 
     return named(globals(), read, "time", name)
+
+
+def _of_number(name: str) -> Any:
+    look = getattr(time, name)
+
+    def read(clock: int, /) -> Any:
+        ending = "_ns" if name.endswith("_ns") else ""
+        return value(f"clock {clock}{ending}", lambda: look(clock))
+
+    return named(globals(), read, "time", name)
+
+
+def _os_times() -> os.times_result:
+    # its own type is found by no name in an image of the leader's answer
+    return os.times_result(value("times", lambda: tuple(os.times())) or (0.0,) * 5)
+
+
+named(globals(), _os_times, "os", "times")
 
 
 def _of_seconds(name: str) -> Any:
@@ -123,6 +145,7 @@ def _of_program(name: str) -> Any:
 
 _TIME = {
     **{name: _clock(name) for name in _CLOCKS},
+    **{name: _of_number(name) for name in ("clock_gettime", "clock_gettime_ns")},
     **{name: _of_seconds(name) for name in ("localtime", "gmtime", "ctime")},
     **{name: _of_form(name, words) for name, words in (("asctime", 0), ("strftime", 1))},
 }
@@ -173,6 +196,7 @@ def install(ask: Ask) -> None:
     ASKED.last = {name: getattr(time, name)() * 0 for name in _CLOCKS}
     for name, function in _TIME.items():
         setattr(clock, name, function)
+    _of_program("os").times = _os_times
     wall.Wtime = clock.perf_counter
     replace_method(datetime.datetime, "now", classmethod(datetime_now))
     replace_method(datetime.datetime, "utcnow", classmethod(datetime_utcnow))

@@ -1,7 +1,7 @@
 """Random numbers without a seed: the same in all replicas of a rank, and unknown outside, since they follow from the job's
 secret and the rank. (driver)
 
-    os.urandom      and so uuid4, secrets, random.SystemRandom, and numpy generators without a seed
+    os.urandom      and getrandom; so uuid4, secrets, random.SystemRandom, and numpy generators without a seed
     random          generators without a seed, the module's own too
     tempfile        names of new files: from numbers of their own, whose count a copy is told, since the library keeps none
                     of its own state in an image
@@ -91,7 +91,12 @@ def _urandom(size: int, /) -> bytes:
     return RANDOM.urandom(size)
 
 
+def _getrandom(size: int, flags: int = 0) -> bytes:
+    return RANDOM.urandom(size)
+
+
 named(globals(), _urandom, "os", "urandom")
+named(globals(), _getrandom, "os", "getrandom")
 _genuine_seed: Any = random.Random.seed
 
 
@@ -122,7 +127,8 @@ def install(secret: bytes, rank: int) -> None:
     RANDOM.urandom = Randomness(key)
     RANDOM.names = Randomness(blake2b(b"names", key=key).digest())
     name_temporary_files(Names(RANDOM.names))
-    sys.modules["os"].urandom = _urandom  # type: ignore[attr-defined]
+    system: Any = sys.modules["os"]
+    system.urandom, system.getrandom = _urandom, _getrandom
     generator.Random.seed = _seed  # without a value, its own would take bytes of the system
     generator.SystemRandom.getrandbits = _getrandbits
     generator.SystemRandom.random = _random
