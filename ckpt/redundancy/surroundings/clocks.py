@@ -76,13 +76,13 @@ def value(name: str, look: Callable[[], Any]) -> Any:
 
 def _still(name: str) -> Any:
     """What a clock tells that may not ask."""
-    last = ASKED.last.get(name, 0)
+    last = ASKED.last.get(name, 0 if name.split()[0].endswith("ns") else 0.0)
     if isinstance(last, tuple):
         return last
     over_s = time.monotonic() - ASKED.told_s.setdefault(name, time.monotonic()) - STILL_S
     if over_s <= 0:
         return last
-    return last + (int(over_s * 1e9) if name.endswith("_ns") else over_s)
+    return last + (int(over_s * 1e9) if isinstance(last, int) else over_s)
 
 
 def named(space: dict[str, Any], function: Any, module: str, name: str) -> Any:
@@ -106,15 +106,13 @@ def _of_number(name: str) -> Any:
     look = getattr(time, name)
 
     def read(clock: int, /) -> Any:
-        ending = "_ns" if name.endswith("_ns") else ""
-        return value(f"clock {clock}{ending}", lambda: look(clock))
+        return value(f"{name} {clock}", lambda: look(clock))
 
     return named(globals(), read, "time", name)
 
 
 def _os_times() -> os.times_result:
-    # its own type is found by no name in an image of the leader's answer
-    return os.times_result(value("times", lambda: tuple(os.times())) or (0.0,) * 5)
+    return os.times_result(value("times", lambda: tuple(os.times())))
 
 
 named(globals(), _os_times, "os", "times")
@@ -193,7 +191,7 @@ def install(ask: Ask) -> None:
     clock: Any = _of_program("time")
     wall: Any = MPI
     ASKED.ask, ASKED.main = ask, threading.get_ident()
-    ASKED.last = {name: getattr(time, name)() * 0 for name in _CLOCKS}
+    ASKED.last = {name: getattr(time, name)() * 0 for name in _CLOCKS} | {"times": (0.0,) * 5}
     for name, function in _TIME.items():
         setattr(clock, name, function)
     _of_program("os").times = _os_times
