@@ -5,15 +5,20 @@ kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (d
 own); `pack` makes one. `LinkState`: one link of the `PortState` of an image. `Matcher` and `Receive` are for implementations
 of `Choices`.
 `use_paths_in(shutil)` has that module work with paths, where a package gives the program functions of its own for files,
-which know no descriptors. `set_local(frame, name, value)` gives a local variable of a running function another value.
+which know no descriptors. `set_local(frame, name, value)` gives a local variable of a running function another value;
+`replace_method(cls, name, method)` gives a class of C another method; `replace_uuid_of_time(function)` and
+`replace_shm_open(function)` put a function in the place of one that the standard library calls, and return that one;
+`name_temporary_files(names)`: `tempfile` takes new names from that iterator.
 `wait_for_files()` returns when files may be opened and changed: while an image is loaded that is when all ranks have loaded
 what needs no file; else at once.
 """
 
 from __future__ import annotations
 
+from ckpt.compat.accelerators import replace_shm_open, replace_uuid_of_time
 from ckpt.compat.memory import set_local
-from ckpt.compat.stdlib import use_paths_in
+from ckpt.compat.stdlib import name_temporary_files, use_paths_in
+from ckpt.compat.typeobjects import replace_method
 from ckpt.image import wait_for_files
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.base.envelope import (
@@ -58,7 +63,11 @@ __all__ = [
     "Matcher",
     "Progress",
     "Receive",
+    "name_temporary_files",
     "pack",
+    "replace_method",
+    "replace_shm_open",
+    "replace_uuid_of_time",
     "set_local",
     "unpack",
     "use_paths_in",

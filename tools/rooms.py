@@ -91,6 +91,7 @@ ORDER = (
     *("ckpt.abft.decisions", "ckpt.abft.numbers", "ckpt.abft.solver", "ckpt.abft.operations", "ckpt.abft"),
     "ckpt.redundancy.memory",
     "ckpt.redundancy.files",
+    "ckpt.redundancy.surroundings",
     "ckpt.redundancy",
     "ckpt.redundancy.comparison",
     *(

@@ -58,6 +58,8 @@ __all__ = [
     "UNNAMED_TYPES",
     "blake2b",
     "clear_exit_functions",
+    "replace_shm_open",
+    "replace_uuid_of_time",
     "compare_digest",
     "count_elements",
     "csv",
@@ -167,3 +169,32 @@ def replace_exit_functions(
 ) -> None:
     """Replace the functions of ``atexit`` by these. The functions in C do not let anybody read their table."""
     atexit.register, atexit.unregister, atexit._clear = register, unregister, clear
+
+
+def replace_uuid_of_time(function: Callable[[], Any]) -> Callable[[], Any] | None:
+    """``uuid.uuid1`` and ``getnode`` call `function` in the place of the C library's, which is returned; None: there is
+    none, and they ask the clock. All versions."""
+    try:
+        import _uuid  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    system: Any = _uuid
+    genuine: Callable[[], Any] | None = getattr(system, "generate_time_safe", None)
+    if genuine is not None:
+        system.generate_time_safe = function
+        if "uuid" in sys.modules:
+            sys.modules["uuid"]._generate_time_safe = function  # type: ignore[attr-defined]
+    return genuine
+
+
+def replace_shm_open(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """``multiprocessing.shared_memory`` calls `function` in the place of the C library's, which is returned; None: there is
+    none. All versions."""
+    try:
+        import _posixshmem  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    system: Any = _posixshmem
+    genuine: Callable[..., Any] = system.shm_open
+    system.shm_open = function
+    return genuine

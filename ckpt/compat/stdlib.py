@@ -14,7 +14,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import _bootstrap_external
 from typing import TYPE_CHECKING, Any
 
@@ -374,6 +374,11 @@ def begin_call(profile: Any, code: types.CodeType) -> bool:
         return False
     profile._pystart_callback(code, 0)
     return True
+
+
+def name_temporary_files(names: Iterator[str]) -> None:
+    """Have ``tempfile`` take the names of new files and directories from ``names``: all versions."""
+    sys.modules["tempfile"]._name_sequence = names  # type: ignore[attr-defined]
 
 
 # ---------------------------------------------------------------------- shutil

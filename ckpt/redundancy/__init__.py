@@ -7,12 +7,13 @@
     status()           what this process is: rank, replica, and messages so far
 
     layer                          what a replica does with messages. Start reading here
-    held/                          the same where a message waits for the comparison
+    comparison/                    the same where a message waits for the comparison
     choices, order, matcher        answers that depend on time: made by one replica, followed by the others
     digest, chain, vote, lines,
     origin                         what replicas send, compared: who is odd, since when, and where it began; pure
     membership, ahead, model       who computes what; how far one may run ahead; the model of the speedup; pure
-    surroundings, files/, memory/  clocks and random numbers made the same; files changed once; memory compared
+    surroundings/, files/,
+    memory/                        clocks and random numbers made the same; files changed once; memory compared
     inject                         bit flips, for tests
 
 Guarantees, refusals and limits: docs/redundancy.md. The idea of clusters of three processes for each rank, of which the odd

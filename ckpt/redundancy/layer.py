@@ -70,8 +70,9 @@ def attach(
     below: Below, options: Mapping[str, Any], make: Callable[..., ReplicaLayer] | None = None
 ) -> ReplicaLayer:
     """The layer of this process. ``options``: ``replicas``, the number of replicas with which each rank begins; ``ranks``:
-    how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``living``:
-    this process is a copy, made while these planes compute; ``memory``: "arrays" if nothing else in memory is compared."""
+    how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``resume``:
+    the checkpoint from which all replicas go on; ``living``: this process is a copy, made while these planes compute;
+    ``memory``: "arrays" if nothing else in memory is compared."""
     layer = (make or ReplicaLayer)(below, options)
     _current[:] = [layer]
     return layer
@@ -114,6 +115,8 @@ class ReplicaLayer:
         self._line = LineQuestion(0)
         self._memory = MemoryQuestion(below, with_values=options.get("memory", "all") == "all")
         self._meeting = Meeting(below, lambda: self.streams.named("files"), self.rank)
+        self._resumed: int | None = options.get("resume")
+        """The checkpoint from which all replicas went on last; None: from the program's start."""
         self._sent = 0
         self._most: int | None = None
         """So many messages may be sent for now (ahead.py); None: there is no bound."""
@@ -121,7 +124,7 @@ class ReplicaLayer:
         self._lost_ns = 0
         self._engine: Engine | None = None
         self._choices: ReplicaChoices | None = None
-        key = below.secret if options.get("resume") is None else below.secret + str(options["run"]).encode()
+        key = below.secret if self._resumed is None else below.secret + str(options["run"]).encode()
         surroundings.install(self._ask, key, self.rank)
         flipped = bytes if self.flips is None else self.flips.content
         names.install(self._meeting.meet, flipped, below.notes(self.rank))
@@ -140,7 +143,8 @@ class ReplicaLayer:
             self.streams.go_on(choices.beside["streams"], time.monotonic_ns())
             surroundings.go_on(choices.beside["surroundings"])
             self._memory.places = choices.beside["places"]
-        objects.go_on(choices.beside.get("files", {}), is_copy=self.copied_beside is not None)
+        is_copy = self.copied_beside is not None
+        objects.go_on(choices.beside.get("files", {}), is_copy=is_copy, line=self._resumed)
         self._meeting.choices = choices
         self._memory.engine = engine
         choices.on_start = self._memory.started

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from ckpt.controller.errors import UsageError
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.events import (
     AwaitPrinted,
@@ -35,6 +37,9 @@ from ckpt.redundancy.membership import Lineage, Numbering
 from ckpt.store import ImageReader, JobDirectory
 from ckpt.store.errors import StoreError
 
+OTHER_FILES: Final = 100
+"""So many files the controller has open for itself."""
+
 RESERVED_PLANES: Final = 32
 """So many planes may be started as copies, in one incarnation."""
 
@@ -45,6 +50,16 @@ _ATTACH: Final = {
 }
 
 Start = Callable[[int | None, Sequence[int], Callable[[int], Mapping[str, Any]]], None]
+
+
+def check_open_files(ranks: int, replicas: int) -> None:
+    """The output of each process, and what is printed of each rank, are open all the time. Raises UsageError."""
+    needed, allowed = 2 * ranks * (replicas + 1), resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if needed + OTHER_FILES > allowed != resource.RLIM_INFINITY:
+        raise UsageError(
+            f"--redundancy {replicas} with {ranks} ranks: {ranks * replicas} processes, whose output takes {needed} open "
+            f"files, and this process may have {allowed} (ulimit -n)"
+        )
 
 
 class ReplicaPart:
@@ -74,6 +89,7 @@ class ReplicaPart:
         self.numbers = Numbering(job.size, replicas)
         self.reserved = RESERVED_PLANES if clones else 0
         lineage = self.lineage = Lineage()
+        check_open_files(job.size, replicas)
         directory = os.path.dirname(job.output_path(0, "out"))
         self.output = ReplicaOutput(directory, job.size, replicas, emit, say, on_conflict, lineage)
 

@@ -4,9 +4,13 @@ A plane has finished, or some of its ranks have failed. Which of these is seen f
 raises the same error in all its ranks fails first in rank 0 in one plane, and in rank 2 in the other. So a plane counts for
 the end of each rank of it that has failed, and its other processes, which nobody ends, may still come to that of the others.
 
-    agree        both finished · one rank has failed in both, with the same exit code
-    contrary     one finished, one failed · a rank has failed in both, with another exit code
+    agree        both finished · one rank has failed in both, with the same exit code, after as many messages and changes of
+                 files of its program
+    contrary     one finished, one failed · a rank has failed in both, but not so
     open         other ranks have failed: not known yet
+
+Two replicas that have got different errors may well fail with the same exit code, but hardly at the same place. A process
+that ends without a word (`os._exit`) does not tell how many messages it has sent: then the exit code counts.
 
 Not here: how many have to agree (`supervisor`).
 """
@@ -22,11 +26,12 @@ class Ends:
     """The ends of ranks, by plane."""
 
     def __init__(self) -> None:
-        self.failures: dict[int, dict[int, int]] = {}
+        self.failures: dict[int, dict[int, tuple[int, ...]]] = {}
 
-    def failed(self, plane: int, rank: int, code: int) -> None:
-        """`rank` has failed in this plane; the first exit code that is told counts."""
-        self.failures.setdefault(plane, {}).setdefault(rank, code)
+    def failed(self, plane: int, rank: int, code: int, sent: tuple[int, ...] = ()) -> None:
+        """`rank` has failed in this plane, after so many messages and changes (`sent`; empty: not told); what is told first
+        counts."""
+        self.failures.setdefault(plane, {}).setdefault(rank, (code, *sent))
 
     def forget(self, plane: int) -> None:
         """The plane is lost: what comes in its place has not failed."""
@@ -37,7 +42,11 @@ class Ends:
         found: dict[Outcome, list[int]] = {}
         for plane, outcome in planes.items():
             failures = self.failures.get(plane, {})
-            ends = [outcome] if outcome == FINISHED else [("failed", *each) for each in failures.items()]
+            ends = (
+                [outcome]
+                if outcome == FINISHED
+                else [("failed", rank, *how) for rank, how in failures.items()]
+            )
             for end in ends:
                 found.setdefault(end, []).append(plane)
         return found

@@ -356,7 +356,7 @@ class ReplicaSupervisor(Copies):
             why = event.traceback.rstrip().rpartition("\n")[2] or f"exit code {event.exit_code}"
             return self.clones.give_up(why, now_ns, hopeless=event.exit_code == EXIT_INCOMPATIBLE)
         if self.phase not in ("starting", "running") or replica not in self.planes:
-            return self._failed_too(rank, replica, event.exit_code, now_ns)
+            return self._failed_too(rank, replica, event.exit_code, now_ns, self._sent(rank, replica))
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         fields = {
             "rank": event.rank,
@@ -364,7 +364,7 @@ class ReplicaSupervisor(Copies):
             "exit_code": event.exit_code,
             "traceback": event.traceback,
         }
-        outcome = ("failed", rank, event.exit_code)
+        outcome = ("failed", rank, event.exit_code, *self._sent(rank, replica))
         who = f"replica {replica} of rank {rank} failed with exit code {event.exit_code}"
         why = f"{who}: {last_line}" if last_line else who
         return [Log("rank-failed", fields), *self._ended(replica, outcome, why, now_ns)]
@@ -373,7 +373,8 @@ class ReplicaSupervisor(Copies):
         """A program has failed: its plane cannot go on, but others may come to the same end."""
         led = min(self.planes)
         self.outcomes[replica] = outcome
-        self.ends.failed(replica, outcome[1], outcome[2])
+        _, rank, code, *sent = outcome
+        self.ends.failed(replica, rank, code, tuple(sent))
         # Perhaps it was wrong, and has failed because of that: its choices count as those of one that was wrong. The other
         # processes of its plane stay, and tell what they have sent.
         actions = self._leave_behind([replica], "wrong", why, now_ns, kill=False)
@@ -385,11 +386,18 @@ class ReplicaSupervisor(Copies):
             actions += self._inquire([replica], outcome[1], where, now_ns, is_certain=False)
         return actions + self._check_outcomes(now_ns)
 
-    def _failed_too(self, rank: int, replica: int, code: int, now_ns: int) -> list[Action]:
+    def _sent(self, rank: int, replica: int) -> tuple[int, ...]:
+        """How many messages and changes of files this replica's program has made; it has told its last ones."""
+        counts = self.votes[rank].counts(replica)
+        return tuple(counts.get(stream, 0) for stream in ("point", "files"))
+
+    def _failed_too(
+        self, rank: int, replica: int, code: int, now_ns: int, sent: tuple[int, ...] = ()
+    ) -> list[Action]:
         """A rank has failed in a plane in which another one had failed before."""
         if self.phase not in ("starting", "running") or self.outcomes.get(replica, FINISHED) == FINISHED:
             return []
-        self.ends.failed(replica, rank, code)
+        self.ends.failed(replica, rank, code, sent)
         return self._check_outcomes(now_ns)
 
     def _finished(self, event: Finished, now_ns: int) -> list[Action]:
@@ -461,7 +469,7 @@ class ReplicaSupervisor(Copies):
         return self._inquire(planes, mine[1] if len(mine) > 1 else None, where, now_ns)
 
     def _all_failed(self, outcome: Outcome, now_ns: int) -> list[Action]:
-        _, rank, code = outcome
+        _, rank, code, *_ = outcome
         reason = f"rank {rank} failed with exit code {code}"
         self.stopping.ending = None
         return [Say(reason), *self._stop_now(End(code, reason), now_ns)]

@@ -246,7 +246,7 @@ class JobFiles:
             return
         if restart.restoring.give_up(self._job.path, self._job.key):
             self._log("files-given-up", {})
-            self._say("files are not put back (--files off)")
+            self._say("files are not put back (--files off, or --redundancy)")
 
     def _prepare(self, launch: Launch, highest: int) -> _Waiting:
         began_ns = time.monotonic_ns()

@@ -35,7 +35,7 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.redundancy.files.notes import Notes
 
-__all__ = ["STATE", "Meet", "RefusedMode", "change", "is_of_ckpt"]
+__all__ = ["STATE", "Meet", "RefusedMode", "change", "inside_library", "is_of_ckpt"]
 
 Meet = Callable[[bytes, Callable[[], Any]], Any]
 Outcome = tuple[Any, ...]
@@ -69,7 +69,7 @@ def change(
         return _result(_attempt(act, None if before is None else before(), False))
     if threading.current_thread() is not threading.main_thread():
         raise NotReplicable(f"under --redundancy only the main thread changes files: {what}")
-    if _inside_library():
+    if inside_library():
         raise NotReplicable(f"under --redundancy no function that the library calls changes files: {what}")
     text = what.encode("utf-8", "surrogatepass") + b"\0" + content
     if before is None:
@@ -100,11 +100,17 @@ def _result(outcome: Outcome) -> Any:
     raise OSError(number, text, path, None, second) if second is not None else OSError(number, text, path)
 
 
-def _inside_library() -> bool:
-    """Is a function of the library on the stack that may hold the lock?"""
+_IMPORTS = "ckpt.transport.driver.originals"
+"""Through a function of this module every module is imported."""
+
+
+def inside_library() -> bool:
+    """Is a function of the library on the stack that may hold the lock? That through which each module is imported
+    holds none."""
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith(("ckpt.mpi.", "ckpt.transport.")):
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(("ckpt.mpi.", "ckpt.transport.")) and name != _IMPORTS:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -9,15 +9,18 @@ Not here: what is in files (objects.py).
 
 from __future__ import annotations
 
+import builtins
+import errno
 import os
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
 from ckpt.errors import NotReplicable
 from ckpt.layer import use_paths_in
 from ckpt.redundancy.files.changes import STATE, Meet, change, is_of_ckpt
-from ckpt.redundancy.files.notes import Notes
+from ckpt.redundancy.files.notes import DIRECTORY, NAME, Notes
 from ckpt.redundancy.files.objects import numbers, replica_open
 
 __all__ = ["adjust_libraries", "install"]
@@ -46,8 +49,8 @@ def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: 
         rest = (*arguments[count:], *sorted(named.items()))
 
         def act(seen: Any, again: bool) -> None:
-            if name in _MAKES and not seen:
-                STATE.notes.note(os.path.abspath(paths[0]), is_directory=True)
+            if name in _MADE and not seen:
+                STATE.notes.note(os.path.abspath(paths[-1]), _MADE[name])
             try:
                 genuine(*arguments, **named)
             except OSError as failure:
@@ -98,6 +101,10 @@ def _is_renamed(seen: bool, failure: OSError, paths: list[str]) -> bool:
     return seen and isinstance(failure, FileNotFoundError) and os.path.lexists(paths[1])
 
 
+def _has_no_attribute(seen: bool, failure: OSError, paths: list[str]) -> bool:
+    return failure.errno == errno.ENODATA
+
+
 def _never(seen: bool, failure: OSError, paths: list[str]) -> bool:
     return False
 
@@ -111,6 +118,8 @@ def os_fsync(fd: Any) -> None:
 
 
 _MAKES = ("mkdir", "makedirs")
+_MADE = {**dict.fromkeys(_MAKES, DIRECTORY), **dict.fromkeys(("link", "symlink", "mkfifo", "mknod"), NAME)}
+"""What these leave, for notes.py."""
 _CHANGES: dict[str, Any] = {
     # one change: whether its parents are there is for the leader to see, since other ranks may make them at this moment
     "makedirs": _named("makedirs", os.makedirs, _was_there, _is_made),
@@ -122,7 +131,14 @@ _CHANGES: dict[str, Any] = {
     "replace": _named("replace", os.replace, _was_there, _is_renamed),
     "link": _named("link", os.link, _second_was_there, _is_made),
     "symlink": _named("symlink", os.symlink, _second_was_there, _is_made),
-    "truncate": _named("truncate", os.truncate, None, _never),
+    "mkfifo": _named("mkfifo", os.mkfifo, _was_there, _is_made),
+    "mknod": _named("mknod", os.mknod, _was_there, _is_made),
+    # once more is the same as once
+    **{
+        name: _named(name, getattr(os, name), None, _never)
+        for name in ("truncate", "chmod", "chown", "lchown", "utime", "setxattr")
+    },
+    "removexattr": _named("removexattr", os.removexattr, _was_there, _has_no_attribute),
 }
 
 
@@ -131,12 +147,26 @@ def install(meet: Meet, flipped: Callable[[bytes], bytes], notes: str) -> None:
     this replica writes instead (`CKPT_FLIPS`); `notes`: path of the file for `Notes`."""
     STATE.meet, STATE.flipped, STATE.notes = meet, flipped, Notes(notes)
     system: Any = sys.modules["os"]
-    for name, function in _CHANGES.items():
-        setattr(system, name, function)
-    system.fsync = system.fdatasync = os_fsync
-    for module in ("builtins", "io"):
-        sys.modules[module].open = replica_open  # type: ignore[attr-defined]
+    given = {getattr(system, name): function for name, function in _CHANGES.items()}
+    given |= {builtins.open: replica_open, system.fsync: os_fsync, system.fdatasync: os_fsync}
+    for able in (system.supports_follow_symlinks, system.supports_effective_ids):
+        able |= {function for genuine, function in given.items() if genuine in able}
+    _replace(given)
     adjust_libraries()
+
+
+def _replace(given: dict[Any, Any]) -> None:
+    """In all modules that are loaded already: `bz2` has a name of its own for `open`."""
+    for module in list(sys.modules.values()):
+        space = vars(module) if type(module) is types.ModuleType else {}
+        if module is sys.modules["posix"] or space.get("__name__", "").startswith("ckpt."):
+            continue
+        for name, value in list(space.items()):
+            if type(value) in _FUNCTIONS and value in given:
+                space[name] = given[value]
+
+
+_FUNCTIONS = (types.BuiltinFunctionType, types.FunctionType)
 
 
 def adjust_libraries() -> None:

@@ -297,9 +297,10 @@ def _raw(file: Any) -> ReplicaFile:
     return found
 
 
-def go_on(found: Mapping[str, Any], *, is_copy: bool) -> None:
-    """This process goes on from an image with this `state` ({}: from the program's start); a copy of a replica leaves files
-    as they are. Raises NotReplicable for a large file that is gone."""
+def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -> None:
+    """This process goes on from an image with this `state`; {}: from the program's start, or from the image of the
+    checkpoint `line`, which was taken without replicas. A copy of a replica leaves files as they are. Raises NotReplicable
+    for a large file that is gone."""
     files = found.get("files", [])
     STATE.opened = [weakref.ref(file) for file in files]
     STATE.notes.may_exist = set(found.get("may_exist", ()))
@@ -307,6 +308,8 @@ def go_on(found: Mapping[str, Any], *, is_copy: bool) -> None:
         for file in files:
             _raw(file).go_on()
         return
+    if not found and line is not None:
+        found = {"lengths": STATE.notes.lengths_without_replicas(line)}
     STATE.notes.go_back(found.get("lengths", {}))
     for file in files:
         _raw(file).put_back()

@@ -320,6 +320,7 @@ def test_surroundings_are_the_same_in_all_replicas(start: Start, tmp_path: Path)
             random.random(), random.Random().random(), os.urandom(5), secrets.token_hex(), uuid.uuid4(),
             time.time(), time.monotonic_ns(), time.strftime("%X"), datetime.datetime.now(), os.getpid(),
             datetime.date.today(), pickle.loads(pickle.dumps(datetime.datetime(2000, 1, 1) - datetime.timedelta(1))),
+            os.getrandom(5), os.times(), time.clock_gettime(time.CLOCK_REALTIME), time.clock_gettime_ns(1),
         ]
         assert isinstance(values[8], datetime.datetime) and isinstance(values[8], datetime.date)
         comm.send(values, dest=(comm.rank + 1) % comm.size)
@@ -333,6 +334,95 @@ def test_surroundings_are_the_same_in_all_replicas(start: Start, tmp_path: Path)
     assert first != second  # but they differ from rank to rank
 
 
+def test_dates_are_of_the_genuine_classes(start: Start, tmp_path: Path) -> None:
+    """Their classes were replaced by subclasses: pandas, whose C code knows the genuine ones, ended with SIGSEGV at its
+    import, a date was printed as "date(2020, 1, 2)", and was an instance of each subclass of the program."""
+    app = write_app(
+        tmp_path,
+        """
+        import datetime, ckpt
+        from datetime import date
+        comm = ckpt.enable()
+        class Holiday(date): pass
+        day, moment = date(2020, 1, 2), datetime.datetime(2020, 1, 2, 3)
+        assert repr([day, moment]) == "[datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 3, 0)]"
+        assert type(moment.date()) is date and not isinstance(day, Holiday) and type(Holiday.today()) is Holiday
+        assert date.__flags__ & 1 << 9 == 0, "made by a class statement"
+        values = [Holiday.today(), datetime.datetime.now(), datetime.datetime.now(datetime.UTC), datetime.datetime.utcnow()]
+        print(len({tuple(each) for each in comm.allgather(values)}), type(values[1]) is datetime.datetime)
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert lines(job) == ["2 True"] * 2 and not named(job)
+
+
+def test_what_is_imported_has_the_surroundings_too(start: Start, tmp_path: Path) -> None:
+    """While a module was imported its clocks told 0, and a file that it opened for writing was refused; a module that had
+    been imported before (`bz2`) kept the genuine `open`."""
+    (tmp_path / "imported.py").write_text(
+        "import bz2, time, os\nBEGUN, PID = time.time(), os.getpid()\n"
+        "with open(f'begun-{PID}', 'w') as file:\n    print('begun', file=file)\n"
+        "with bz2.open(f'packed-{PID}', 'wt') as file:\n    print('packed', file=file)\n"
+    )
+    app = write_app(
+        tmp_path,
+        """
+        import time, ckpt
+        import imported
+        comm = ckpt.enable()
+        assert 0 <= time.time() - imported.BEGUN < 600
+        print(len(set(comm.allgather((imported.BEGUN, imported.PID)))))
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert lines(job) == ["2", "2"] and not named(job)
+    assert [len(list(tmp_path.glob(name))) for name in ("begun-*", "packed-*")] == [2, 2]
+
+
+def test_a_signal_that_a_program_sends_to_itself_comes_once_to_each_replica(
+    start: Start, tmp_path: Path
+) -> None:
+    """`os.getpid` is the leader's, so the leader got the signals of all replicas, and was called wrong."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, signal, ckpt
+        comm = ckpt.enable()
+        seen = []
+        signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getppid(), 0)
+        print(comm.allreduce(len(seen)))
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert lines(job) == ["6", "6"] and not named(job)
+
+
+def test_uuids_made_of_clocks_are_the_same_in_all_replicas(start: Start, tmp_path: Path) -> None:
+    """A library in C makes them: the program ended with code 15."""
+    app = write_app(
+        tmp_path,
+        """
+        import threading, uuid, ckpt
+        comm = ckpt.enable()
+        made = [uuid.uuid1(), uuid.uuid1()]
+        threads = [threading.Thread(target=lambda: made.append(uuid.uuid1())) for _ in range(2)]
+        for thread in threads:
+            thread.start(), thread.join()
+        assert {each.version for each in made} == {1}
+        print(len(set(sum(comm.allgather(made), []))), len(set(comm.allgather(uuid.getnode()))))
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert lines(job) == ["8 1", "8 1"] and not named(job)
+
+
 @pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     ("statement", "what"),
@@ -342,6 +432,12 @@ def test_surroundings_are_the_same_in_all_replicas(start: Start, tmp_path: Path)
         ("os.mkdir('d', dir_fd=os.open('.', os.O_RDONLY))", "a descriptor of a directory"),
         ("os.system('true')", "starts a process"),
         ("os.fork()", "starts a process"),
+        ("os.killpg(1, 0)", "sends a signal to another process"),
+        ("sqlite3.connect('result')", "opens a database"),
+        ("shared_memory.SharedMemory(create=True, size=9)", "shares memory"),
+        ("h5py.File('result', 'w')", "opens a file for writing"),
+        ("in_thread(lambda: os.system('touch result'))", "starts a process"),
+        ("in_thread(lambda: os.open('result', os.O_WRONLY | os.O_CREAT))", "opens a file for writing"),
     ],
 )
 def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
@@ -350,8 +446,13 @@ def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
     app = write_app(
         tmp_path,
         f"""
-        import os
+        import os, sqlite3
+        from concurrent.futures import ThreadPoolExecutor
+        from multiprocessing import shared_memory
         import ckpt.errors
+        if "h5py" in {statement!r}:
+            import h5py
+        in_thread = lambda call: ThreadPoolExecutor().submit(call).result()
         try:
             {statement}
         except ckpt.errors.NotReplicable as refused:

@@ -3,6 +3,8 @@ flipped bits; the output is that of a job without replicas."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -208,3 +210,29 @@ def test_bad_numbers_of_copies_are_refused(tmp_path: Path) -> None:
     ):
         done = run_ckpt("run", *options, app)
         assert done.returncode == 2 and "--clones" in done.stderr, done.stderr
+
+
+def test_temporary_files_have_the_same_names_in_a_copy(start: Start, tmp_path: Path) -> None:
+    """No image has the state of `tempfile`: so each copy of a program that used it was called wrong."""
+    app = """
+    import os, tempfile, time
+    import ckpt
+    comm = ckpt.enable()
+    with tempfile.TemporaryDirectory() as first:
+        print("half", flush=True)
+    while not os.path.exists(os.environ["CKPT_TEST_GO"]):
+        time.sleep(0.005)
+    for _ in range(5):
+        with tempfile.TemporaryDirectory() as second:
+            comm.allgather(second)
+    print("end", first != second)
+    """
+    go = tmp_path / "go"
+    job = start(write_app(tmp_path, app), ranks=2, redundancy=3, env={"CKPT_TEST_GO": str(go)})
+    job.wait_for(lambda: job.stdout.count("half") == 2, "the first half of the output")
+    os.kill(job.events("rank-started")[2]["pid"], signal.SIGKILL)
+    job.wait_event("replica-cloned")
+    go.touch()
+    assert job.finish() == 0, job.report()
+    assert sorted(job.stdout.split()) == ["True", "True", "end", "end", "half", "half"]
+    assert not job.events("replica-differs")

@@ -218,3 +218,65 @@ def test_whatever_bit_flips_the_files_are_the_same(
     job = run(150, 0.002, env=env, redundancy=replicas, every=0.7)
     assert job.finish(600) == 0, job.report()
     assert files(tmp_path / "redundant") == expected, job.report()
+
+
+def test_modes_times_and_pipes_are_changed_once(start: Start, tmp_path: Path) -> None:
+    """Each replica did this by itself: the second one found the pipe of the first, and a late one took a time or mode back
+    that another rank had set since."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, stat
+        import ckpt
+        comm = ckpt.enable()
+        mine, other = f"file-{comm.rank}", f"file-{1 - comm.rank}"
+        os.mkfifo(f"pipe-{comm.rank}")
+        open(mine, "w").close()
+        os.symlink(mine, f"link-{comm.rank}")
+        for step in range(20):
+            os.utime(mine, (step, step)), os.chmod(mine, 0o600)
+            comm.Barrier()
+            os.utime(other, (1000 + step, step)), os.chmod(other, 0o640)
+            comm.Barrier()
+            status = os.stat(mine)
+            assert (status.st_atime, stat.S_IMODE(status.st_mode)) == (1000 + step, 0o640), status
+            comm.Barrier()
+        print("end")
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0, job.report()
+    assert not job.events("replica-differs") and job.stdout.split() == ["end", "end"]
+
+
+def test_a_restart_without_replicas_between_two_with_them_loses_no_line(start: Start, tmp_path: Path) -> None:
+    """What the first run had noted was undone by the third: the file was removed, with all that the program had appended."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        with open("log", "a") as log:
+            log.write("first\\n")
+        print("half", flush=True)
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        with open("log", "a") as log:
+            log.write("second\\n")
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    job.wait_for(lambda: "half" in job.stdout, "the first line")
+    for replicas in (1, 2):
+        assert run_ckpt("checkpoint", "--stop", job.directory).returncode == 0
+        job.finish()
+        job.close()
+        job = Job(job.directory, "--redundancy", replicas, job.directory, verb="restart")
+        job.wait_event("restarted")
+    (tmp_path / "go").touch()
+    try:
+        assert job.finish() == 0, job.report()
+    finally:
+        job.close()
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
+from ckpt.controller.errors import UsageError
+from ckpt.controller.replicas.driver import check_open_files
 from ckpt.controller.replicas.output import ReplicaOutput
 from ckpt.controller.replicas.text import Conflict
 
@@ -139,3 +142,13 @@ def test_a_copy_cannot_begin_where_text_is_missing(job: Job) -> None:
     with pytest.raises(OSError, match="only 3 of 7 bytes"):
         job.write(0, b"one")
         job.output.prepare(2, 0, {(0, "out"): 7})
+
+
+def test_more_processes_than_may_have_their_output_open_are_refused_by_name() -> None:
+    """There was a traceback of the controller."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        pytest.skip("there is no limit of open files")
+    with pytest.raises(UsageError, match=rf"{3 * most} processes, whose output takes {8 * most} open files"):
+        check_open_files(most, 3)
+    check_open_files(2, 3)

@@ -298,6 +298,28 @@ def test_a_replica_whose_rank_fails_with_another_exit_code_is_named() -> None:
     assert (named["rank"], named["replica"]) == (0, 2)
 
 
+def test_replicas_that_fail_with_the_same_exit_code_at_different_places_are_not_alike() -> None:
+    """Two of three had got different errors, and failed with code 1 both: the job ended with it, without the output of
+    the one that was right (case 326 of the soak)."""
+    job = Job()
+    for process, count in ((1, 5), (2, 8)):
+        job.tell(process, [(count, f"{process}")])
+        job.feed(ProgramError(process, job.run, 1))
+        job.answer_all()
+    assert job.supervisor.phase == "running" and job.end() is None
+    job.finish(0)
+    job.now_ns += ENDS_NS
+    job.feed(Tick())
+    job.answer_all()
+    assert job.end() is None and any(isinstance(each, Fence) for each in job.actions)  # the program goes back
+    job = Job()
+    for process in (1, 2):
+        job.tell(process, [(5, "same")])
+        job.feed(ProgramError(process, job.run, 1))
+        job.answer_all()
+    assert job.supervisor.phase == "stopping"  # so did the program
+
+
 def test_what_a_replica_failed_with_before_it_was_replaced_is_forgotten() -> None:
     ends = Ends()
     ends.failed(2, 0, 7)
