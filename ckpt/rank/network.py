@@ -152,7 +152,9 @@ def is_on_one_host(runtime: Runtime) -> bool:
     """Are all ranks on this host, each of them one process that is not replayed, with rings between them?"""
     is_plain = runtime.layer is None and runtime.explicit is None
     has_rings = runtime.options.get("wire", "ring") == "ring"
-    return is_plain and has_rings and runtime.spec.get("local_size") == runtime.size
+    # Processes that were started later, and those that may be, are on this host whenever the ranks are.
+    is_alone = "world" in runtime.spec or runtime.spec.get("local_size") == runtime.size
+    return is_plain and has_rings and is_alone
 
 
 def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[], bool]:

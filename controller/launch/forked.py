@@ -47,6 +47,8 @@ class ForkedRank:
         self.finished: int | None = None
         self.failed: int | None = None
         self.status: int | None = None
+        self.may_fail = False
+        """It was started later, and is not there yet: what it fails at concerns who has asked for it, and not the job."""
 
     @property
     def is_alive(self) -> bool:
@@ -103,7 +105,9 @@ class ForkedRank:
         """Remember the exit code that the rank reports: the module `alone` needs it."""
         if packet["m"] == "finished":
             self.finished = packet["exit_code"]
-        elif packet["m"] == "error":
+        elif packet["m"] == "hello":
+            self.may_fail = False
+        elif packet["m"] == "error" and not self.may_fail:
             self.failed = packet["exit_code"]
 
     def close(self) -> None:
@@ -151,7 +155,9 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # parent and child both do this, so neither has to wait
     ours.setblocking(False)
-    return ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
+    rank = ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
+    rank.may_fail = "parent" in spec
+    return rank
 
 
 def _become_rank(

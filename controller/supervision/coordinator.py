@@ -102,6 +102,11 @@ class Coordinator:
         """The processes whose images make a line."""
         return range(self.size)
 
+    @property
+    def is_taking(self) -> bool:
+        """Are the images of a round being taken, or its control file written?"""
+        return self.round is not None and self.round.ready is None
+
     def rank_of(self, process: int) -> int:
         """The rank that this process computes."""
         return process
@@ -125,9 +130,10 @@ class Coordinator:
             return []
         return self._burn(reason, keep_requests=True)
 
-    def incomplete(self, reason: str) -> list[Action]:
-        """A rank is dead and will not be restarted: no round from now on. All waiting requests are answered."""
-        self.refusal = f"{reason}: there is no checkpoint without it"
+    def incomplete(self, reason: str, why: str = "there is no checkpoint without it") -> list[Action]:
+        """A rank is dead and will not be restarted, or there are processes that no line can have: no round from now on.
+        All waiting requests are answered."""
+        self.refusal = f"{reason}: {why}"
         self.due_ns = None
         self.wanted = False
         waiting, self.waiting = self.waiting, []
