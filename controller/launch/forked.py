@@ -47,8 +47,8 @@ class ForkedRank:
         self.finished: int | None = None
         self.failed: int | None = None
         self.status: int | None = None
-        self.may_fail = False
-        """It was started later, and is not there yet: what it fails at concerns who has asked for it, and not the job."""
+        self.is_late = self.may_fail = False
+        """It was started later, by the program; and it is not there yet: what it fails at concerns who has asked for it."""
 
     @property
     def is_alive(self) -> bool:
@@ -156,7 +156,7 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
         os.setpgid(pid, pid)  # parent and child both do this, so neither has to wait
     ours.setblocking(False)
     rank = ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
-    rank.may_fail = "parent" in spec
+    rank.is_late = rank.may_fail = "parent" in spec
     return rank
 
 

@@ -416,6 +416,9 @@ class Supervisor:
             reason = f"all ranks but {', '.join(map(str, sorted(self.failed)))}, which failed, have finished"
         self.phase = "releasing"
         self.outcome = End(max(self.finished.values()), reason)
+        if min(self.finished) >= self.size:
+            reason = "all ranks have failed; what they had started has finished"
+            self.outcome = End(EXIT_FAILURE, reason, "interrupted")
         actions = self.coordinator.closed(reason)
         return [*actions, Send(messages.release()), *self._check_gone()]
 

@@ -373,7 +373,8 @@ def test_the_asker_dies_with_the_answer_and_its_children_do_not_wait_for_ever(
     nobody_is_left(job)
 
 
-def test_all_ranks_die_and_their_children_end_the_job(start: Start, tmp_path: Path) -> None:
+def test_all_ranks_die_and_their_children_go_on_to_the_end(start: Start, tmp_path: Path) -> None:
+    """The job has not done what it was started for."""
     child = """
         import os
         from ckpt import MPI
@@ -388,8 +389,9 @@ def test_all_ranks_die_and_their_children_end_the_job(start: Start, tmp_path: Pa
             print(error.error_class == MPI.ERR_PROC_FAILED)
         print(MPI.COMM_WORLD.allreduce(1))
         """
-    job = family(start, tmp_path, "leave", child)
-    assert job.finish(SOON_S) == 0, job.report()
+    job = family(start, tmp_path, child=child)
+    assert job.finish(SOON_S) == 1, job.report()
+    assert "all ranks have failed; what they had started has finished" in job.stderr
     assert [job.output(number) for number in (2, 3)] == ["True\n2\n"] * 2
     nobody_is_left(job)
 

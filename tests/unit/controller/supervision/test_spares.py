@@ -133,6 +133,7 @@ class World:
                 self.fencing = True
             case End():
                 require(not (self.up | self.starting), "a process is left behind")
+                require({0, 1} & self.finished or action.exit_code, "no rank has done what the job is for")
                 self.end = action
 
     def answered(self, packet: dict[str, Any], before: list[Action]) -> None:
