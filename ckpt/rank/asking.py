@@ -94,7 +94,8 @@ def spawn(runtime: Runtime, packet: Packet | None) -> str | None:
         return None
     if "commands" in packet and (refused := _complete(packet)):
         return refused
-    if runtime.alone or not runtime.control.send(packet):
+    is_heard = packet["what"] == "void" or not runtime.alone  # that one also by the agent
+    if not is_heard or not runtime.control.send(packet):
         return _ALONE
     return None
 

@@ -353,9 +353,17 @@ class Agent:
             except MalformedPacket as error:
                 packet = {"m": "event", "event": "malformed-packet", "reason": str(error)}
             rank.note(packet)
+            if self.controller is None and packet.get("what") == "void" and packet.get("token"):
+                self._end_unknown(packet["token"])
             self._send_event(
                 {"e": "packet", "rank": rank.rank, "incarnation": rank.incarnation, "packet": packet}
             )
+
+    def _end_unknown(self, token: str) -> None:
+        """While there is no controller: nobody who lives has been told of the processes of this request."""
+        for rank in self._addressed({}):
+            if rank.token == token:
+                rank.kill(signal.SIGKILL)
 
     # ---- death -------------------------------------------------------------------------------------------
 

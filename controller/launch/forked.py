@@ -49,6 +49,7 @@ class ForkedRank:
         self.status: int | None = None
         self.is_late = self.may_fail = False
         """It was started later, by the program; and it is not there yet: what it fails at concerns who has asked for it."""
+        self.token = ""  # of the request that it was started for
 
     @property
     def is_alive(self) -> bool:
@@ -157,6 +158,7 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
     ours.setblocking(False)
     rank = ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
     rank.is_late = rank.may_fail = "parent" in spec
+    rank.token = spec.get("parent", {}).get("token", "")
     return rank
 
 

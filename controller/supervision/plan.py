@@ -116,7 +116,12 @@ def started(
             "world": [first, total],
             "identity": own,
             "epoch": epoch,
-            "parent": {**request.parent, "appnum": of_command[at], "directory": command.get("directory")},
+            "parent": {
+                **request.parent,
+                "token": request.token,
+                "appnum": of_command[at],
+                "directory": command.get("directory"),
+            },
         }
         found.append(spec)
     return found

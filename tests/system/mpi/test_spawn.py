@@ -284,10 +284,18 @@ PARENTS = """
     comm, flag = MPI.COMM_WORLD, sys.argv[1]
     with open(f"pid-{comm.rank}", "w") as file:
         file.write(str(os.getpid()))
-    if flag == "die":
+    if flag in ("die", "die alone"):
         from ckpt.mpi.comm import comm_inter
         real = comm_inter.ask_for
-        comm_inter.ask_for = lambda *words: (real(*words), os.kill(os.getpid(), 9))
+        def ask_for(*words):
+            real(*words)
+            if flag == "die alone":
+                open("answered", "w").close()
+                while not os.path.exists("killed"):
+                    time.sleep(0.01)
+                time.sleep(0.3)
+            os.kill(os.getpid(), 9)
+        comm_inter.ask_for = ask_for
     comm.Barrier()
     try:
         child = comm.Spawn(sys.executable, ["late.py"], 2)
@@ -511,6 +519,17 @@ def test_children_and_ranks_go_on_without_a_controller(start: Start, tmp_path: P
     assert [job.output(number) for number in (2, 3)] == ["there\n4\n"] * 2
 
 
+def test_the_asker_dies_with_the_answer_and_there_is_no_controller(start: Start, tmp_path: Path) -> None:
+    """The agent ends what nobody knows of."""
+    job = family(start, tmp_path, "die alone", "from ckpt import MPI\nMPI.Comm.Get_parent().recv(source=1)\n")
+    job.wait_for((tmp_path / "answered").exists, "the answer")
+    job.process.kill()
+    job.process.wait()
+    (tmp_path / "killed").touch()
+    ended_alone(job)
+    assert "rank 0 of the job has failed" in job.output(1) and job.output(1).endswith("\nend\n")
+
+
 # ---- checkpoints -----------------------------------------------------------------------------------------
 
 
@@ -563,4 +582,43 @@ def test_a_checkpoint_before_and_none_after_and_a_restart_starts_them_again(
         assert job.output(rank) == "first 1\nsecond None 2 [0, 1]\n"
     assert [job.output(number) for number in (2, 3)] == ["[None, None]\n"] * 2
     assert (tmp_path / "changed").read_text() == "xx", "what they had written was taken back"
+    nobody_is_left(job)
+
+
+def test_a_child_has_the_job_go_back_and_the_ranks_start_it_again(start: Start, tmp_path: Path) -> None:
+    """The processes end with the incarnation, and their numbers are free in the next one."""
+    app = write_app(
+        tmp_path,
+        """
+        import sys
+        import ckpt
+        from ckpt import MPI
+        comm = MPI.COMM_WORLD
+        count = 1
+        ckpt.checkpoint()
+        count += 1
+        child = comm.Spawn(sys.executable, ["child.py"], 3)
+        print(count, child.allgather(comm.rank), flush=True)
+        """,
+    )
+    write_app(
+        tmp_path,
+        """
+        import time
+        import ckpt
+        from ckpt import MPI
+        print("begins", flush=True)
+        if ckpt.restarts() == 0 and MPI.COMM_WORLD.rank == 2:
+            ckpt.go_back("wanted")
+            time.sleep(60)
+        print(MPI.Comm.Get_parent().allgather(MPI.COMM_WORLD.rank), flush=True)
+        """,
+        "child.py",
+    )
+    job = spawning(start, app)
+    assert job.finish() == 0, job.report()
+    assert [event["from_epoch"] for event in job.events("restarting")] == [1], job.report()
+    assert [event["processes"] for event in job.events("spawned")] == [[2, 3, 4]] * 2
+    assert [job.output(rank) for rank in (0, 1)] == ["2 [0, 1, 2]\n"] * 2
+    assert [job.output(number) for number in (2, 3, 4)] == ["begins\n[0, 1]\n"] * 3
     nobody_is_left(job)
