@@ -196,6 +196,38 @@ def test_a_thread_that_gets_no_processes_ends_the_job_instead_of_leaving_the_mai
     assert "thread 'pool' cannot go on: MPI_ERR_SPAWN" in job.stderr, job.stderr
 
 
+def test_processes_take_the_places_of_dead_ranks_between_two_solves(start: Start, tmp_path: Path) -> None:
+    """No ranks wait for that meanwhile; each solve loses a process, and is protected again."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, sys
+        import numpy as np
+        from ckpt import MPI, abft
+        parent, turn = MPI.Comm.Get_parent(), 0
+        comm = parent.Merge(high=True) if parent else MPI.COMM_WORLD
+        A = np.random.default_rng(1).standard_normal((96, 96))
+        while (turn := comm.bcast(turn)) < 3:
+            calls = [0]
+            def hook(name, when):
+                calls[0] += 1
+                if calls[0] == 60 and comm.rank == (1, 5, 3)[turn]:
+                    os.kill(os.getpid(), 9)
+            grid = abft.Grid(P=2, Q=2, comm=comm, hook=hook)
+            x = abft.solve(grid.matrix(96, nb=8, fill=A), A.sum(axis=1))
+            print(turn, len(x.report.losses), bool(np.abs(x - 1).max() < 1e-8), flush=True)
+            turn, comm = turn + 1, comm.Shrink()
+            comm = comm.Spawn(sys.executable, [__file__], 6 - comm.size).Merge()
+        """,
+    )
+    job = spawning(start, app, ranks=6)
+    assert job.finish() == 0, job.report()
+    said = [line for number in range(9) for line in job.output(number).splitlines()]
+    assert sorted(said) == [f"{turn} 1 True" for turn in range(3) for _ in range(5)], job.report()
+    assert len(job.events("spawned")) == 3
+    nobody_is_left(job)
+
+
 # ---- what is refused -------------------------------------------------------------------------------------
 
 
