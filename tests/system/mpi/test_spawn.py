@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.seeds import seed_of_the_commit
 from tests.system.support import Job, run_ckpt, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
@@ -560,6 +561,66 @@ def test_the_asker_dies_with_the_answer_and_there_is_no_controller(start: Start,
     (tmp_path / "killed").touch()
     ended_alone(job)
     assert "rank 0 of the job has failed" in job.output(1) and job.output(1).endswith("\nend\n")
+
+
+STORM = """
+    import os, random, sys
+    from ckpt import MPI
+    seed, parent = int(sys.argv[1]), MPI.Comm.Get_parent()
+    GONE = (MPI.ERR_PROC_FAILED, MPI.ERR_REVOKED)
+    def together(inter, high):
+        # Merge, five reductions and a large message. Any member may die at each of these moments.
+        made = [inter]
+        try:
+            perhaps()
+            both = inter.Merge(high)
+            made.append(both)
+            for _ in range(5):
+                perhaps()
+                both.allreduce(1)
+            both.bcast(bytes(300_000) if both.rank == 0 else None)
+        except MPI.Exception as error:
+            assert error.error_class in GONE, error
+            for each in made:
+                each.Revoke()
+            return False
+        return True
+    def perhaps():
+        if chance.random() < often:
+            os.kill(os.getpid(), 9)
+    if parent:
+        chance, often = random.Random(seed * 100 + MPI.COMM_WORLD.rank), 0.08
+        perhaps()
+        together(parent, True)
+        sys.exit()
+    comm = MPI.COMM_WORLD
+    chance, often, same = random.Random(seed * 7 + comm.rank), 0.02, random.Random(seed)
+    good = 0
+    for turn in range(5):
+        perhaps()
+        comm = comm.Shrink()
+        try:
+            child = comm.Spawn(sys.executable, [__file__, str(seed * 50 + turn)], same.randint(1, 3))
+        except MPI.Exception as error:
+            assert error.error_class in (MPI.ERR_SPAWN, *GONE), error
+            continue
+        good += together(child, False)
+    print("end", good)
+"""
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("faults", ["", "seed=1,loss=0.02,dup=0.02"])
+def test_random_deaths_on_both_sides(start: Start, tmp_path: Path, faults: str) -> None:
+    seed = seed_of_the_commit() % 100_000
+    env = {"CKPT_FAULTS": faults} if faults else None
+    job = spawning(start, write_app(tmp_path, STORM), seed, ranks=3, spares=24, env=env)
+    code = job.finish()
+    ended = sum("end" in job.output(rank) for rank in range(3))
+    assert code == (0 if ended else 1), f"seed {seed}\n{job.report()}"
+    died = {event["rank"] for event in job.events("rank-died")}
+    assert ended == len({0, 1, 2} - died), f"seed {seed}\n{job.report()}"
+    nobody_is_left(job)
 
 
 # ---- checkpoints -----------------------------------------------------------------------------------------
