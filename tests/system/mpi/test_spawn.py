@@ -715,3 +715,41 @@ def test_a_child_has_the_job_go_back_and_the_ranks_start_it_again(start: Start, 
     assert [job.output(rank) for rank in (0, 1)] == ["2 [0, 1, 2]\n"] * 2
     assert [job.output(number) for number in (2, 3, 4)] == ["begins\n[0, 1]\n"] * 3
     nobody_is_left(job)
+
+
+@pytest.mark.parametrize("where", ["in the main thread", "in another thread"])
+def test_an_image_of_a_rank_that_waits_for_processes(start: Start, tmp_path: Path, where: str) -> None:
+    """The request is in the image: what was started for it after the checkpoint is gone, and a restart asks again."""
+    app = write_app(
+        tmp_path,
+        """
+        import sys, threading, time
+        import ckpt
+        from ckpt import MPI
+        def manage():
+            global child
+            ckpt.checkpoint(wait=False)  # one rank is not asked before: the next call is in the image
+            child = MPI.COMM_SELF.Spawn(sys.executable, ["-c", CHILD], 2)
+            print(child.gather(None, root=MPI.ROOT), flush=True)
+        CHILD = "from ckpt import MPI; MPI.Comm.Get_parent().gather(MPI.COMM_WORLD.rank, 0)"
+        if sys.argv[1] == "in the main thread":
+            manage()
+        else:
+            thread = threading.Thread(target=manage)
+            thread.start()
+            thread.join()
+        if ckpt.restarts() == 0:
+            time.sleep(60)
+        """,
+    )
+    job = spawning(start, app, where, ranks=1)
+    job.wait_for(lambda: "[0, 1]" in job.output(0), "children")
+    names = [event["event"] for event in job.events() if event["event"] in ("committed", "spawn-requested")]
+    assert names == ["committed", "spawn-requested"], job.report()
+    os.kill(job.events("agent-started")[-1]["pid"], signal.SIGKILL)
+    assert job.finish(SOON_S) == 1
+    again = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert again.returncode == 0, f"{again.stderr}\n{job.report()}"
+    assert job.output(0) == "[0, 1]\n"
+    assert [event["incarnation"] for event in job.events("spawned")] == [0, 1]
+    nobody_is_left(job)
