@@ -92,7 +92,7 @@ def spawn(runtime: Runtime, packet: Packet | None) -> str | None:
         return "the job has none to start"
     if packet is None:
         return None
-    if "commands" in packet and (refused := _complete(packet)):
+    if "commands" in packet and (refused := _complete(packet, runtime.spec["reserved"])):
         return refused
     is_heard = packet["what"] == "void" or not runtime.alone  # that one also by the agent
     if not is_heard or not runtime.control.send(packet):
@@ -100,15 +100,17 @@ def spawn(runtime: Runtime, packet: Packet | None) -> str | None:
     return None
 
 
-def _complete(packet: Packet) -> str | None:
+def _complete(packet: Packet, most: int) -> str | None:
     """Make the commands of the request into words of ``python``. Returns why that cannot be."""
+    import json
+
     from ckpt.rank.channel.commands import Refused, completed
 
     try:
-        packet["commands"] = [completed(command) for command in packet["commands"]]
+        packet["commands"] = [completed(command, most) for command in packet["commands"]]
     except Refused as why:
         return f"{why}"
-    if len(repr(packet)) > _REQUEST_BYTES_MAX:
+    if len(json.dumps(packet)) > _REQUEST_BYTES_MAX:
         return f"its words are longer than {_REQUEST_BYTES_MAX >> 10} KiB"
     return None
 

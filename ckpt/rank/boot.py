@@ -324,9 +324,8 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
         return with_stops(_replayed(runtime, job, reader))
     image.check_compatible(reader.meta["image"])
     progress = progress_of(runtime)
-    runtime.engine, runtime.world = make_world(
-        progress, _members(spec)
-    )  # for imports while the image is loaded
+    # For imports while the image is loaded
+    runtime.engine, runtime.world = make_world(progress, _members(spec))
     assert self_of(runtime.engine)
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):

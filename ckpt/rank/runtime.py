@@ -77,9 +77,8 @@ class Runtime:
         self.finished_code: int | None = None
         self.ended: tuple[int, str] | None = None
         self.released = self.is_final = self.alone = False
-        self.incomplete = self.has_spares = (
-            "parent" in spec
-        )  # processes that were started later: no images from then on
+        self.incomplete = self.has_spares = "parent" in spec
+        """Processes were started while the job ran: there are no images from then on."""
         self.pid = os.getpid()
         self.engine: Engine | None = None
         self.world: Communicator | None = None

@@ -136,7 +136,7 @@ class Spares:
             each
             for request in self.requests
             if request.token == token and request.state != "failed"
-            for each in self._fail(request, "")
+            for each in self._fail(request, "nobody waits for them")
         ]
 
     def stopped(self, reason: str) -> list[Action]:

@@ -6,7 +6,7 @@ Not here: which commands can be started (`ckpt.rank.channel.commands`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ckpt.mpi.base.errors import ERROR_CLASSES, MpiException
@@ -26,7 +26,9 @@ def commands_of(commands: Any, args: Any, maxprocs: Any, info: Any) -> list[dict
     if isinstance(args, _TEXT):
         raise ValueError("for each command a list of arguments is needed, not one text")
     arguments = [None] * count if args is None else list(args)
-    numbers = [maxprocs or 1] * count if maxprocs is None or isinstance(maxprocs, int) else list(maxprocs)
+    numbers = (
+        list(maxprocs) if isinstance(maxprocs, Iterable) else [1 if maxprocs is None else maxprocs] * count
+    )
     infos = [info] * count if isinstance(info, Info) or info is None else list(info)
     for name, given in (("args", arguments), ("maxprocs", numbers), ("info", infos)):
         if len(given) != count:

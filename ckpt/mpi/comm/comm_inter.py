@@ -362,6 +362,8 @@ def spawn(comm: Intracomm, root: int, codes: list[list[int]], what: tuple[Any, .
     if failure is not None:
         raise failure
     if isinstance(told, str):
+        if dead := consensus.value[1]:
+            raise engine.failed_ranks.failure(dead[0])
         raise spawn_failed(told)
     numbers, bases, counts, wanted = told
     for started, asked in zip(counts, wanted, strict=True):

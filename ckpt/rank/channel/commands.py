@@ -38,10 +38,11 @@ class Refused(Exception):
     """This cannot be started; the text says why."""
 
 
-def completed(command: Mapping[str, Any]) -> dict[str, Any]:
+def completed(command: Mapping[str, Any], most: int) -> dict[str, Any]:
     """One command as it is sent: ``argv``, ``directory``, and the ``counts`` of processes that are allowed.
 
-    ``command``: ``words`` (command and arguments), ``count`` and ``info`` of the call. Raises Refused.
+    ``command``: ``words`` (command and arguments), ``count`` and ``info`` of the call; ``most``: how many processes the job
+    can start. Raises Refused.
     """
     info, words = command["info"], list(command["words"])
     directory = os.path.abspath(info.get("wdir", "."))
@@ -53,7 +54,11 @@ def completed(command: Mapping[str, Any]) -> dict[str, Any]:
         argv = _after_interpreter(words, directory)
     else:
         argv = [_script(words[0], directory, info.get("path", "")), *words[1:]]
-    return {"argv": argv, "directory": directory, "counts": _allowed(command["count"], info.get("soft"))}
+    return {
+        "argv": argv,
+        "directory": directory,
+        "counts": _allowed(command["count"], info.get("soft"), most),
+    }
 
 
 def _after_interpreter(words: Sequence[str], directory: str) -> list[str]:
@@ -106,8 +111,9 @@ def _script(name: str, directory: str, path: str) -> str:
     return name if file == where[0] else file
 
 
-def _allowed(count: int, soft: str | None) -> list[int]:
-    """The numbers of processes that are allowed (key "soft": "a:b:c", or several of these), at most ``count``."""
+def _allowed(count: int, soft: str | None, most: int) -> list[int]:
+    """The numbers of processes that are allowed (key "soft": "a:b:c", or several of these), at most ``count``; and of others
+    than that, at most ``most``: more there never are."""
     if soft is None:
         return [count]
     found: set[int] = set()
@@ -116,7 +122,7 @@ def _allowed(count: int, soft: str | None) -> list[int]:
         if match is None:
             raise Refused(f"soft {soft!r}: numbers, A:B or A:B:STEP, with commas between them")
         low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        found.update(range(low, min(high, count) + 1, step))
+        found.update(range(low, min(high, count, most) + 1, step))
     allowed = sorted(number for number in found | {count} if 0 < number <= count)
     if not allowed:
         raise Refused(f"soft {soft!r}: no number from 1 to {count}")

@@ -623,6 +623,30 @@ def test_random_deaths_on_both_sides(start: Start, tmp_path: Path, faults: str) 
     nobody_is_left(job)
 
 
+def test_a_communicator_with_a_dead_member_starts_nothing(start: Start, tmp_path: Path) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os, sys, time
+        from ckpt import MPI
+        comm = MPI.COMM_WORLD
+        if comm.rank == 2:
+            os.kill(os.getpid(), 9)
+        while comm.Get_failed().size == 0:
+            time.sleep(0.01)
+        for root in (0, 1):
+            try:
+                comm.Spawn(sys.executable, ["-c", ""], 9 if root else 1, root=root)
+            except MPI.Exception as error:
+                print(error.error_class == MPI.ERR_PROC_FAILED, flush=True)
+        """,
+    )
+    job = spawning(start, app, ranks=3)
+    assert job.finish(SOON_S) == 0, job.report()
+    assert [job.output(rank) for rank in (0, 1)] == ["True\nTrue\n"] * 2
+    assert not job.events("spawn-requested")
+
+
 # ---- checkpoints -----------------------------------------------------------------------------------------
 
 

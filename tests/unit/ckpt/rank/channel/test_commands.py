@@ -24,7 +24,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(*words: str, count: int = 2, **info: str) -> dict[str, Any]:
-    return completed({"words": list(words), "count": count, "info": info})
+    return completed({"words": list(words), "count": count, "info": info}, 8)
 
 
 def test_the_interpreter_is_followed_by_what_python_takes(directory: Path) -> None:
@@ -91,3 +91,7 @@ def test_soft_names_the_numbers_of_processes_that_are_allowed(
     directory: Path, soft: str, allowed: list[int]
 ) -> None:
     assert made("a.py", count=4, soft=soft)["counts"] == allowed
+
+
+def test_numbers_above_what_the_job_has_are_not_listed(directory: Path) -> None:
+    assert made("a.py", count=10**12, soft=f"6:{10**12}")["counts"] == [6, 7, 8, 10**12]
