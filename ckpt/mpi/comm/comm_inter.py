@@ -23,7 +23,7 @@ from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.comm_failure import no_finish
 from ckpt.mpi.comm.communicator import Comm, Intracomm, world_of
 from ckpt.mpi.comm.guard import guard_all
-from ckpt.mpi.comm.unsupported import spawn_failed
+from ckpt.mpi.comm.unsupported import has_spawned, spawn_failed
 from ckpt.mpi.datatypes.op import SUM, Op
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.engine.comm_state import CommShared
@@ -368,6 +368,7 @@ def spawn(comm: Intracomm, root: int, codes: list[list[int]], what: tuple[Any, .
     numbers, bases, counts, wanted = told
     for started, asked in zip(counts, wanted, strict=True):
         codes.append([SUCCESS] * started + [ERR_SPAWN] * (asked - started))
+    has_spawned()
     local = Intracomm._make(engine, shared.group, bases[1])
     made = Intercomm._join(engine, shared.group, numbers, bases[0], Side(local, True))
     return comm._with_errhandler_of_this(made)

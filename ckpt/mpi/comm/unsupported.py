@@ -14,7 +14,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
-from ckpt.mpi.base.errors import ERR_SPAWN, MpiException
+from ckpt.mpi.base.errors import (
+    ERR_PROC_FAILED,
+    ERR_PROC_FAILED_PENDING,
+    ERR_REVOKED,
+    ERR_SPAWN,
+    MpiException,
+)
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.engine import worlds
 
@@ -108,6 +114,24 @@ def spawn_failed(reason: str) -> SpawnFailed:
     return SpawnFailed(ERR_SPAWN, reason)
 
 
+def has_spawned() -> None:
+    """This thread has started processes. If one of them dies and the thread does not catch the error, the job ends: as a
+    rule it is the thread of a pool, for whose results the main thread would wait for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        _spawners.add(threading.get_ident())
+        _end_job_if_uncaught()
+
+
+_spawners: set[int] = set()
+_DEATHS = (ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED)
+
+
+def _ends_job(failure: BaseException | None, thread: threading.Thread | None) -> bool:
+    if isinstance(failure, MpiException) and failure.error_class in _DEATHS:
+        return thread is not None and thread.ident in _spawners
+    return isinstance(failure, (NotOffered, SpawnFailed))
+
+
 def _end_job_if_uncaught() -> None:
     if threading.current_thread() is not threading.main_thread():
         hook = threading.excepthook
@@ -122,7 +146,7 @@ _hooks: list[Callable[[Any], Any]] = []
 def _uncaught(args: Any) -> None:
     """Replaces threading.excepthook: calls the former hook, then ends the job if the exception is one of these."""
     (_hooks[0] if _hooks else threading.__excepthook__)(args)
-    if isinstance(args.exc_value, (NotOffered, SpawnFailed)) and worlds.is_provided():
+    if _ends_job(args.exc_value, args.thread) and worlds.is_provided():
         sys.stderr.write(f"ckpt: thread {args.thread.name!r} cannot go on: {args.exc_value}; the job ends\n")
         sys.stderr.flush()
         worlds.abort(1)

@@ -229,6 +229,29 @@ def test_processes_take_the_places_of_dead_ranks_between_two_solves(start: Start
     nobody_is_left(job)
 
 
+def test_a_worker_of_a_pool_that_dies_ends_the_job_instead_of_leaving_the_main_thread_waiting(
+    start: Start, tmp_path: Path
+) -> None:
+    """The thread that has started the workers waits for any of them, as that of mpi4py.futures does."""
+    app = write_app(
+        tmp_path,
+        """
+        import sys, threading
+        from ckpt import MPI
+        done = threading.Event()
+        def manage():
+            child = MPI.COMM_SELF.Spawn(sys.executable, ["-c", "import os; os.kill(os.getpid(), 9)"], 2)
+            child.recv(source=MPI.ANY_SOURCE)
+            done.set()
+        threading.Thread(target=manage, name="pool").start()
+        done.wait()
+        """,
+    )
+    job = spawning(start, app, ranks=1)
+    assert job.finish(SOON_S) == 1, job.report()
+    assert "thread 'pool' cannot go on: MPI_ERR" in job.stderr, job.stderr
+
+
 # ---- what is refused -------------------------------------------------------------------------------------
 
 
