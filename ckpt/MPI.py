@@ -170,7 +170,13 @@ def _abort(exit_code: int) -> NoReturn:
     ckpt._runtime().abort(exit_code)
 
 
-worlds.provide(_engine, _abort)
+def _ask(packet: dict[str, Any] | None) -> str | None:
+    import ckpt
+
+    return ckpt._runtime().spawn(packet)
+
+
+worlds.provide(_engine, _abort, _ask)
 
 _LAZY = ("COMM_WORLD", "COMM_SELF", "WIN_NULL", "Win", "buffer", "memory")
 

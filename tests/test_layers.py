@@ -42,7 +42,7 @@ PURE = {
     "ckpt.controller.sharing": "proof",
     "ckpt.controller.hosts": "batch fleet health hostlist lease slurm tenure",
     "ckpt.controller.supervision": "coordinator events failure_policy lines messages packet_events plan remedies "
-    "rounds stopping supervisor uncommitted",
+    "rounds spares stopping supervisor uncommitted",
     "ckpt.controller.supervision.cuts": "boundaries vectors",
     "ckpt.diagnosis": "errors errors_map graph growth models report topology verdict witnesses",
     "ckpt.diagnosis.handlers": "entity face",

@@ -132,7 +132,8 @@ class RankContext(Protocol):
     """There is no controller any more: nobody collects votes."""
 
     incomplete: bool
-    """A rank of a job that saves itself explicitly has died and is not started again: there are no more images."""
+    """There are no more images: the program has started processes, or a rank of a job that saves itself explicitly has died
+    and is not started again."""
 
     in_hook: bool
     """A hook of the program is running: the program may not wait for messages."""

@@ -14,6 +14,7 @@ collective under way and a pending request like any other object.
         comm_state.py     the engine's state of a communicator
         quick.py          the fast path for small pickled objects, in C
         failures.py       failed ranks and revoked communicators; agreement.py: agreement of the living ranks
+        spawning.py       processes that a rank starts, or that have started it
         windows.py        the windows of a rank, and the messages that come for them
         imports.py        communicators that library modules make when a restart imports them again
     requests/      Request, Prequest, Grequest, and calls on several requests
@@ -85,10 +86,10 @@ __all__ = [
 ]
 
 
-def make_world(progress: Progress) -> tuple[Engine, Intracomm]:
-    """A fresh engine over `progress` and the communicator of all ranks."""
+def make_world(progress: Progress, members: range | None = None) -> tuple[Engine, Intracomm]:
+    """A fresh engine over `progress` and its COMM_WORLD. `members`: its processes; None: all that `progress` knows."""
     from ckpt.mpi.comm.communicator import world_of
     from ckpt.mpi.engine.engine import Engine
 
     engine = Engine(progress)
-    return engine, world_of(engine)
+    return engine, world_of(engine, members)

@@ -1,4 +1,4 @@
-"""What a program asks of its rank: a checkpoint of the whole job, and names for objects. (driver)
+"""What a program asks of its rank: a checkpoint of the whole job, names for objects, more processes. (driver)
 
 A program may wait for the image of its rank. The image is taken while it waits here, so the frames of these functions are in
 it, and their variables are the program's. Where no image comes nobody waits: in a signal handler, where the program is
@@ -16,9 +16,13 @@ from ckpt.compat.threads import captured_in_threads
 from ckpt.errors import RegistrationError
 
 if TYPE_CHECKING:
+    from ckpt.rank.channel.control import Packet
     from ckpt.rank.runtime import Runtime
 
-__all__ = ["checkpoint", "register"]
+__all__ = ["ask_again", "checkpoint", "register", "spawn", "spawned", "without_controller"]
+
+_ALONE = "the controller is gone, and nobody starts processes"
+_REQUEST_BYTES_MAX = 128 << 10
 
 
 @captured_in_threads
@@ -81,3 +85,66 @@ def register(runtime: Runtime, name: str, obj: object) -> object:
             raise RegistrationError(f"{name!r} is registered already, for another object")
         runtime.registered[name] = obj
     return obj
+
+
+def spawn(runtime: Runtime, packet: Packet | None) -> str | None:
+    """Ask the controller for processes; ``None``: do not. Returns why there are none, or are not asked for."""
+    if not runtime.spec.get("reserved") or runtime.layer is not None:
+        return "the job has none to start"
+    if packet is None:
+        return None
+    if "commands" in packet and (refused := _complete(packet, runtime.spec["reserved"])):
+        return refused
+    is_heard = packet["what"] == "void" or not runtime.alone  # that one also by the agent
+    if not is_heard or not runtime.control.send(packet):
+        return _ALONE
+    return None
+
+
+def _complete(packet: Packet, most: int) -> str | None:
+    """Make the commands of the request into words of ``python``. Returns why that cannot be."""
+    import json
+
+    from ckpt.rank.channel.commands import Refused, completed
+
+    try:
+        packet["commands"] = [completed(command, most) for command in packet["commands"]]
+    except Refused as why:
+        return f"{why}"
+    if len(json.dumps(packet)) > _REQUEST_BYTES_MAX:
+        return f"its words are longer than {_REQUEST_BYTES_MAX >> 10} KiB"
+    return None
+
+
+def ask_again(runtime: Runtime) -> None:
+    """The image of a rank that waits for processes has been loaded: the request was of a job that has gone back."""
+    if runtime.engine is not None and runtime.engine.spawns is not None:
+        for asked in runtime.engine.spawns.pending.values():
+            runtime.control.send(asked.packet)
+
+
+def spawned(runtime: Runtime, packet: Packet) -> None:
+    """The controller tells of processes that were started, or answers that there are none. The lock is held."""
+    engine, port = runtime.engine, runtime.port
+    assert engine is not None and port is not None
+    for peer, (incarnation, address) in packet.get("peers", {}).items():
+        port.set_peer(int(peer), address, incarnation)
+    if engine.spawns is not None:
+        if runtime.rank in packet.get("numbers", ()):
+            assert engine.spawns.parent is not None
+            engine.spawns.parent["is_known"] = True
+        if packet["by"] == runtime.rank:
+            engine.spawns.answer(packet)
+    engine.tell()
+
+
+def without_controller(runtime: Runtime) -> str | None:
+    """The controller is gone: nobody will answer. Returns why this process has to leave; ``None``: it goes on."""
+    if runtime.engine is None or runtime.engine.spawns is None:
+        return None
+    spawns = runtime.engine.spawns
+    spawns.refuse_all(_ALONE)
+    runtime.engine.tell()
+    if spawns.parent is not None and not spawns.parent.get("is_known"):
+        return _ALONE  # nobody has been told of this process, and nobody will be
+    return None

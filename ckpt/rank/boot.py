@@ -179,7 +179,8 @@ def _open_streams(spec: Mapping[str, Any]) -> None:
     whose lengths become part of each image.
     """
     output = os.path.join(spec["job_dir"], "output")
-    standard_input = open_input(spec, is_first=_identity(spec)["rank"] == 0)
+    is_first = _identity(spec)["rank"] == 0 and "parent" not in spec
+    standard_input = open_input(spec, is_first=is_first)
     streams = _identity(spec)["streams"]
     for fd, name in ((1, f"rank-{streams}.out"), (2, f"rank-{streams}.err")):
         open_at(fd, os.path.join(output, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -278,11 +279,23 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     from ckpt.mpi import make_world
     from ckpt.rank.network import is_on_one_host, open_port
 
-    engine, world = make_world(progress_of(runtime))
+    spec = runtime.spec
+    engine, world = make_world(progress_of(runtime), _members(spec))
     engine.one_host = is_on_one_host(runtime)
-    port = open_port(runtime.spec, job.key, runtime.lock, report=runtime.report)
+    run: Callable[[], object] | None = None
+    if "parent" in spec:
+        from ckpt.rank.channel.commands import begun
+
+        run = begun(engine, spec)
+    port = open_port(spec, job.key, runtime.lock, report=runtime.report)
     runtime.bind(port, engine, world)
-    return prepare_program(runtime.spec["argv"])
+    return run or prepare_program(spec["argv"])
+
+
+def _members(spec: Mapping[str, Any]) -> range | None:
+    """The processes of COMM_WORLD, where the job may have others; None: all are of it."""
+    first, count = spec.get("world", (0, 0))
+    return range(first, first + count) or None
 
 
 def _waiting_for_files(runtime: Runtime) -> Callable[[bool], None] | None:
@@ -311,7 +324,8 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
         return with_stops(_replayed(runtime, job, reader))
     image.check_compatible(reader.meta["image"])
     progress = progress_of(runtime)
-    runtime.engine, runtime.world = make_world(progress)  # for imports while the image is loaded
+    # For imports while the image is loaded
+    runtime.engine, runtime.world = make_world(progress, _members(spec))
     assert self_of(runtime.engine)
     runtime.engine.imports.provisional = True
     if runtime.options.get("moved"):

@@ -123,7 +123,7 @@ class Files:
 
     def start(self) -> None:
         """Record changes from now on."""
-        self._watch.start(self._runtime.spec.get("resume") or 0, self._open_files(moment.note()))
+        self._watch.start(self._runtime.spec["epoch"], self._open_files(moment.note()))
         if are_kept():  # of an image
             self._tell_kept(patterns())
 

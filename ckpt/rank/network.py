@@ -152,8 +152,10 @@ def is_on_one_host(runtime: Runtime) -> bool:
     """Are all ranks that live on this host, each of them one process that is not replayed, with rings between them?"""
     is_plain = runtime.layer is None and runtime.explicit is None
     has_rings = runtime.options.get("wire", "ring") == "ring"
+    # Processes that were started later, and those that may be, are on this host whenever the ranks are.
     living = runtime.size - len(runtime.spec.get("absent", ()))
-    return is_plain and has_rings and runtime.spec.get("local_size") == living
+    is_alone = "world" in runtime.spec or runtime.spec.get("local_size") == living
+    return is_plain and has_rings and is_alone
 
 
 def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[], bool]:

@@ -4,6 +4,8 @@
 packet     effect
 ========== =================================================================================================
 table      addresses and incarnations of the peers: given to the port
+spawning   processes are being started, of which no image is taken: there are no more images
+spawned    they are there: their addresses; or the answer that they are not (:mod:`ckpt.rank.asking`)
 ask        could an image of that epoch be taken? The rank answers ``ready`` as soon as it could
 checkpoint an image of that epoch is wanted (:mod:`ckpt.capture.imager` takes it as soon as the program can be captured)
 cut        explicit ranks: at which boundary the image is taken, or that all are there (:mod:`ckpt.replay.program`)
@@ -28,6 +30,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ckpt.rank import asking
 from ckpt.rank.channel import reports
 from ckpt.rank.channel.control import Packet
 from ckpt.transport.protocol.events import Event, ImageDue, Zombie
@@ -50,6 +53,11 @@ def obey(runtime: Runtime, packet: Packet) -> None:
             runtime.alone = False
             for peer, (incarnation, address) in packet["peers"].items():
                 runtime.port.set_peer(int(peer), address, incarnation)
+        case "spawning":
+            runtime.has_spares = runtime.incomplete = True
+            runtime.imager.abandon()
+        case "spawned":
+            asking.spawned(runtime, packet)
         case "ask":
             runtime.imager.ask(packet["epoch"], packet.get("waiting", ()))
         case "checkpoint":
@@ -71,6 +79,8 @@ def obey(runtime: Runtime, packet: Packet) -> None:
                 runtime.leave(EXIT_FENCED, f"rank {runtime.rank}: {_ALONE_TEXT}; stopping")
             runtime.alone = True
             runtime.imager.abandon()
+            if reason := asking.without_controller(runtime):
+                runtime.leave(EXIT_FENCED, f"rank {runtime.rank}: {reason}; stopping")
         case "failed":
             _drop_ranks(runtime, packet["ranks"], packet.get("cause", ""), packet.get("diagnoses", ()))
         case "layer":

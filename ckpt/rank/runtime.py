@@ -9,6 +9,8 @@ Who makes progress
 
 A rank whose agent is gone stops itself (fencing).
 
+This module is long because port, engine, images and control channel of a rank meet in one object, under one lock.
+
 Not here: what packets mean (:mod:`ckpt.rank.packets`), waits of other threads (:mod:`ckpt.rank.beside`), how an image is
 taken (:mod:`ckpt.capture.imager`), how a rank is started or resumed (:mod:`ckpt.rank.boot`), matching and collectives
 (:mod:`ckpt.mpi`).
@@ -74,7 +76,9 @@ class Runtime:
         self.registered: dict[str, object] = {}
         self.finished_code: int | None = None
         self.ended: tuple[int, str] | None = None
-        self.released = self.is_final = self.alone = self.incomplete = False
+        self.released = self.is_final = self.alone = False
+        self.incomplete = self.has_spares = "parent" in spec
+        """Processes were started while the job ran: there are no images from then on."""
         self.pid = os.getpid()
         self.engine: Engine | None = None
         self.world: Communicator | None = None
@@ -146,7 +150,7 @@ class Runtime:
     @property
     def takes_images(self) -> bool:
         """See :attr:`ckpt.capture.context.RankContext.takes_images`."""
-        return self.layer is None or self.layer.takes_images
+        return not self.has_spares if self.layer is None else self.layer.takes_images
 
     def load(self, extras: Mapping[str, Any], epoch: int) -> None:
         """Take over what the image of `epoch` has of the runtime (:func:`ckpt.capture.description.extras`)."""
@@ -189,6 +193,7 @@ class Runtime:
                 of_layer.deliver()
         self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         self.said_hello()
+        asking.ask_again(self)
         port.interrupts.install()
         port.start_helper()
 
@@ -316,6 +321,10 @@ class Runtime:
     def register(self, name: str, obj: object) -> object:
         """Register ``obj`` under ``name``: identifiers, separated by dots. Returns the object. Raises RegistrationError."""
         return asking.register(self, name, obj)
+
+    def spawn(self, packet: Packet | None) -> str | None:
+        """See :meth:`ckpt.rank.world.World.spawn`."""
+        return asking.spawn(self, packet)
 
     def log(self, packet: Packet) -> None:
         """See :meth:`ckpt.rank.world.World.log`."""

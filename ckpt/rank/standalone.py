@@ -82,6 +82,9 @@ class Standalone:
     def log(self, packet: dict[str, Any]) -> None:
         return None
 
+    def spawn(self, packet: dict[str, Any] | None) -> str | None:
+        return "this is no job"
+
     def abort(self, exit_code: int) -> NoReturn:
         os._exit(exit_code & 0xFF or 1)
 

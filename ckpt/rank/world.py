@@ -62,5 +62,9 @@ class World(Protocol):
     def log(self, packet: dict[str, Any]) -> None:
         """Send a packet to the controller: an entry for the event log, or a request. From any thread."""
 
+    def spawn(self, packet: dict[str, Any] | None) -> str | None:
+        """Ask the controller for processes; None: do not. Returns why there are none, or are not asked for; None: the answer
+        will come to the engine. With the lock."""
+
     def abort(self, exit_code: int) -> NoReturn:
         """End all ranks, as MPI_Abort does."""

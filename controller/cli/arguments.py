@@ -275,6 +275,12 @@ def _add_running_verbs(verb: Verb) -> None:
         default="never",
         help="auto: go on with the job in DIR if there is one, else start it",
     )
+    run.add_argument(
+        "--spares",
+        type=at_least(0),
+        metavar="K",
+        help="the program may start K more processes while it runs (MPI's Spawn); needs --on-failure continue (default 0)",
+    )
     redundancy.add_option(run)
     _add_service_options(run)
     hosts.add_options(run, seconds)
@@ -291,6 +297,7 @@ def _add_running_verbs(verb: Verb) -> None:
 
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
     restart.add_argument("job", metavar="JOB[@EPOCH]")
+    restart.set_defaults(spares=None)  # an image fits a job with as many as before
     _add_service_options(restart)
     redundancy.add_option(restart)
     hosts.add_options(restart, seconds)

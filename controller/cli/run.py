@@ -53,6 +53,7 @@ DEFAULTS: dict[str, Any] = {
     "clones": 4,
     "compare_memory": "all",
     "compare": "late",
+    "spares": 0,
     "engine": None,
     "hosts": None,
     "engine_command": None,
@@ -67,14 +68,50 @@ _NS = 1_000_000_000
 def run(arguments: argparse.Namespace) -> int:
     """Start a job, or (``--resume auto``) go on with it."""
     redundancy.check(arguments)
+    _check_spares(None, arguments)
     command = Command.parse(arguments.program)
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
 
         job = JobDirectory.open(arguments.job)
         redundancy.check_restart(job, arguments)
+        _check_spares(job, arguments)
         return _continue_or_start(job, command, arguments)
     return _start(command.complete(), arguments)
+
+
+def _check_spares(job: JobDirectory | None, arguments: argparse.Namespace) -> None:
+    """Raise UsageError for what does not go with ``--spares``. `job`: that is gone on with; None: a new one."""
+    before = {} if job is None else job.options
+    if job is not None and arguments.spares not in (None, before.get("spares", 0)):
+        raise UsageError(
+            f"--spares {arguments.spares}: the job was started with {before.get('spares', 0)}, and its images fit these"
+        )
+    count = arguments.spares or before.get("spares", 0)
+    if not count:
+        return
+
+    def option(name: str) -> Any:
+        return before.get(name) if getattr(arguments, name) is None else getattr(arguments, name)
+
+    if option("on_failure") != "continue":
+        raise UsageError(
+            f"--spares {count} needs --on-failure continue: a checkpoint has the ranks alone, and a restart from it would "
+            "end the processes that were started since"
+        )
+    refused = {
+        "--redundancy": (option("redundancy") or 1) > 1,
+        "--explicit": bool(option("explicit")),
+        "--hosts": hosts.are_several(arguments, job),
+    }
+    reasons = {
+        "--redundancy": "what is started while the job runs has no replicas",
+        "--explicit": "a program that saves itself explicitly starts again from its beginning, and would start them again",
+        "--hosts": "processes are started on the host of the ranks, and these are on several",
+    }
+    for name, given in refused.items():
+        if given:
+            raise UsageError(f"--spares {count} and {name}: {reasons[name]}")
 
 
 def _continue_or_start(job: JobDirectory, command: Command, arguments: argparse.Namespace) -> int:
@@ -147,6 +184,7 @@ def restart(arguments: argparse.Namespace) -> int:
     path, epoch = split_epoch(arguments.job)
     job = JobDirectory.open(path)
     redundancy.check_restart(job, arguments)
+    _check_spares(job, arguments)
     interpreter = _matching_interpreter(job, size=None, command=None)
     return _continue_job(job, epoch, arguments, interpreter, or_start=False)
 
@@ -415,6 +453,7 @@ def _options(job: JobDirectory, arguments: argparse.Namespace, *, new: bool) -> 
         clones=option("clones"),
         compare_memory=option("compare_memory"),
         compare=option("compare"),
+        spares=option("spares"),
         rank_options={
             "image_mode": mode,
             "wire": option("wire"),

@@ -297,8 +297,13 @@ class Agent:
     # ---- the ranks' side ---------------------------------------------------------------------------------
 
     def _start(self, specs: list[dict[str, Any]]) -> None:
-        self.ranks = {number: rank for number, rank in self.ranks.items() if rank.is_alive}
         self.tolerant = any(spec.get("options", {}).get("on_failure") == "continue" for spec in specs)
+        present = {spec["incarnation"] for spec in specs} if self.tolerant else set()
+        self.ranks = {  # which ranks of this incarnation are dead is told to the others while there is no controller
+            number: rank
+            for number, rank in self.ranks.items()
+            if rank.is_alive or rank.incarnation in present
+        }
         for spec in specs:
             spec["mark"] = os.environ.get(MARK, "")
             rank = fork_rank(spec, self.entry, self._drop_everything)
@@ -348,9 +353,17 @@ class Agent:
             except MalformedPacket as error:
                 packet = {"m": "event", "event": "malformed-packet", "reason": str(error)}
             rank.note(packet)
+            if self.controller is None and packet.get("what") == "void" and packet.get("token"):
+                self._end_unknown(packet["token"])
             self._send_event(
                 {"e": "packet", "rank": rank.rank, "incarnation": rank.incarnation, "packet": packet}
             )
+
+    def _end_unknown(self, token: str) -> None:
+        """While there is no controller: nobody who lives has been told of the processes of this request."""
+        for rank in self._addressed({}):
+            if rank.token == token:
+                rank.kill(signal.SIGKILL)
 
     # ---- death -------------------------------------------------------------------------------------------
 

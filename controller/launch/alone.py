@@ -35,6 +35,9 @@ class RankFacts(Protocol):
     def status(self) -> int | None: ...
     @property
     def is_alive(self) -> bool: ...
+    @property
+    def is_late(self) -> bool:
+        """Was it started later, by the program (`--spares`)?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ def judge(ranks: Iterable[RankFacts], *, tolerant: bool = False) -> Verdict | No
         if rank.status is not None and rank.finished is None:
             return _left(rank.rank, rank.status)
     if known and all(rank.finished is not None for rank in known):
+        if all(rank.is_late for rank in known):
+            return Verdict(None, "all ranks have failed; what they had started has finished", release=True)
         but = f" but {', '.join(map(str, dead))}, which failed," if dead else ""
         return Verdict(0, f"all ranks{but} have finished", release=True)
     return None

@@ -47,6 +47,9 @@ class ForkedRank:
         self.finished: int | None = None
         self.failed: int | None = None
         self.status: int | None = None
+        self.is_late = self.may_fail = False
+        """It was started later, by the program; and it is not there yet: what it fails at concerns who has asked for it."""
+        self.token = ""  # of the request that it was started for
 
     @property
     def is_alive(self) -> bool:
@@ -103,7 +106,9 @@ class ForkedRank:
         """Remember the exit code that the rank reports: the module `alone` needs it."""
         if packet["m"] == "finished":
             self.finished = packet["exit_code"]
-        elif packet["m"] == "error":
+        elif packet["m"] == "hello":
+            self.may_fail = False
+        elif packet["m"] == "error" and not self.may_fail:
             self.failed = packet["exit_code"]
 
     def close(self) -> None:
@@ -151,7 +156,10 @@ def fork_rank(spec: dict[str, Any], entry: Entry, drop: Callable[[], None]) -> F
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # parent and child both do this, so neither has to wait
     ours.setblocking(False)
-    return ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
+    rank = ForkedRank(spec["rank"], spec["incarnation"], pid, ours)
+    rank.is_late = rank.may_fail = "parent" in spec
+    rank.token = spec.get("parent", {}).get("token", "")
+    return rank
 
 
 def _become_rank(

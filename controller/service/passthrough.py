@@ -239,6 +239,7 @@ class Passthrough:
         is_far: bool = False,
     ) -> None:
         self._emit = emit
+        self._say = say
         self._tails = [
             (
                 rank,
@@ -250,6 +251,12 @@ class Passthrough:
         self._partial: dict[tuple[int, str], bytes] = {}
         self._polls_without_text: dict[tuple[int, str], int] = {}
         self._idle_polls = 0
+
+    def follow(self, rank: int, stream: str, path: str) -> None:
+        """Follow one more file from now on. What is in it was printed before, and goes when the process begins."""
+        if not any((each, its) == (rank, stream) for each, its, _ in self._tails):
+            tail = Tail(path, f"rank {rank} std{stream}", self._say, from_end=True)
+            self._tails.append((rank, stream, tail))
 
     def came(self, rank: int, stream: str, at: int, text: bytes, cut: int | None) -> None:
         """The agent of its host has sent this part of the output of a rank, which was `cut` to a length before; the next

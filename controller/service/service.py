@@ -55,6 +55,7 @@ from ckpt.controller.supervision.events import (
     FilesRefused,
     KeepFiles,
     Launch,
+    LaunchMore,
     Log,
     PutFilesBack,
     Reply,
@@ -92,7 +93,7 @@ class ServiceOptions:
 
     `replicas`: how many processes compute each rank; `clones`: how often each of them may be replaced in an hour;
     `compare_memory`: "all", or "arrays" alone; `compare`: "late" or "sender".
-    `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
+    `spares`: how many processes the program may start. `grace_ns`: see `supervisor`; `time_limit_ns`: of the whole run;
     `checkpoint_on_signal`: take a last checkpoint before a signal stops the job. `faults`: of a job on several hosts.
     """
 
@@ -107,6 +108,7 @@ class ServiceOptions:
     clones: int = 0
     compare_memory: str = "all"
     compare: str = "late"
+    spares: int = 0
     rank_options: dict[str, Any] = field(default_factory=dict)
     faults: FaultOptions | None = None
 
@@ -152,8 +154,9 @@ class Service:
         coordinator = make_rounds(
             self.processes, highest=highest, committed=lines.newest, options=options.rounds
         )
-        make = Supervisor if self.replicas is None else self.replicas.supervisor
-        self.supervisor = make(
+        make: Any = Supervisor if self.replicas is None else self.replicas.supervisor
+        more = {"spare_processes": options.spares} if options.spares else {}
+        self.supervisor: Supervisor = make(
             coordinator,
             incarnation=history.incarnation + 1,
             lines=lines.epochs,
@@ -163,6 +166,7 @@ class Service:
             max_restarts=options.max_restarts,
             on_failure=options.on_failure,
             grace_ns=options.grace_ns,
+            **more,
         )
         self.selector = selectors.DefaultSelector()
         self.clients = ClientServer(self.runtime_dir, self.selector, self._question)
@@ -346,6 +350,8 @@ class Service:
             case Launch():
                 self._discard(self.supervisor.coordinator.highest, fenced=True)
                 self._launch(action)
+            case LaunchMore():
+                self._start_spares(action)
             case SetBranch(epoch=epoch):
                 set_branch(self.job, self.lock, epoch, above=self.supervisor.coordinator.highest)
             case Fence(incarnation=incarnation, final=final):
@@ -373,6 +379,9 @@ class Service:
             self.launched = program, placed[0]
             more = self.replicas.described(action.incarnation, action.epoch)
             self.replicas.begin_again(action.epoch)
+        elif self.options.spares:
+            self.launched = program, placed[0]
+            more = plan.with_spares(self.job.size, self.options.spares)
         begins: dict[str, Any] = {"incarnation": action.incarnation, "epoch": action.epoch}
         specs = plan.specs(program, placed, **begins, more=more, absent=action.absent)
         if self.launcher.is_far:
@@ -405,6 +414,26 @@ class Service:
         placed = [plan.Placement(process, first.node, 0, first.local_size) for process in processes]
         incarnation = self.supervisor.incarnation
         self.launcher.start(plan.specs(program, placed, incarnation=incarnation, epoch=epoch, more=more))
+
+    def _start_spares(self, action: LaunchMore) -> None:
+        """Fork the processes that the program asks for. What they print is printed as that of ranks is."""
+        assert self.launched is not None and isinstance(self.passthrough, Passthrough)
+        program, beside = self.launched
+        specs = plan.started(
+            program,
+            action.request,
+            action.counts,
+            action.first,
+            size=self.job.size,
+            spares=self.options.spares,
+            node=beside.node,
+            epoch=self.supervisor.coordinator.highest,
+        )
+        for spec in specs:
+            number = spec["rank"]
+            for stream in ("out", "err"):
+                self.passthrough.follow(number, stream, self.job.output_path(number, stream))
+        self.launcher.start(specs)
 
     def _watch_agent(self) -> None:
         fd = self.launcher.fileno()

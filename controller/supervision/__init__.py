@@ -2,6 +2,7 @@
 
     supervisor                        the life of a job. Start reading here; failure_policy: after a death; lines: from which
                                       line ranks start; stopping: how ranks are ended
+    spares                            processes that the program starts
     coordinator                       checkpoint rounds; rounds, uncommitted: parts of them
     events, messages, packet_events   events and actions; packets, and what they become
     plan                              where ranks run, and with which parameters

@@ -107,6 +107,11 @@ class Coordinator:
         """The processes whose images make a line."""
         return [rank for rank in range(self.size) if rank not in self.absent]
 
+    @property
+    def is_taking(self) -> bool:
+        """Are the images of a round being taken, or its control file written?"""
+        return self.round is not None and self.round.ready is None
+
     def rank_of(self, process: int) -> int:
         """The rank that this process computes."""
         return process
@@ -133,17 +138,22 @@ class Coordinator:
 
     def lost(self, rank: int, reason: str, *, now_ns: int) -> list[Action]:
         """A rank is dead and will not be restarted: the others go on without it."""
-        is_open = self.incarnation is not None and self.round is not None and not self.round.writing
         if not self.options.goes_on:
-            self.refusal = f"{reason}: there is no checkpoint without it"
-            self.due_ns, self.wanted = None, False
-            return [*(self._burn(self.refusal) if is_open else ()), *self._answer_waiting(self.refusal)]
+            return self.refuse(f"{reason}: there is no checkpoint without it")
         self.absent |= {rank}
         self.waiting_ranks.discard(rank)
-        if not is_open:
+        if not self._is_open():
             return []
         self.wanted = True  # by whoever has asked for this round, or by the schedule
         return self._burn(reason, keep_requests=True) + self._maybe_start(now_ns)
+
+    def refuse(self, why: str) -> list[Action]:
+        """There is no round from now on in this incarnation. All waiting requests are answered."""
+        self.refusal, self.due_ns, self.wanted = why, None, False
+        return [*(self._burn(why) if self._is_open() else ()), *self._answer_waiting(why)]
+
+    def _is_open(self) -> bool:
+        return self.incarnation is not None and self.round is not None and not self.round.writing
 
     def _answer_waiting(self, reason: str) -> list[Action]:
         waiting, self.waiting = self.waiting, []

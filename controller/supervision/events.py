@@ -6,6 +6,8 @@ Events and actions are values: comparable, without behaviour and without time. T
 integer nanoseconds of any monotonic clock.
 
 The driver must carry out actions in the order in which they are returned.
+
+This module is long because all state machines of a job share one list of events and one of actions.
 """
 
 from __future__ import annotations
@@ -235,6 +237,28 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class SpawnRequested:
+    """A program asks for more processes (MPI's Spawn). `token`: names the request. `counts`: for each command, the numbers
+    of processes that are allowed; `commands`, `parent`: for the descriptions of the processes, which the rank has made."""
+
+    rank: int
+    incarnation: int
+    token: str
+    counts: tuple[tuple[int, ...], ...]
+    commands: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    parent: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnVoid:
+    """Nobody who lives has got the answer to this request for processes."""
+
+    rank: int
+    incarnation: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class ControlWritten:
     """The control file of `epoch` and its directory are durable: the line is committed."""
 
@@ -254,7 +278,7 @@ class Tick:
 
 Event = (
     Begin | Adopt | Hello | Ready | Boundary | Captured | Voted | Refused | Failed | Finished | ProgramError | Died | Fenced
-    | BackRequested | FilesDamaged | FilesKept | FilesRefused | Loaded
+    | BackRequested | SpawnRequested | SpawnVoid | FilesDamaged | FilesKept | FilesRefused | Loaded
     | AgentLost | CheckpointRequested | StopRequested | ControlWritten | ControlFailed | Tick
 )  # fmt: skip
 
@@ -274,6 +298,16 @@ class Launch:
     epoch: int | None
     reason: str
     absent: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchMore:
+    """Fork processes for this request, in the present incarnation: `counts` of its commands, with the numbers from `first`
+    on."""
+
+    request: SpawnRequested
+    counts: tuple[int, ...]
+    first: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +419,7 @@ class End:
 
 Action = (
     Launch
+    | LaunchMore
     | PutFilesBack
     | KeepFiles
     | SetBranch

@@ -16,6 +16,8 @@ helper thread and an image child can all write, and packets do not mix. Between 
         finished   exit_code                                  program ended; serves its links until `release`
         error      exit_code, traceback                       program raised; before hello: not loadable
         request    what="checkpoint", wait                    ckpt.checkpoint(wait)
+        request    what="spawn", token, commands, parent      MPI's Spawn, at its root
+        request    what="void", token                         nobody has got the answer to that
         status     counters, where, epoch                     answer to `status`
         changes    directory                                  the program changes files in it; told once
         links      epoch, peers                               on several hosts: counts of connections, after a commit
@@ -23,7 +25,8 @@ helper thread and an image child can all write, and packets do not mix. Between 
         event      event, …                                   free form, for the event log
 
     controller → rank
-        table{peers}  ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
+        table{peers}  spawning  spawned{by, token, numbers | refused}
+        ask{epoch, waiting}  checkpoint{epoch, mode}  cut{epoch, at, take}  abort{epoch, reason}
         committed{epoch}  release{final}  failed{ranks, cause}  stop{exit_code, reason}  layer{…}  status
         files{options, more}
 
@@ -98,6 +101,28 @@ def table(peers: Mapping[int, tuple[int, str]]) -> Packet:
         "m": "table",
         "peers": {str(rank): [inc, address] for rank, (inc, address) in sorted(peers.items())},
     }
+
+
+def spawning() -> Packet:
+    """Processes are being started, and no checkpoint will have them: there will be no more images."""
+    return {"m": "spawning"}
+
+
+def spawned(
+    asker: int,
+    token: str,
+    numbers: Iterable[int],
+    counts: Iterable[int],
+    peers: Mapping[int, tuple[int, str]],
+) -> Packet:
+    """The processes of this request are there: the answer to its asker, and the addresses for all."""
+    answer = {"m": "spawned", "by": asker, "token": token, "numbers": list(numbers), "counts": list(counts)}
+    return {**answer, "peers": table(peers)["peers"]}
+
+
+def not_spawned(asker: int, token: str, reason: str) -> Packet:
+    """There are no processes for this request: the answer to its asker."""
+    return {"m": "spawned", "by": asker, "token": token, "refused": reason}
 
 
 def files(options: Mapping[str, Any]) -> list[Packet]:

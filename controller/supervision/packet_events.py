@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ckpt.controller.supervision import messages
+from ckpt.controller.supervision import messages, spares
 from ckpt.controller.supervision.events import (
     BackRequested,
     Boundary,
@@ -25,6 +25,7 @@ from ckpt.controller.supervision.events import (
     ProgramError,
     Ready,
     Refused,
+    SpawnVoid,
     Voted,
 )
 
@@ -68,6 +69,10 @@ def rank_event(rank: int, incarnation: int, packet: messages.Packet) -> Event | 
             return CheckpointRequested(rank=rank, waits=packet.get("wait") is True)
         case "request" if packet["what"] == "go-back":
             return BackRequested(rank, incarnation, str(packet.get("reason", "")))
+        case "request" if packet["what"] == "spawn":
+            return spares.parse(rank, incarnation, packet)
+        case "request" if packet["what"] == "void":
+            return SpawnVoid(rank, incarnation, str(packet.get("token")))
     return None
 
 

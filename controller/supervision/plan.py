@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ckpt.controller.errors import NoSuchJob, NotCompatible, UsageError
+from ckpt.controller.supervision.events import SpawnRequested
 from ckpt.transport.records import dataclass
 
 
@@ -74,6 +75,59 @@ class Program:
     runtime_dir: str
     argv: tuple[str, ...]
     options: Mapping[str, Any]
+
+
+def with_spares(size: int, spares: int) -> Callable[[int], Mapping[str, Any]]:
+    """The `more` of `specs` for the ranks of a job in which so many processes may be started later: see `started`."""
+
+    def more(rank: int) -> Mapping[str, Any]:
+        own = {"rank": rank, "size": size, "local_rank": rank, "local_size": size, "streams": str(rank)}
+        return {"size": size + spares, "reserved": spares, "world": [0, size], "identity": own}
+
+    return more
+
+
+def started(
+    program: Program,
+    request: SpawnRequested,
+    counts: Sequence[int],
+    first: int,
+    *,
+    size: int,
+    spares: int,
+    node: str,
+    epoch: int,
+) -> list[dict[str, Any]]:
+    """The descriptions of the processes that are started for a request, with the numbers from `first` on; `counts`: of each
+    of its commands. `size`: of the job; `epoch`: the highest number of a checkpoint.
+
+    Their COMM_WORLD has these processes alone. They are on one host, `node`, with all others.
+    """
+    total, found = sum(counts), []
+    commands = [
+        command for command, count in zip(request.commands, counts, strict=True) for _ in range(count)
+    ]
+    placed = [Placement(first + at, node, at, size) for at in range(total)]
+    plain = specs(program, placed, incarnation=request.incarnation, epoch=None)
+    of_command = [number for number, count in enumerate(counts) for _ in range(count)]
+    for at, (spec, command) in enumerate(zip(plain, commands, strict=True)):
+        own = {"rank": at, "size": total, "local_rank": at, "local_size": total, "streams": str(first + at)}
+        spec |= {
+            "argv": list(command["argv"]),
+            "size": size + spares,
+            "reserved": spares,
+            "world": [first, total],
+            "identity": own,
+            "epoch": epoch,
+            "parent": {
+                **request.parent,
+                "token": request.token,
+                "appnum": of_command[at],
+                "directory": command.get("directory"),
+            },
+        }
+        found.append(spec)
+    return found
 
 
 def no_more(process: int) -> Mapping[str, Any]:

@@ -34,6 +34,8 @@ Rules
 - Ranks that are absent from a line are not started from it: they have failed, and the others are told. If the program asks
   to go back, it wants the ranks again that it has lost: the job goes back to the newest line that lacks none of those with
   which this incarnation began. That line is kept, however old it is.
+- A program may start more processes (`spares`). From then on there are no checkpoints, which have the ranks alone. These
+  processes are members of the job as the ranks are.
 - The job does not end before everything is fenced: no rank and no image child survives the job.
 - A controller may go on with ranks that run (`Adopt`), all of one incarnation: they are sent the table, since some may
   wait for it, and the newest commit, since the controller before may have ended between commit and announcement; the number
@@ -46,7 +48,7 @@ The supervisor owns the `Coordinator` (checkpoint rounds) and tells it when rank
 Not here: processes and sockets (`launch`, `service`), where ranks run (`plan`).
 
 This module is long because the life of a job is one state machine: every event may move it in every phase. Its parts with a
-life of their own are failure_policy.py, lines.py and stopping.py.
+life of their own are failure_policy.py, lines.py, spares.py and stopping.py.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ from ckpt.controller.errors import (
     EXIT_INCOMPATIBLE,
     EXIT_RESTARTS_USED_UP,
 )
-from ckpt.controller.supervision import messages
+from ckpt.controller.supervision import messages, spares
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
@@ -94,6 +96,8 @@ from ckpt.controller.supervision.events import (
     Say,
     Send,
     SetBranch,
+    SpawnRequested,
+    SpawnVoid,
     StopRequested,
     Tick,
 )
@@ -119,7 +123,7 @@ class Supervisor:
     """The state machine of one job under one controller.
 
     `lines`, `start_over`, `needs_branch`, `absent`: see `lines.Lines`; `incarnation`: the number of the first launch, above
-    all used numbers; `grace_ns`: see `stopping.Stopping`.
+    all used numbers; `grace_ns`: see `stopping.Stopping`; `spare_processes`: how many the program may start.
     """
 
     def __init__(
@@ -134,6 +138,7 @@ class Supervisor:
         needs_branch: bool = False,
         absent: Mapping[int, Iterable[int]] = MappingProxyType({}),
         grace_ns: int = GRACE_NS,
+        spare_processes: int = 0,
     ) -> None:
         self.coordinator = coordinator
         self.on_failure = on_failure
@@ -157,6 +162,7 @@ class Supervisor:
         self.relaunch_reason = "started"
         self.since_ns = 0  # time of the launch or the death, from which `restarted` measures
         self.stopping = Stopping(grace_ns)
+        self.spares = spares.Spares(self.size, spare_processes)
 
     # ---- interface ---------------------------------------------------------------------------------------
 
@@ -165,6 +171,10 @@ class Supervisor:
         if self.phase == "ended":
             return []
         actions = self._dispatch(event, now_ns)
+        if self.spares.waiting and self.phase == "running" and not self.coordinator.is_taking:
+            waiting, self.spares.waiting = self.spares.waiting, []
+            for request in waiting:
+                actions += self._spawn_requested(request)
         return self._after_last_checkpoint(actions, now_ns)
 
     def deadline_ns(self) -> int | None:
@@ -179,6 +189,16 @@ class Supervisor:
     def last_line(self) -> int | None:
         """The line that the state of the ranks follows from: the one that was committed last, or that they resumed from."""
         return self.lines.newest
+
+    @property
+    def members(self) -> range:
+        """The processes of this incarnation, dead ones too: of the ranks, and those that the program has started."""
+        return range(self.size + self.spares.used)
+
+    @property
+    def wanted(self) -> set[int]:
+        """The members without those that were started for a request that has failed."""
+        return {member for member in self.members if not self.spares.is_unwanted(member)}
 
     @property
     def needed_lines(self) -> Collection[int]:
@@ -233,7 +253,7 @@ class Supervisor:
                 return self.coordinator.handle(event, now_ns=now_ns)
             case ControlFailed():
                 return self.coordinator.handle(event, now_ns=now_ns)
-        if event.incarnation != self.incarnation or not 0 <= event.rank < self.size:
+        if event.incarnation != self.incarnation or event.rank not in self.members:
             return []  # a packet of an older incarnation, which has been fenced or will be
         match event:
             case Loaded():
@@ -247,6 +267,10 @@ class Supervisor:
                 return self._program_error(event, now_ns)
             case BackRequested():
                 return self._back_requested(event, now_ns)
+            case SpawnRequested():
+                return self._spawn_requested(event)
+            case SpawnVoid(token=token):
+                return self.spares.void(token)
             case Died():
                 return self._died(event, now_ns)
             case _:
@@ -259,6 +283,7 @@ class Supervisor:
         self.addresses, self.finished, self.gone, self.failed = {}, {}, set(self.absent), set(self.absent)
         self.diagnoses, self.cannot_load = {}, []
         self.loaded, self.files = {}, "as they are"
+        self.spares.begin()
         self.since_ns = self.since_ns or now_ns
         launch = Launch(self.incarnation, self.resumed, reason, self.absent)
         return [*self._say_absent(), launch]
@@ -284,6 +309,8 @@ class Supervisor:
         return [PutFilesBack(stays)]
 
     def _hello(self, event: Hello, now_ns: int) -> list[Action]:
+        if event.rank >= self.size:
+            return self._spare_hello(event)
         if self.phase != "starting":
             return []
         self.addresses[event.rank] = event.address
@@ -311,6 +338,37 @@ class Supervisor:
         ]
         actions += self.coordinator.ready(self.incarnation, now_ns=now_ns, absent=frozenset(self.failed))
         return actions + self._check_finished()
+
+    def _spawn_requested(self, event: SpawnRequested) -> list[Action]:
+        if self.phase == "starting" or self.coordinator.is_taking:
+            self.spares.waiting.append(event)
+            return []
+        if event.rank in self.gone or event.rank in self.failed:
+            return []
+        if self.phase != "running":
+            return spares.refused(event, "the job is ending")
+        actions, started = self.spares.requested(event)
+        if not started:
+            return actions
+        # Before they are forked: no image is taken from now on, and their frames carry the highest number that is in use.
+        who = f"processes were started by rank {event.rank}"
+        burnt = self.coordinator.refuse(f"{who}: a checkpoint has the ranks alone")
+        return [*burnt, Send(messages.spawning()), *actions]
+
+    def _spare_hello(self, event: Hello) -> list[Action]:
+        if self.phase != "running" or not self.spares.is_starting(event.rank):
+            return []
+        self.addresses[event.rank] = event.address
+        living = {rank: at for rank, at in self.addresses.items() if rank not in self.failed}
+        told = self.spares.hello(event.rank, living, self.incarnation)
+        if told and self.failed:  # they have not been told of those that died before
+            told = [Send(messages.failed(sorted(self.failed), self.diagnoses)), *told]
+        return told
+
+    def _unwanted_left(self, rank: int, log: Log) -> list[Action]:
+        """A process that was started for a request that has failed has ended: nobody knows it."""
+        self.failed.add(rank)
+        return [Send(messages.failed(sorted(self.failed), self.diagnoses)), log, *self._check_finished()]
 
     def _table(self) -> Send:
         return Send(
@@ -377,13 +435,16 @@ class Supervisor:
         return [log, *self._check_finished()]
 
     def _check_finished(self) -> list[Action]:
-        if self.phase != "running" or len(self.finished.keys() | self.failed) < self.size:
+        if self.phase != "running" or not self.wanted <= self.finished.keys() | self.failed:
             return []
         reason = "all ranks have finished"
         if self.failed:
             reason = f"all ranks but {', '.join(map(str, sorted(self.failed)))}, which failed, have finished"
         self.phase = "releasing"
         self.outcome = End(max(self.finished.values()), reason)
+        if min(self.finished) >= self.size:
+            reason = "all ranks have failed; what they had started has finished"
+            self.outcome = End(EXIT_FAILURE, reason, "interrupted")
         actions = self.coordinator.closed(reason)
         return [*actions, Send(messages.release()), *self._check_gone()]
 
@@ -391,6 +452,11 @@ class Supervisor:
         last_line = event.traceback.rstrip().rpartition("\n")[2]
         if self.phase not in ("starting", "running"):
             return self._cannot_load_either(event.rank, last_line)
+        if self.spares.is_unwanted(event.rank):
+            return []
+        if self.spares.is_starting(event.rank):  # the program cannot be read, or the process cannot be set up
+            why = last_line or f"exit code {event.exit_code}"
+            return self.spares.lost(event.rank, f"process {event.rank} could not be started: {why}")
         if self._is_loading(event.rank):
             self.cannot_load.append(last_line)
             if event.exit_code != EXIT_INCOMPATIBLE:
@@ -444,12 +510,15 @@ class Supervisor:
             event, restarts=self.restarts, max_restarts=self.max_restarts, on_failure=self.on_failure
         )
         log = Log("rank-died", fields)
+        ended = self.spares.lost(event.rank, f"{decision.reason} before all processes were there")
+        if self.spares.is_unwanted(event.rank):
+            return [*ended, *self._unwanted_left(event.rank, log)]
         if event.diagnosis is not None:
             self.diagnoses[event.rank] = event.diagnosis
         if self._is_loading(event.rank) and self._cannot_be_loaded(event):
             return [log, *self._set_line_aside(event.rank, decision.reason, now_ns)]
         if decision.verdict == "continue":
-            return self._go_on_without(event.rank, decision.reason, log, now_ns)
+            return [*ended, *self._go_on_without(event.rank, decision.reason, log, now_ns)]
         return [log, *self._carry_out(decision, now_ns)]
 
     def _back_requested(self, event: BackRequested, now_ns: int) -> list[Action]:
@@ -481,7 +550,7 @@ class Supervisor:
 
     def _go_on_without(self, rank: int, why: str, log: Log, now_ns: int) -> list[Action]:
         self.failed.add(rank)
-        if len(self.failed) == self.size:
+        if self.wanted <= self.failed:
             return [log, *self._stop_now(End(EXIT_FAILURE, f"{why}, the last one", "interrupted"), now_ns)]
         failed = sorted(self.failed)
         fields = {"rank": rank, "incarnation": self.incarnation, "failed": failed}
@@ -554,21 +623,21 @@ class Supervisor:
         self.phase = "stopping"
         self.outcome = outcome
         self.stopping.force(self.incarnation, now_ns)
-        closing = self.coordinator.closed(outcome.reason)
+        closing = [*self.coordinator.closed(outcome.reason), *self.spares.stopped(outcome.reason)]
         return [*closing, Send(messages.stop(outcome.exit_code)), *self._check_gone()]
 
     def _pass_on(self, outcome: End, number: int, now_ns: int) -> list[Action]:
         """Send the signal `number` to the ranks, and give the program time to end by itself."""
         self.phase = "stopping"
         self.outcome = outcome
-        closing = self.coordinator.closed(outcome.reason)
-        left = tuple(rank for rank in range(self.size) if rank not in self.finished and rank not in self.gone)
+        closing = [*self.coordinator.closed(outcome.reason), *self.spares.stopped(outcome.reason)]
+        left = tuple(rank for rank in self.members if rank not in self.finished and rank not in self.gone)
         signal = self.stopping.pass_on(number, left, self.incarnation, now_ns)
         actions = [*closing, signal, *self._release_the_stopped(), *self._check_gone()]
         return [*actions, self.stopping.say_passed_on(number)]
 
     def _release_the_stopped(self) -> list[Action]:
-        return self.stopping.release(self.finished, self.gone, self.size)
+        return self.stopping.release(self.finished, self.gone, len(self.members))
 
     def _at_once(self, now_ns: int) -> list[Action]:
         """A second signal has come during the ranks' time to end: kill them, unless it came too early to be meant."""
@@ -584,7 +653,7 @@ class Supervisor:
         return self._pass_on(outcome, request.signal, now_ns)
 
     def _check_gone(self) -> list[Action]:
-        if len(self.gone) < self.size:
+        if len(self.gone) < len(self.members):
             return []
         self.phase = "fencing"  # all ranks have ended; image children may still live
         self.stopping.steps = []

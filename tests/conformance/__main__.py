@@ -50,9 +50,11 @@ def run_modules(sources: str, modules: Sequence[str], size: int) -> dict[str, tu
             str(size),
             "--job",
             f"{results}/job",
+            *spares(modules),
             "--",
         ]
-        environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1"}
+        paths = f"{ROOT}:{sources}/src:{sources}/test" if plan.SPAWNING.issuperset(modules) else ROOT
+        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(
             [*command, os.path.join(HERE, "rank.py"), sources, results, *modules],
             stdout=subprocess.DEVNULL,
@@ -70,6 +72,11 @@ def run_modules(sources: str, modules: Sequence[str], size: int) -> dict[str, tu
     if not outcome:
         outcome[modules[0]] = ("failed", f"nothing came out: {errors.strip()[-300:]}")
     return outcome
+
+
+def spares(modules: Sequence[str]) -> list[str]:
+    """Options for the modules that start processes: as many as they start in all."""
+    return ["--spares", "200", "--on-failure", "continue"] if plan.SPAWNING.issuperset(modules) else []
 
 
 def read(path: str) -> dict[str, tuple[str, str]]:

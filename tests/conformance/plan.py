@@ -48,13 +48,16 @@ AREAS: dict[str, tuple[str, ...]] = {
     ],
     "pools": ["test_util_pool"],
     "synchronization": ["test_util_sync"],
+    "processes": ["test_spawn"],
 }  # type: ignore[assignment]
+
+SPAWNING = {"test_spawn", "test_util_pool"}
+"""Modules that start processes."""
 
 MODULES_LEFT_OUT = {
     "test_file": "parallel files are not offered",
     "test_io": "parallel files are not offered",
-    "test_spawn": "a job's ranks are fixed",
-    "test_dynproc": "a job's ranks are fixed",
+    "test_dynproc": "jobs do not connect to each other",
     "test_cffi": "there is no C library behind the handles",
     "test_ctypes": "there is no C library behind the handles",
     "test_mpiapi": "there is no C library behind the handles",
@@ -67,7 +70,6 @@ TESTS_LEFT_OUT = (
     ("test_msgspec.*CuPy*", "CUDA buffers are not offered"),
     ("test_msgspec.*Numba*", "CUDA buffers are not offered"),
     ("test_msgspec.TestMessageVectorW.testMessageCAIBuf", "CUDA buffers are not offered"),
-    ("test_util_pool.*", "needs processes started while the job runs"),
     (
         "test_win.TestWinAllocateSharedWorld.*",
         "memory that several ranks store into directly cannot be part of a consistent checkpoint",

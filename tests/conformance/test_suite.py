@@ -76,6 +76,19 @@ def test_the_quick_part_of_the_suite_passes(sources: str, size: int) -> None:
     assert sum(state == "passed" for state, _ in outcomes.values()) > 300
 
 
+@pytest.mark.system
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize(
+    ("module", "least"),
+    [("test_util_pool", 40), pytest.param("test_spawn", 44, marks=pytest.mark.nightly)],
+)
+def test_programs_that_start_processes_pass(sources: str, module: str, least: int) -> None:
+    outcomes = suite.run_modules(os.path.abspath(sources), [module], 1)
+    failed = {test: why for test, (state, why) in outcomes.items() if state == "failed"}
+    assert not failed, f"{failed}\nrepeat: python -m tests.conformance -n 1 -m {module}"
+    assert sum(state == "passed" for state, _ in outcomes.values()) >= least
+
+
 def exported(path: Path) -> Iterator[str]:
     """Names in the stub of mpi4py.MPI: of the module, and `Class.name`."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -140,6 +140,7 @@ class Script(InMemory):
     predefined: Mapping[str, Any] = {}
     """No communicators (see `Engine`)."""
     handlers = NoHandlers()
+    spawns = None
 
     def __init__(self, sends: Sequence[Send], size: int) -> None:
         self.sends = sends

@@ -6,6 +6,7 @@
     integers, handle, process
     group, info, attributes,           objects and mixins without messages
     errhandler
+    commands                           the arguments of Spawn
     handlers                           what the engine asks of active messages
 
 Not here: anything that sends, receives or waits.

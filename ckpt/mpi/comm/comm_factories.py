@@ -1,6 +1,7 @@
 """Methods of intracommunicators that make communicators with a topology and intercommunicators.
 
-The methods that would start processes or connect jobs (Spawn, Accept, Connect) raise NotImplementedError.
+Spawn and Spawn_multiple start processes where the job may have more (`ckpt run --spares K`); else they raise
+NotImplementedError, as the methods that would connect jobs do (Accept, Connect).
 Not here: Dup, Split, Create, Create_group (communicator.py)."""
 
 from __future__ import annotations
@@ -177,13 +178,56 @@ class Factories(CommBase):
         places, _ = _graph(index, edges)
         return self.rank if self.rank < len(places) else UNDEFINED
 
+    # -- processes ---------------------------------------------------------------------------------
+
+    def Spawn(
+        self,
+        command: Any,
+        args: Sequence[str] | None = None,
+        maxprocs: int = 1,
+        info: Info = INFO_NULL,
+        root: int = 0,
+        errcodes: list[int] | None = None,
+    ) -> Any:
+        """Start `maxprocs` processes of a Python program, and return the intercommunicator with them. Collective; what is
+        started counts at `root` alone. `command`: the interpreter, with the words that ``python`` takes as `args`; or a
+        script, with its arguments. Keys of `info`: "wdir", "path", "soft".
+
+        MpiException (ERR_SPAWN), at all members: too few processes are left of ``--spares``, the command is no Python
+        program or cannot be read, a process has died before all were there. NotImplementedError: a job without
+        ``--spares``.
+        """
+        codes: list[list[int]] = []
+        made = self._spawn("Spawn", root, codes, [command], [args], [maxprocs], [info])
+        if errcodes is not None:
+            errcodes[:] = codes[0]
+        return made
+
+    def Spawn_multiple(
+        self,
+        command: Sequence[Any],
+        args: Sequence[Sequence[str]] | None = None,
+        maxprocs: Sequence[int] | int | None = None,
+        info: Sequence[Info] | Info = INFO_NULL,
+        root: int = 0,
+        errcodes: list[list[int]] | None = None,
+    ) -> Any:
+        """As Spawn, for several commands, whose processes have one COMM_WORLD. Their attribute APPNUM is the number of their
+        command. `maxprocs`: of each, by default 1; an info may stand for all."""
+        codes: list[list[int]] = []
+        made = self._spawn("Spawn_multiple", root, codes, command, args, maxprocs, info)
+        if errcodes is not None:
+            errcodes[:] = codes
+        return made
+
+    def _spawn(self, name: str, root: int, codes: list[list[int]], *what: Any) -> Any:
+        from ckpt.mpi.comm.comm_inter import spawn
+
+        if not worlds.may_spawn():
+            raise not_offered(f"Intracomm.{name}", SPAWNING)
+        return spawn(self, root, codes, what)  # type: ignore[arg-type]
+
     # -- not offered -------------------------------------------------------------------------------
-
-    def Spawn(self, *args: Any, **options: Any) -> Any:
-        raise not_offered("Intracomm.Spawn", SPAWNING)
-
-    def Spawn_multiple(self, *args: Any, **options: Any) -> Any:
-        raise not_offered("Intracomm.Spawn_multiple", SPAWNING)
 
     def Accept(self, *args: Any, **options: Any) -> Any:
         raise not_offered("Intracomm.Accept", PORTS)

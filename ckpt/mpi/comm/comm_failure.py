@@ -91,7 +91,7 @@ class Failures(CommBase):
         flag = argument(flag)
         engine = self._engine
         with engine.lock:
-            consensus = self._start_consensus(flag, None, _no_finish)
+            consensus = self._start_consensus(flag, None, no_finish)
             engine.wait(consensus)
         _raise_unacknowledged(consensus, engine.failed_ranks.diagnoses)
         agreed: int = consensus.value[0]
@@ -205,8 +205,8 @@ def _raise_unacknowledged(consensus: Consensus, diagnoses: Mapping[int, dict[str
         raise error
 
 
-def _no_finish(consensus: Consensus) -> None:
-    """The `finish` of Agree: it has nothing to do when the agreement is decided."""
+def no_finish(consensus: Consensus) -> None:
+    """The `finish` of an agreement: it has nothing to do when the agreement is decided."""
 
 
 def _agreed_dead(value: Any) -> tuple[int, ...]:

@@ -3,6 +3,8 @@
 Ranks in calls are ranks of the remote group. Both groups use the same context numbers. Each group has a private
 intracommunicator, for what its members have to agree on alone. One group is the *low* one: its ranks come first when
 Merge gives no other order, and its rank 0 chooses context numbers.
+
+Processes that a program starts (`spawn`) and those that have started them are such two groups, too.
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ import pickle
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ckpt.mpi.base import envelope
+from ckpt.mpi.base.commands import commands_of
 from ckpt.mpi.base.constants import PROC_NULL, ROOT, TAG_UB, UNDEFINED
-from ckpt.mpi.base.errors import ERR_ARG, ERR_COMM, ERR_ROOT, MpiException
+from ckpt.mpi.base.errors import ERR_ARG, ERR_COMM, ERR_ROOT, ERR_SPAWN, SUCCESS, MpiException
 from ckpt.mpi.base.group import Group
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.collectives import inter
 from ckpt.mpi.comm.comm_base import CommBase
+from ckpt.mpi.comm.comm_failure import no_finish
 from ckpt.mpi.comm.communicator import Comm, Intracomm, world_of
 from ckpt.mpi.comm.guard import guard_all
+from ckpt.mpi.comm.unsupported import has_spawned, spawn_failed
 from ckpt.mpi.datatypes.op import SUM, Op
+from ckpt.mpi.engine import worlds
 from ckpt.mpi.engine.comm_state import CommShared
 from ckpt.mpi.engine.schedule import Schedule
+from ckpt.mpi.engine.spawning import ask_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -324,6 +331,60 @@ def create_intercomm(
     peers, base, low = news
     made = Intercomm._join(engine, local._shared.group, peers, base, Side(local.Dup(), low))
     return local._with_errhandler_of_this(made)
+
+
+# -- processes that are started ------------------------------------------------------------------------
+
+
+def spawn(comm: Intracomm, root: int, codes: list[list[int]], what: tuple[Any, ...]) -> Any:
+    """An intercommunicator with processes that are started: see `Factories.Spawn`. `what` (command, args, maxprocs, info)
+    counts at the root; the lists of error codes are appended to `codes`.
+
+    The root asks for the processes and waits. Then all agree on what it has been told: so either all that live make the
+    communicator, or none does, whoever dies meanwhile."""
+    engine, shared, root = comm._engine, comm._alive(), comm._check_root(root)
+    comm._world_rank(0)  # raises for a revoked communicator
+    token = f"{shared.base}.{shared.agreements}"
+    told: Any = None
+    failure: Exception | None = None
+    if comm._rank == root:
+        try:
+            told = ask_for(engine, shared, token, commands_of(*what))
+        except Exception as error:  # the others wait for what the root says
+            failure, told = error, f"the root could not ask: {error}"
+    with engine.lock:
+        consensus = comm._start_consensus(-1, told, no_finish)
+        engine.wait(consensus)
+        told = consensus.value[3].get(shared.group[root])
+        if told is None:
+            worlds.ask({"m": "request", "what": "void", "token": token})
+            raise engine.failed_ranks.failure(shared.group[root])
+    if failure is not None:
+        raise failure
+    if isinstance(told, str):
+        if dead := consensus.value[1]:
+            raise engine.failed_ranks.failure(dead[0])
+        raise spawn_failed(told)
+    numbers, bases, counts, wanted = told
+    for started, asked in zip(counts, wanted, strict=True):
+        codes.append([SUCCESS] * started + [ERR_SPAWN] * (asked - started))
+    has_spawned()
+    local = Intracomm._make(engine, shared.group, bases[1])
+    made = Intercomm._join(engine, shared.group, numbers, bases[0], Side(local, True))
+    return comm._with_errhandler_of_this(made)
+
+
+def parent() -> Any:
+    """The intercommunicator of this process with those that have started it, or the null one (`CommObject.Get_parent`)."""
+    engine = worlds.engine()
+    spawns = engine.spawns
+    if spawns is None or spawns.parent is None:
+        return Intercomm()
+    if spawns.handle is None:
+        group, (base, _, private) = world_of(engine)._shared.group, spawns.parent["bases"]
+        side = Side(Intracomm._make(engine, group, private), False)
+        spawns.handle = Intercomm._join(engine, group, tuple(spawns.parent["group"]), base, side)
+    return spawns.handle or Intercomm()
 
 
 guard_all(Intercomm)

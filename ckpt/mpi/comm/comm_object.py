@@ -44,7 +44,8 @@ class CommObject(CommBase, HasAttributes, HasErrhandler, HasInfo):
         if keyval == NUMBERS["UNIVERSE_SIZE"]:
             return self._engine.progress.size
         if keyval == NUMBERS["APPNUM"]:
-            return 0
+            spawns = self._engine.spawns
+            return 0 if spawns is None or spawns.parent is None else spawns.parent["appnum"]
         if keyval == NUMBERS["LASTUSEDCODE"]:
             return process_state().next_error - 1
         return None
@@ -96,14 +97,17 @@ class CommObject(CommBase, HasAttributes, HasErrhandler, HasInfo):
         self._alive()
         return Request._make(self._engine, Done())
 
-    # -- not offered -------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
     @classmethod
     def Get_parent(cls) -> Any:
-        """The null intercommunicator: a job is never spawned by another one."""
-        from ckpt.mpi.comm.comm_inter import Intercomm
+        """The intercommunicator with those that have started this process (Spawn). The null one for the ranks that a job
+        begins with, and after it was freed."""
+        from ckpt.mpi.comm.comm_inter import parent
 
-        return Intercomm()
+        return parent()
+
+    # -- not offered -------------------------------------------------------------------------------
 
     @classmethod
     def Join(cls, fd: int) -> Any:

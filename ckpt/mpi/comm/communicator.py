@@ -334,12 +334,13 @@ class Intracomm(Comm, Factories):
                 raise MpiException(ERR_GROUP, "the group is no part of the communicator's")
 
 
-def world_of(engine: Engine) -> Intracomm:
-    """COMM_WORLD of an engine. It is made on first use."""
+def world_of(engine: Engine, members: range | None = None) -> Intracomm:
+    """COMM_WORLD of an engine. It is made on first use, of `members`, by default of all processes."""
     world = engine._world
     if not isinstance(world, Intracomm):
-        base = envelope.context_base(0, WORLD_COUNT)
-        world = Intracomm._make(engine, tuple(range(engine.progress.size)), base, "MPI_COMM_WORLD")
+        group = tuple(members or range(engine.progress.size))
+        base = envelope.context_base(group[0], WORLD_COUNT)
+        world = Intracomm._make(engine, group, base, "MPI_COMM_WORLD")
         engine._world = world
     return world
 

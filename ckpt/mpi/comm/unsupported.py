@@ -1,4 +1,4 @@
-"""Parts of MPI that are not offered: parallel files, ports and spawned processes.
+"""Parts of MPI that are not offered: parallel files and ports; and spawned processes in a job without ``--spares``.
 
 The classes and their null objects exist, so that programs can use their names. A call of a function or method raises
 NotImplementedError; the message says what the program can use instead.
@@ -14,12 +14,22 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
+from ckpt.mpi.base.errors import (
+    ERR_PROC_FAILED,
+    ERR_PROC_FAILED_PENDING,
+    ERR_REVOKED,
+    ERR_SPAWN,
+    MpiException,
+)
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.engine import worlds
 
 _FILES = "parallel files are not offered; let each rank write a file of its own, or Gather to one that writes"
 PORTS = "a job's ranks are fixed when it starts; start more with `ckpt run -n N`"
-SPAWNING = f"{PORTS} (a pool of mpi4py.futures then works on them: `ckpt run -n N -m mpi4py.futures PROGRAM`)"
+SPAWNING = (
+    f"{PORTS} (a pool of mpi4py.futures then works on them: `ckpt run -n N -m mpi4py.futures PROGRAM`), or let the program "
+    "start K more: `ckpt run --spares K --on-failure continue`"
+)
 _PARTS = "data representations belong to parallel files, which are not offered"
 
 _FILE_CLASS = ("Open", "Delete")
@@ -89,21 +99,54 @@ class NotOffered(NotImplementedError):
 
 def not_offered(name: str, instead: str) -> NotOffered:
     """The exception for a call of `name`, for the caller to raise. If a thread does not catch it, the job ends."""
+    _end_job_if_uncaught()
+    return NotOffered(f"{name}: {instead}")
+
+
+class SpawnFailed(MpiException):
+    """Processes were not started."""
+
+
+def spawn_failed(reason: str) -> SpawnFailed:
+    """The exception for that, for the caller to raise. If a thread does not catch it, the job ends: a pool would wait for
+    ever for the workers that its thread has not got."""
+    _end_job_if_uncaught()
+    return SpawnFailed(ERR_SPAWN, reason)
+
+
+def has_spawned() -> None:
+    """This thread has started processes. If one of them dies and the thread does not catch the error, the job ends: as a
+    rule it is the thread of a pool, for whose results the main thread would wait for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        _spawners.add(threading.get_ident())
+        _end_job_if_uncaught()
+
+
+_spawners: set[int] = set()
+_DEATHS = (ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED)
+
+
+def _ends_job(failure: BaseException | None, thread: threading.Thread | None) -> bool:
+    if isinstance(failure, MpiException) and failure.error_class in _DEATHS:
+        return thread is not None and thread.ident in _spawners
+    return isinstance(failure, (NotOffered, SpawnFailed))
+
+
+def _end_job_if_uncaught() -> None:
     if threading.current_thread() is not threading.main_thread():
         hook = threading.excepthook
         if hook is not _uncaught:
             _hooks[:] = [hook]
             threading.excepthook = _uncaught
-    return NotOffered(f"{name}: {instead}")
 
 
 _hooks: list[Callable[[Any], Any]] = []
 
 
 def _uncaught(args: Any) -> None:
-    """Replaces threading.excepthook: calls the former hook, then ends the job if the exception is NotOffered."""
+    """Replaces threading.excepthook: calls the former hook, then ends the job if the exception is one of these."""
     (_hooks[0] if _hooks else threading.__excepthook__)(args)
-    if isinstance(args.exc_value, NotOffered) and worlds.is_provided():
+    if _ends_job(args.exc_value, args.thread) and worlds.is_provided():
         sys.stderr.write(f"ckpt: thread {args.thread.name!r} cannot go on: {args.exc_value}; the job ends\n")
         sys.stderr.flush()
         worlds.abort(1)

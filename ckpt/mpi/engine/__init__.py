@@ -4,6 +4,7 @@
     matching, operations, schedule,   messages and receives, and what is under way
     partitioned
     failures, agreement               failed ranks
+    spawning                          processes that are started, or were started so
     comm_state, imports, windows,     communicators and windows as the engine knows them
     worlds
     quick, _quick                     the fast path in C; pickling: ``MPI.pickle``

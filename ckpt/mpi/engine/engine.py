@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.datatypes.buffers import BufferSpec
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
     from ckpt.mpi.engine.schedule import Schedule
+    from ckpt.mpi.engine.spawning import Spawns
 
 SEND_HIGH_BYTES = 16 << 20
 """A blocking send waits while more bytes than this are queued or unacknowledged to its destination."""
@@ -120,6 +121,7 @@ class Engine:
         "runnable",
         "sends",
         "shared",
+        "spawns",
         "syncs",
         "taken",
         "tell",
@@ -147,6 +149,8 @@ class Engine:
         self.count = FIRST_COUNT
         self.imports = Imports()
         self.windows = Windows()
+        self.spawns: Spawns | None = None
+        """Processes that this rank starts, or that have started it; None: there were none."""
         self.one_host = False
         """All ranks were on one host when the job began: collectives choose by it. It is the same at every rank, and stays
         as it is over restarts, since ranks may go on in the middle of a collective."""
@@ -177,6 +181,7 @@ class Engine:
         process_state().adopt(state.pop("process"))
         self.windows = Windows()  # for an image that has none
         self.one_host = False  # the same
+        self.spawns = None  # the same
         for name, value in state.items():
             setattr(self, name, value)
         self.codec = self.lane = self.look = self.choices = self.boards = self.offers = None

@@ -1,7 +1,7 @@
 """The registry of this process's engine, for functions of the module MPI that have no communicator as an argument.
 
-ckpt.mpi does not know jobs. The module MPI registers two functions here (`provide`): one returns the engine of the
-rank's runtime, and one ends the job.
+ckpt.mpi does not know jobs. The module MPI registers functions here (`provide`): one returns the engine of the
+rank's runtime, one ends the job, and one asks it for processes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,29 @@ if TYPE_CHECKING:
 
 _find: list[Callable[[], Engine]] = []
 _abort: list[Callable[[int], NoReturn]] = []
+_ask: list[Callable[[dict[str, Any] | None], str | None]] = []
 
 
-def provide(find: Callable[[], Engine], abort: Callable[[int], NoReturn]) -> None:
-    """Register the functions. `find` returns this process's engine, which it makes if necessary; `abort` ends the job."""
+def provide(
+    find: Callable[[], Engine],
+    abort: Callable[[int], NoReturn],
+    ask: Callable[[dict[str, Any] | None], str | None],
+) -> None:
+    """Register the functions. `find` returns this process's engine, which it makes if necessary; `abort` ends the job;
+    `ask`: see :meth:`ckpt.rank.world.World.spawn`."""
     _find[:] = [find]
     _abort[:] = [abort]
+    _ask[:] = [ask]
+
+
+def may_spawn() -> bool:
+    """May this job have more processes?"""
+    return bool(_ask) and _ask[0](None) is None
+
+
+def ask(packet: dict[str, Any]) -> str | None:
+    """Send this request for processes; the answer comes to the engine's `spawns`. Returns why it was not sent."""
+    return _ask[0](packet)
 
 
 def is_provided() -> bool:

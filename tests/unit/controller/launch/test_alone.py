@@ -15,6 +15,7 @@ class Facts:
     finished: int | None = None
     failed: int | None = None
     status: int | None = None
+    is_late: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -93,3 +94,12 @@ def test_sigterm_gives_ranks_more_time_and_a_failure_then_gives_none() -> None:
     assert ending.begin(ranks, 0.0, tolerant=False) is None
     assert ended(ending, ranks, 4.9) is None
     assert ended(ending, ranks, 5.1) == "stopped by SIGTERM, and there was no controller"
+
+
+def test_when_all_ranks_have_failed_what_they_had_started_goes_on_and_the_job_is_interrupted() -> None:
+    dead = [Facts(0, status=-9), Facts(1, status=-9)]
+    assert judge([*dead, Facts(2, is_late=True)], tolerant=True) is None
+    verdict = judge([*dead, Facts(2, finished=0, is_late=True)], tolerant=True)
+    assert verdict is not None and (verdict.exit_code, verdict.release) == (None, True)
+    one = judge([dead[0], Facts(1, finished=0), Facts(2, finished=0, is_late=True)], tolerant=True)
+    assert one is not None and one.exit_code == 0
