@@ -800,3 +800,38 @@ def test_an_image_of_a_rank_that_waits_for_processes(start: Start, tmp_path: Pat
     assert job.output(0) == "[0, 1]\n"
     assert [event["incarnation"] for event in job.events("spawned")] == [0, 1]
     nobody_is_left(job)
+
+
+def test_processes_take_the_place_of_a_rank_that_a_line_lacks(start: Start, tmp_path: Path) -> None:
+    """A checkpoint has those that are left, and they start a process in the place of the dead: after a restart, too."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, sys, time
+        import ckpt
+        from ckpt import MPI
+        comm = MPI.COMM_WORLD
+        if comm.rank == 1:
+            os.kill(os.getpid(), 9)
+        while comm.Get_failed().size == 0:
+            time.sleep(0.01)
+        comm = comm.Shrink()
+        comm.Barrier()
+        epoch = ckpt.checkpoint()
+        child = "from ckpt import MPI; print(MPI.Comm.Get_parent().Merge().allgather(9))"
+        both = comm.Spawn(sys.executable, ["-c", child]).Merge()
+        print(epoch, both.allgather(comm.rank), flush=True)
+        if ckpt.restarts() == 0:
+            time.sleep(60)
+        """,
+    )
+    job = spawning(start, app, ranks=3)
+    job.wait_for(lambda: "[0, 1, 9]" in job.output(0) and "[0, 1, 9]" in job.output(2), "children")
+    assert job.events("committed"), job.report()
+    os.kill(job.events("agent-started")[-1]["pid"], signal.SIGKILL)
+    assert job.finish(SOON_S) == 1
+    again = run_ckpt("restart", job.directory, cwd=tmp_path)
+    assert again.returncode == 0, f"{again.stderr}\n{job.report()}"
+    assert [job.output(rank) for rank in (0, 2)] == ["1 [0, 1, 9]\n"] * 2, job.report()
+    assert job.output(3) == "[0, 1, 9]\n"
+    nobody_is_left(job)
