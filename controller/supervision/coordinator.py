@@ -26,16 +26,17 @@ Rules
   rank has not); later requests share the next round. A request survives a rollback: the next incarnation serves it. When a
   round fails, its requests are answered with the reason.
 - If a rank is dead and will not be restarted (`lost`), it is absent from later lines. The open round is burnt, and its
-  requests are served by the next one, which begins after the death is known: so no image or frame of the dead rank is of
-  its epoch, and what the dead rank has sent, no image need have received. Committed lines stay valid, and so does one that
-  is being written. Where ranks are replayed (`goes_on` false) a line is the state of all ranks: there are no more rounds in
-  this incarnation, and every request is refused with the reason.
+  requests are served by the next one, which begins after the death is known: so nothing of the dead rank is of its epoch.
+  Committed lines stay valid, and so does one that is being written. Where ranks are replayed (`goes_on` false), and after
+  `refuse`, there are no more rounds in this incarnation: every request is refused with the reason.
 - The schedule's interval counts from the start of a round, and begins anew after a restart. After a commit the next
   scheduled round comes no sooner than after the duration of the last one, so that the program makes progress even if the
   interval is too short. Failed rounds make the interval longer, and are reported once (`uncommitted.CommitGap`).
 
 Not here: what is known of one round (`rounds`), when processes are started or killed (`supervisor`), how a control file is
 written (`ckpt.controller.service.commit`, `ckpt.store`).
+
+This module is long because a round, and the requests that wait for it or for the next one, are one state machine.
 """
 
 from __future__ import annotations
@@ -107,11 +108,6 @@ class Coordinator:
         """The processes whose images make a line."""
         return [rank for rank in range(self.size) if rank not in self.absent]
 
-    @property
-    def is_taking(self) -> bool:
-        """Are the images of a round being taken, or its control file written?"""
-        return self.round is not None and self.round.ready is None
-
     def rank_of(self, process: int) -> int:
         """The rank that this process computes."""
         return process
@@ -151,6 +147,11 @@ class Coordinator:
         """There is no round from now on in this incarnation. All waiting requests are answered."""
         self.refusal, self.due_ns, self.wanted = why, None, False
         return [*(self._burn(why) if self._is_open() else ()), *self._answer_waiting(why)]
+
+    @property
+    def is_taking(self) -> bool:
+        """Are the images of a round being taken, or its control file written?"""
+        return self.round is not None and self.round.ready is None
 
     def _is_open(self) -> bool:
         return self.incarnation is not None and self.round is not None and not self.round.writing
@@ -222,10 +223,8 @@ class Coordinator:
 
     def _request(self, event: CheckpointRequested, now_ns: int) -> list[Action]:
         if self.refusal is not None:
-            log = Log("round-refused", {"reason": self.refusal})
-            return (
-                [log] if event.token is None else [log, Reply(event.token, False, {"reason": self.refusal})]
-            )
+            answers = [] if event.token is None else [Reply(event.token, False, {"reason": self.refusal})]
+            return [Log("round-refused", {"reason": self.refusal}), *answers]
         open_round = self.round
         if open_round is not None and not open_round.writing:
             late = event.rank in open_round.captured if event.rank is not None else bool(open_round.captured)

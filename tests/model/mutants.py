@@ -438,7 +438,7 @@ _add(
         "rank finishes early",
         (
             SUPERVISOR,
-            "len(self.finished.keys() | self.failed) < self.size",
+            "not self.wanted <= self.finished.keys() | self.failed",
             "not self.finished",
         ),
     ),

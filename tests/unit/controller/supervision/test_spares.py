@@ -410,7 +410,7 @@ def _members_are_ranks(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rounds_go_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Coordinator, "refuse", lambda self, why: [])
+    patch.setattr(Coordinator, "refuse", lambda self, *reasons: [])
 
 
 def _rounds_are_burnt(patch: pytest.MonkeyPatch) -> None:
