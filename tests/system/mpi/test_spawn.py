@@ -748,6 +748,7 @@ def test_a_child_has_the_job_go_back_and_the_ranks_start_it_again(start: Start, 
         import ckpt
         from ckpt import MPI
         print("begins", flush=True)
+        MPI.COMM_WORLD.Barrier()  # all are there
         if ckpt.restarts() == 0 and MPI.COMM_WORLD.rank == 2:
             ckpt.go_back("wanted")
             time.sleep(60)
