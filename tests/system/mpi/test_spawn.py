@@ -31,7 +31,15 @@ class Held:
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
+        self.path = path
         self.descriptor = os.open(path, os.O_RDWR)
+
+    def is_read_by(self, pid: int) -> bool:
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.path.samefile(each, self.path):
+                    return True
+        return False
 
     def let_go(self) -> None:
         os.close(self.descriptor)
@@ -542,7 +550,10 @@ def test_without_a_controller_a_process_that_cannot_be_started_does_not_end_the_
     """It was no member yet. With a controller, the asker is told of its error."""
     job = family(start, tmp_path, "alone")
     starting(job)
-    time.sleep(0.3)  # as a rule, they read their program by then
+    for number in (2, 3):  # twice: first they look whether it is an archive
+        for _ in range(2):
+            time.sleep(0.1)
+            job.wait_for(lambda: held.is_read_by(job.pid(number)), "reading")  # noqa: B023
     job.process.kill()
     job.process.wait()
     os.write(held.descriptor, b"x = (" * 2)
