@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ckpt.layer import Channel, Context, Engine, Receive
+from ckpt.redundancy.files import objects
 from ckpt.redundancy.files.together import ARRIVED, Together
 from ckpt.redundancy.matcher import OrderedMatcher
 from ckpt.redundancy.order import MISSING, Key, Message, Order
@@ -113,6 +114,8 @@ class ReplicaChoices:
         yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
         for source, messages in self.beside.pop("held", {}).items():
             self._engine.on_messages(source, messages)
+        if self._engine.choices is not self:  # there are no replicas here
+            objects.go_on_without_replicas(self.beside.get("files", {}))
 
     @property
     def leads(self) -> bool:

@@ -117,6 +117,14 @@ def when_files_are_back(function: Callable[[], None]) -> None:
         _due.append(function)
 
 
+def once_files_are_back(function: Callable[[], None]) -> None:
+    """Call this when files have been put back; now, if they are already."""
+    if _wait:
+        _due.append(function)
+    else:
+        function()
+
+
 def put(saved: SavedFile) -> int:
     """Open the file at its saved offset, under its old number if that is free or reserved. Returns the descriptor. Raises
     RestoreError: the file cannot be opened, or is too short.
