@@ -54,6 +54,7 @@ class ReplicaChoices:
         self._alone()
 
     def _alone(self) -> None:
+        self._has_replicas = False
         self._order = Order(0, 1, self._begun())
         self._together = Together(0, [0])
         self._meets: tuple[int, str] | None = None
@@ -102,6 +103,7 @@ class ReplicaChoices:
 
     def _bind(self, order: Order, send: Callable[[int, Message], None]) -> None:
         engine = self._engine
+        self._has_replicas = True
         self._order, self._send = order, send
         self.matcher = matcher = OrderedMatcher(engine.matcher)
         matcher.leads = lambda: order.leads
@@ -114,7 +116,7 @@ class ReplicaChoices:
         yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
         for source, messages in self.beside.pop("held", {}).items():
             self._engine.on_messages(source, messages)
-        if self._engine.choices is not self:  # there are no replicas here
+        if not self._has_replicas:
             objects.go_on_without_replicas(self.beside.get("files", {}))
 
     @property

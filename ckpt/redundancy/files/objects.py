@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpt.errors import NotReplicable
-from ckpt.layer import once_files_are_back, wait_for_files
+from ckpt.layer import wait_for_files, when_files_are_back
 from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
 from ckpt.redundancy.files.notes import Notes
 
@@ -325,5 +325,11 @@ def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -
 def go_on_without_replicas(found: Mapping[str, Any]) -> None:
     """This process goes on from an image with this `state`, and has no replicas: what was appended and made since is undone,
     when no process can fail to load any more."""
-    if found.get("notes"):
-        once_files_are_back(lambda: Notes(found["notes"]).go_back(found["lengths"]))
+    if not found.get("notes"):
+        return
+
+    def go_back() -> None:
+        Notes(found["notes"]).go_back(found["lengths"])
+
+    if not when_files_are_back(go_back):
+        go_back()
