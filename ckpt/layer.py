@@ -10,7 +10,8 @@ which know no descriptors. `set_local(frame, name, value)` gives a local variabl
 `replace_shm_open(function)` put a function in the place of one that the standard library calls, and return that one;
 `name_temporary_files(names)`: `tempfile` takes new names from that iterator.
 `wait_for_files()` returns when files may be opened and changed: while an image is loaded that is when all ranks have loaded
-what needs no file; else at once.
+what needs no file; else at once. `when_files_are_back(function)` calls a function then, and returns False where
+that is now.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ckpt.compat.accelerators import replace_shm_open, replace_uuid_of_time
 from ckpt.compat.memory import set_local
 from ckpt.compat.stdlib import name_temporary_files, use_paths_in
 from ckpt.compat.typeobjects import replace_method
-from ckpt.image import wait_for_files
+from ckpt.image import wait_for_files, when_files_are_back
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.base.envelope import (
     ACTIVE,
@@ -64,6 +65,7 @@ __all__ = [
     "Progress",
     "Receive",
     "name_temporary_files",
+    "when_files_are_back",
     "pack",
     "replace_method",
     "replace_shm_open",

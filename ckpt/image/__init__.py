@@ -39,7 +39,7 @@ from ckpt.image.dumping import (
 )
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported, without_frames
 from ckpt.image.files.moved import declare_moved
-from ckpt.image.files.reopen import declare_put_back, wait_for_files, waits_for_files
+from ckpt.image.files.reopen import declare_put_back, wait_for_files, waits_for_files, when_files_are_back
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
 from ckpt.image.interface.transient import (
@@ -108,6 +108,7 @@ __all__ = [
     "resume_others",
     "run_base",
     "run_program",
+    "when_files_are_back",
     "wait_for_files",
     "waits_for_files",
     "without_frames",

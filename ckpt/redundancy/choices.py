@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ckpt.layer import Channel, Context, Engine, Receive
+from ckpt.redundancy.files import objects
 from ckpt.redundancy.files.together import ARRIVED, Together
 from ckpt.redundancy.matcher import OrderedMatcher
 from ckpt.redundancy.order import MISSING, Key, Message, Order
@@ -53,6 +54,7 @@ class ReplicaChoices:
         self._alone()
 
     def _alone(self) -> None:
+        self._has_replicas = False
         self._order = Order(0, 1, self._begun())
         self._together = Together(0, [0])
         self._meets: tuple[int, str] | None = None
@@ -101,6 +103,7 @@ class ReplicaChoices:
 
     def _bind(self, order: Order, send: Callable[[int, Message], None]) -> None:
         engine = self._engine
+        self._has_replicas = True
         self._order, self._send = order, send
         self.matcher = matcher = OrderedMatcher(engine.matcher)
         matcher.leads = lambda: order.leads
@@ -113,6 +116,8 @@ class ReplicaChoices:
         yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
         for source, messages in self.beside.pop("held", {}).items():
             self._engine.on_messages(source, messages)
+        if not self._has_replicas:
+            objects.go_on_without_replicas(self.beside.get("files", {}))
 
     @property
     def leads(self) -> bool:

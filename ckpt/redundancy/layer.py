@@ -70,9 +70,9 @@ def attach(
     below: Below, options: Mapping[str, Any], make: Callable[..., ReplicaLayer] | None = None
 ) -> ReplicaLayer:
     """The layer of this process. ``options``: ``replicas``, the number of replicas with which each rank begins; ``ranks``:
-    how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``resume``:
-    the checkpoint from which all replicas go on; ``living``: this process is a copy, made while these planes compute;
-    ``memory``: "arrays" if nothing else in memory is compared."""
+    how many ranks there are; ``run``: 0 in the first run of the program, more when it has been started again; ``began``:
+    what clocks told then; ``resume``: the checkpoint from which all replicas go on; ``living``: this process is a copy, made
+    while these planes compute; ``memory``: "arrays" if nothing else in memory is compared."""
     layer = (make or ReplicaLayer)(below, options)
     _current[:] = [layer]
     return layer
@@ -125,7 +125,7 @@ class ReplicaLayer:
         self._engine: Engine | None = None
         self._choices: ReplicaChoices | None = None
         key = below.secret if self._resumed is None else below.secret + str(options["run"]).encode()
-        surroundings.install(self._ask, key, self.rank)
+        surroundings.install(self._ask, key, self.rank, options.get("began", {}))
         flipped = bytes if self.flips is None else self.flips.content
         names.install(self._meeting.meet, flipped, below.notes(self.rank))
 

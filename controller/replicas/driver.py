@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -110,6 +111,7 @@ class ReplicaPart:
         `resumed`: the line from which this incarnation began; `living`: the planes beside which a copy is started."""
         numbers = self.numbers
         size, reserved = numbers.ranks, numbers.ranks * self.reserved
+        began = {"time": time.time(), "monotonic": time.monotonic(), "perf_counter": time.perf_counter()}
 
         def more(process: int) -> dict[str, Any]:
             rank, plane = numbers.parts(process)
@@ -123,6 +125,7 @@ class ReplicaPart:
                     "replicas": self.replicas,
                     "ranks": size,
                     "run": incarnation,
+                    "began": began,
                     "resume": resumed,
                     "memory": self.memory,
                     **({} if living is None else {"living": list(living)}),

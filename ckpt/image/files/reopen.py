@@ -111,10 +111,11 @@ def wait_for_files(*, is_all_loaded: bool = False) -> None:
         function()
 
 
-def when_files_are_back(function: Callable[[], None]) -> None:
-    """Call this when files have been put back, unless they are already."""
+def when_files_are_back(function: Callable[[], None]) -> bool:
+    """Call this when files have been put back, unless they are already: then False is returned."""
     if _wait:
         _due.append(function)
+    return bool(_wait)
 
 
 def put(saved: SavedFile) -> int:

@@ -19,10 +19,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpt.errors import NotReplicable
-from ckpt.layer import wait_for_files
+from ckpt.layer import wait_for_files, when_files_are_back
 from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
+from ckpt.redundancy.files.notes import Notes
 
-__all__ = ["ReplicaFile", "flush_all", "go_on", "numbers", "replica_open", "state"]
+__all__ = ["ReplicaFile", "flush_all", "go_on", "go_on_without_replicas", "numbers", "replica_open", "state"]
 
 CONTENT_BYTES = 1 << 20
 NO_DESCRIPTOR = 1 << 29
@@ -288,7 +289,13 @@ def state() -> dict[str, Any]:
     files = [file for each in STATE.opened if (file := each()) is not None and not file.closed]
     for file in files:
         _raw(file).save()
-    return {"files": files, "lengths": STATE.notes.lengths(), "may_exist": set(STATE.notes.may_exist)}
+    notes = STATE.notes
+    return {
+        "files": files,
+        "lengths": notes.lengths(),
+        "may_exist": set(notes.may_exist),
+        "notes": notes.path,
+    }
 
 
 def _raw(file: Any) -> ReplicaFile:
@@ -313,3 +320,16 @@ def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -
     STATE.notes.go_back(found.get("lengths", {}))
     for file in files:
         _raw(file).put_back()
+
+
+def go_on_without_replicas(found: Mapping[str, Any]) -> None:
+    """This process goes on from an image with this `state`, and has no replicas: what was appended and made since is undone,
+    when no process can fail to load any more."""
+    if not found.get("notes"):
+        return
+
+    def go_back() -> None:
+        Notes(found["notes"]).go_back(found["lengths"])
+
+    if not when_files_are_back(go_back):
+        go_back()

@@ -30,14 +30,15 @@ __all__ = ["Randomness", "begin", "go_on", "install", "state"]
 _open_before: set[tuple[int, str]] = set()
 
 
-def install(ask: Ask, secret: bytes, rank: int) -> None:
+def install(ask: Ask, secret: bytes, rank: int, began: Mapping[str, float]) -> None:
     """Give the program of this process surroundings that are the same in all replicas of `rank`.
 
     `ask(look)`: the leader's value of `look()`; what is imported before the program begins looks itself.
-    `secret`: what all replicas know, and nobody else; at least 32 bytes, of which the last 64 count."""
+    `secret`: what all replicas know, and nobody else; at least 32 bytes, of which the last 64 count.
+    `began`: what clocks tell where nobody has asked yet and nobody may ask."""
     tempfile.gettempdir()  # its first call writes a file, to see if it can; those of the program do not
     _open_before.update(refusals.open_for_writing())
-    clocks.install(ask)
+    clocks.install(ask, began)
     processes.install()
     randomness.install(secret, rank)
 

@@ -26,7 +26,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt import MPI
@@ -185,13 +185,20 @@ def _uuid_of_system() -> tuple[bytes, int | None]:
     return _genuine_uuid[0]()
 
 
-def install(ask: Ask) -> None:
+def install(ask: Ask, began: Mapping[str, float]) -> None:
     """From now on the program's clocks tell what the leader of its rank is told by them. `ask(look)`: the leader's value of
-    `look()`."""
+    `look()`; `began`: what clocks told when the program began."""
     clock: Any = _of_program("time")
     wall: Any = MPI
     ASKED.ask, ASKED.main = ask, threading.get_ident()
-    ASKED.last = {name: getattr(time, name)() * 0 for name in _CLOCKS} | {"times": (0.0,) * 5}
+    in_ns = {f"{name}_ns": int(seconds * 1e9) for name, seconds in began.items()}
+    ASKED.last = {
+        **dict.fromkeys(_SECONDS, 0.0),
+        **dict.fromkeys(_CLOCKS[len(_SECONDS) :], 0),
+        **began,
+        **in_ns,
+    }
+    ASKED.last["times"] = (0.0,) * 5
     for name, function in _TIME.items():
         setattr(clock, name, function)
     _of_program("os").times = _os_times

@@ -357,6 +357,26 @@ def test_dates_are_of_the_genuine_classes(start: Start, tmp_path: Path) -> None:
     assert lines(job) == ["2 True"] * 2 and not named(job)
 
 
+def test_a_thread_knows_the_time_also_where_nobody_has_asked(start: Start, tmp_path: Path) -> None:
+    """Its clocks told 0: it was 1970."""
+    app = write_app(
+        tmp_path,
+        """
+        import threading, time
+        import ckpt
+        comm = ckpt.enable()
+        told = []
+        thread = threading.Thread(target=lambda: told.append((time.time(), time.time_ns(), time.monotonic())))
+        thread.start(), thread.join()
+        comm.allgather(told)
+        print(told[0][0] > 1.7e9, told[0][1] > 1.7e18, 0 < told[0][2] <= time.monotonic())
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert lines(job) == ["True True True"] * 2 and not named(job)
+
+
 def test_what_is_imported_has_the_surroundings_too(start: Start, tmp_path: Path) -> None:
     """While a module was imported its clocks told 0, and a file that it opened for writing was refused; a module that had
     been imported before (`bz2`) kept the genuine `open`."""

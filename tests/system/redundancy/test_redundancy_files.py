@@ -280,3 +280,38 @@ def test_a_restart_without_replicas_between_two_with_them_loses_no_line(start: S
     finally:
         job.close()
     assert (tmp_path / "log").read_text() == "first\nsecond\n"
+
+
+def test_a_restart_without_replicas_undoes_what_replicas_had_appended_since(
+    start: Start, tmp_path: Path
+) -> None:
+    """Lines that the replicas had written behind the checkpoint were there twice, without a word."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        for line in ("first", "second"):
+            with open("log", "a") as log:
+                log.write(line + "\\n")
+            print(line, flush=True)
+            while not os.path.exists("after-" + line):
+                time.sleep(0.01)
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    job.wait_for(lambda: "first" in job.stdout, "the first line")
+    assert run_ckpt("checkpoint", job.directory).returncode == 0
+    (tmp_path / "after-first").touch()
+    job.wait_for(lambda: "second" in job.stdout, "the second line")
+    assert run_ckpt("stop", job.directory).returncode == 0
+    job.finish()
+    job.close()
+    (tmp_path / "after-second").touch()
+    again = Job(job.directory, "--redundancy", 1, job.directory, verb="restart")
+    try:
+        assert again.finish() == 0, again.report()
+    finally:
+        again.close()
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"
