@@ -145,6 +145,8 @@ class Program(InMemory, Scripted):
     predefined: Mapping[str, Any] = {}
     """No communicators (see `Engine`)."""
     handlers = NoHandlers()
+    spawns = None
+    """No processes are started."""
 
     def attend(self) -> None:
         """There are no handlers."""
@@ -178,7 +180,8 @@ class Rank:
     wake_ns: int = -1
     inputs: list[tuple[Buffer, ...]] = dataclasses.field(default_factory=list)
     orders: deque[Mapping[str, Any]] = dataclasses.field(default_factory=deque)
-    reports: deque[Mapping[str, Any]] = dataclasses.field(default_factory=deque)
+    reports: deque[tuple[Mapping[str, Any], int]] = dataclasses.field(default_factory=deque)
+    """On their way, in order, each with the generation of the controller that it is for."""
     capturing: bool = False
 
 
@@ -563,11 +566,13 @@ class JobSimulation:
                 delay_ns + self._random.randint(0, 3 * MS), self._hear, rank, packet, self._generation
             )
             return
-        rank.reports.append(packet)
-        self._later(delay_ns, self._hear, rank, None, self._generation)
+        rank.reports.append((packet, self._generation))
+        self._later(delay_ns, self._hear_next, rank)
 
-    def _hear(self, rank: Rank, packet: Mapping[str, Any] | None, generation: int) -> None:
-        said = rank.reports.popleft() if packet is None else packet
+    def _hear_next(self, rank: Rank) -> None:
+        self._hear(rank, *rank.reports.popleft())
+
+    def _hear(self, rank: Rank, said: Mapping[str, Any], generation: int) -> None:
         if generation != self._generation or said["m"] in ("event", "status"):
             return
         incarnation = rank.process.spec["incarnation"]

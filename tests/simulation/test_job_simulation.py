@@ -137,6 +137,12 @@ def test_what_does_not_follow_from_the_seed_is_noticed(monkeypatch: pytest.Monke
         check_seed(TWICE)
 
 
+def test_what_a_rank_says_to_a_controller_is_heard_by_that_one() -> None:
+    """A rank told the next controller that it had finished. That was taken for what it had said to the one before, since
+    each arrival took the oldest report, whomever it was for; and the job did not end."""
+    check_seed(1565088604)
+
+
 def test_a_thread_of_the_testing_process_is_none_of_a_simulated_rank() -> None:
     """A test had left one behind: no rank could be captured any more, and the run did not end."""
     expected, over = run_job(5).trace, threading.Event()
