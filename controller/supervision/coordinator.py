@@ -146,7 +146,11 @@ class Coordinator:
     def refuse(self, why: str) -> list[Action]:
         """There is no round from now on in this incarnation. All waiting requests are answered."""
         self.refusal, self.due_ns, self.wanted = why, None, False
-        return [*(self._burn(why) if self._is_open() else ()), *self._answer_waiting(why)]
+        burnt: list[Action] = []
+        if self.round is not None and self._is_open():
+            say = Say(f"checkpoint {self.round.epoch} failed, the job goes on: {why}")
+            burnt = [*self._burn(why), say]
+        return burnt + self._answer_waiting(why)
 
     @property
     def is_taking(self) -> bool:

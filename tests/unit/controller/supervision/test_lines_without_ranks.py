@@ -318,6 +318,8 @@ def test_where_ranks_are_replayed_an_open_round_is_burnt_and_others_are_refused_
     (reply,) = of(Reply, actions)
     assert (reply.token, reply.ok) == (7, False) and "no checkpoint without it" in reply.fields["reason"]
     assert of(Discard, actions)
+    why = reply.fields["reason"]
+    assert Say(f"checkpoint 1 failed, the job goes on: {why}") in actions
     refused = job.tell(CheckpointRequested(8))
     assert [type(action) for action in refused] == [Log, Reply] and refused[0].event == "round-refused"
     assert job.supervisor.deadline_ns() is None
