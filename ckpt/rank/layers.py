@@ -85,6 +85,9 @@ class ProcessBelow:
     def report(self, fields: dict[str, Any]) -> None:
         self._runtime.control.send({"m": "layer", **fields})
 
+    def log(self, name: str, **fields: object) -> None:
+        self._runtime.report(name, **fields)
+
     def fork(self) -> int:
         return self._runtime.imager.taker.fork_to_look()
 

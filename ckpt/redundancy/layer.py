@@ -144,7 +144,9 @@ class ReplicaLayer:
             surroundings.go_on(choices.beside["surroundings"])
             self._memory.places = choices.beside["places"]
         is_copy = self.copied_beside is not None
-        objects.go_on(choices.beside.get("files", {}), is_copy=is_copy, line=self._resumed)
+        saved = choices.beside.get("files", {})
+        for path, reason in objects.go_on(saved, is_copy=is_copy, line=self._resumed):
+            self.below.log("files-not-put-back", path=path, reason=reason)
         self._meeting.choices = choices
         self._memory.engine = engine
         choices.on_start = self._memory.started
@@ -168,17 +170,17 @@ class ReplicaLayer:
 
     def content(self, epoch: int) -> ReplicaChoices | None:
         if self._choices is not None:
-            self._choices.beside = self._beside()
+            self._choices.beside = self._beside(epoch)
             self._choices.captured(epoch)
         return self._choices
 
-    def _beside(self) -> dict[str, Any]:
+    def _beside(self, epoch: int) -> dict[str, Any]:
         return {
             "sent": self._sent,
             "places": self._memory.places,
             "streams": self.streams.states(),
             "surroundings": surroundings.state(),
-            "files": objects.state(),
+            "files": objects.state(epoch),
         }
 
     @property

@@ -56,6 +56,9 @@ class Below(Progress, Protocol):
     def report(self, fields: dict[str, Any]) -> None:
         """Send `fields` (JSON) to the controller, as a packet of the kind `layer`. Never waits for an answer."""
 
+    def log(self, name: str, **fields: object) -> None:
+        """Have an entry in the job's event log."""
+
     def fork(self) -> int:
         """Fork this process, as for an image; returns what fork(2) returns. The child may look at memory and call `report`;
         it ends with `os._exit`. Called by the program's main thread, with the lock held. Raises OSError."""

@@ -94,10 +94,10 @@ class ReceiverLayer(HoldingLayer):
             for rank, streams in enumerate(self._pairs):
                 self.below.send(self._process[rank], self._begin + pickle.dumps(streams.states(), 5))
 
-    def _beside(self) -> dict[str, Any]:
+    def _beside(self, epoch: int) -> dict[str, Any]:
         held = {rank: arrivals.held() for rank, arrivals in enumerate(self.arrivals)}
         return {
-            **super()._beside(),
+            **super()._beside(epoch),
             "pairs": {rank: streams.states() for rank, streams in enumerate(self._pairs)},
             "held": {
                 rank: [bytes(data) if type(data) is memoryview else data for data in messages]

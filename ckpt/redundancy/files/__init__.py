@@ -4,7 +4,8 @@
     changes       what is made together, and what comes of it
     objects       file objects that the program gets
     names         functions of `os` that the program gets
-    notes         what going back has to undo
+    notes         what going back has to undo: what was there before
+    going_back    undoes it
     meeting       a replica comes to a change: its digest is told, and which replicas are late
 
 Not here: who leads (:mod:`ckpt.redundancy.order`).

@@ -17,9 +17,8 @@ that dies has made it, or not, or in part. So the next one makes it again, and t
 No descriptor is kept: a file is opened for each change, and has to be the one that was opened first (device and inode). So
 images have no descriptors of such files, and load where there are no replicas: there these objects write by themselves.
 
-After a restart a file that was open for writing is cut to its length at the checkpoint, or gets its content of then, if it
-was small; what was appended to others, and what was made, is undone (notes.py). A copy changes nothing. Other files are
-what they are.
+After a restart, or when the program goes back, files are what they were at the checkpoint (notes.py). A copy changes
+nothing.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.layer import use_paths_in
 from ckpt.redundancy.files.changes import STATE, Meet, change, is_of_ckpt
-from ckpt.redundancy.files.notes import DIRECTORY, NAME, Notes
+from ckpt.redundancy.files.notes import Notes
 from ckpt.redundancy.files.objects import numbers, replica_open
 
 __all__ = ["adjust_libraries", "install"]
@@ -49,8 +49,7 @@ def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: 
         rest = (*arguments[count:], *sorted(named.items()))
 
         def act(seen: Any, again: bool) -> None:
-            if name in _MADE and not seen:
-                STATE.notes.note(os.path.abspath(paths[-1]), _MADE[name])
+            _note(name, paths, rest)
             try:
                 genuine(*arguments, **named)
             except OSError as failure:
@@ -70,6 +69,31 @@ def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: 
     changed.__doc__ = genuine.__doc__
     globals()[changed.__qualname__] = changed
     return changed
+
+
+def _note(name: str, paths: list[str], rest: tuple[Any, ...]) -> None:
+    """What is there now, for going back."""
+    notes = STATE.notes
+    if name in ("rename", "replace"):
+        if os.path.isdir(paths[0]) and not os.path.islink(paths[0]):
+            notes.moved(*paths)
+            return
+        notes.name(paths[0])
+        notes.name(paths[1])
+    elif name == "link":
+        notes.name(paths[0])
+        notes.name(paths[1])
+    elif name == "truncate":
+        notes.content(paths[0], next((each for each in rest if isinstance(each, int)), 0))
+    elif name in _ATTRIBUTES:
+        notes.attributes(paths[0])
+    elif name == "makedirs":
+        path = os.path.abspath(paths[0])
+        while not os.path.lexists(path):
+            notes.name(path)
+            path = os.path.dirname(path)
+    else:
+        notes.name(paths[-1])
 
 
 def _was_made_before(name: str, path: str, failure: OSError) -> bool:
@@ -118,8 +142,7 @@ def os_fsync(fd: Any) -> None:
 
 
 _MAKES = ("mkdir", "makedirs")
-_MADE = {**dict.fromkeys(_MAKES, DIRECTORY), **dict.fromkeys(("link", "symlink", "mkfifo", "mknod"), NAME)}
-"""What these leave, for notes.py."""
+_ATTRIBUTES = ("chmod", "chown", "lchown", "utime", "setxattr", "removexattr")
 _CHANGES: dict[str, Any] = {
     # one change: whether its parents are there is for the leader to see, since other ranks may make them at this moment
     "makedirs": _named("makedirs", os.makedirs, _was_there, _is_made),

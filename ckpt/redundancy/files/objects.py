@@ -21,6 +21,7 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.layer import wait_for_files, when_files_are_back
 from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
+from ckpt.redundancy.files.going_back import go_back
 from ckpt.redundancy.files.notes import Notes
 
 __all__ = ["ReplicaFile", "flush_all", "go_on", "go_on_without_replicas", "numbers", "replica_open", "state"]
@@ -179,6 +180,7 @@ def _put(fd: int, content: bytes, at: int) -> int:
 
 
 def _write(path: str, identity: tuple[int, int] | None, at: int, content: bytes) -> int:
+    STATE.notes.content(path, at)
     with _Open(path, identity) as fd:
         return _put(fd, content, at)
 
@@ -188,6 +190,7 @@ def _append(path: str, identity: tuple[int, int] | None, seen: int, content: byt
     with _Open(path, identity) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX)
         at = os.fstat(fd).st_size
+        STATE.notes.content(path, min(at, seen) if again else at)
         if again and at > seen:
             there = os.pread(fd, len(content), seen)
             if there == content[: len(there)]:
@@ -196,6 +199,7 @@ def _append(path: str, identity: tuple[int, int] | None, seen: int, content: byt
 
 
 def _truncate(path: str, identity: tuple[int, int] | None, length: int) -> None:
+    STATE.notes.content(path, length)
     with _Open(path, identity) as fd:
         os.ftruncate(fd, length)
 
@@ -254,8 +258,10 @@ def replica_open(
 
 def _begin(path: str, kind: str, given: Any) -> tuple[int, int]:
     def act(seen: bool | None, again: bool) -> tuple[int, int]:
-        if kind != "w":
-            STATE.notes.note(path)
+        if kind == "x" or not os.path.exists(path):
+            STATE.notes.name(os.path.realpath(path))
+        elif kind == "w":
+            STATE.notes.content(path, 0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if kind == "w" else 0)
         if kind == "x" and not (again and seen is False):
             flags |= os.O_EXCL
@@ -284,17 +290,17 @@ def flush_all() -> None:
 # ---- images ----------------------------------------------------------------------------------------------
 
 
-def state() -> dict[str, Any]:
-    """For an image, while the program stands still: the open files, and lengths of those that have been noted."""
+def state(epoch: int) -> dict[str, Any]:
+    """For the image of this epoch, while the program stands still: the open files, and what going back needs."""
     files = [file for each in STATE.opened if (file := each()) is not None and not file.closed]
     for file in files:
         _raw(file).save()
     notes = STATE.notes
     return {
         "files": files,
-        "lengths": notes.lengths(),
         "may_exist": set(notes.may_exist),
         "notes": notes.path,
+        "image": notes.image(str(epoch)),
     }
 
 
@@ -304,32 +310,37 @@ def _raw(file: Any) -> ReplicaFile:
     return found
 
 
-def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -> None:
+def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -> list[tuple[str, str]]:
     """This process goes on from an image with this `state`; {}: from the program's start, or from the image of the
-    checkpoint `line`, which was taken without replicas. A copy of a replica leaves files as they are. Raises NotReplicable
-    for a large file that is gone."""
-    files = found.get("files", [])
+    checkpoint `line`, which was taken without replicas. A copy of a replica leaves files as they are. Returns what is not
+    put back: paths and reasons. Raises NotReplicable for a large file that is gone."""
+    files, notes = found.get("files", []), STATE.notes
     STATE.opened = [weakref.ref(file) for file in files]
-    STATE.notes.may_exist = set(found.get("may_exist", ()))
     if is_copy:
+        notes.may_exist = set(found.get("may_exist", ()))
         for file in files:
             _raw(file).go_on()
-        return
+        return []
+    image = found.get("image")
     if not found and line is not None:
-        found = {"lengths": STATE.notes.lengths_without_replicas(line)}
-    STATE.notes.go_back(found.get("lengths", {}))
+        image = notes.image_without_replicas(line)
+    if found or line is not None:
+        wait_for_files()
+    problems = go_back(notes, image)
+    notes.may_exist |= set(found.get("may_exist", ()))
     for file in files:
         _raw(file).put_back()
+    return problems
 
 
 def go_on_without_replicas(found: Mapping[str, Any]) -> None:
-    """This process goes on from an image with this `state`, and has no replicas: what was appended and made since is undone,
-    when no process can fail to load any more."""
+    """This process goes on from an image with this `state`, and has no replicas: what was changed since is undone, when no
+    process can fail to load any more."""
     if not found.get("notes"):
         return
 
-    def go_back() -> None:
-        Notes(found["notes"]).go_back(found["lengths"])
+    def go_on() -> None:
+        go_back(Notes(found["notes"]), found["image"])
 
-    if not when_files_are_back(go_back):
-        go_back()
+    if not when_files_are_back(go_on):
+        go_on()

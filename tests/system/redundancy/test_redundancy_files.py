@@ -315,3 +315,53 @@ def test_a_restart_without_replicas_undoes_what_replicas_had_appended_since(
     finally:
         again.close()
     assert (tmp_path / "log").read_text() == "first\nsecond\n"
+
+
+@pytest.mark.parametrize("replicas", [2, 1])
+def test_a_state_file_that_is_read_changed_and_written_has_its_value_of_the_checkpoint(
+    start: Start, tmp_path: Path, replicas: int
+) -> None:
+    """The program went on from the value that it had written after the checkpoint, without a word."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        with open("state", "w") as state:
+            state.write("0")
+        for step in ("first", "second"):
+            with open("state") as state:
+                value = int(state.read())
+            with open("state.tmp", "w") as state:
+                state.write(str(value + 1))
+            if step == "second":
+                os.rename("state", "old")
+                os.remove("beside")
+            else:
+                open("beside", "w").close()
+            os.replace("state.tmp", "state")
+            print(step, flush=True)
+            while not os.path.exists("after-" + step):
+                time.sleep(0.01)
+        print(open("state").read(), sorted(os.listdir(".")))
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    job.wait_for(lambda: "first" in job.stdout, "the first step")
+    assert run_ckpt("checkpoint", job.directory).returncode == 0
+    (tmp_path / "after-first").touch()
+    job.wait_for(lambda: "second" in job.stdout, "the second step")
+    assert run_ckpt("stop", job.directory).returncode == 0
+    job.finish()
+    job.close()
+    assert (tmp_path / "state").read_text() == "2" and not (tmp_path / "beside").exists()
+    (tmp_path / "after-second").touch()
+    again = Job(job.directory, "--redundancy", replicas, job.directory, verb="restart")
+    try:
+        assert again.finish() == 0, again.report()
+    finally:
+        again.close()
+    last = again.stdout.splitlines()[-1]
+    assert last.startswith("2 ") and "'old'" in last and "beside" not in last
+    assert not again.events("files-not-put-back")

@@ -14,7 +14,7 @@ from ckpt.errors import NotReplicable
 from ckpt.redundancy.files import names, objects
 from ckpt.redundancy.files.changes import STATE
 from ckpt.redundancy.files.meeting import LATE_NS, Meeting
-from ckpt.redundancy.files.notes import DIRECTORY, NAME, Notes
+from ckpt.redundancy.files.notes import Notes
 
 
 def twice(content: bytes, look: Callable[[], Any]) -> Any:
@@ -64,7 +64,11 @@ def test_a_change_that_is_made_again_comes_to_the_same(leaders: None) -> None:
         names.os_makedirs("e/f")
     names.os_rmdir("e/f")
     names.os_rmdir("e")
-    assert sorted(os.listdir(".")) == ["d", "notes"] and sorted(os.listdir("d")) == ["b", "link", "new"]
+    assert sorted(os.listdir(".")) == ["d", "notes"] and sorted(os.listdir("d")) == [
+        "b",
+        "link",
+        "new",
+    ]
     assert Path("d/link").read_text() == "ONE\ntwo\n" and Path("d/new").read_bytes() == b"byt"
 
 
@@ -104,62 +108,6 @@ def test_without_replicas_all_is_done_as_the_program_says(tmp_path: Path) -> Non
     names.os_mkdir(tmp_path / "d")
     names.os_rename(tmp_path / "a", tmp_path / "d/a")
     assert (tmp_path / "d/a").read_text() == "x"
-
-
-def test_going_back_undoes_what_was_appended_and_made(tmp_path: Path) -> None:
-    old, new, made = tmp_path / "old", tmp_path / "new", tmp_path / "made"
-    notes = Notes(str(tmp_path / "notes"))
-    old.write_text("before\n")
-    notes.note(str(old))
-    old.write_text("before\none\n")
-    image = notes.lengths()
-    notes.note(str(new))
-    notes.note(str(made), DIRECTORY)
-    new.write_text("text")
-    made.mkdir()
-    old.write_text("before\none\ntwo\n")
-    again = Notes(notes.path)
-    again.go_back(image)
-    assert old.read_text() == "before\none\n" and not new.exists() and again.may_exist == {str(made)}
-    Notes(notes.path).go_back({})
-    assert old.read_text() == "before\n"
-
-
-def test_links_and_pipes_are_made_again(tmp_path: Path) -> None:
-    old, kept, link, pipe = (tmp_path / name for name in ("old", "kept", "link", "pipe"))
-    notes = Notes(str(tmp_path / "notes"))
-    old.write_text("before")
-    notes.note(str(kept), NAME)
-    kept.symlink_to(old)
-    image = notes.lengths()
-    for each in (link, pipe):
-        notes.note(str(each), NAME)
-    link.symlink_to(old)
-    os.mkfifo(pipe)
-    old.write_text("longer than before")
-    Notes(notes.path).go_back(image)
-    assert kept.is_symlink() and not link.is_symlink() and not pipe.exists()
-    assert old.read_text() == "longer than before"  # and is not cut through the link
-
-
-def test_an_image_without_replicas_leaves_files_as_they_are_when_it_is_gone_on_from_first(
-    tmp_path: Path,
-) -> None:
-    """What had been noted before was undone: files that the program had made were removed."""
-    log, later, gone = tmp_path / "log", tmp_path / "later", tmp_path / "gone"
-    notes = Notes(str(tmp_path / "notes"))
-    notes.note(str(log))
-    notes.note(str(gone), DIRECTORY)
-    log.write_text("one\n")
-    again = Notes(notes.path)
-    again.go_back(again.lengths_without_replicas(5))
-    assert log.read_text() == "one\n"
-    log.write_text("one\ntwo\n")
-    again.note(str(later))
-    later.write_text("x")
-    for _ in range(2):
-        again.go_back(again.lengths_without_replicas(5))
-        assert log.read_text() == "one\n" and not later.exists()
 
 
 def test_who_does_not_come_to_a_change_is_told_after_a_time() -> None:
