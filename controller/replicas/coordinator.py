@@ -1,8 +1,10 @@
 """Checkpoint rounds of a job whose ranks are computed by several processes each. Pure.
 
 The images of a line are those of one plane, the one that leads (`donor`). As in every round the processes of that plane are
-asked, take their images, and vote; all others take the number of the epoch only, since planes exchange choices, which carry
-it. Then the line is verified:
+asked, take their images, and vote. All others take the number of the epoch only, since planes exchange choices, which carry
+it. They are told of the epoch when all images are taken: an earlier message of theirs would have the image taken at once
+where it is still to be taken, which is not possible while a process waits for them inside a change of files. Then the line
+is verified:
 
     collecting ──all votes──▶ verifying ──most replicas have sent the same before it, and what it has printed
                                  │         has been printed by most──▶ writing ──▶ committed, verified
@@ -15,9 +17,9 @@ takes the next one. A copy that joins has a voice from the next round on. Where 
 it computed then was compared with nothing, and all copies of it have it: no line is verified any more until all planes are
 started again (`was_alone`).
 
-The leader may wait inside a change of files, where no image of it can be taken, for replicas that have the number of the
-round already: then its round fails, and holds it up. That is over soon. So the schedule's next round comes a moment later
-(AGAIN_NS), AGAIN_MAX times in a row, and not when it would after other failures.
+Another rank's leader, whose image is taken, may have brought the number of the epoch to the replicas that a process waits
+for inside a change of files. Then the round fails, and holds that process up for a moment. So the schedule's next round comes a
+moment later (AGAIN_NS), AGAIN_MAX times in a row, and not when it would after other failures.
 
 Not here: rounds in general (`ckpt.controller.supervision.coordinator`), which planes live (`supervisor`).
 """
@@ -32,6 +34,7 @@ from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.coordinator import Coordinator
 from ckpt.controller.supervision.events import (
     Action,
+    Captured,
     ControlWritten,
     Failed,
     RoundEvent,
@@ -143,7 +146,11 @@ class ReplicaCoordinator(Coordinator):
     def handle(self, event: RoundEvent, *, now_ns: int) -> list[Action]:
         failed = isinstance(event, Failed) and self._concerns_round(event)
         actions = super().handle(event, now_ns=now_ns)
-        if isinstance(event, ControlWritten):
+        if isinstance(event, Captured) and self._concerns_round(event):
+            assert self.round is not None
+            if self.round.captured.issuperset(self.members):
+                actions.append(super()._take())
+        elif isinstance(event, ControlWritten):
             self.again = AGAIN_MAX
         elif failed and self.due_ns is not None and self.again:
             self.again -= 1
@@ -151,6 +158,9 @@ class ReplicaCoordinator(Coordinator):
         return actions
 
     # ---- the inside --------------------------------------------------------------------------------------
+
+    def _take(self) -> Send:
+        return replace(super()._take(), ranks=self.members)
 
     def _maybe_start(self, now_ns: int) -> list[Action]:
         if self.round is None:

@@ -269,7 +269,7 @@ class Coordinator:
         # The number is in the event log before any rank can label a frame with it.
         log = Log("round-started", {"epoch": self.highest, "incarnation": self.incarnation})
         if not self.options.asks or len(self.members) == 1:
-            return [log, Send(messages.checkpoint(self.highest, self.options.mode))]
+            return [log, self._take()]
         self.round.ready = set()
         return [log, Send(messages.ask(self.highest, self.round.waiting))]
 
@@ -286,7 +286,11 @@ class Coordinator:
         self.round.refusals.clear()
         self.round.started_ns = now_ns
         self.round.deadline_ns = now_ns + self.options.timeout_ns
-        return [Send(messages.checkpoint(self.round.epoch, self.options.mode))]
+        return [self._take()]
+
+    def _take(self) -> Send:
+        """The images of the round are to be taken."""
+        return Send(messages.checkpoint(self.highest, self.options.mode))
 
     def _vote(self, vote: Voted, now_ns: int) -> list[Action]:
         if not self._concerns_round(vote):

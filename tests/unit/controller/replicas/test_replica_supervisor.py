@@ -30,6 +30,7 @@ from ckpt.controller.replicas.supervisor import (
 )
 from ckpt.controller.supervision.events import (
     Begin,
+    Captured,
     CheckpointRequested,
     ControlWritten,
     Died,
@@ -446,6 +447,24 @@ def test_only_the_leading_plane_is_asked_for_images_and_the_others_for_what_they
         job.feed(LineTold(process, job.run, 1, marks, 1))
     (line,) = [each for each in job.actions if isinstance(each, WriteControl)]
     assert line.verified and [vote.rank for vote in line.votes] == [0, 1]
+
+
+def test_the_other_replicas_are_told_of_a_round_when_all_its_images_are_taken() -> None:
+    """A replica that had the number of the round already brought it to the leader, which waited for that replica inside a
+    change of files: so four of ten checkpoints failed of a program that writes files often, or all of them."""
+    job = Lines()
+    job.begin()
+
+    def told() -> list[tuple[int, ...] | None]:
+        return [
+            each.ranks for each in job.actions if isinstance(each, Send) and each.packet["m"] == "checkpoint"
+        ]
+
+    assert told() == [(0, 3)]
+    job.feed(Captured(3, job.run, 1, 0))
+    assert told() == [(0, 3)]
+    job.feed(Captured(0, job.run, 1, 0))
+    assert told() == [(0, 3), None]
 
 
 def test_an_image_without_all_of_its_digests_is_no_part_of_a_line() -> None:

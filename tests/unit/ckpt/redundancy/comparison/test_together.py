@@ -108,8 +108,8 @@ def test_a_restart_with_any_way_and_number_of_replicas(way: str, then: str, repl
         assert all(map(job.has_all, job.living)) and not job.is_stuck(), seed
 
 
-def without_held(layer: ReceiverLayer) -> dict[str, Any]:
-    return {**BESIDE(layer), "held": {}}
+def without_held(layer: ReceiverLayer, epoch: int) -> dict[str, Any]:
+    return {**BESIDE(layer, epoch), "held": {}}
 
 
 def without_begin(self: Arrivals, states: Any) -> None:

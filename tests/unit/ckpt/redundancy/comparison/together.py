@@ -286,7 +286,7 @@ class Together:
             choices = layer._choices
             assert choices is not None
             found.append({
-                "beside": copy.deepcopy(layer._beside()), "order": copy.deepcopy(choices._order.state()),
+                "beside": copy.deepcopy(layer._beside(0)), "order": copy.deepcopy(choices._order.state()),
                 "messages": messages, "got": dict(self.engines[process].got), "sent": set(self.sent[process]),
             })  # fmt: skip
             assert rank == layer.rank
