@@ -18,8 +18,8 @@ it computed then was compared with nothing, and all copies of it have it: no lin
 started again (`was_alone`).
 
 Another rank's leader, whose image is taken, may have brought the number of the epoch to the replicas that a process waits
-for inside a change of files. Then the round fails, and holds that process up for a moment. So the schedule's next round comes a
-moment later (AGAIN_NS), AGAIN_MAX times in a row, and not when it would after other failures.
+for inside a change of files. Then the round fails, and holds that process up for a moment. So the schedule's next round
+comes a moment later (AGAIN_NS), AGAIN_MAX times in a row, and not when it would after other failures.
 
 Not here: rounds in general (`ckpt.controller.supervision.coordinator`), which planes live (`supervisor`).
 """

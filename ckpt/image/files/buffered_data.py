@@ -36,6 +36,7 @@ __all__ = [
     "bytes_ahead",
     "can_be_caught",
     "caught_from",
+    "has_unwritten_bytes",
     "make_buffer_ahead",
     "make_buffer_pair",
     "make_closed_pair",
@@ -99,6 +100,35 @@ def unwritten_bytes(buffer: io.BufferedWriter, *, is_disposable: bool) -> bytes:
             buffer.write(pending)  # fits: the buffer held these bytes before
             return pending
     return bytes(caught)
+
+
+def has_unwritten_bytes(buffer: io.BufferedRandom, *, is_disposable: bool) -> bool:
+    """Does the buffer, which can seek, hold bytes that it has not written? They stay in it, except in a forked child
+    (``is_disposable``)."""
+    raw, position = buffer.raw, buffer.tell()
+    at, written = raw.tell(), list[tuple[int, bytes]]()
+
+    def seek(offset: int, whence: int = 0) -> int:
+        nonlocal at
+        at = offset + (at if whence == 1 else 0)
+        return at
+
+    def write(data: Any) -> int:
+        nonlocal at
+        written.append((at, bytes(data)))
+        at += len(written[-1][1])
+        return len(written[-1][1])
+
+    with replaced(raw, {"seek": seek, "tell": lambda: at, "write": write, "flush": lambda: None}):
+        buffer.flush()
+    if not is_disposable:
+        raw.seek(at)
+        for place, data in written:
+            buffer.seek(place)
+            buffer.write(data)
+        if buffer.tell() != position:
+            buffer.seek(position)
+    return bool(written)
 
 
 # ---------------------------------------------------------------------- read ahead

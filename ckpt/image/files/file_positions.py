@@ -20,7 +20,13 @@ from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.memory import buffers_of_pair
-from ckpt.image.files.buffered_data import bytes_ahead, can_be_caught, replaced, unwritten_bytes
+from ckpt.image.files.buffered_data import (
+    bytes_ahead,
+    can_be_caught,
+    has_unwritten_bytes,
+    replaced,
+    unwritten_bytes,
+)
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.standard_output import catching
 from ckpt.transport.records import dataclass, replace
@@ -115,7 +121,7 @@ class Positions:
                     self.pending[id(obj)] = unwritten_bytes(obj, is_disposable=self.is_disposable)
                 return None
             if obj.seekable():
-                _refuse_unwritten(obj)
+                _refuse_unwritten(obj, is_disposable=self.is_disposable)
                 return int(obj.tell())
             if type(obj) is io.BufferedReader:
                 self.ahead[id(obj)] = self._bytes_ahead(obj)
@@ -211,11 +217,16 @@ def memory_file(content: bytes) -> Iterator[int]:
         os.close(fd)
 
 
-def _refuse_unwritten(obj: Any) -> None:
-    """What a BufferedRandom has not written to a BytesIO, which may have been saved before, would be lost."""
+def _refuse_unwritten(obj: Any, *, is_disposable: bool) -> None:
+    """What a BufferedRandom has not written to what is no file, and may have been saved before, would be lost."""
     raw: Any = obj.raw if type(obj) is io.BufferedRandom else None
     if type(raw) is io.BytesIO:
         before = raw.getvalue()
         obj.flush()
-        if raw.getvalue() != before:
-            raise PicklingError("a BufferedRandom over BytesIO holds unwritten bytes: flush it")
+        is_unwritten = raw.getvalue() != before
+    else:
+        is_unwritten = (
+            raw is not None and can_be_caught(raw) and has_unwritten_bytes(obj, is_disposable=is_disposable)
+        )
+    if is_unwritten:
+        raise PicklingError(f"a BufferedRandom over {type(raw).__name__} holds unwritten bytes: flush it")

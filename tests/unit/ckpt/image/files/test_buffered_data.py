@@ -112,6 +112,61 @@ def test_unwritten_bytes_of_a_random_buffer_over_memory_are_refused() -> None:
     assert memory.getvalue() == copied_memory.getvalue() == b"one two"
 
 
+class Raw(io.RawIOBase):
+    """A raw file in Python."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.at = bytearray(content), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any, /) -> int:
+        data = self.content[self.at : self.at + len(target)]
+        target[: len(data)] = data
+        self.at += len(data)
+        return len(data)
+
+    def write(self, data: Any, /) -> int:
+        self.content[self.at : self.at + len(data)] = data
+        self.at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self.at = offset + (0, self.at, len(self.content))[whence]
+        return self.at
+
+    def tell(self) -> int:
+        return self.at
+
+
+def test_unwritten_bytes_of_a_random_buffer_over_a_raw_file_in_python_are_refused() -> None:
+    """They were missing after a restart, without a word."""
+    raw = Raw(b"0123456789")
+    buffer: Any = io.BufferedRandom(raw)
+    assert buffer.read(2) == b"01"
+    copied = copy_of([raw, buffer])[1]
+    assert copied.read(2) == b"23" and buffer.tell() == 2
+    buffer.write(b"xx")
+    with pytest.raises(pickle.PicklingError, match="over Raw holds unwritten bytes: flush it"):
+        copy_of([raw, buffer])
+    assert buffer.tell() == 4 and bytes(raw.content) == b"0123456789"
+    buffer.flush()
+    assert bytes(raw.content) == b"01xx456789"
+    copied_raw, copied = copy_of([raw, buffer])
+    for each in (buffer, copied):
+        assert each.read(1) == b"4"
+        each.write(b"y")
+        each.flush()
+    assert bytes(raw.content) == bytes(copied_raw.content) == b"01xx4y6789"
+
+
 def test_a_text_layer_over_a_gzip_file() -> None:
     """In the order in which they are met: the memory, the compressed file, the text over it."""
     memory = io.BytesIO()
