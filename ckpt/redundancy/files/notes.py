@@ -39,9 +39,9 @@ __all__ = ["Line", "Notes", "Was", "copy_bytes", "look", "number_of"]
 
 IMAGES = 64
 LEAST = 4
-KEPT_BYTES = 1 << 30
+COPIED_BYTES = 1 << 30
 LINKED_BYTES = 1 << 34
-"""Of files that are kept by hard links: they are not copied, but stay on the disk."""
+"""Files that are kept by hard links are not copied, but stay on the disk."""
 NOT_KEPT = -1
 _PIECE_BYTES = 1 << 20
 
@@ -89,16 +89,18 @@ class Notes:
         self.may_exist: set[str] = set()
         """Directories that the program makes again: they could not be removed."""
         self._seen = (0, 0)  # inode and length of the log, as far as it is known here
+        self._clear()
+
+    def _clear(self) -> None:
+        """Nothing is known of the log."""
         self._forget()
-        self._last = 0  # the highest number of what is kept
-        self._kept_bytes = 0
+        self._last = self._images = 0  # the highest number of what is kept; images in the log
+        self._copied_bytes = self._linked_bytes = 0
 
     def _forget(self) -> None:
         self._names: dict[str, Was | None] = {}
         self._old: set[tuple[int, int]] = set()  # files that names were bound to
-        self._contents: dict[
-            tuple[int, int], int
-        ] = {}  # from here on they may change; 0: all of them is kept
+        self._contents: dict[tuple[int, int], int] = {}  # where they may change from; 0: all is kept
         self._attributes: set[tuple[int, int]] = set()
 
     # ---- before changes ----------------------------------------------------------------------------------
@@ -158,18 +160,15 @@ class Notes:
 
     def _keep(self, path: str, was: Was) -> tuple[int, bool]:
         """The number of what is kept of the file that the path is bound to; is it a copy?"""
-        nbytes, number = self._kept_bytes + was[8], self._next()
         with contextlib.suppress(OSError):  # then no link can be made
-            if nbytes <= LINKED_BYTES:
+            if self._linked_bytes + was[8] <= LINKED_BYTES:
+                number = self._next()
                 os.link(path, self.place(number), follow_symlinks=False)
                 return number, False
-        if nbytes > KEPT_BYTES:
-            return NOT_KEPT, True
-        copy_bytes(path, self.place(number), was[8])
-        return number, True
+        return self._copy(path, was[8]), True
 
     def _copy(self, path: str, nbytes: int) -> int:
-        if self._kept_bytes + nbytes > KEPT_BYTES:
+        if self._copied_bytes + nbytes > COPIED_BYTES:
             return NOT_KEPT
         number = self._next()
         copy_bytes(path, self.place(number), nbytes)
@@ -188,13 +187,14 @@ class Notes:
         """An image is taken, while the program stands still: what follows is changed later. Returns its name here."""
         if not self.path:
             return ""
-        lines = self.lines()
-        marks = [at for at, line in enumerate(lines) if line[0] == "image"]
         self._read()
-        few = self._kept_bytes > KEPT_BYTES // 2
-        if len(marks) > (LEAST if few else IMAGES):
-            self._merge(lines, marks[-LEAST if few else -IMAGES])
-        found = f"{name} {len(lines)}"
+        is_much = self._copied_bytes > COPIED_BYTES // 2 or self._linked_bytes > LINKED_BYTES // 2
+        most = LEAST if is_much else IMAGES
+        if self._images > most:
+            lines = self.lines()
+            self._merge(lines, [at for at, line in enumerate(lines) if line[0] == "image"][-most])
+            self._read()
+        found = f"{name} {self._seen[1]}"
         self._append(["image", found])
         return found
 
@@ -271,7 +271,8 @@ class Notes:
         try:
             # The line before may be in part that of a process that was killed
             os.write(fd, b"\n" + json.dumps(line).encode() + b"\n")
-            os.fdatasync(fd)
+            if line[0] != "image":  # that one is on the disk with the next line, and until then nothing has changed
+                os.fdatasync(fd)
             self.learn(line)
             status = os.fstat(fd)
             self._seen = (status.st_ino, status.st_size)
@@ -287,8 +288,7 @@ class Notes:
             seen = (0, 0)
         if seen == self._seen:
             return
-        self._forget()
-        self._last = self._kept_bytes = 0
+        self._clear()
         for line in self.lines():
             self.learn(line)
         self._seen = seen
@@ -311,6 +311,7 @@ class Notes:
         match line[0]:
             case "image" | "moved":
                 self._forget()
+                self._images += line[0] == "image"
             case "name":
                 self._names[line[1]] = line[2]
                 if line[2] is not None and not line[4]:  # else its inode may become that of another file
@@ -321,7 +322,12 @@ class Notes:
                 self._attributes.add((line[2][1], line[2][2]))
         if (number := number_of(line)) > 0:
             self._last = max(self._last, number)
-            self._kept_bytes += line[3] if line[0] == "content" else line[2][8]
+            if line[0] == "content":
+                self._copied_bytes += line[3]
+            elif line[4]:
+                self._copied_bytes += line[2][8]
+            else:
+                self._linked_bytes += line[2][8]
 
 
 def number_of(line: Line) -> int:

@@ -190,7 +190,7 @@ def test_a_file_that_is_too_large_to_be_kept_is_named(work: Path, monkeypatch: p
     write("large", "x" * 1000)
     write("other", "x" * 1000)
     image = STATE.notes.image("1")
-    monkeypatch.setattr(notes, "KEPT_BYTES", 999)
+    monkeypatch.setattr(notes, "COPIED_BYTES", 999)
     monkeypatch.setattr(notes, "LINKED_BYTES", 999)
     write("large", "y")
     names.os_remove("other")
