@@ -99,14 +99,19 @@ class Coordinator:
         self.waiting_ranks: set[int] = set()  # ranks whose programs wait for the next round
         self.wanted = False  # a next round is wanted, by a request or by the schedule
         self.due_ns: int | None = None
-        self.absent = NOBODY  # ranks that are dead, and not restarted in this incarnation
+        self._go_on_without(NOBODY)
         self.refusal: str | None = None  # why this incarnation can have no more rounds
         self.gap = CommitGap()
 
     @property
     def members(self) -> Sequence[int]:
         """The processes whose images make a line."""
-        return [rank for rank in range(self.size) if rank not in self.absent]
+        return self._living
+
+    def _go_on_without(self, absent: frozenset[int]) -> None:
+        """These ranks are dead, and not restarted in this incarnation."""
+        self.absent = absent
+        self._living = tuple(rank for rank in range(self.size) if rank not in absent)
 
     def rank_of(self, process: int) -> int:
         """The rank that this process computes."""
@@ -117,7 +122,7 @@ class Coordinator:
     def ready(self, incarnation: int, *, now_ns: int, absent: frozenset[int] = NOBODY) -> list[Action]:
         """All ranks of `incarnation` but those that are `absent` are connected: rounds may start."""
         self.incarnation = incarnation
-        self.absent = absent
+        self._go_on_without(absent)
         self.gap.incarnation_begins()
         self._schedule(now_ns)
         return self._maybe_start(now_ns)
@@ -136,7 +141,7 @@ class Coordinator:
         """A rank is dead and will not be restarted: the others go on without it."""
         if not self.options.goes_on:
             return self.refuse(f"{reason}: there is no checkpoint without it")
-        self.absent |= {rank}
+        self._go_on_without(self.absent | {rank})
         self.waiting_ranks.discard(rank)
         if not self._is_open():
             return []
