@@ -3,6 +3,7 @@ each phase. Whoever dies: nobody waits for ever, and all that live end alike."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -142,3 +143,25 @@ def test_a_rank_dies_at_every_call_and_a_process_protects_again(start: Start, pa
     points = [(place, call) for place in range(6) for call in range(1, 131)]
     found = solve_with_deaths(start, [[death] for death in points[part::20]], reserve=len(points[part::20]))
     assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 30))]
+)
+def test_ranks_and_new_processes_are_killed_from_outside(start: Start, seed: int) -> None:
+    """Any of them, at any time; right, or too many are lost, which all that live tell alike."""
+    choose = random.Random(seed_of_the_commit() + seed)
+    job = solving(start, spares=6, slow=0.001, n=240)
+    job.wait_event("running")
+    dead: set[int] = set()
+    for _ in range(choose.randint(2, 4)):
+        time.sleep(choose.random() * choose.choice([0.1, 0.8]))
+        there = {event["rank"] for event in job.events("rank-started")} - dead
+        victim = choose.choice([*sorted(there), max(there)])
+        with contextlib.suppress(ProcessLookupError):  # it has come to its end
+            job.kill_rank(victim)
+        dead.add(victim)
+    assert job.finish(120) == 0, job.report()
+    found = [job.output(rank).splitlines() for rank in range(6) if rank not in dead]
+    assert all(len(each) == 1 for each in found), job.report()
+    assert {each[0].split()[1] for each in found} in ({"right"}, {"lost"}), job.report()
