@@ -5,7 +5,8 @@ Pure: data only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -92,6 +93,14 @@ class Course:
     """If only the solution is to be given: the course before that, from which all go on if nobody has it any more."""
     condition: float = 1.0
     """The largest condition number of what was held after a replacement."""
+    began: int = sys.maxsize
+    """Lower ranks have begun the operation, and have the program's functions. Others were started meanwhile (joining.py)."""
+    started: int = 0
+    """How many processes were started meanwhile, dead ones too."""
+
+    def having(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Those of these ranks that have the program's functions, sorted."""
+        return tuple(sorted(rank for rank in ranks if rank < self.began))
 
     def rows_at(self, k: int, v: int) -> tuple[Row, ...]:
         """What column v holds of every group when the panel of step k is applied, its shares done; zeros: nothing yet."""

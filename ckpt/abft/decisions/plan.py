@@ -30,6 +30,7 @@ Pure.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -53,14 +54,16 @@ def first_course(
     on_loss: str = "hot",
     keep: bool = False,
     ahead: int = 0,
+    began: int = sys.maxsize,
 ) -> Course:
-    """The course of a solve that begins with these ranks. Raises TooManyLost: not enough of them."""
+    """The course of a solve that begins with these ranks. Raises TooManyLost: not enough. `began`: as in `Course`."""
     roles = assign(living, shape.P, shape.Q, redundant)
     if roles is None:
         raise TooManyLost(
             f"{len(living)} ranks are left of the {shape.P} × {shape.Q} that the grid needs at the least"
         )
-    return Course(shape, encoded(shape, roles, 0), redundant, on_loss, keep=keep, ahead=ahead, meetings=1)
+    course = Course(shape, encoded(shape, roles, 0), redundant, on_loss, keep=keep, ahead=ahead, began=began)
+    return replace(course, meetings=1)
 
 
 def decide(course: Course, states: Mapping[int, State], restore: bool = True) -> Decision:
@@ -74,7 +77,8 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     if any(state.solved for state in states.values()):
         return _finish(course, states, died)
     if course.former is not None:
-        course = replace(course.former, meetings=course.meetings, lost=course.lost)
+        before = course.former
+        course = replace(before, meetings=course.meetings, lost=course.lost, started=course.started)
     roles = course.roles
     dead = tuple(rank for rank in roles.ranks() if rank not in states)
     useless = {*dead, *(rank for rank, state in states.items() if state.corrupt)}
@@ -127,11 +131,12 @@ def _finish(course: Course, states: Mapping[int, State], died: tuple[int, ...]) 
 
 
 def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -> Decision:
-    """Nobody has applied a panel: places are given anew."""
-    shape = course.shape
-    roles = assign(tuple(sorted(states)), shape.P, shape.Q, course.redundant, course.roles)
+    """Nobody has applied a panel: places are given anew, to those that can fill them."""
+    shape, able = course.shape, course.having(states)
+    roles = assign(able, shape.P, shape.Q, course.redundant, course.roles)
     if roles is None:
         raise TooManyLost(_explain(course, [], [], set(died)))
+    roles = replace(roles, idle=(*roles.idle, *sorted(set(states).difference(able))))
     course = Course(
         *(shape, encoded(shape, roles, course.encoding), course.redundant, course.on_loss),
         encoding=course.encoding,
@@ -139,6 +144,8 @@ def _again(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -
         ahead=course.ahead,
         meetings=course.meetings,
         lost=course.lost,
+        began=course.began,
+        started=course.started,
     )
     return Decision("start", course, (), (("again", -1),) if died else ())
 
@@ -155,7 +162,8 @@ def _explain(course: Course, gone: list[int], able: list[int], useless: set[int]
         why = f"columns {gone} of data lost processes at once, and {why}"
     return (
         f"ranks {who} of the grid are dead, or have wrong numbers, and {why}: their data is gone. Start again; spare "
-        f"ranks (more than P·(Q+redundant)) form new checksums after a failure, and Grid(..., redundant=f) bears f at once"
+        f"ranks (more than P·(Q+redundant)), or processes of `ckpt run --spares K`, form new checksums after a failure, and "
+        f"Grid(..., redundant=f) bears f at once"
     )
 
 

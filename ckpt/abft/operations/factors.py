@@ -180,8 +180,9 @@ class _Cholesky(_Factors):
     def finish(self, member: Member) -> Array:
         shape, link = member.shape, member.link
         assert member.course is not None
-        ranks = member.course.roles.ranks()
-        for i in range(ranks.index(link.rank), -(-shape.n // shape.nb), len(ranks)):
+        ranks = member.course.having(member.course.roles.ranks())
+        first = ranks.index(link.rank) if link.rank in ranks else shape.n
+        for i in range(first, -(-shape.n // shape.nb), len(ranks)):
             self._compare(member.matrix, slice(i * shape.nb, min((i + 1) * shape.nb, shape.n)))
         parts, _ = _gathered(member)
         found = cholesky_factor(shape, parts, member.matrix.dtype)

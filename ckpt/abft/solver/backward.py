@@ -8,7 +8,7 @@ Row 0 of every column then has all unknowns of its column, and gives them to eve
 applies the replacements (encoding.py), and has x.
 
 The residual is Linpack's, of the matrix as `fill` gives it, so it depends on nothing that could be lost or wrong. Every
-living rank looks at a share of the block rows.
+living rank that has `fill` looks at a share of the block rows.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def residual_share(member: Member, x: Array, right: Array) -> Shares:
     size of x and of b, the digest of x, and that of b."""
     matrix, course = member.matrix, member.course
     assert course is not None
-    ranks = course.roles.ranks()
+    ranks = course.having(course.roles.ranks())
     worst, norm, largest, smallest = 0.0, 0.0, 0.0, np.inf
     for i in range(ranks.index(member.link.rank), -(-matrix.n // matrix.nb), len(ranks)):
         rows = slice(i * matrix.nb, min((i + 1) * matrix.nb, matrix.n))

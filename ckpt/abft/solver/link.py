@@ -8,7 +8,8 @@ A death costs nothing until somebody meets it: a send to the dead rank or a rece
 revokes, so all hear of it at their next call, or in the one they are in.
 
 `meet` is a collective: one agreement on who lives and on what everybody says (`shrink`). So all that come out of a
-meeting have the same states, and nobody comes out alone. `living` is another one: who lives, and nothing more.
+meeting have the same states, and nobody comes out alone. `living` is another one: who lives, and nothing more. After a
+meeting, `ask` and `merge` make new processes members of the group; each of them is an agreement too.
 
 Ranks are those of the grid's communicator, whatever the present one is. `hook`, for tests, is called with a name and
 "before" or "after" around every call.
@@ -16,7 +17,8 @@ Ranks are those of the grid's communicator, whatever the present one is. `hook`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -40,20 +42,28 @@ Hook = Callable[[str, str], None]
 Array = npt.NDArray[Any]
 
 
+_STARTED = (
+    "from ckpt import MPI; met = MPI.Comm.Get_parent().merge(MPI.COMM_WORLD.rank); "
+    "from ckpt.abft.solver.started import serve; serve(*met)"
+)
+"""The program of a new process. It meets the others before it imports numpy, so that they need not wait for that."""
+
+
 class Interrupted(Exception):
     """A member has died, or another rank has ended the communication: all meet."""
 
 
 class Link:
-    """This rank's end. `comm`: of all ranks of the grid, living or not."""
+    """This rank's end. `comm`: of all ranks of the grid, living or not. `rank`: of this process, if it is none of these."""
 
-    def __init__(self, comm: Any, hook: Hook | None = None) -> None:
-        self.rank: int = comm.rank
+    def __init__(self, comm: Any, hook: Hook | None = None, rank: int | None = None) -> None:
+        self.rank: int = comm.rank if rank is None else rank
         self._comm = comm
         self._own = False
         self._intact = True  # nothing on the communicator was interrupted
         self._former: list[Any] = []  # to be freed
         self._index: dict[int, int] = {}
+        self._started: Any = None
         self._hook = hook
 
     @contextmanager
@@ -113,6 +123,36 @@ class Link:
         self._own, self._intact = True, True
         self._index = {each.rank: place for place, each in enumerate(states)}
         return {each.rank: each for each in states}
+
+    def ask(self, counts: Sequence[int]) -> int | None:
+        """Right after a meeting: ask for new processes (`ckpt run --spares K`), the largest of these numbers that there are.
+        How many have been started, the same at every rank that returns; None: refused. `merge` follows."""
+        mpi: Any = MPI
+        info = mpi.Info.Create({"soft": ",".join(map(str, counts))})
+        with self._call("spawn"):
+            try:
+                found = self._comm.Spawn(sys.executable, ["-c", _STARTED], max(counts), info)
+            except MpiException as error:
+                if error.Get_error_class() == MPI.ERR_SPAWN:
+                    return None
+                raise
+        self._started = found
+        return int(found.remote_size)
+
+    def merge(self, said: Any) -> list[Any]:
+        """Everybody's object, the same at every rank that returns, of members and new processes that live. The communicator
+        is that of all of them from now on; `adopt` says which ranks they are."""
+        started, self._started = self._started, None
+        with self._call("merge"):
+            merged, found = started.merge(said)
+        self._former += [self._comm, started]
+        self._comm, self._index = merged, {}
+        return list(found)
+
+    def adopt(self, ranks: Iterable[int]) -> None:
+        """The ranks of the communicator, in its order."""
+        self._own, self._intact = True, True
+        self._index = {rank: place for place, rank in enumerate(ranks)}
 
     @property
     def has_met(self) -> bool:

@@ -41,6 +41,8 @@ class Grid:
     `P`, `Q`: process rows, and columns of data. `redundant`: 1; or 0 for what no checksums protect; or more, so that as many
     columns may be lost at once. `comm`: the ranks; default: all of the job. Its further ranks are spares, which form new
     checksums after a failure: P-1 ranks are left of a column that has lost one, so each spare bears one more failure.
+    `reserve`: where there are too few, solves and factorisations start processes of ``ckpt run --spares K`` for that; a
+    process serves the call in which it was started.
     `hook`, for tests: called with (name, "before" or "after") around every call of the communication.
 
     No communication. Raises GridError: too few ranks, or numbers that make no grid. In a job without ``--on-failure
@@ -48,7 +50,14 @@ class Grid:
     """
 
     def __init__(
-        self, P: int, Q: int, *, redundant: int = 1, comm: Any = None, hook: Hook | None = None
+        self,
+        P: int,
+        Q: int,
+        *,
+        redundant: int = 1,
+        comm: Any = None,
+        reserve: bool = True,
+        hook: Hook | None = None,
     ) -> None:
         for name, number in (("P", P), ("Q", Q)):
             if not isinstance(number, (int, np.integer)) or number < 1:
@@ -60,6 +69,8 @@ class Grid:
         self.P, self.Q, self.redundant, self.hook = int(P), int(Q), int(redundant), hook
         self.ledger: Any = None  # of encoded arrays, once there are any
         self.comm = MPI.COMM_WORLD if comm is None else comm
+        world = MPI.COMM_WORLD  # the job may have more numbers than ranks, alike at all of them
+        self.has_reserve = bool(reserve) and bool(world.Get_attr(MPI.UNIVERSE_SIZE) > world.size)
         needed = self.P * (self.Q + self.redundant)
         if self.comm.size < needed:
             raise GridError(

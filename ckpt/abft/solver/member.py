@@ -27,7 +27,7 @@ from ckpt.abft.decisions.steps import (
     trailing_group,
 )
 from ckpt.abft.numbers.local import Local, Panel, Update
-from ckpt.abft.solver.link import Link
+from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.matrix import Matrix
 from ckpt.abft.solver.method import Method
 
@@ -210,14 +210,17 @@ class Member:
 
     # -- steps ---------------------------------------------------------------------------------------
 
-    def run_steps(self) -> None:
-        """Go from the step where this rank is to the end of the factorisation."""
+    def run_steps(self, early: bool = False) -> None:
+        """Go from the step where this rank is to the end of the factorisation. `early`: to the end of the first step, which
+        raises Interrupted."""
         course, place = self.course, self.place
         assert course is not None
         if place is None:
             return
         columns = course.roles.numbers()
         while self.step < self.shape.blocks:
+            if early and self.step > 0:
+                raise Interrupted("after the first panel")
             self._given, self._made = {}, {}
             self.method.begin(self._here()[0], course, place.v, self.step)
             for op in operations(

@@ -6,7 +6,7 @@ A rank of the grid goes through
 
 and from anywhere back to the first, when a call is interrupted: a rank that met a failure has ended the communication. Idle
 ranks take the same way without steps. An exception of any rank, the program's `fill` among them, is told at a meeting
-too, so that all ranks raise.
+too, so that all ranks raise. A meeting may take new processes in (joining.py); these begin behind it (started.py).
 
 While nothing fails, there are two meetings, at the start and at the end, and no other collective call.
 """
@@ -17,12 +17,14 @@ import contextlib
 import math
 import time
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ckpt.abft.decisions.course import Decision, State, is_protected, replaced
-from ckpt.abft.decisions.plan import decide, first_course
+from ckpt.abft.decisions.course import Course, Decision, State, is_protected, replaced
+from ckpt.abft.decisions.joining import Meeting, Reserve
+from ckpt.abft.decisions.plan import first_course
 from ckpt.abft.errors import Inaccurate, InputError, RankFailed
 from ckpt.abft.numbers.local import Array
 from ckpt.abft.numbers.verify import Corrupt
@@ -34,7 +36,7 @@ from ckpt.abft.solver.method import Method
 from ckpt.abft.solver.protected import log_corrected, log_loss, raise_problems, told
 from ckpt.abft.solver.report import Loss, Report, Solution
 
-__all__ = ["RESIDUAL_BOUND", "Task", "factorised", "solve"]
+__all__ = ["RESIDUAL_BOUND", "Brief", "Options", "Solving", "Task", "factorised", "solve"]
 
 RESIDUAL_BOUND = 16.0
 """Linpack's bound: a solution with a larger residual is wrong."""
@@ -72,7 +74,7 @@ def solve(
     if on_loss not in _ON_LOSS:
         raise InputError(f"on_loss must be one of {', '.join(_ON_LOSS)}, not {on_loss!r}")
     _see_numbers(verify, look_ahead)
-    return _Solve(A, b, on_loss, restore, check, int(verify), Task(), int(look_ahead)).run()
+    return _Solve(A, b, Options(on_loss, restore, check, int(verify), int(look_ahead)), Task()).run()
 
 
 def _see_numbers(verify: Any, look_ahead: Any) -> None:
@@ -87,7 +89,8 @@ def factorised(A: Matrix, task: Task, check: bool, verify: int, look_ahead: int 
     if not isinstance(A, Matrix):
         raise InputError(f"A must be made by grid.matrix(), not {type(A).__name__}")
     _see_numbers(verify, look_ahead)
-    return _Solve(*(A, np.zeros((A.n, 0)), "recover", True, check, int(verify), task, int(look_ahead))).run()
+    options = Options("recover", True, check, int(verify), int(look_ahead))
+    return _Solve(A, np.zeros((A.n, 0)), options, task).run()
 
 
 class Task:
@@ -109,48 +112,53 @@ class Task:
         return member.solution, member.right
 
 
-class _Solve:
+class Options(NamedTuple):
+    """As in `solve`."""
+
+    on_loss: str
+    restore: bool
+    check: bool
+    verify: int
+    look_ahead: int
+
+
+class Brief(NamedTuple):
+    """What a process is told that is started while a solve goes on. `course`: that of the solve before this process joined
+    it; `right`: how many right-hand sides."""
+
+    course: Course
+    grid: tuple[int, int]
+    n: int
+    nb: int
+    dtype: Any
+    right: int
+    task: Task
+    options: Options
+    signature: str
+    losses: tuple[Loss, ...]
+
+
+class Solving:
+    """One rank on its way through a solve: see the header. `right`: the right-hand sides, n × r."""
+
     def __init__(
-        self,
-        matrix: Matrix,
-        b: Any,
-        on_loss: str,
-        restore: bool,
-        check: bool,
-        verify: int,
-        task: Task,
-        look_ahead: int,
+        self, link: Link, matrix: Matrix, right: Array, options: Options, task: Task, signature: str
     ) -> None:
-        self.task, self.look_ahead = task, look_ahead
+        self.link, self.matrix, self.task = link, matrix, task
+        self.options, self.signature = options, signature
         self.began = time.perf_counter()
-        self.matrix, self.on_loss, self.restore, self.check = matrix, on_loss, restore, check
         self.problem: str | None = None
-        self.flat = np.ndim(b) < 2
-        try:
-            right = right_hand_sides(matrix, b)
-        except InputError as error:
-            right, self.problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), told(error)
-        given = f"{task.name} b={zlib.crc32(right.tobytes()):08x}{right.shape} {on_loss} {restore} {check} {verify}"
-        given += f" {look_ahead}"
-        self.signature = f"{matrix.signature()} {given}"
-        self.link = Link(matrix.grid.comm, matrix.grid.hook)
-        self.member = Member(self.link, matrix, right, verify, task.method)
+        self.member = Member(link, matrix, right, options.verify, task.method)
+        self.reserve = Reserve(matrix.grid.has_reserve)
         self.losses: list[Loss] = []
-        self.states: dict[int, State] = {}
+        self.states: Mapping[int, State] = {}
         self.checked = 0
         self.shares: tuple[float, ...] = ()
         self.seen_ns = 0
 
-    def run(self) -> Solution:
-        try:
-            if self._computed():
-                return self._result()
-        finally:
-            self.link.close()
-        raise AssertionError("a solve ends with a solution or an error")
-
-    def _computed(self) -> bool:
-        decision = self._meet()
+    def goes_to_the_end(self, begins: tuple[Course, Mapping[int, State]] | None = None) -> None:
+        """Until all have the solution, or all raise. `begins`: what this rank begins with, if it was started meanwhile."""
+        decision = self._meet() if begins is None else self._decided(self._said(), *begins)
         while decision.what != "solved":
             original: Exception | None = None
             try:
@@ -168,7 +176,6 @@ class _Solve:
                 decision = self._meet()
             except RankFailed as failed:
                 raise (original if original is not None else failed) from None
-        return True
 
     def _go(self, decision: Decision) -> None:
         member = self.member
@@ -176,32 +183,59 @@ class _Solve:
         member.follow(decision)
         self._note(decision, before)
         if decision.what != "finish" and member.solution is None and self.matrix.n > 0:
-            member.run_steps()
+            member.run_steps(early=self.reserve.ends_early(decision))
             member.solution = np.ascontiguousarray(self.task.finish(member))
         elif self.matrix.n == 0:
             member.solution = np.zeros(member.method.shape(0, member.right.shape[1]), dtype=self.matrix.dtype)
-        self.shares = residual_share(member, *self.task.probe(member)) if self.check and self.matrix.n else ()
+        looks = self.options.check and self.matrix.n > 0 and self.link.rank < decision.course.began
+        self.shares = residual_share(member, *self.task.probe(member)) if looks else ()
         self.checked = decision.course.meetings
 
-    def _meet(self) -> Decision:
-        member = self.member
-        first = member.course is None
-        states = self.states = self.link.meet(
-            member.state(
-                checked=self.checked, problem=self.problem, signature=self.signature, remarks=self.shares
-            )
+    def _said(self) -> State:
+        return self.member.state(
+            checked=self.checked, problem=self.problem, signature=self.signature, remarks=self.shares
         )
-        raise_problems(self.states, self.task.name)
-        if first:
-            grid = self.matrix.grid
-            course = first_course(
-                *(member.shape, tuple(sorted(states)), grid.redundant, self.on_loss),
-                keep=member.method.keep,
-                ahead=self.look_ahead,
-            )
-            return Decision("start", course)
-        assert member.course is not None
-        return decide(member.course, states, self.restore)
+
+    def _meet(self) -> Decision:
+        member, grid, said = self.member, self.matrix.grid, self._said()
+        states = self.link.meet(said)
+        if member.course is not None:
+            return self._decided(said, member.course, states)
+        self._see(states)
+        course = first_course(
+            *(member.shape, tuple(sorted(states)), grid.redundant, self.options.on_loss),
+            keep=member.method.keep,
+            ahead=self.options.look_ahead,
+            began=grid.comm.size,
+        )
+        return Decision("start", course)
+
+    def _decided(self, said: State, course: Course, states: Mapping[int, State]) -> Decision:
+        """What all decide, with new processes if there are to be some (joining.py)."""
+        self._see(states)
+        meeting = Meeting(course, states, self.reserve, self.options.restore)
+        while meeting.action != "follow":
+            if meeting.action == "merge":
+                found = self.link.merge((said, self._brief(meeting.course)))
+                meeting.merged([each if isinstance(each, int) else each[0] for each in found])
+                self.link.adopt(meeting.states)
+                continue
+            try:
+                meeting.asked(self.link.ask(meeting.counts))
+            except Interrupted:
+                meeting.met(self.link.meet(said))
+        self.states, self.reserve = meeting.states, meeting.reserve
+        return meeting.decision
+
+    def _see(self, states: Mapping[int, State]) -> None:
+        self.states = states
+        raise_problems(states, self.task.name)
+
+    def _brief(self, course: Course) -> Brief:
+        matrix = self.matrix
+        size = matrix.n, matrix.nb, matrix.dtype, self.member.right.shape[1]
+        grid = matrix.grid.P, matrix.grid.Q
+        return Brief(course, grid, *size, self.task, self.options, self.signature, tuple(self.losses))
 
     def _note(self, decision: Decision, before: int) -> None:
         course = decision.course
@@ -217,15 +251,39 @@ class _Solve:
             self.losses.append(loss)
             # Of those that nobody waits for, if any
             if self.link.rank == min(course.roles.idle or self.states):
-                log_loss(self.task.name, loss, recovered=self.on_loss == "recover")
+                log_loss(self.task.name, loss, recovered=self.options.on_loss == "recover")
         self.seen_ns = 0
+
+
+class _Solve(Solving):
+    """A rank that has begun it."""
+
+    def __init__(self, matrix: Matrix, b: Any, options: Options, task: Task) -> None:
+        problem = None
+        self.flat = np.ndim(b) < 2
+        try:
+            right = right_hand_sides(matrix, b)
+        except InputError as error:
+            right, problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), told(error)
+        given = f"{task.name} b={zlib.crc32(right.tobytes()):08x}{right.shape} {' '.join(map(str, options))}"
+        link = Link(matrix.grid.comm, matrix.grid.hook)
+        super().__init__(link, matrix, right, options, task, f"{matrix.signature()} {given}")
+        self.problem = problem
+
+    def run(self) -> Solution:
+        try:
+            self.goes_to_the_end()
+            return self._result()
+        finally:
+            self.link.close()
 
     def _result(self) -> Solution:
         member, matrix = self.member, self.matrix
         assert member.course is not None and member.solution is not None
-        shares = [state.remarks for state in self.states.values()]
-        value = residual(member, shares) if self.check and matrix.n else math.nan
-        if self.check and matrix.n and not value <= RESIDUAL_BOUND:
+        shares = [self.states[rank].remarks for rank in member.course.having(self.states)]
+        check = self.options.check and matrix.n > 0
+        value = residual(member, shares) if check else math.nan
+        if check and not value <= RESIDUAL_BOUND:
             raise Inaccurate(
                 f"the residual is {value:.3g}, and no more than {RESIDUAL_BOUND:.0f} can be rounding: the solution must not "
                 f"be used. Either fill gives other numbers each time, or sums overflow or underflow (divide A and b by "
@@ -245,6 +303,7 @@ class _Solve:
             protected=is_protected(course),
             replaced=replaced(course),
             corrected=sum(state.corrected for state in self.states.values()),
+            started=course.started,
             seconds=time.perf_counter() - self.began,
             remarks=_remarks(shares, matrix, course.condition),
         )

@@ -11,7 +11,8 @@ A contribution to an agreement has four parts, which are combined as follows:
     acknowledged          whether all surviving members have acknowledged all failed members; if not, Agree raises
                           ERR_PROC_FAILED, at every member
     proposals             two context numbers of each surviving member; the numbers of the lowest survivor are used for
-                          the communicator that Shrink makes. Of `shrink` also the member's object, pickled
+                          the communicator that Shrink makes. Of `shrink`, and of an intercommunicator's `merge`, also
+                          the member's object, pickled
 
 Agree_failed returns what `failed` becomes. It does so only when this process has been told of all these deaths itself,
 so that they are known at every member from then on.
@@ -250,4 +251,30 @@ def _bind_survivors(consensus: Consensus, engine: Any, shared: CommShared, copy:
         local._shared.related_ranks = peers
         engine.failed_ranks.register(local._shared)
     copy._bind(engine, new)
+    engine.register(new)
+
+
+def merged(comm: Any, obj: Any, new_class: Any) -> tuple[Any, list[Any]]:
+    """`Intercomm.merge`: a communicator of this class, and the objects of its members."""
+    shared, engine = comm._alive(), comm._engine
+    made: Any = CommBase.__new__(new_class)
+    given = pickle.dumps(obj, 5)
+    with engine.lock:
+        proposal = engine.next_context(), given
+        consensus = comm._start_consensus(-1, proposal, _bind_merged, engine, shared, made)
+        engine.wait(consensus)
+        proposals = consensus.value[3]
+        found = [proposals[rank][1] for rank in made._shared.group]
+    return made, [pickle.loads(each) for each in found]
+
+
+def _bind_merged(consensus: Consensus, engine: Any, shared: CommShared, made: Any) -> None:
+    """The `finish` of merge: make the communicator of the survivors of both groups and bind the handle `made` to it."""
+    _, failed, _, proposals = consensus.value
+    low: bool = shared.extras["side"].low
+    members = shared.group + shared.peers if low else shared.peers + shared.group
+    group = tuple([rank for rank in members if rank not in failed])
+    new = CommShared(proposals[min(proposals)][0], group, group, "", made._handle_of)
+    new.errhandler = shared.errhandler
+    made._bind(engine, new)
     engine.register(new)

@@ -20,7 +20,7 @@ from ckpt.mpi.base.group import Group
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.collectives import inter
 from ckpt.mpi.comm.comm_base import CommBase
-from ckpt.mpi.comm.comm_failure import no_finish
+from ckpt.mpi.comm.comm_failure import merged, no_finish
 from ckpt.mpi.comm.communicator import Comm, Intracomm, world_of
 from ckpt.mpi.comm.guard import guard_all
 from ckpt.mpi.comm.unsupported import has_spawned, spawn_failed
@@ -172,6 +172,15 @@ class Intercomm(Comm):
         return self._with_errhandler_of_this(
             Intracomm._make(self._engine, members, bases[0] if first else remote[0])
         )
+
+    def merge(self, obj: Any) -> tuple[Any, list[Any]]:
+        """An intracommunicator of the surviving members of both groups, those of the low group first (of those that have
+        started the others by Spawn), and the objects that they have given, in the order of their ranks in it.
+
+        Both are agreed on: all survivors get the same, even if members die during the call. Not in MPI or mpi4py, as
+        `shrink`, which see; Merge ends with an error when a member dies.
+        """
+        return merged(self, obj, Intracomm)
 
     def _exchange(self, obj: Any) -> list[Any]:
         """The list of the remote ranks' objects. Collective."""

@@ -28,14 +28,19 @@ def solve_with_deaths(
     rounds: list[list[Death]],
     *,
     spares: int = 0,
+    reserve: int = 0,
     name: str = "job",
     **more: object,
 ) -> list[list[str]]:
-    """What the ranks say of each round: "right …" or "lost …". Asserts that nobody is wrong, and nobody hangs."""
+    """What the ranks say of each round: "right …" or "lost …". Asserts that nobody is wrong, and nobody hangs. `spares`:
+    ranks that wait; `reserve`: processes that may be started."""
     options = {"P": 2, "Q": 2, "n": 64, "nb": 8, "spares": spares, "rounds": rounds, **more}
     one = int(options["P"]) * (int(options["Q"]) + int(options.get("redundant", 1))) + spares  # type: ignore[call-overload]
     ranks = one + sum(map(len, rounds))
-    job = start(PROGRAMS / "deaths.py", json.dumps(options), ranks=ranks, on_failure="continue", name=name)
+    may = {"spares": reserve} if reserve else {}
+    job = start(
+        PROGRAMS / "deaths.py", json.dumps(options), ranks=ranks, on_failure="continue", name=name, **may
+    )
     assert job.finish(200) == 0, job.report()
     said = lines(job, ranks)
     found = [said[str(number)] for number in range(len(rounds))]

@@ -157,4 +157,7 @@ for number, deaths in enumerate(options["rounds"]):
         continue
     outcome = "right" if np.abs(x - truth).max() <= close else "wrong"
     what = ",".join(name for loss in x.report.losses for name, _ in loss.happened)
-    print(number, outcome, f"{x.report.residual:.4f}", f"calls={count}", what, flush=True)
+    started = getattr(x.report, "started", 0)
+    print(
+        number, outcome, f"{x.report.residual:.4f}", f"calls={count}", f"started={started}", what, flush=True
+    )

@@ -43,11 +43,12 @@ def died_at(start: Callable[..., Job], operation: str, deaths: list[tuple[int, i
 OPERATIONS = "solve", "lu", "cholesky", "qr", "matmul", "cg"
 
 
+@pytest.mark.parametrize("more", [{}, {"spares": 2}], ids=["", "processes may be started"])
 def test_while_nothing_fails_there_are_two_agreements_and_no_other_collective(
-    start: Callable[..., Job],
+    start: Callable[..., Job], more: dict[str, int]
 ) -> None:
     """However many steps there are: no barrier and no agreement for each phase."""
-    job = start(PROGRAMS / "calls.py", ranks=6, on_failure="continue")
+    job = start(PROGRAMS / "calls.py", ranks=6, on_failure="continue", **more)
     assert job.finish() == 0, job.report()
     seen = set()
     for rank in range(6):

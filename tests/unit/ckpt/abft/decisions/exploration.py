@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
-from ckpt.abft.decisions import plan
+from ckpt.abft.decisions import joining, plan
 from ckpt.abft.decisions.course import Course, Decision
 from ckpt.abft.decisions.grid import Roles, Shape
 from ckpt.abft.errors import TooManyLost
 from tests.unit.ckpt.abft.decisions.model import Run
-from tests.unit.ckpt.abft.decisions.process import Process
+from tests.unit.ckpt.abft.decisions.process import Process, expect
 
 
 def begin(
@@ -23,9 +23,11 @@ def begin(
     redundant: int = 1,
     solution: bool = False,
     ahead: int = 0,
+    reserve: int = 0,
 ) -> Run:
-    first = plan.first_course(shape, tuple(range(ranks)), redundant, on_loss, keep, ahead)
-    return Run(shape, {rank: Process(rank) for rank in range(ranks)}, Decision("start", first), solution)
+    first = plan.first_course(shape, tuple(range(ranks)), redundant, on_loss, keep, ahead, began=ranks)
+    processes = {rank: Process(rank) for rank in range(ranks)}
+    return Run(shape, processes, Decision("start", first), solution, reserve)
 
 
 def cuts(run: Run) -> Iterator[dict[int, int]]:
@@ -50,17 +52,33 @@ def cuts(run: Run) -> Iterator[dict[int, int]]:
 
 
 def after_death(
-    run: Run, cut: Mapping[int, int], dead: tuple[int, ...], corrupt: tuple[int, ...] = ()
+    run: Run,
+    cut: Mapping[int, int],
+    dead: tuple[int, ...],
+    corrupt: tuple[int, ...] = (),
+    absent: tuple[int, ...] = (),
 ) -> Run:
-    """The run that begins with the meeting after these deaths, and these ranks found wrong numbers. Raises TooManyLost."""
+    """The run that begins with the meeting after these deaths, and these ranks found wrong numbers. Raises TooManyLost.
+    `absent`: who dies before the first merge with new processes, these are -1, -2, …"""
     processes = {rank: run.history[rank][done].copy() for rank, done in cut.items() if rank not in dead}
     for process in processes.values():
         process.given = {}
     for rank in corrupt:
         processes[rank].step, processes[rank].update = -1, None
     states = {rank: process.state()._replace(corrupt=rank in corrupt) for rank, process in processes.items()}
-    decision = plan.decide(run.course, states)
-    return Run(run.shape, processes, decision, run.solution)
+    meeting, left = joining.Meeting(run.course, states, joining.Reserve(run.left > 0)), run.left
+    while meeting.action != "follow":
+        count = max((count for count in meeting.counts if count <= left), default=None)
+        meeting.asked(count)
+        if count is None:
+            continue
+        left, first = left - count, meeting.course.began + meeting.course.started
+        places = [place for place in range(count) if -1 - place not in absent]
+        meeting.merged([*(state for state in meeting.states.values() if state.rank not in absent), *places])
+        processes |= {first + place: Process(first + place) for place in places}
+        processes = {rank: process for rank, process in processes.items() if rank not in absent}
+        absent = ()
+    return Run(run.shape, processes, meeting.decision, run.solution, left)
 
 
 def explore(
@@ -104,6 +122,7 @@ class Seen:
         """Did no run begin like this one?"""
         begins = ((rank, self.number(history[0].content())) for rank, history in sorted(run.history.items()))
         key = self._course(run.course), run.decision.what, run.decision.transfers, tuple(begins)
+        key = *key, run.left, run.course.started
         new = key not in self.runs
         self.runs.add(key)
         return new
@@ -146,12 +165,14 @@ def explore_second(
     factors: bool = False,
     corrupt: bool = False,
     ahead: int = 0,
+    reserve: int = 0,
 ) -> tuple[int, int]:
     """One death in every state, and one more in every state of what follows it: of the handling, of what is computed back
     and encoded, of the solution that is given; (first deaths, second deaths that differ). `corrupt`: the second rank does
     not die, but finds wrong numbers."""
     ranks, on_loss = P * (Q + redundant) + spares, "recover" if factors else "hot"
-    run = begin(Shape(P, Q, blocks, 1), ranks, on_loss, factors, redundant, solution=True, ahead=ahead)
+    shape = Shape(P, Q, blocks, 1)
+    run = begin(shape, ranks, on_loss, factors, redundant, solution=True, ahead=ahead, reserve=reserve)
     run.run()
     run.check()
     seen, once, twice = Seen(), 0, 0
@@ -159,6 +180,55 @@ def explore_second(
         once += 1
         twice += sum(1 for _ in after_deaths(following, 1, seen, corrupt))
     return once, twice
+
+
+def explore_joining(P: int, Q: int, blocks: int, redundant: int, reserve: int) -> tuple[int, int]:
+    """One death in every state, and one of a rank or of a new process while that is taken in: (deaths, pairs)."""
+    run = begin(Shape(P, Q, blocks, 1), P * (Q + redundant), redundant=redundant, reserve=reserve)
+    run.run()
+    run.check()
+    seen, once, twice = Seen(), 0, 0
+    for cut in cuts(run):
+        for dead in run.history:
+            following = after_death(run, cut, (dead,))
+            if not seen.is_new(following):
+                continue
+            course, once = following.course, once + 1
+            if following.decision.what == "go on" and course.base < blocks:
+                expect(len(course.roles.checks) == redundant, "not protected again")
+            following.run()
+            following.check()
+            count = reserve - following.left
+            for absent in (*run.history, *range(-count, 0)) if count else ():
+                gone = (dead, absent) if 0 <= absent != dead else (dead,)
+                try:
+                    other = after_death(run, cut, (dead,), absent=(absent,))
+                except TooManyLost:
+                    assert lost_columns(run, gone) > complete(run, cut, gone), "enough checksums are complete"
+                    continue
+                if seen.is_new(other):
+                    twice += 1
+                    other.run()
+                    other.check()
+    return once, twice
+
+
+def explore_early(P: int, Q: int, blocks: int) -> int:
+    """A rank is missing from the start; all meet when some have applied the first panel. How many states there are then."""
+    run = begin(Shape(P, Q, blocks, 1), P * (Q + 1) - 1, reserve=2)
+    expect(joining.Reserve(True).ends_early(run.decision), "nobody asks for a process")
+    run.run()
+    run.check()
+    seen, states = Seen(), 0
+    for cut in cuts(run):
+        if max(run.history[rank][done].step for rank, done in cut.items()) == 1:
+            following = after_death(run, cut, ())
+            if seen.is_new(following):
+                expect(len(following.course.roles.checks) == 1, "not protected")
+                following.run()
+                following.check()
+                states += 1
+    return states
 
 
 def a_cut(run: Run, choose: random.Random) -> dict[int, int]:

@@ -31,11 +31,17 @@ LOCAL = ("ahead", "factorise", "solve", "apply", "combine", "done")
 
 class Run:
     """From a decision to the end, all processes; `history[rank][i]`: the process after i calls; `needs[rank][i]`: the
-    (rank, calls) without which call i cannot end."""
+    (rank, calls) without which call i cannot end. `left`: so many processes may be started."""
 
     def __init__(
-        self, shape: Shape, processes: dict[int, Process], decision: Decision, solution: bool = False
+        self,
+        shape: Shape,
+        processes: dict[int, Process],
+        decision: Decision,
+        solution: bool = False,
+        left: int = 0,
     ) -> None:
+        self.left = left
         self.shape, self.course, self.processes = shape, decision.course, processes
         self.decision, self.solution = decision, solution
         self.programs = {rank: deque(self._follow(process, decision)) for rank, process in processes.items()}
@@ -93,6 +99,7 @@ class Run:
         place = self.course.roles.place(process.rank)
         if place is None:
             return
+        expect(process.rank < self.course.began, "a place to be filled by", process.rank)
         Q = self.shape.Q
         rows = self.course.roles.column(place.v).rows or (unit(place.v, Q),) * self.shape.groups
         process.blocks = dict(enumerate(rows))

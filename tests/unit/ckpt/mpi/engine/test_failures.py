@@ -19,6 +19,8 @@ from ckpt.mpi.base.errors import (
     ERR_REVOKED,
     MpiException,
 )
+from ckpt.mpi.comm.comm_inter import Intercomm, Side
+from ckpt.mpi.comm.communicator import Intracomm
 from ckpt.mpi.datatypes import op as ops
 from ckpt.mpi.requests.request import Request
 from tests.unit.ckpt.mpi.bus import BusProgress, Killed, run_ranks
@@ -462,6 +464,32 @@ def test_shrinking_with_objects_gives_all_survivors_the_same_whoever_dies_when()
         for outcomes in results.values():
             for step, found in enumerate(outcomes):
                 assert {(rank, step) for rank in results} <= set(found), "a survivor's object is missing"
+
+
+def test_merging_with_objects_gives_all_survivors_of_both_groups_the_same_whoever_dies_when() -> None:
+    """Whoever dies in it, nobody is left alone in it, as in Merge; what comes out of it works."""
+
+    def program(comm: Any) -> Any:
+        ranks, low = tuple(range(comm.size)), comm.rank < comm.size // 2
+        ours, theirs = (ranks[: len(ranks) // 2], ranks[len(ranks) // 2 :])[:: 1 if low else -1]
+        engine, base = comm._engine, 1 << 40
+        local = Intracomm._make(engine, ours, base + 100 * low)
+        both, found = Intercomm._join(engine, ours, theirs, base + 200, Side(local, low)).merge(
+            (comm.rank, low)
+        )
+        assert len(found) == both.size and found[both.rank] == (comm.rank, low)
+        _, again = both.shrink(comm.rank)
+        return found, again
+
+    for seed in range(100):
+        choose = random.Random(seed)
+        size = choose.randint(2, 6)
+        victims = choose.sample(range(size), choose.randint(0, size - 1))
+        results = run_with_deaths(size, program, {rank: choose.randint(0, 15) for rank in victims}, seed)
+        assert len(set(map(repr, results.values()))) <= 1, (seed, results)
+        for found, again in results.values():
+            assert found == sorted(found), "the low group comes first"
+            assert set(results) <= set(again) <= {rank for rank, _ in found}, "a survivor's object is missing"
 
 
 # ---- the agreed group of the dead ------------------------------------------------------------------------
