@@ -271,7 +271,9 @@ class Notes:
         try:
             # The line before may be in part that of a process that was killed
             os.write(fd, b"\n" + json.dumps(line).encode() + b"\n")
-            if line[0] != "image":  # that one is on the disk with the next line, and until then nothing has changed
+            if (
+                line[0] != "image"
+            ):  # that one is on the disk with the next line, and until then nothing has changed
                 os.fdatasync(fd)
             self.learn(line)
             status = os.fstat(fd)
