@@ -19,6 +19,7 @@ __all__ = [
     "PIPE",
     "SIGNALS",
     "THREAD",
+    "UNIX_SERVERS",
     "current_tasks",
     "does_nothing",
     "generator_hooks",
@@ -58,6 +59,8 @@ def current_tasks() -> dict[Any, Any]:
 
 PIPE, SIGNALS, THREAD = ("_ssock", "_csock"), "_signal_handlers", "_thread_id"
 """Attributes of a loop: the ends of its self-pipe, the reading one first; signal → handler; the identifier of its thread."""
+UNIX_SERVERS = "_unix_server_sockets"
+"""Attribute of a loop, since Python 3.13: socket of a server → inode of the file that is its address."""
 
 
 AT_THE_ENDS = (

@@ -56,7 +56,7 @@ class NumPy(Library):
     is_left_to_pickle = True
 
     def reducers(self) -> dict[type, Reducer]:
-        flat = {"ufunc": reduce_ufunc, "flatiter": reduce_flatiter}
+        flat = {"ufunc": reduce_ufunc, "flatiter": reduce_flatiter, "broadcast": reduce_broadcast}
         arrays = {"ndarray": reduce_array, "memmap": reduce_memmap}
         made = by_name("numpy._core._multiarray_umath", CONVERTERS)
         return {**by_name("numpy", {**arrays, **flat}), **made, CAPSULE: reduce_capsule}
@@ -222,6 +222,10 @@ def reduce_flatiter(pickler: Saver, iterator: Any) -> Any:
     return make_flatiter, (iterator.base, iterator.index)
 
 
+def reduce_broadcast(pickler: Saver, together: Any) -> Any:
+    return make_broadcast, (tuple(each.base for each in together.iters), together.index)
+
+
 def reduce_memmap(pickler: Saver, array: Any) -> Any:
     """The reducer for a mapped file. The file is opened again, and its content is restored if the program could write to
     it. A part of the array stays a part of it."""
@@ -332,6 +336,15 @@ def make_ufunc(function: Any, inputs: int, outputs: int, identity: Any) -> Any:
 
 def make_flatiter(array: Any, index: int) -> Any:
     made = array.flat
+    for _ in itertools.islice(made, index):
+        pass
+    return made
+
+
+def make_broadcast(arrays: tuple[Any, ...], index: int) -> Any:
+    import numpy
+
+    made = numpy.broadcast(*arrays)
     for _ in itertools.islice(made, index):
         pass
     return made

@@ -9,6 +9,7 @@
                        program goes on. A loop with a clock of its own keeps that
     thread             the loop runs in the thread in which it ran; there it is the running loop, and gets the asynchronous
                        generators that begin
+    Unix servers       the inodes of the files that are their addresses: those of the files that are there now
     signals            the interpreter writes the numbers of signals for which the loop has handlers into its self-pipe
 
 Not here: tasks (:mod:`ckpt.image.loops.tasks`), epoll objects and sockets (:mod:`ckpt.image.ipc`). Private names:
@@ -18,6 +19,7 @@ Not here: tasks (:mod:`ckpt.image.loops.tasks`), epoll objects and sockets (:mod
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import signal
 import sys
@@ -191,8 +193,18 @@ def fill_loop(loop: Any, saved: _SavedLoop) -> None:
         if saved.is_elsewhere:
             call_later_in(saved.ident, run_in_this_thread, loop)
     call_at_last(_wake, loop)
+    if attributes.get(asyncio_names.UNIX_SERVERS):
+        call_at_last(_know_addresses_again, attributes[asyncio_names.UNIX_SERVERS])
     if saved.signals:
         call_at_last(_watch_signals, loop, saved.signals)
+
+
+def _know_addresses_again(servers: dict[Any, int]) -> None:
+    """A server over a Unix socket removes its address when it closes, if the file there is the one that it has made (since
+    Python 3.13): the loop knows the file by its inode, and the sockets of a restart have made other files."""
+    for server in servers:
+        with contextlib.suppress(OSError):  # the program has closed the socket, or removed the file
+            servers[server] = os.stat(server.getsockname()).st_ino
 
 
 def _watch_signals(loop: Any, handled: tuple[int, ...]) -> None:

@@ -1,6 +1,7 @@
 """Servers over TCP and over a Unix socket, and their clients, in one event loop."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import sys
@@ -51,8 +52,10 @@ async def main() -> None:
     print(sorted(await asyncio.gather(*(ask(n, *each) for n, each in enumerate(connections)))))
     tcp.close()
     unix.close()
+    print("the address is", "there" if os.path.exists(PATH) else "removed")  # by the loop, since Python 3.13
 
 
 asyncio.run(main())
-os.unlink(PATH)
+with contextlib.suppress(FileNotFoundError):
+    os.unlink(PATH)
 os.rmdir(os.path.dirname(PATH))

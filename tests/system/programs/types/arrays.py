@@ -220,6 +220,21 @@ def iterators_over_arrays():
 
 
 @case
+def several_arrays_broadcast_together():
+    column, row = np.arange(3)[:, None], np.arange(40)
+    together, alone = np.broadcast(column, row), np.broadcast(7, row[::-2])
+    next(together)
+    while True:
+        row += 1
+        yield (
+            [int(n) for n in next(together)],
+            together.index,
+            together.shape,
+            [int(n) for n in next(alone, ())],
+        )
+
+
+@case
 def buffers_under_arrays():
     memory = bytearray(range(16))
     over, fixed = np.frombuffer(memory, "u1"), np.frombuffer(b"12345678", "u1")

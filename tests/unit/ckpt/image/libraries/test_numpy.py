@@ -172,3 +172,15 @@ def test_random_numbers_go_on() -> None:
     generator = np.random.default_rng(3)
     copy = copy_of(generator)
     assert (copy.random(3) == generator.random(3)).all()
+
+
+def test_no_image_was_made_while_arrays_were_broadcast_together() -> None:
+    """``np.broadcast`` was refused; the copy goes on where the original is, over the same arrays."""
+    column, row = np.arange(3)[:, None], np.arange(4)
+    together = np.broadcast(column, row)
+    next(together)
+    again, column_again, row_again = copy_of((together, column, row))
+    assert (again.index, again.shape) == (1, (3, 4))
+    row_again[1] = 100
+    assert [tuple(map(int, each)) for each in again][:2] == [(0, 100), (0, 2)]
+    assert again.iters[0].base is column_again and together.index == 1
