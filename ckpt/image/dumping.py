@@ -106,8 +106,11 @@ def prepare(stack: Stack | None, extras: Mapping[str, object], noted: bytes | No
     collector = gc.isenabled(), gc.get_threshold()  # recorded here, because dump() turns the collector off
     if process_references.is_outdated():  # changes of known modules are looked at in the child
         process_references.refresh()
+    forked = unsupported.forked_child()
     elapsed_ns = time.perf_counter_ns() - started_ns
-    return Prepared(stack, extras, noted, own_lengths, collector, process_references, os.getpid(), elapsed_ns)
+    return Prepared(
+        stack, extras, noted, own_lengths, collector, process_references, os.getpid(), forked, elapsed_ns
+    )
 
 
 # ---------------------------------------------------------------------- dump
@@ -286,7 +289,6 @@ def _run_dump(
     stack = prepared.stack or Stack()
     libraries.before_saving(stack.threads, is_disposable=is_disposable)
     unsupported.check()
-    forked = unsupported.forked_child(prepared.pid)
     timing, descriptors = moment.read(prepared.noted)
     noted = _look_at_files(descriptors, is_disposable=is_disposable)
     references.refresh()
@@ -313,8 +315,8 @@ def _run_dump(
         late["locks"] = [held_lock[1:] for held_lock in references.held_locks]
         resources.leave_out(late, references, lambda part: failure_of(picklers.short_rehearsal(), part))
         report = (dump_class or Dump)(prepared, sink, picklers.make).run(early, late)
-        if forked is not None:
-            raise forked  # last: a pipe or a connection to that child has a better name, if it is refused
+        if prepared.forked is not None:
+            raise prepared.forked  # last: a pipe or a connection to that child has a better name, if it is refused
         return report
 
     try:

@@ -63,7 +63,8 @@ class Prepared:
 
     Valid only for a fork right after it. ``extras``: name → object of the runtime. ``noted``: the record of
     :mod:`ckpt.image.process.moment`. ``own_lengths``: see :func:`ckpt.image.files.descriptors.own_lengths`. ``pid``: of the
-    process that has prepared. ``prepared_ns``: how long that took.
+    process that has prepared. ``forked``: the refusal of a child process of the program, if it has such a one.
+    ``prepared_ns``: how long that took.
     """
 
     stack: Stack | None
@@ -73,6 +74,7 @@ class Prepared:
     collector: resources.Collector
     references: References
     pid: int
+    forked: Unpicklable | None
     prepared_ns: int
 
     @property

@@ -1,7 +1,7 @@
 """State that no image can hold, and that would be lost without an error: the image is refused, and the error names the
 state.
 
-:func:`check` and :func:`forked_child` are called in the child before anything is saved. Each library refuses its own state
+:func:`check` is called in the child before anything is saved. Each library refuses its own state
 (:meth:`ckpt.image.interface.library.Library.refuse`). State of no certain library: objects that stand in
 ``sys.modules`` in the place of modules of the standard library. A tool that puts such objects there also puts them
 into other modules, default arguments and the import system. A library's class may remove them before
@@ -12,7 +12,8 @@ restart ``os.waitpid`` would find no such child, and what it was to do would be 
 write images; those of ``multiprocessing``, which are part of an image or refused by what holds them
 (:mod:`ckpt.image.stdlib.processes`); and those that have executed another program, since one that is started and left
 alone does no harm, and the object of one that is not (``subprocess.Popen``) is refused. The kernel tells which
-children have executed no program. Where it lists no children (``CONFIG_PROC_CHILDREN``) nothing is refused.
+children have executed no program. Where it lists no children (``CONFIG_PROC_CHILDREN``) nothing is refused. They are looked
+for in the program's process before it forks for an image: later it may have forked others, or waited for these.
 """
 
 from __future__ import annotations
@@ -51,14 +52,13 @@ def check() -> None:
         refuse()
 
 
-def forked_child(program: int) -> Unpicklable | None:
-    """The refusal of a child that the process ``program`` has forked itself, and has not waited for; None: there is no such
-    one, or the user wants connections to come back as reset, and so does without those at their other ends. ``program``:
-    this process or its parent."""
-    if are_reset():
+def forked_child() -> Unpicklable | None:
+    """The refusal of a child that this process has forked itself, and has not waited for; None: there is no such one, or the
+    user wants connections to come back as reset, and so does without those at their other ends."""
+    if not _has_children() or are_reset():
         return None
-    known = {*_frames.own_children(), *pids_started(), os.getpid()}
-    for pid in _children(program):
+    known = {*_frames.own_children(), *pids_started()}
+    for pid in _children():
         if pid not in known and _is_forked(pid):
             return Unpicklable(
                 f"child process {pid}",
@@ -66,6 +66,15 @@ def forked_child(program: int) -> Unpicklable | None:
                 "checkpoints wait until os.waitpid() has returned its end",
             )
     return None
+
+
+def _has_children() -> bool:
+    """One call of the system, for the pause of a program without children."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _read(path: str) -> str:
@@ -76,12 +85,12 @@ def _read(path: str) -> str:
         return ""  # it has ended meanwhile
 
 
-def _children(pid: int) -> list[int]:
+def _children() -> list[int]:
     try:
-        tasks = os.listdir(f"/proc/{pid}/task")
+        tasks = os.listdir("/proc/self/task")
     except OSError:
         return []
-    return [int(child) for task in tasks for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+    return [int(child) for task in tasks for child in _read(f"/proc/self/task/{task}/children").split()]
 
 
 def _is_forked(pid: int) -> bool:
