@@ -190,7 +190,7 @@ class Runtime:
 
             self.look_beside = open_fast_paths(self, port, engine)
             if of_layer is not None:
-                of_layer.deliver()
+                of_layer.deliver(self.report)
         self.control.send(reports.hello(self.rank, self.incarnation, port.wire.address))
         self.said_hello()
         asking.ask_again(self)

@@ -111,13 +111,13 @@ class ReplicaChoices:
         engine.matcher = matcher
         engine.choices = self
 
-    def deliver(self) -> None:
+    def deliver(self, log: Callable[..., None]) -> None:
         """To the engine, once it can send: messages that had come when the image was taken, and that the program had not got
         yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
         for source, messages in self.beside.pop("held", {}).items():
             self._engine.on_messages(source, messages)
         if not self._has_replicas:
-            objects.go_on_without_replicas(self.beside.get("files", {}))
+            objects.go_on_without_replicas(self.beside.get("files", {}), log)
 
     @property
     def leads(self) -> bool:

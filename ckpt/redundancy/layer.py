@@ -145,12 +145,11 @@ class ReplicaLayer:
             self._memory.places = choices.beside["places"]
         is_copy = self.copied_beside is not None
         saved = choices.beside.get("files", {})
-        for path, reason in objects.go_on(saved, is_copy=is_copy, line=self._resumed):
-            self.below.log("files-not-put-back", path=path, reason=reason)
+        objects.log_problems(objects.go_on(saved, is_copy=is_copy, line=self._resumed), self.below.log)
         self._meeting.choices = choices
         self._memory.engine = engine
         choices.on_start = self._memory.started
-        choices.deliver()
+        choices.deliver(self.below.log)
         surroundings.begin()
 
     def _ask(self, look: Callable[[], Any]) -> Any:

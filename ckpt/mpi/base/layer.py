@@ -88,9 +88,9 @@ class Choices(Protocol):
 class LayerContent(Protocol):
     """What an image has of a layer."""
 
-    def deliver(self) -> None:
+    def deliver(self, log: Callable[..., None]) -> None:
         """Called where the image is loaded without a layer, as soon as the engine can send: what the layer had of messages
-        for it, it gets now."""
+        for it, it gets now. ``log(name, **fields)``: as :meth:`Below.log`; also later."""
 
 
 OfLayer: TypeAlias = LayerContent | None

@@ -47,9 +47,10 @@ def go_back(notes: Notes, image: str | None) -> list[tuple[str, str]]:
         else:
             return [("", _GONE)]
         later = lines[end:]
-        notes.may_exist.clear()
+        notes.may_exist.clear()  # an interrupted going back may have found some of them under names of a later time
+        notes.may_exist.update(line[1] for line in later if line[0] == "left")
         problems = _undo(notes, lines[:end], later)
-        left = [["left", path] for path in sorted(notes.may_exist)]
+        left = _left(notes)
         if later != left:
             notes.rewrite([*lines[:end], *left])
         for line in later:
@@ -57,6 +58,10 @@ def go_back(notes: Notes, image: str | None) -> list[tuple[str, str]]:
                 with contextlib.suppress(OSError):
                     os.unlink(notes.place(number_of(line)))
         return problems
+
+
+def _left(notes: Notes) -> list[Line]:
+    return [["left", path] for path in sorted(notes.may_exist)]
 
 
 def _undo(notes: Notes, before: list[Line], later: list[Line]) -> list[tuple[str, str]]:
@@ -77,7 +82,7 @@ def _undo(notes: Notes, before: list[Line], later: list[Line]) -> list[tuple[str
                 (path, f"it has been renamed to {target}, and cannot be again: {failure.strerror}")
             )
         later = later[: start - 1]
-        notes.rewrite([*before, *later])
+        notes.rewrite([*before, *later, *_left(notes)])
 
 
 class _Undoing:

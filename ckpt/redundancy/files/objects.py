@@ -15,7 +15,7 @@ import itertools
 import os
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt.errors import NotReplicable
@@ -24,7 +24,16 @@ from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
 from ckpt.redundancy.files.going_back import go_back
 from ckpt.redundancy.files.notes import Notes
 
-__all__ = ["ReplicaFile", "flush_all", "go_on", "go_on_without_replicas", "numbers", "replica_open", "state"]
+__all__ = [
+    "ReplicaFile",
+    "flush_all",
+    "go_on",
+    "go_on_without_replicas",
+    "log_problems",
+    "numbers",
+    "replica_open",
+    "state",
+]
 
 CONTENT_BYTES = 1 << 20
 NO_DESCRIPTOR = 1 << 29
@@ -333,14 +342,20 @@ def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -
     return problems
 
 
-def go_on_without_replicas(found: Mapping[str, Any]) -> None:
+def log_problems(problems: list[tuple[str, str]], log: Callable[..., None]) -> None:
+    """``log``: as :meth:`ckpt.layer.Below.log`."""
+    for path, reason in problems:
+        log("files-not-put-back", path=path, reason=reason)
+
+
+def go_on_without_replicas(found: Mapping[str, Any], log: Callable[..., None]) -> None:
     """This process goes on from an image with this `state`, and has no replicas: what was changed since is undone, when no
-    process can fail to load any more."""
+    process can fail to load any more. What is not put back gets an entry in the event ``log``."""
     if not found.get("notes"):
         return
 
     def go_on() -> None:
-        go_back(Notes(found["notes"]), found["image"])
+        log_problems(go_back(Notes(found["notes"]), found["image"]), log)
 
     if not when_files_are_back(go_on):
         go_on()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from ckpt.redundancy.files import names, notes, objects
 from ckpt.redundancy.files.changes import STATE
-from ckpt.redundancy.files.going_back import go_back
+from ckpt.redundancy.files.going_back import _Undoing, go_back
 from ckpt.redundancy.files.notes import Notes
 
 FORGOTTEN = "what was to be put back is not known any more"
@@ -52,6 +53,25 @@ def again() -> Notes:
     """Another process: it knows what is in the log."""
     STATE.notes = Notes(STATE.notes.path)
     return STATE.notes
+
+
+class KilledError(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def killed_at(count: int, monkeypatch: pytest.MonkeyPatch, cls: type, method: str) -> Iterator[None]:
+    """The process is killed at this call of the method, instead of it."""
+    left, genuine = iter(range(1, count)), getattr(cls, method)
+
+    def call(*args: Any) -> Any:
+        if next(left, None) is None:
+            raise KilledError
+        return genuine(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cls, method, call)
+        yield
 
 
 def write(path: str, text: str, mode: str = "w") -> None:
@@ -155,19 +175,24 @@ def test_going_back_that_was_interrupted_is_done_again(work: Path, monkeypatch: 
     names.os_replace("b", "a")
     write("a", "after")
 
-    class KilledError(Exception):
-        pass
-
-    def killed(*given: object) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Notes, "rewrite", killed)
-        with pytest.raises(KilledError):
-            go_back(again(), image)
+    with killed_at(1, monkeypatch, Notes, "rewrite"), pytest.raises(KilledError):
+        go_back(again(), image)
     assert go_back(again(), image) == []
     assert Path("a").read_text() == "before" and Path("b").read_text() == "other"
     assert os.listdir(STATE.notes.kept) == []
+
+
+def test_a_directory_that_was_left_may_be_made_again_when_going_back_was_interrupted_behind_it(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names.os_mkdir("moved")
+    names.os_rename("moved", "here")
+    names.os_mkdir("made")
+    Path("made/other").write_text("of another rank")
+    with killed_at(2, monkeypatch, Notes, "rewrite"), pytest.raises(KilledError):
+        go_back(again(), None)
+    assert go_back(again(), None) == [] and os.listdir() == ["made"]
+    names.os_mkdir("made")
 
 
 def test_of_old_images_nothing_is_known_any_more_and_what_they_kept_is_removed(
@@ -288,6 +313,13 @@ def test_whatever_a_program_has_done_to_files_they_are_what_they_were(
                 images.append((STATE.notes.image(str(len(images))), tree(work)))
                 continue
             del images[at + 1 :]
+            if choose.random() < 0.3:
+                step = choose.choice(((Notes, "rewrite", 4), (_Undoing, "_try", 30)))
+                with (
+                    contextlib.suppress(KilledError),
+                    killed_at(choose.randrange(1, step[2]), monkeypatch, *step[:2]),
+                ):
+                    go_back(again(), images[at][0])
             problems = go_back(again(), images[at][0])
             if problems == [("", FORGOTTEN)] and at and notes.IMAGES == 1:
                 continue
