@@ -194,9 +194,8 @@ class Positions:
         with replaced(buffer.raw, {"write": write}):
             yield
         self.pending[id(buffer)] = self.pending.get(id(buffer), b"") + b"".join(data for _, data in written)
-        if (
-            isinstance(buffer, io.BufferedRandom) and not note.flags & os.O_APPEND
-        ):  # else all of it goes to the end
+        # Where the file is opened for appending, all of it goes to the end
+        if isinstance(buffer, io.BufferedRandom) and not note.flags & os.O_APPEND:
             self.places.setdefault(id(buffer), []).extend(written)
 
 

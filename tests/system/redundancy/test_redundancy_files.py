@@ -282,6 +282,18 @@ def test_a_restart_without_replicas_between_two_with_them_loses_no_line(start: S
     assert (tmp_path / "log").read_text() == "first\nsecond\n"
 
 
+def stop_behind_a_checkpoint(job: Job, directory: Path) -> None:
+    """A checkpoint is taken when the program has printed "first", which then waits for a file; it is stopped when it has
+    printed "second"."""
+    job.wait_for(lambda: "first" in job.stdout, "the first step")
+    assert run_ckpt("checkpoint", job.directory).returncode == 0
+    (directory / "after-first").touch()
+    job.wait_for(lambda: "second" in job.stdout, "the second step")
+    assert run_ckpt("stop", job.directory).returncode == 0
+    job.finish()
+    job.close()
+
+
 def test_a_restart_without_replicas_undoes_what_replicas_had_appended_since(
     start: Start, tmp_path: Path
 ) -> None:
@@ -301,13 +313,7 @@ def test_a_restart_without_replicas_undoes_what_replicas_had_appended_since(
         """,
     )
     job = start(app, ranks=1, redundancy=2)
-    job.wait_for(lambda: "first" in job.stdout, "the first line")
-    assert run_ckpt("checkpoint", job.directory).returncode == 0
-    (tmp_path / "after-first").touch()
-    job.wait_for(lambda: "second" in job.stdout, "the second line")
-    assert run_ckpt("stop", job.directory).returncode == 0
-    job.finish()
-    job.close()
+    stop_behind_a_checkpoint(job, tmp_path)
     (tmp_path / "after-second").touch()
     again = Job(job.directory, "--redundancy", 1, job.directory, verb="restart")
     try:
@@ -348,13 +354,7 @@ def test_a_state_file_that_is_read_changed_and_written_has_its_value_of_the_chec
         """,
     )
     job = start(app, ranks=1, redundancy=2)
-    job.wait_for(lambda: "first" in job.stdout, "the first step")
-    assert run_ckpt("checkpoint", job.directory).returncode == 0
-    (tmp_path / "after-first").touch()
-    job.wait_for(lambda: "second" in job.stdout, "the second step")
-    assert run_ckpt("stop", job.directory).returncode == 0
-    job.finish()
-    job.close()
+    stop_behind_a_checkpoint(job, tmp_path)
     assert (tmp_path / "state").read_text() == "2" and not (tmp_path / "beside").exists()
     (tmp_path / "after-second").touch()
     again = Job(job.directory, "--redundancy", replicas, job.directory, verb="restart")
