@@ -157,6 +157,7 @@ class Job:
         outputs = [
             f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
             for path in sorted((self.directory / "output").glob("*"))
+            if path.is_file()
         ]
         return (
             f"--- events\n{tail}\n--- stderr\n{self.stderr[-3000:]}\n--- stdout\n{self.stdout[-1500:]}\n"

@@ -294,6 +294,17 @@ def stop_behind_a_checkpoint(job: Job, directory: Path) -> None:
     job.close()
 
 
+def restart(job: Job, directory: Path, replicas: int) -> Job:
+    """The job, restarted behind the checkpoint; it is at its end, with success."""
+    (directory / "after-second").touch()
+    again = Job(job.directory, "--redundancy", replicas, job.directory, verb="restart")
+    try:
+        assert again.finish() == 0, again.report()
+    finally:
+        again.close()
+    return again
+
+
 def test_a_restart_without_replicas_undoes_what_replicas_had_appended_since(
     start: Start, tmp_path: Path
 ) -> None:
@@ -314,12 +325,7 @@ def test_a_restart_without_replicas_undoes_what_replicas_had_appended_since(
     )
     job = start(app, ranks=1, redundancy=2)
     stop_behind_a_checkpoint(job, tmp_path)
-    (tmp_path / "after-second").touch()
-    again = Job(job.directory, "--redundancy", 1, job.directory, verb="restart")
-    try:
-        assert again.finish() == 0, again.report()
-    finally:
-        again.close()
+    restart(job, tmp_path, replicas=1)
     assert (tmp_path / "log").read_text() == "first\nsecond\n"
 
 
@@ -356,12 +362,36 @@ def test_a_state_file_that_is_read_changed_and_written_has_its_value_of_the_chec
     job = start(app, ranks=1, redundancy=2)
     stop_behind_a_checkpoint(job, tmp_path)
     assert (tmp_path / "state").read_text() == "2" and not (tmp_path / "beside").exists()
-    (tmp_path / "after-second").touch()
-    again = Job(job.directory, "--redundancy", replicas, job.directory, verb="restart")
-    try:
-        assert again.finish() == 0, again.report()
-    finally:
-        again.close()
+    again = restart(job, tmp_path, replicas)
     last = again.stdout.splitlines()[-1]
     assert last.startswith("2 ") and "'old'" in last and "beside" not in last
     assert not again.events("files-not-put-back")
+
+
+@pytest.mark.parametrize("replicas", [2, 1])
+def test_a_file_that_cannot_be_put_back_is_in_the_event_log(
+    start: Start, tmp_path: Path, replicas: int
+) -> None:
+    """A restart without replicas said nothing of it."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        for line in ("first", "second"):
+            if not os.path.isdir("state"):
+                with open("state", "w") as state:
+                    state.write(line)
+            print(line, flush=True)
+            while not os.path.exists("after-" + line):
+                time.sleep(0.01)
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    stop_behind_a_checkpoint(job, tmp_path)
+    (tmp_path / "state").unlink()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "of-others").touch()
+    again = restart(job, tmp_path, replicas)
+    assert [event["path"] for event in again.events("files-not-put-back")] == [str(tmp_path / "state")]
