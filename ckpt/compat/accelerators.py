@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     count_elements: Any
     csv: Any
     io_base: type
-    json: Any
+    json_parts: Any
     random: Any
     signal: Any
 
@@ -64,7 +64,7 @@ __all__ = [
     "count_elements",
     "csv",
     "io_base",
-    "json",
+    "json_parts",
     "loaded",
     "random",
     "replace_exit_functions",
@@ -81,7 +81,9 @@ _PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "csv": (("_csv", ""),),  # Reader, Writer: csv offers only the functions that make such objects
     # The base in C of all file objects: io.IOBase is an abstract class above
     "io_base": (("_io", "_IOBase"),),
-    "json": (("_json", ""),),  # make_scanner, make_encoder: types of attributes of JSONDecoder, JSONEncoder
+    "json_parts": (
+        ("_json", ""),
+    ),  # make_scanner, make_encoder: types of attributes of JSONDecoder, JSONEncoder
     "random": (("_random", ""),),  # Random: the generator without the methods of random.Random
     "signal": (("_signal", ""),),  # the functions that signal wraps: they give numbers and handlers, no enums
     "SimpleQueue": (("_queue", "SimpleQueue"),),  # the original type, also if queue.SimpleQueue was replaced

@@ -93,8 +93,6 @@ def _rebind(module: types.ModuleType) -> None:
     if space is globals():
         return
     for name, value in list(space.items()):
-        if module is accelerators and name == "json":
-            continue  # here this is the name of the module in C
         if name in _copies:  # also where a patch that is active now has put its replacement
             space[name] = _copies[name]
         elif type(value) is types.BuiltinFunctionType and value.__module__ in _WALKED:

@@ -43,7 +43,7 @@ _UNPACKED = (
 """Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
 _TAKING = (math.prod, dict.fromkeys, None, math.fsum)
 _HEAPS = (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
-_PARSER = accelerators.json.make_scanner
+_PARSER = accelerators.json_parts.make_scanner
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
 
 

@@ -239,7 +239,7 @@ def reduce_remaining(pickler: Saver, obj: Any) -> Any:
 
 
 def _reducers() -> dict[type, Reducer]:
-    csv, json = accelerators.csv, accelerators.json
+    csv, json = accelerators.csv, accelerators.json_parts
     batched = getattr(itertools, "batched", None)  # since 3.12
     return {
         **({} if batched is None else {batched: reduce_batched}),

@@ -234,7 +234,7 @@ JSON_SCANNER = ("strict", "object_hook", "object_pairs_hook", "parse_float", "pa
 
 def make_json_scanner(*values: Any) -> Any:
     context: Any = types.SimpleNamespace(**dict(zip(JSON_SCANNER, values, strict=True)))
-    return accelerators.json.make_scanner(context)
+    return accelerators.json_parts.make_scanner(context)
 
 
 JSON_ENCODER = (
@@ -244,7 +244,7 @@ JSON_ENCODER = (
 
 
 def make_json_encoder(*values: Any) -> Any:
-    return accelerators.json.make_encoder(*values)
+    return accelerators.json_parts.make_encoder(*values)
 
 
 def make_re_scanner(lexicon: Any, flags: int) -> Any:
