@@ -343,7 +343,7 @@ def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -
 
 
 def log_problems(problems: list[tuple[str, str]], log: Callable[..., None]) -> None:
-    """``log``: as :meth:`ckpt.layer.Below.log`."""
+    """``log``: `Below.log` of :mod:`ckpt.layer`, or as that."""
     for path, reason in problems:
         log("files-not-put-back", path=path, reason=reason)
 
