@@ -70,6 +70,7 @@ __all__ = [
     "replace_exit_functions",
     "run_exit_functions",
     "signal",
+    "skips_characters",
     "SimpleQueue",
     "socket",
 ]
@@ -146,6 +147,17 @@ DECIMAL = ("decimal", "_decimal")
 """``__module__`` of the type of ``decimal.localcontext()``."""
 COLLECTIONS_ABC = "_collections_abc"
 """The module whose variables are types of iterators in C (``dict_keyiterator``) that no public module names."""
+
+
+_SKIPPED_SHIFT = 128
+"""From this bit on, the position of a text layer says how many characters follow what has been read (``cookie_type`` of
+``Modules/_io/textio.c``; all versions)."""
+
+
+def skips_characters(position: int) -> bool:
+    """Is this position of a text layer, in the order of ``tell``, one to which the decoder can come only by decoding
+    characters that lie before it?"""
+    return bool(position >> _SKIPPED_SHIFT & 0xFFFFFFFF)
 
 
 def loaded(module: str) -> ModuleType | None:

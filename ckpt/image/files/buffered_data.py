@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.image.files.reopen import make_text
 from ckpt.image.reducers.raw_instances import attributes_of
 
 __all__ = [
@@ -42,9 +43,11 @@ __all__ = [
     "make_closed_pair",
     "make_random_access",
     "make_text_ahead",
+    "make_text_between",
     "make_text_writer",
     "newline_read",
     "put_text_back",
+    "read_on",
     "replaced",
     "text_ahead",
     "unwritten_bytes",
@@ -213,7 +216,26 @@ def put_text_back(text: io.TextIOWrapper, ahead: str, has_carriage_return: bool)
         text.read(1)
 
 
+def read_on(text: io.TextIOWrapper, read: int) -> None:
+    """A text layer that reads and writes, and has been put to its position by ``seek``, reads ahead up to the byte ``read``.
+    There, the program's next text is written, if no seek comes before (``Modules/_io/textio.c``)."""
+    buffer: Any = text.buffer
+    data = buffer.read(read - buffer.tell())
+    if data:
+        with replaced(buffer, {"read": lambda size=-1: data, "read1": lambda size=-1: data}):
+            text.readline(0)  # decodes what is read, and takes no character of it
+
+
 # ---------------------------------------------------------------------- called while loading
+
+
+def make_text_between(
+    buffer: Any, settings: tuple[Any, ...], position: int, attributes: dict[str, Any], read: int
+) -> Any:
+    """A text layer at this position for the program, which has read up to ``read`` (:func:`read_on`)."""
+    made = make_text(buffer, settings, position, attributes)
+    read_on(made, read)
+    return made
 
 
 def make_text_writer(

@@ -18,15 +18,18 @@ import os
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.accelerators import skips_characters
 from ckpt.image.files.buffered_data import (
     READ_PROBE,
     STATELESS_CODECS,
     can_be_caught,
     caught_from,
     make_text_ahead,
+    make_text_between,
     make_text_writer,
     newline_read,
     put_text_back,
+    read_on,
     text_ahead,
 )
 from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file, read_at
@@ -92,8 +95,11 @@ class TextSaver:
         if obj.writable():
             self._positions.at[id(buffer)] = buffer.tell()
         position = self._position(obj, raw.fileno(), is_iterated)
+        read = self._positions.at[id(buffer)] if obj.writable() and obj.readable() else position
+        _check_read(obj, position, read)
         settings = (obj.encoding, obj.errors, self._newline(obj), obj.line_buffering, obj.write_through)
-        return make_text, (buffer, settings, position, attributes)
+        made = make_text, (buffer, settings, position, attributes)
+        return made if read == position else (make_text_between, (*made[1], read))
 
     def _reduce_unbuffered(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
         """A text layer over a FileIO, or over a standard stream, to which others write too. Its unwritten text is saved with
@@ -188,8 +194,10 @@ class TextSaver:
                 raise PicklingError("the position in a text layer over memory cannot be worked out")
         settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
         unwritten = _unwritten(settings, *before, content, at)
+        read = before[1]
         if unwritten:
-            (content, at), position = before, before[1]
+            (content, at), position = before, read
+        _check_read(obj, position, read)
         buffer.seek(0)
         buffer.truncate()
         buffer.write(content)
@@ -197,6 +205,9 @@ class TextSaver:
         if not self._is_disposable:
             obj.seek(position)
             obj.write(unwritten)
+            read_on(obj, read)
+        if read != position:
+            return make_text_between, (buffer, settings, position, attributes, read)
         return make_text, (buffer, settings, position, attributes, unwritten)
 
     def _reduce_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
@@ -285,6 +296,15 @@ def _attribute(obj: io.TextIOWrapper, name: str, default: str | None) -> Any:
         return getattr(obj, name)
     except (AttributeError, ValueError):
         return default
+
+
+def _check_read(obj: io.TextIOWrapper, position: int | None, read: int | None) -> None:
+    """Raise PicklingError: after a restart, the layer could not read ahead from ``position`` up to ``read``."""
+    if read != position and skips_characters(position or 0):
+        raise PicklingError(
+            f"a text file that is read and written, in encoding {obj.encoding!r}, has been read up to a place where its "
+            "decoder cannot begin: checkpoints wait until more of it has been read"
+        )
 
 
 def _is_iterated(obj: io.TextIOWrapper) -> bool:
