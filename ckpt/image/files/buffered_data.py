@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from pickle import PicklingError
 from typing import Any
 
+from ckpt.compat.typeobjects import instance_bytes
 from ckpt.image.files.reopen import make_text
 from ckpt.image.reducers.raw_instances import attributes_of
 
@@ -34,6 +35,7 @@ __all__ = [
     "READ_PROBE",
     "STATELESS_CODECS",
     "TextAhead",
+    "buffer_nbytes",
     "bytes_ahead",
     "can_be_caught",
     "caught_from",
@@ -45,11 +47,13 @@ __all__ = [
     "make_text_ahead",
     "make_text_between",
     "make_text_writer",
+    "newline_found",
     "newline_read",
     "put_text_back",
     "read_on",
     "replaced",
     "text_ahead",
+    "text_unwritten",
     "unwritten_bytes",
 ]
 
@@ -134,6 +138,29 @@ def has_unwritten_bytes(buffer: io.BufferedRandom, *, is_disposable: bool) -> bo
     return bool(written)
 
 
+def text_unwritten(settings: tuple[Any, ...], before: bytes, at: int, after: bytes, end: int) -> str:
+    """The text that a layer with these settings has written to a BytesIO, which was ``before``, with the position ``at``.
+    Raises PicklingError: written once more, it would be something else."""
+    if (before, at) == (after, end):
+        return ""
+    encoding, errors, newline = settings[:3]
+    try:
+        text = str(after[at:end], encoding, errors).replace(newline or "\n", "\n")
+        again = io.BytesIO(before)
+        again.seek(at)
+        layer = io.TextIOWrapper(again, *settings)
+        layer.write(text)
+        layer.flush()
+        is_same = again.getvalue() == after
+    except (UnicodeError, TypeError):
+        is_same = False
+    if not is_same:
+        raise PicklingError(
+            f"a text layer over memory ({encoding}) holds unwritten text that cannot be saved: flush it"
+        )
+    return text
+
+
 # ---------------------------------------------------------------------- read ahead
 
 
@@ -200,6 +227,27 @@ def newline_read(text: io.TextIOWrapper) -> str | None:
     return _READ_ANSWERS.get(tuple(iter(text.readline, "")))
 
 
+def newline_found(text: io.TextIOWrapper) -> str | None:
+    """As :func:`newline_read`; nobody below is asked. What the layer has read ahead is gone: seek."""
+    if not can_be_caught(text.buffer):
+        return None
+    parts = [READ_PROBE.encode(text.encoding)]
+
+    def read(size: int = -1) -> bytes:
+        return parts.pop() if parts else b""
+
+    methods: dict[str, Callable[..., Any]] = {
+        "seek": lambda *where: 0,
+        "tell": lambda: 0,
+        "flush": lambda: None,
+        "read": read,
+        "read1": read,
+    }
+    with replaced(text.buffer, methods):
+        text.seek(0)
+        return newline_read(text)
+
+
 def _characters(text: io.TextIOWrapper) -> Iterator[str]:
     with contextlib.suppress(_Asked):
         while True:
@@ -216,11 +264,15 @@ def put_text_back(text: io.TextIOWrapper, ahead: str, has_carriage_return: bool)
         text.read(1)
 
 
-def read_on(text: io.TextIOWrapper, read: int) -> None:
+def read_on(text: io.TextIOWrapper, read: int, data: bytes | None = None) -> None:
     """A text layer that reads and writes, and has been put to its position by ``seek``, reads ahead up to the byte ``read``.
-    There, the program's next text is written, if no seek comes before (``Modules/_io/textio.c``)."""
+    There, the program's next text is written, if no seek comes before (``Modules/_io/textio.c``). ``data``: what it
+    reads."""
     buffer: Any = text.buffer
-    data = buffer.read(read - buffer.tell())
+    if data is None:
+        data = buffer.read(read - buffer.tell())
+    elif data:
+        buffer.seek(read)
     if data:
         with replaced(buffer, {"read": lambda size=-1: data, "read1": lambda size=-1: data}):
             text.readline(0)  # decodes what is read, and takes no character of it
@@ -230,11 +282,17 @@ def read_on(text: io.TextIOWrapper, read: int) -> None:
 
 
 def make_text_between(
-    buffer: Any, settings: tuple[Any, ...], position: int, attributes: dict[str, Any], read: int
+    buffer: Any,
+    settings: tuple[Any, ...],
+    position: int,
+    attributes: dict[str, Any],
+    read: int,
+    data: bytes | None = None,
 ) -> Any:
-    """A text layer at this position for the program, which has read up to ``read`` (:func:`read_on`)."""
+    """A text layer at this position for the program, which has read up to ``read`` (:func:`read_on`). ``data``: the bytes
+    from the position on, where nobody below can be asked for them."""
     made = make_text(buffer, settings, position, attributes)
-    read_on(made, read)
+    read_on(made, read, data)
     return made
 
 
@@ -252,13 +310,16 @@ def make_text_writer(
     return made
 
 
-def make_random_access(cls: Any, raw: Any, position: int, places: list[tuple[int, bytes]]) -> Any:
+def make_random_access(
+    cls: Any, raw: Any, position: int, places: list[tuple[int, bytes]], nbytes: int = io.DEFAULT_BUFFER_SIZE
+) -> Any:
     """A buffered object over ``raw`` that is read and written, at the logical position in bytes. ``places``: what is in its
     buffer and not written yet, each with its offset in the file. It stays there, as far as the end of the file allows that.
+    ``nbytes``: of the buffer.
     """
     first = min(position, *(at for at, _ in places))
     end = max(position, *(at + len(data) for at, data in places))
-    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, end - first + 1))
+    made = cls(raw, max(nbytes, end - first + 1))
     made.seek(first)
     made.peek(1)  # a seek within what has been read ahead writes nothing
     for at, data in places:
@@ -268,9 +329,9 @@ def make_random_access(cls: Any, raw: Any, position: int, places: list[tuple[int
     return made
 
 
-def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes) -> Any:
-    """A buffer that has read ``ahead`` from ``raw`` already."""
-    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(ahead)))
+def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes, nbytes: int = io.DEFAULT_BUFFER_SIZE) -> Any:
+    """A buffer of ``nbytes`` that has read ``ahead`` from ``raw`` already."""
+    made = cls(raw, nbytes)
     if ahead:
         with replaced(raw, {"readinto": lambda target: _fill(target, ahead)}):
             made.peek(1)
@@ -292,6 +353,12 @@ def make_closed_pair() -> io.BufferedRWPair:
     made = io.BufferedRWPair(nothing, nothing)
     made.close()
     return made
+
+
+def buffer_nbytes(buffer: Any) -> int:
+    """The size of the buffer of an object of :mod:`io`'s buffered classes, in bytes (``__sizeof__`` counts it; all
+    versions)."""
+    return int(buffer.__sizeof__()) - instance_bytes(type(buffer))
 
 
 def _fill(target: Any, data: bytes) -> int:

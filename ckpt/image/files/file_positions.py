@@ -142,6 +142,12 @@ class Positions:
         self.at[id(obj)] = position
         return position
 
+    def end(self, buffer: io.BufferedRandom) -> int:
+        """The length of the file below with what the buffer has not written, in bytes. The buffer has been flushed."""
+        raw: Any = buffer.raw
+        places = self.places.get(id(buffer), [])
+        return max(self.opened[raw.fileno()].note.length, *(at + len(data) for at, data in places), 0)
+
     def of_pair(self, pair: io.BufferedRWPair) -> tuple[Any, Any, bytes, bytes]:
         """The two raw objects of a pair of buffers, what has been read ahead, and what has not been written. Raises
         PicklingError: it is over files."""

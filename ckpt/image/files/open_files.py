@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import is_deleted_when_closed, temporary_file_types
 from ckpt.image.files.buffered_data import (
+    buffer_nbytes,
     make_buffer_ahead,
     make_buffer_pair,
     make_closed_pair,
@@ -158,8 +159,10 @@ class FileSaver:
                 getattr(obj.raw, "mode", "rb"),
             )
         position = self._positions.buffered(obj)
+        nbytes = buffer_nbytes(obj)
         if id(obj) in self._positions.ahead:
-            return make_buffer_ahead, (type(obj), obj.raw, self._positions.ahead[id(obj)])
+            return make_buffer_ahead, (type(obj), obj.raw, self._positions.ahead[id(obj)], nbytes)
         if places := self._positions.places.get(id(obj)):
-            return make_random_access, (type(obj), obj.raw, position, places)
-        return make_buffered, (type(obj), obj.raw, position, self._positions.pending.get(id(obj), b""))
+            return make_random_access, (type(obj), obj.raw, position, places, nbytes)
+        pending = self._positions.pending.get(id(obj), b"")
+        return make_buffered, (type(obj), obj.raw, position, pending, nbytes)

@@ -329,12 +329,14 @@ def make_std_raw(fd: int, mode: str, name: Any) -> io.FileIO:
     return made
 
 
-def make_buffered(cls: Any, raw: Any, position: int | None, pending: bytes = b"") -> Any:
+def make_buffered(
+    cls: Any, raw: Any, position: int | None, pending: bytes = b"", nbytes: int = io.DEFAULT_BUFFER_SIZE
+) -> Any:
     """A buffered object over ``raw``. ``pending``: the bytes in its buffer that are not written yet. ``position``: the
     logical position in bytes, behind ``pending``. It is not used for a BufferedWriter, whose position is the offset of its
-    descriptor: other file objects may share that.
+    descriptor: other file objects may share that. ``nbytes``: of its buffer.
     """
-    made = cls(raw, max(io.DEFAULT_BUFFER_SIZE, len(pending) + 1)) if pending else cls(raw)
+    made = cls(raw, max(nbytes, len(pending)))
     if position is not None and cls is not io.BufferedWriter:
         made.seek(position - len(pending))
     if pending:

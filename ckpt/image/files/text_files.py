@@ -27,10 +27,13 @@ from ckpt.image.files.buffered_data import (
     make_text_ahead,
     make_text_between,
     make_text_writer,
+    newline_found,
     newline_read,
     put_text_back,
     read_on,
+    replaced,
     text_ahead,
+    text_unwritten,
 )
 from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file, read_at
 from ckpt.image.files.reopen import make_closed, make_text
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
 __all__ = ["TextSaver", "newline_in_memory"]
 
 _WRITE_ANSWERS: dict[str, str | None] = {"\n": None, "\r": "\r", "\r\n": "\r\n"}
+
+
+_OFFSET = (1 << 64) - 1
+"""Bits of a layer's position (``tell``) that are an offset in the file; the others say how its decoder begins there."""
 
 
 class TextSaver:
@@ -71,21 +78,7 @@ class TextSaver:
         if isinstance(buffer, io.FileIO) or (isinstance(raw, io.FileIO) and raw.fileno() in STD_FDS):
             return self._reduce_unbuffered(obj, buffer, attributes)
         if not self._positions.has_position(raw):
-            if obj.writable() and not obj.readable() and can_be_caught(buffer):
-                return self._reduce_writer(obj, buffer, attributes)
-            if raw is None and obj.seekable() and _is_iterated(obj):
-                return self._reduce_in_a_loop(obj, buffer, attributes)
-            if raw is not None or not obj.seekable():
-                return self._reduce_reader(obj, buffer, attributes)
-            obj.flush()
-            settings: tuple[Any, ...] = (
-                obj.encoding,
-                obj.errors,
-                None,
-                obj.line_buffering,
-                obj.write_through,
-            )
-            return make_text, (buffer, settings, obj.tell(), attributes)
+            return self._reduce_over_python(obj, buffer, raw, attributes)
         self._positions.buffered(buffer)
         with self._positions.flushing(buffer) if obj.writable() else contextlib.nullcontext():
             # Tested before flush(), after which tell() works again
@@ -96,10 +89,45 @@ class TextSaver:
             self._positions.at[id(buffer)] = buffer.tell()
         position = self._position(obj, raw.fileno(), is_iterated)
         read = self._positions.at[id(buffer)] if obj.writable() and obj.readable() else position
-        _check_read(obj, position, read)
-        settings = (obj.encoding, obj.errors, self._newline(obj), obj.line_buffering, obj.write_through)
-        made = make_text, (buffer, settings, position, attributes)
-        return made if read == position else (make_text_between, (*made[1], read))
+        if position is not None and read is not None and read != position:
+            _check_read(obj, not skips_characters(position) and read <= self._positions.end(buffer))
+        made = buffer, _settings(obj, self._newline(obj)), position, attributes
+        return (make_text, made) if read == position else (make_text_between, (*made, read))
+
+    def _reduce_over_python(
+        self, obj: io.TextIOWrapper, buffer: Any, raw: Any, attributes: dict[str, Any]
+    ) -> Any:
+        """A text layer over an object that is no file of the kernel."""
+        if obj.writable() and not obj.readable() and can_be_caught(buffer):
+            return self._reduce_writer(obj, buffer, attributes)
+        is_iterated = False
+        if obj.writable() and can_be_caught(buffer):
+            is_iterated, pending = _flushed(obj, buffer)
+            if pending:
+                return self._reduce_writer(obj, buffer, attributes, pending)
+        elif raw is None and obj.seekable():
+            is_iterated = _is_iterated(obj)
+        if raw is not None or not obj.seekable():
+            return self._reduce_reader(obj, buffer, attributes)
+        read = buffer.tell()
+        if is_iterated:
+            position, newline = self._find_in_a_loop(obj, buffer)
+        else:
+            position, newline = obj.tell(), None
+        data, begin = b"", position & _OFFSET
+        if obj.writable() and begin != read:
+            _check_read(obj, begin == position)
+            buffer.seek(position)
+            data = buffer.read(read - position)
+            buffer.seek(read)
+            _check_read(obj, len(data) == read - position)
+        if not is_iterated:
+            newline = newline_found(obj)
+        if not self._is_disposable:
+            obj.seek(position)
+            read_on(obj, read, data)
+        made = buffer, _settings(obj, newline), position, attributes
+        return (make_text_between, (*made, read, data)) if data else (make_text, made)
 
     def _reduce_unbuffered(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
         """A text layer over a FileIO, or over a standard stream, to which others write too. Its unwritten text is saved with
@@ -120,13 +148,15 @@ class TextSaver:
                     obj.flush()
                 newline = _WRITE_ANSWERS.get(probe.decode(obj.encoding))
             text = caught.decode(obj.encoding, obj.errors or "strict").replace(newline or "\n", "\n")
-        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
+        settings = _settings(obj, newline)
         position = obj.tell() if raw is buffer and obj.seekable() else None
         return make_text, (buffer, settings, position, attributes, text)
 
-    def _reduce_writer(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+    def _reduce_writer(
+        self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any], unwritten: bytes = b""
+    ) -> Any:
         """A writing text layer over an object written in Python, such as a compressed file. Its unwritten text is saved with
-        the layer, and not written.
+        the layer, and not written. ``unwritten``: what has been taken out of it already.
         """
         if not self._is_disposable and codecs.lookup(obj.encoding).name not in STATELESS_CODECS:
             raise PicklingError(
@@ -138,17 +168,18 @@ class TextSaver:
             nbytes = len(caught)
             obj.write("\n")
             obj.flush()
-            pending, probe = bytes(caught[:nbytes]), bytes(caught[nbytes:])
+            pending, probe = unwritten + caught[:nbytes], bytes(caught[nbytes:])
             newline = _WRITE_ANSWERS.get(probe.decode(obj.encoding))
             translated = pending.decode(obj.encoding, errors)
             has_begun = (pending or probe) != (translated or probe.decode(obj.encoding)).encode(
                 obj.encoding, errors
             )
             text = translated.replace(newline or "\n", "\n")
+            if obj.readable():
+                newline = newline_found(obj)  # None and "" write alike
             if not self._is_disposable:
                 obj.write(text)
-        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
-        return make_text_writer, (buffer, settings, has_begun, text, attributes)
+        return make_text_writer, (buffer, _settings(obj, newline), has_begun, text, attributes)
 
     def _reduce_reader(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
         """A reading text layer over an object without a position that the layer could go back to: the characters that the
@@ -158,19 +189,10 @@ class TextSaver:
             raise PicklingError(
                 f"a text layer over {type(buffer).__name__}, which has no attributes, cannot be saved"
             )
-        if obj.writable():
-            with caught_from(buffer) as caught:
-                obj.flush()
-            if caught:
-                raise PicklingError(
-                    f"a text layer over {type(buffer).__name__}, which reads and writes, holds text that is not written: "
-                    "flush it"
-                )
         ahead, has_carriage_return, newline = text_ahead(obj)
         if not self._is_disposable:
             put_text_back(obj, ahead, has_carriage_return)
-        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
-        return make_text_ahead, (buffer, settings, ahead, has_carriage_return, attributes)
+        return make_text_ahead, (buffer, _settings(obj, newline), ahead, has_carriage_return, attributes)
 
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
         """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position. Unwritten text is
@@ -192,12 +214,12 @@ class TextSaver:
             position = _start_of(pending, content, obj.encoding, obj.errors or "strict", newline)
             if position is None:
                 raise PicklingError("the position in a text layer over memory cannot be worked out")
-        settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
-        unwritten = _unwritten(settings, *before, content, at)
+        settings = _settings(obj, newline)
+        unwritten = text_unwritten(settings, *before, content, at)
         read = before[1]
         if unwritten:
             (content, at), position = before, read
-        _check_read(obj, position, read)
+        _check_read(obj, read == position or not skips_characters(position))
         buffer.seek(0)
         buffer.truncate()
         buffer.write(content)
@@ -210,9 +232,9 @@ class TextSaver:
             return make_text_between, (buffer, settings, position, attributes, read)
         return make_text, (buffer, settings, position, attributes, unwritten)
 
-    def _reduce_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
-        """A text layer in a ``for`` loop over a buffer that is no file of the kernel (gzip): the remaining text is read, and
-        its beginning is searched for.
+    def _find_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any) -> tuple[int, str | None]:
+        """The position and the ``newline`` argument of a text layer in a ``for`` loop over a buffer that is no file of the
+        kernel (gzip): the remaining text is read, and its beginning is searched for.
         """
         where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
         if not self._is_disposable or codecs.lookup(obj.encoding).name not in STATELESS_CODECS:
@@ -230,8 +252,7 @@ class TextSaver:
             if start is not None:
                 position = end - window + start
                 buffer.seek(position)
-                settings = (obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through)
-                return make_text, (buffer, settings, position, attributes)
+                return position, newline
         raise PicklingError(f"the position in {where} cannot be worked out")
 
     def _position(self, obj: io.TextIOWrapper, fd: int, is_iterated: bool) -> int | None:
@@ -298,13 +319,29 @@ def _attribute(obj: io.TextIOWrapper, name: str, default: str | None) -> Any:
         return default
 
 
-def _check_read(obj: io.TextIOWrapper, position: int | None, read: int | None) -> None:
-    """Raise PicklingError: after a restart, the layer could not read ahead from ``position`` up to ``read``."""
-    if read != position and skips_characters(position or 0):
+def _check_read(obj: io.TextIOWrapper, can_read_ahead: bool) -> None:
+    """Raise PicklingError: after a restart, the layer could not read ahead as far as it has read."""
+    if not can_read_ahead:
         raise PicklingError(
-            f"a text file that is read and written, in encoding {obj.encoding!r}, has been read up to a place where its "
-            "decoder cannot begin: checkpoints wait until more of it has been read"
+            f"a text layer that reads and writes, in encoding {obj.encoding!r}, has read ahead what cannot be read ahead "
+            "again (its decoder cannot begin there, or the file was cut): checkpoints wait until it reads on, or seeks"
         )
+
+
+def _settings(obj: io.TextIOWrapper, newline: str | None) -> tuple[Any, ...]:
+    return obj.encoding, obj.errors, newline, obj.line_buffering, obj.write_through
+
+
+def _flushed(obj: io.TextIOWrapper, buffer: Any) -> tuple[bool, bytes]:
+    """Take out of a layer that reads and writes what it has not written; is a ``for`` loop reading its lines?"""
+    if not obj.seekable():
+        with caught_from(buffer) as caught:
+            obj.flush()
+        return False, bytes(caught)
+    at = buffer.tell()
+    with caught_from(buffer) as caught, replaced(buffer, {"tell": lambda: at}):
+        is_iterated = _is_iterated(obj)  # tell() writes it, unless it raises
+    return is_iterated, bytes(caught)
 
 
 def _is_iterated(obj: io.TextIOWrapper) -> bool:
@@ -314,29 +351,6 @@ def _is_iterated(obj: io.TextIOWrapper) -> bool:
     except OSError:
         return True
     return False
-
-
-def _unwritten(settings: tuple[Any, ...], before: bytes, at: int, after: bytes, end: int) -> str:
-    """The text that a layer with these settings has written to a BytesIO, which was ``before``, with the position ``at``.
-    Raises PicklingError: written once more, it would be something else."""
-    if (before, at) == (after, end):
-        return ""
-    encoding, errors, newline = settings[:3]
-    try:
-        text = str(after[at:end], encoding, errors).replace(newline or "\n", "\n")
-        again = io.BytesIO(before)
-        again.seek(at)
-        layer = io.TextIOWrapper(again, *settings)
-        layer.write(text)
-        layer.flush()
-        is_same = again.getvalue() == after
-    except (UnicodeError, TypeError):
-        is_same = False
-    if not is_same:
-        raise PicklingError(
-            f"a text layer over memory ({encoding}) holds unwritten text that cannot be saved: flush it"
-        )
-    return text
 
 
 def newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:

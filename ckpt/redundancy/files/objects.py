@@ -23,6 +23,7 @@ from ckpt.layer import wait_for_files, when_files_are_back
 from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
 from ckpt.redundancy.files.going_back import go_back
 from ckpt.redundancy.files.notes import Notes
+from ckpt.redundancy.files.random_access import ReplicaBuffer
 
 __all__ = [
     "ReplicaFile",
@@ -56,13 +57,30 @@ class ReplicaFile(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
+    def readable(self) -> bool:
+        return "+" in self.mode
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Each replica reads by itself: all changes before are made, and none that comes after."""
+        self._check()
+        if not self.readable():
+            raise io.UnsupportedOperation("not readable")
+        with _Open(self._path, self._identity) as fd:
+            count = os.preadv(fd, [memoryview(buffer).cast("B")], self._at)
+        self._at += count
+        return count
+
     def seekable(self) -> bool:
         return True
 
     def fileno(self) -> int:
         """A number for os.fsync alone. Raises UnsupportedOperation for numpy, which would write to the descriptor itself."""
+        return self.number(2)
+
+    def number(self, depth: int) -> int:
+        """The same, for the caller at this depth of the stack."""
         self._check()
-        if sys._getframe(1).f_globals.get("__name__", "").startswith("numpy"):
+        if sys._getframe(depth).f_globals.get("__name__", "").startswith("numpy"):
             raise io.UnsupportedOperation("fileno: replicas write this file together")
         if not self._number:
             self._number = NO_DESCRIPTOR + next(_counter)
@@ -70,11 +88,13 @@ class ReplicaFile(io.RawIOBase):
         return self._number
 
     def tell(self) -> int:
-        self._check()
+        self._check_open()
         return self._at
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        self._check()
+        self._check_open()
+        if whence == 2:
+            self._check()
         base = {0: 0, 1: self._at}.get(whence)
         at = offset + (os.stat(self._path).st_size if base is None else base)
         if at < 0:
@@ -84,7 +104,9 @@ class ReplicaFile(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         self._check()
-        content = STATE.flipped(bytes(data))
+        if not (given := bytes(data)):
+            return 0  # also in mode "a" the position stays
+        content = STATE.flipped(given)
         path, identity, at = self._path, self._identity, self._at
         if self.mode.startswith("a"):
             self._at = change(
@@ -109,9 +131,12 @@ class ReplicaFile(io.RawIOBase):
         change(f"truncate {path} to {length}", lambda seen, again: _truncate(path, identity, length))
         return length
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
+
+    def _check(self) -> None:
+        self._check_open()
         if self._session is not STATE.session:  # from an image, and there are no replicas
             self.put_back()
 
@@ -232,31 +257,23 @@ def replica_open(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """As `open`. Raises RefusedMode for files that are to be read and written through one object."""
+    """As `open`. Raises RefusedMode for a file that a function of the program is to open."""
     is_written = isinstance(mode, str) and not {"w", "a", "x", "+"}.isdisjoint(mode)
     if STATE.meet is None or not is_written or isinstance(file, int) or is_of_ckpt():
         return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     path = os.path.abspath(os.fsdecode(file))
     is_text = "b" not in mode
-    is_odd = sum(map(mode.count, "wax")) != 1 or not set(mode) <= set("waxbt") or (buffering == 0 and is_text)
-    if path.startswith("/dev/") or (is_odd and "+" not in mode):
+    kinds = [letter for letter in mode if letter in "rwax"]
+    is_odd = len(kinds) != 1 or len(set(mode)) < len(mode) or not set(mode) <= set("rwax+bt")
+    if path.startswith("/dev/") or is_odd or {"b", "t"} <= set(mode) or (buffering == 0 and is_text):
         return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-    if "+" in mode or opener is not None:
-        how = "with an opener" if opener is not None else "for reading and writing at once"
+    if opener is not None:
         raise RefusedMode(
-            f"under --redundancy the program opens a file {how} ({path!r}, mode {mode!r}), which replicas cannot share: "
-            "write it and read it one after the other"
+            f"under --redundancy the program opens a file with an opener ({path!r}, mode {mode!r}), which replicas cannot "
+            "share: open it by its path"
         )
-    kind = next(letter for letter in mode if letter in "wax")
-    identity = _begin(path, kind, file)
-    raw: Any = ReplicaFile(file, path, kind + "b", identity)
-    if kind == "a":
-        raw.seek(0, 2)
-    made: Any = (
-        raw
-        if buffering == 0
-        else io.BufferedWriter(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
-    )
+    raw = ReplicaFile(file, path, _raw_mode(kinds[0], "+" in mode), _begin(path, kinds[0], file))
+    made: Any = _buffered(raw, buffering)
     if is_text:
         made = io.TextIOWrapper(made, encoding, errors, newline, buffering == 1)
         made.mode = mode
@@ -265,13 +282,28 @@ def replica_open(
     return made
 
 
+def _raw_mode(kind: str, is_both: bool) -> str:
+    """The `mode` of a raw file, as :class:`io.FileIO` gives it."""
+    return f"{'r' if is_both and kind == 'w' else kind}b{'+' * is_both}"
+
+
+def _buffered(raw: ReplicaFile, buffering: int) -> Any:
+    if raw.mode.startswith("a"):
+        raw.seek(0, 2)
+    if buffering == 0:
+        return raw
+    nbytes = buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
+    return ReplicaBuffer(raw, nbytes) if raw.readable() else io.BufferedWriter(raw, nbytes)
+
+
 def _begin(path: str, kind: str, given: Any) -> tuple[int, int]:
     def act(seen: bool | None, again: bool) -> tuple[int, int]:
-        if kind == "x" or not os.path.exists(path):
+        if kind == "x" or (kind != "r" and not os.path.exists(path)):
             STATE.notes.name(os.path.realpath(path))
         elif kind == "w":
             STATE.notes.content(path, 0)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if kind == "w" else 0)
+        flags = os.O_CLOEXEC | (os.O_RDWR if kind == "r" else os.O_WRONLY | os.O_CREAT)
+        flags |= os.O_TRUNC if kind == "w" else 0
         if kind == "x" and not (again and seen is False):
             flags |= os.O_EXCL
         try:
@@ -315,7 +347,7 @@ def state(epoch: int) -> dict[str, Any]:
 
 def _raw(file: Any) -> ReplicaFile:
     raw = getattr(file, "buffer", file)
-    found: ReplicaFile = getattr(raw, "raw", raw)
+    found: ReplicaFile = raw.file if isinstance(raw, ReplicaBuffer) else getattr(raw, "raw", raw)
     return found
 
 

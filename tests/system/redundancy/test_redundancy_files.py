@@ -395,3 +395,41 @@ def test_a_file_that_cannot_be_put_back_is_in_the_event_log(
     (tmp_path / "state" / "of-others").touch()
     again = restart(job, tmp_path, replicas)
     assert [event["path"] for event in again.events("files-not-put-back")] == [str(tmp_path / "state")]
+
+
+@pytest.mark.parametrize("replicas", [2, 1])
+def test_a_file_that_is_read_and_written_through_one_object_is_as_it_was(
+    start: Start, tmp_path: Path, replicas: int
+) -> None:
+    """What is in its buffers, too: read ahead, and not written."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, time
+        import ckpt
+        comm = ckpt.enable()
+        with open("state", "w+") as new:
+            new.write("0\\nold line\\n")
+        with open("state", "r+") as state, open("table", "w+b") as table:
+            for line in ("first", "second"):
+                state.seek(0)
+                value = int(state.readline())
+                state.seek(0)
+                state.write(str(value + 1))  # in the buffer, when the image is taken
+                table.write(line.encode() * 3)
+                table.seek(2)
+                table.write(b"--")
+                print(line, flush=True)
+                while not os.path.exists("after-" + line):
+                    time.sleep(0.01)
+            state.flush()
+            table.seek(0)
+            content = table.read()
+        print(open("state").read().splitlines(), content, flush=True)
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    stop_behind_a_checkpoint(job, tmp_path)
+    again = restart(job, tmp_path, replicas)
+    assert again.stdout.splitlines()[-1] == "['2', 'old line'] b'fi--secondsecondsecond'", again.report()
+    assert (tmp_path / "state").read_text() == "2\nold line\n"

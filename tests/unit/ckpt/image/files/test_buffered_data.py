@@ -316,3 +316,23 @@ class Parts(Source):
         part = self.parts.pop(0) if self.parts else b""
         target[: len(part)] = part
         return len(part)
+
+
+@pytest.mark.parametrize("newline", ["", "\n", "\r\n", None])
+def test_the_newline_of_a_text_layer_over_an_object_that_can_seek(newline: str | None) -> None:
+    """After a restart it was None: rows of a CSV file in gzip had other ends of line, without a word."""
+    content = b"one\r\ntwo\nthree\rfour\r\n" * 2
+    packed = io.BytesIO(gzip.compress(content))
+    for lines in range(3):
+        texts = []
+        for _ in range(2):
+            packed.seek(0)
+            texts.append(
+                io.TextIOWrapper(gzip.GzipFile(fileobj=io.BytesIO(packed.getvalue())), newline=newline)
+            )
+        for text in texts:
+            for _ in range(lines):
+                text.readline()
+        expected = texts[1].read()
+        assert copy_of(texts[0]).read() == expected
+        assert texts[0].read() == expected, "the program goes on as if there had been no image"

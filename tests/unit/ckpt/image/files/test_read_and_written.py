@@ -161,7 +161,7 @@ def test_text_that_has_been_read_to_where_its_decoder_cannot_begin_is_refused(tm
     path.write_bytes(b"one\r\ntwo\r\n")
     with path.open("r+", newline="") as file:
         assert file.read(4) == "one\r"
-        with pytest.raises(PicklingError, match="has been read up to a place where its decoder cannot begin"):
+        with pytest.raises(PicklingError, match="its decoder cannot begin there"):
             pickled(file)
         assert file.read(1) == "\n"
         pickled(file)
