@@ -114,6 +114,7 @@ BUILT_IN = {
     **dict.fromkeys(("scipy.integrate", "scipy.optimize"), f"{_COMPILED}.scipy:Solvers"),
     "xgboost": f"{_COMPILED}.xgboost:XGBoost",
     "cython_runtime": f"{_TOOLS}.cython:Cython",
+    "Bio": f"{_TOOLS}.biopython:Biopython",
     "diskcache": f"{_TOOLS}.diskcache:Diskcache",
     "pyfakefs": f"{_TOOLS}.pyfakefs:PyFakeFs",
     "regex": f"{_COMPILED}.regex:Regex",
