@@ -102,10 +102,13 @@ class Statsmodels(Library):
 
 def reduce_state_space(saver: Any, space: Any) -> Any:
     """The reducer for a model in Cython: its own way, with the very arrays instead of copies."""
-    cls, copies, *rest = space.__reduce__()
+    cls, copies, state = space.__reduce__()
     views = (getattr(space, name) for name in _ARRAYS)
     arrays = [_viewed(view, copy) for view, copy in zip(views, copies, strict=False)]
-    return cls, (*arrays, *copies[len(arrays) :]), *rest
+    for name, value in state.items():  # what has been allocated, and not initialised yet, is left out there
+        if value is None and (view := getattr(space, name, None)) is not None:
+            state[name] = importlib.import_module("numpy").array(view, order="F")
+    return cls, (*arrays, *copies[len(arrays) :]), state
 
 
 def _viewed(view: Any, copy: Any) -> Any:
