@@ -45,11 +45,14 @@ def _wrapper() -> Any:
 
 
 def _types() -> dict[type, str]:
-    import warnings
-
-    with warnings.catch_warnings():  # since 3.13: they are never awaited
-        warnings.simplefilter("ignore")
-        return {type(make()): kind for kind, make in _MAKERS.items()}
+    found = {}
+    for kind, make in _MAKERS.items():
+        made = make()
+        found[type(made)] = kind
+        # Since 3.13 the end of one that is never awaited is a warning. To ignore it would not do: C keeps the filters of the
+        # latest warning for the end of the interpreter, which would ignore all of the program's then.
+        made.close()
+    return found
 
 
 TYPES: dict[type, str] = _types()

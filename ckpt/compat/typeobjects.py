@@ -1,7 +1,8 @@
 """Flags and sizes of types (``Include/object.h``, ``Include/cpython/object.h``), as their attributes show them.
 
-For a new minor version: have the bits of ``tp_flags`` kept their places, and is what an instance has before its slots still
-two words (``Objects/typeobject.c``, ``type_new_alloc``)?
+For a new minor version: have the bits of ``tp_flags`` kept their places, is what an instance has before its slots still
+two words (``Objects/typeobject.c``, ``type_new_alloc``), and is ``d_member`` still the fourth word behind the header of a
+``PyMemberDescrObject`` (``Include/cpython/descrobject.h``)?
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ __all__ = [
     "instance_bytes",
     "is_heap",
     "replace_method",
+    "set_member",
 ]
 
+_OBJECT, _OBJECT_EX, _LONG = 6, 16, 2  # Py_T_OBJECT_EX and the like, of all versions
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
@@ -61,3 +64,25 @@ def replace_method(cls: type, name: str, method: Any) -> None:
 
     gc.get_referents(cls.__dict__)[0][name] = method
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
+
+
+def set_member(obj: Any, member: Any, value: Any) -> bool:
+    """Set an attribute of an object in C that Python may only read (``member``: the descriptor of it in the class): one that
+    is an object or a C long. False: it is of another type. All versions."""
+    import ctypes
+
+    from ckpt.compat.memory import put_reference
+
+    class Definition(ctypes.Structure):
+        _fields_ = (("name", ctypes.c_char_p), ("type", ctypes.c_int), ("offset", ctypes.c_ssize_t))
+
+    place = ctypes.c_void_p.from_address(id(member) + HEADER_BYTES + 3 * _POINTER_BYTES).value
+    definition = Definition.from_address(place or 0)
+    if definition.name != member.__name__.encode() or not isinstance(obj, member.__objclass__):
+        return False
+    address = id(obj) + definition.offset
+    if definition.type in (_OBJECT, _OBJECT_EX):
+        put_reference(address, value)
+    elif definition.type == _LONG:
+        ctypes.c_long.from_address(address).value = value
+    return definition.type in (_OBJECT, _OBJECT_EX, _LONG)

@@ -114,6 +114,12 @@ x = sm.add_constant(np.arange(9.0)); r = sm.OLS(np.arange(9.0) * 2 + 1, x).fit()
 ---
 print(r.params.round(6), r.predict(x)[:2].round(6))
 """),
+    Library("statsmodels (state space)", "statsmodels", "a state space model, to be asked for other parameters", """
+import numpy as np, statsmodels.api as sm
+model = sm.tsa.SARIMAX(np.arange(20.0) ** 1.1, order=(1, 0, 0)); first = model.loglike([0.5, 1.0])
+---
+print(round(first, 6), round(model.loglike([0.9, 3.0]), 6), round(model.loglike([0.5, 1.0]), 6))
+"""),
     # ---- learning
     Library("scikit-learn", "sklearn", "fitted estimators, pipelines", """
 import numpy as np
@@ -441,6 +447,14 @@ from astropy.time import Time
 q = 3 * u.km; t = Table({"a": [1, 2]}); d = Time("2020-01-01")
 ---
 print(q.to(u.m), t["a"].sum(), d.jd)
+"""),
+    Library("astropy (settings)", "astropy", "equivalencies and units that are enabled, a default cosmology", """
+import astropy.units as u
+from astropy import cosmology, modeling
+u.set_enabled_equivalencies(u.spectral()); u.add_enabled_units([u.def_unit("shackle", 27 * u.m)])
+cosmology.default_cosmology.set("Planck15"); f = modeling.models.Gaussian1D() + modeling.models.Const1D()
+---
+print((5 * u.um).to(u.THz).round(3), u.Unit("shackle").to(u.m), cosmology.default_cosmology.get().name, f(0.0))
 """),
     Library("ase", "ase", "atoms, calculators", """
 from ase.build import molecule

@@ -15,6 +15,13 @@ it = SeqIO.parse(io.StringIO(">a\\nAC\\n>b\\nGT\\n"), "fasta"); r = next(it)
 ---
 print(s.translate(), a.score("ACGT", "AGT"), r.id, [x.id for x in it], a.match_score)
 """),
+    Library("biopython (alignments)", "Bio", "alignments, listed half-way", """
+from Bio import Align
+found = Align.PairwiseAligner().align("ACGTTGCA", "AGTGA"); one = next(found); second = found[1]
+---
+print(len(found), found.score, one, second, [str(each) for each in found], found[0].coordinates.tolist())
+found.rewind(); print([each.score for each in found])
+"""),
     Library("rdkit", "rdkit", "molecules in C++, fingerprints", """
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator

@@ -40,6 +40,11 @@ _TYPES = "fdFD"  # Dtype: single, double, complex, double complex
 
 
 class SciPy(Library):
+    transient_functions = (
+        # between its two calls of C it holds what the first has made for the second
+        ("scipy.ndimage._morphology:_binary_erosion", "an array is being eroded or dilated"),
+    )
+
     def reducers(self) -> dict[type, Reducer]:
         return by_name(_PLACE, {"SuperLU": reduce_factors})
 

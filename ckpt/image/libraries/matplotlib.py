@@ -20,6 +20,10 @@ __all__ = ["Matplotlib"]
 class Matplotlib(Library):
     is_left_alone = True
     transient_types = ("matplotlib.ft2font",)
+    transient_functions = (
+        # its equations are in a solver in C
+        ("matplotlib._constrained_layout:do_constrained_layout", "a layout is being calculated"),
+    )
 
     def reducers(self) -> dict[type, Reducer]:
         return {

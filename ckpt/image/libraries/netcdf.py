@@ -4,6 +4,8 @@ Before an image, all data sets are flushed in the program's own process. At a re
 reading or for reading and writing as before; it is never truncated. Groups, variables and dimensions are found again by
 their names.
 
+One that has been closed comes back closed, with what its members still tell then.
+
 **The content is not rolled back**, as in :mod:`ckpt.image.libraries.hdf5`, the format of most of these files: what the
 program wrote after the checkpoint is still in the file, and the program writes it again.
 """
@@ -66,7 +68,7 @@ def _open_for_writing() -> set[str]:
 
 def reduce_data_set(pickler: Any, data_set: Any) -> Any:
     if not data_set.isopen():
-        return make_closed, ()
+        return make_closed, (_outline(data_set),)
     path = data_set.filepath()
     if not os.path.exists(path):
         raise PicklingError(f"the netCDF data set {path!r} is no file: not saved")
@@ -76,17 +78,44 @@ def reduce_data_set(pickler: Any, data_set: Any) -> Any:
     return make_data_set, (os.path.abspath(path), "r+" if os.path.realpath(path) in writable else "r")
 
 
+def _outline(group: Any) -> tuple[list[str], list[tuple[str, Any, int]], dict[str, Any]]:
+    """What a closed data set, or a group of one, still tells: the names of its dimensions; name, type and number of
+    dimensions of its variables; its groups."""
+    variables = [
+        (name, _type_of(name, variable), int(variable.ndim)) for name, variable in group.variables.items()
+    ]
+    return list(group.dimensions), variables, {name: _outline(part) for name, part in group.groups.items()}
+
+
+def _type_of(name: str, variable: Any) -> Any:
+    if isinstance(variable.datatype, (netCDF4.EnumType, netCDF4.VLType)) and variable.dtype is not str:
+        raise PicklingError(f"the variable {name!r} of a closed netCDF data set, which has a type of its own")
+    return variable.dtype
+
+
+def _name(member: Any, holder: Any, collection: str) -> str:
+    """The name of a group, dimension or variable. When the data set has been closed, only its holder tells it."""
+    if holder.isopen():
+        return str(member.name)
+    for name, other in getattr(holder, collection).items():
+        if other is member:
+            return str(name)
+    raise PicklingError(f"a part of a closed netCDF data set that is not in its {collection} any more")
+
+
 def reduce_group(pickler: Any, group: Any) -> Any:
-    return find_member, (group.parent, "groups", group.name)
+    return find_member, (group.parent, "groups", _name(group, group.parent, "groups"))
 
 
 def reduce_dimension(pickler: Any, dimension: Any) -> Any:
-    return find_member, (dimension.group(), "dimensions", dimension.name)
+    holder = dimension.group()
+    return find_member, (holder, "dimensions", _name(dimension, holder, "dimensions"))
 
 
 def reduce_variable(pickler: Any, variable: Any) -> Any:
+    holder = variable.group()
     settings = {name: bool(getattr(variable, name)) for name in _SETTINGS}
-    return find_member, (variable.group(), "variables", variable.name, settings)
+    return find_member, (holder, "variables", _name(variable, holder, "variables"), settings)
 
 
 # ---------------------------------------------------------------------- called while loading
@@ -100,10 +129,27 @@ def make_data_set(path: str, mode: Any) -> Any:
         raise RestoreError(f"the netCDF data set {path!r} cannot be opened again: {failure}") from failure
 
 
-def make_closed() -> Any:
+def make_closed(outline: tuple[Any, ...] = ((), (), {})) -> Any:
     made = netCDF4.Dataset("closed", "w", diskless=True, persist=False)
+    _fill(made, *outline)
     made.close()
     return made
+
+
+def _fill(group: Any, dimensions: Any, variables: Any, groups: Any) -> None:
+    for name in dimensions:
+        group.createDimension(name, 1)
+    for number, (name, kind, count) in enumerate(variables):
+        if kind is not str and kind.fields:
+            kind = group.createCompoundType(kind, f"structure{number}")
+        places = [f"{name} {place}" for place in range(count)]  # those that it had cannot be asked for
+        for place in places:
+            group.createDimension(place, 1)
+        group.createVariable(name, kind, places)
+        for place in places:
+            del group.dimensions[place]
+    for name, outline in groups.items():
+        _fill(group.createGroup(name), *outline)
 
 
 def find_member(holder: Any, collection: str, name: str, settings: dict[str, bool] | None = None) -> Any:

@@ -8,14 +8,11 @@ of ``sqlite3`` on (:func:`record_definitions`). Not kept: trace and authorizer c
 ``on_restart`` hook.
 
 Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
-tables, with functions that were defined in another way (by an extension) where the program has no ``on_restart`` hook; a
-cursor in the middle of its results.
+tables, with functions of an extension where the program has no ``on_restart`` hook; a cursor in the middle of its results.
 
-A connection that may only be used in the thread that has made it (``check_same_thread``) belongs to that thread afterwards,
-too. The forked child, which has one thread, makes it its own to read it.
-
-A ``sqlite3.Row`` has the names of its columns from the cursor that it is made with: it is made again with one that has
-described columns of these names.
+A connection that only the thread that has made it may use (``check_same_thread``) is that thread's afterwards, too. The
+forked child, which has one thread, makes it its own. A ``sqlite3.Row`` is made again with a cursor that has described
+columns of its names.
 
 Not here: the file, which goes back with all others of the program (:mod:`ckpt.undo`; not with ``--files off``).
 """
@@ -50,7 +47,7 @@ __all__ = [
     "reduce_row",
 ]
 
-_PRAGMAS = (
+_PRAGMAS = [
     "foreign_keys",
     "synchronous",
     "busy_timeout",
@@ -58,13 +55,12 @@ _PRAGMAS = (
     "recursive_triggers",
     "temp_store",
     "query_only",
-)
+]
 _MOST_ATTRIBUTES = 1000
 
 
 class _Owner(NamedTuple):
-    """``ident``: of the thread that has made a connection; None: the one that saves it. ``is_checked``: only that one may
-    use it."""
+    """``ident``: of the thread that has made a connection (None: that saves it). ``is_checked``: no other may use it."""
 
     ident: int | None
     is_checked: bool
@@ -72,17 +68,15 @@ class _Owner(NamedTuple):
 
 _owners: dict[int, tuple[sqlite3.Connection, _Owner]] = {}
 """In the forked child, by the id of the connection: those that were another thread's."""
-
 _PROBE = "ckpt_probe"
+_LATEST = [sqlite3.Cursor.__dict__[name] for name in ("description", "lastrowid", "rowcount")]
+"""What a cursor tells of its latest statement."""
 _SUFFIXES = ("-wal", "-shm", "-journal")
-
-
 _DEFINING = ("create_function", "create_aggregate", "create_window_function", "create_collation")
 _LISTS = (
     "SELECT name, builtin, narg FROM pragma_function_list",
     "SELECT name, 0, NULL FROM pragma_collation_list",
 )
-
 Definition = tuple[str, tuple[Any, ...], dict[str, Any]]
 """The name of a method of :data:`_DEFINING`, and its arguments."""
 _definitions: dict[int, dict[tuple[str, Any], Definition]] = {}
@@ -296,6 +290,7 @@ def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
         cursor.arraysize,
         cursor.row_factory,
         has_ended,
+        [each.__get__(cursor) for each in _LATEST],
         attributes_of(cursor),
         slots_of(pickler, cursor),
     )
@@ -377,10 +372,15 @@ def make_cursor(connection: sqlite3.Connection, cls: type[sqlite3.Cursor] = sqli
 
 
 def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, ...]) -> None:
-    cursor.arraysize, cursor.row_factory, is_closed, *attributes = state
+    cursor.arraysize, cursor.row_factory, is_closed, latest, *attributes = state
     _set_attributes(cursor, *attributes)
     if is_closed:
-        cursor.close()
+        with contextlib.suppress(
+            sqlite3.ProgrammingError
+        ):  # with a closed connection it is as good as closed
+            cursor.close()
+    for member, value in zip(_LATEST, latest, strict=True):
+        typeobjects.set_member(cursor, member, value)
 
 
 def make_row(names: tuple[str, ...], values: tuple[Any, ...], cls: type[sqlite3.Row]) -> sqlite3.Row:

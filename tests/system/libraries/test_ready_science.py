@@ -77,6 +77,42 @@ def test_netcdf_data_sets_groups_and_variables_are_opened_again(start: Start, tm
     assert job.output(0) == f"{squares} ndarray 6 True False\nread only\n{squares}\n"
 
 
+@needs("netCDF4")
+def test_what_is_kept_of_a_closed_netcdf_data_set(start: Start, tmp_path: Path) -> None:
+    """Scripts close a file and keep the variables that they have written to until they end."""
+    is_as_undisturbed(
+        start,
+        tmp_path,
+        """
+        import netCDF4, numpy
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        store = netCDF4.Dataset("store.nc", "w")
+        time = store.createDimension("time", None)
+        group = store.createGroup("run/first")
+        rows = group.createVariable("rows", "i8", ("time",))
+        table = store.createVariable("table", "f4", ("time", "time"))
+        names = store.createVariable("names", str, ("time",))
+        pairs = store.createVariable("pairs", store.createCompoundType(numpy.dtype([("a", "i2"), ("b", "f8")]), "pair"), ())
+        table.set_auto_mask(False)
+        rows[:] = range(5)
+        store.close()
+        ckpt.checkpoint()
+        die_once()
+        print(store.isopen(), list(store.variables), list(store.dimensions), list(store.groups))
+        print(rows.dtype, table.ndim, table.mask, rows.mask, names.dtype, pairs.dtype, group.path)
+        print(rows.group() is group, group.parent is store.groups["run"], store.variables["table"] is table)
+        print(store.dimensions["time"] is time, time.group() is store, list(group.variables))
+        for ask in (lambda: table[:], lambda: rows.name, lambda: len(time), lambda: group.title):
+            try:
+                print(ask())
+            except (RuntimeError, AttributeError) as error:
+                print(type(error).__name__, error)
+        """,
+    )
+
+
 @needs("matplotlib")
 def test_a_figure_in_the_middle_of_its_drawing(start: Start, tmp_path: Path) -> None:
     """What was drawn before the image is on the canvas after it."""

@@ -10,8 +10,12 @@ from typing import Any
 import numpy
 import pytest
 
+from ckpt.image import Refused, run_base
 from ckpt.image.compiled import scipy as scipy_factors
 from ckpt.image.errors import RestoreError
+from ckpt.image.frames import _frames
+from ckpt.image.frames.stack import capture
+from ckpt.image.interface.transient import look_at_libraries, refuse_transient
 from tests.unit.ckpt.image.support import copy_of, resumed_output
 
 sparse = pytest.importorskip("scipy.sparse")
@@ -36,6 +40,25 @@ def test_solutions_have_the_same_bits_through_two_generations(value_type: str, f
     assert (made.shape, made.nnz, type(made.L)) == (factors.shape, factors.nnz, type(factors.L))
     assert (made.L != factors.L).nnz == (made.U != factors.U).nnz == 0
     assert numpy.array_equal(made.perm_r, factors.perm_r) and numpy.array_equal(made.perm_c, factors.perm_c)
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+def test_no_image_is_taken_within_an_erosion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds a capsule between two calls of C: a round in which it was met failed."""
+    morphology = pytest.importorskip("scipy.ndimage._morphology")
+    look_at_libraries()
+    said: list[str] = []
+
+    def look(*arguments: Any, **named: Any) -> Any:
+        with pytest.raises(Refused) as refused:
+            refuse_transient(capture(at="call"))
+        said.append(refused.value.reason)
+        return get_output(*arguments, **named)
+
+    get_output = morphology._ni_support._get_output
+    monkeypatch.setattr(morphology._ni_support, "_get_output", look)
+    run_base(lambda: morphology.binary_dilation(numpy.eye(9), iterations=3))
+    assert said == ["an array is being eroded or dilated"]
 
 
 def holders() -> list[Any]:

@@ -162,6 +162,42 @@ def test_what_a_program_has_defined_in_a_connection_is_defined_again(recorded: N
             made.execute("SELECT gone(1)")
 
 
+def test_what_a_cursor_tells_of_its_latest_statement_comes_back() -> None:
+    """Silently None: a program that read `description` or `lastrowid` after a restart went on with nothing."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("CREATE TABLE t (a, b)")
+    latest = []
+    for statement, value in (
+        ("INSERT INTO t VALUES (?, 2)", 5),
+        ("SELECT a, b AS c FROM t WHERE a < ?", 9),
+        ("UPDATE t SET b = ?", 1),
+    ):
+        cursor = connection.execute(statement, (value,))
+        cursor.fetchall()
+        latest.append(cursor)
+    made = copy_of(copy_of(latest))
+    for cursor, other in zip(latest, made, strict=True):
+        assert (cursor.description, cursor.lastrowid, cursor.rowcount) == (
+            other.description,
+            other.lastrowid,
+            other.rowcount,
+        )
+    assert made[1].description[1][0] == "c" and made[0].lastrowid == 1 and made[2].rowcount == 1
+    assert made[0].execute("SELECT count(*) FROM t").fetchall() == [(1,)] and made[0].rowcount == -1
+
+
+def test_a_cursor_whose_connection_is_closed() -> None:
+    """No image of a program that had closed its database could be loaded: Cannot operate on a closed database."""
+    connection = sqlite3.connect(":memory:")
+    cursor = connection.execute("SELECT 1 AS one")
+    cursor.fetchall()
+    connection.close()
+    made = copy_of(cursor)
+    assert made.description[0][0] == "one"
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        made.execute("SELECT 1")
+
+
 def test_a_cursor_that_was_closed_is_closed_again() -> None:
     """The image failed: Cannot operate on a closed cursor."""
     with closing(sqlite3.connect(":memory:")) as connection:
